@@ -1,0 +1,147 @@
+"""Reading configurations: presets, ``section.name`` overrides and stored ``config.json`` files."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from pipeline_config.rules import violations
+from pipeline_config.schema import FORMAT_VERSION, PipelineConfig
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+class ConfigError(ValueError):
+    """A configuration is refused; ``violations`` has one line for each rule it breaks."""
+
+    def __init__(self, violations: list[str]) -> None:
+        super().__init__("\n".join(violations))
+        self.violations = violations
+
+
+def fields() -> Iterator[tuple[str, FieldInfo]]:
+    """Yield every setting as (``section.name``, field), in the order of the form."""
+    for section, outer in PipelineConfig.model_fields.items():
+        model = outer.annotation
+        assert isinstance(model, type)  # noqa: S101 - a section is a class by construction
+        assert issubclass(model, BaseModel)  # noqa: S101
+        for name, field in model.model_fields.items():
+            yield f"{section}.{name}", field
+
+
+def preset_names() -> list[str]:
+    """Return the names of the presets that ship with the project."""
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def load_preset(name: str) -> PipelineConfig:
+    """Return a preset's configuration.
+
+    :raises ConfigError: there is no such preset, or it breaks a rule.
+    """
+    return with_overrides(PipelineConfig(), _preset_overrides(name))
+
+
+def _preset_overrides(name: str) -> dict[str, Any]:
+    path = PRESETS / f"{name}.toml"
+    if name not in preset_names():
+        raise ConfigError([f"preset: {name!r} does not exist; choose from {preset_names()}."])
+    content = tomllib.loads(path.read_text())
+    parent = content.pop("extends", None)
+    own = {f"{section}.{key}": v for section, part in content.items() for key, v in part.items()}
+    return (_preset_overrides(parent) if parent else {}) | own
+
+
+def with_overrides(base: PipelineConfig, overrides: Mapping[str, Any]) -> PipelineConfig:
+    """Return the configuration with some settings replaced.
+
+    :param base: the configuration to start from.
+    :param overrides: values by ``section.name``, as the trigger form and REST send them.
+    :raises ConfigError: a key is unknown or nested, a value is out of its limits, or the
+        combination is impossible; every violation is listed, not just the first.
+    """
+    merged = base.model_dump(mode="json")
+    known = [name for name, _ in fields()]
+    problems = []
+    for key, value in overrides.items():
+        if key not in known:
+            problems.append(_unknown_key(key, value, known))
+            continue
+        section, name = key.split(".")
+        merged[section][name] = value
+    try:
+        config = PipelineConfig.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError(problems + _limit_problems(error)) from error
+    problems += violations(config)
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def _unknown_key(key: str, value: Any, known: list[str]) -> str:
+    if key in PipelineConfig.model_fields:
+        inner = next(iter(value), "name") if isinstance(value, dict) else "name"
+        return f"{key}: settings are not nested; write '{key}.{inner}' with a value of its own."
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f" Did you mean '{close[0]}'?" if close else " See docs/config.md for the names."
+    return f"{key}: there is no such setting.{hint}"
+
+
+def _limit_problems(error: ValidationError) -> list[str]:
+    return [
+        f"{'.'.join(map(str, item['loc']))}: {item['msg']}, received {item['input']!r}."
+        for item in error.errors()
+    ]
+
+
+def parse_overrides(assignments: list[str]) -> dict[str, Any]:
+    """Turn ``section.name=value`` words of a command line into overrides.
+
+    A value is read as JSON where it is JSON, else as the text it is. A list of text may be written
+    with commas.
+
+    :raises ConfigError: a word has no ``=``.
+    """
+    wrong = [word for word in assignments if "=" not in word]
+    if wrong:
+        raise ConfigError([f"{word}: write section.name=value." for word in wrong])
+    types = {name: field.annotation for name, field in fields()}
+    overrides: dict[str, Any] = {}
+    for word in assignments:
+        name, _, text = word.partition("=")
+        try:
+            overrides[name] = json.loads(text)
+        except ValueError:
+            is_list = get_origin(types.get(name)) is list
+            overrides[name] = text.split(",") if is_list else text
+    return overrides
+
+
+def parse_config(data: bytes, uri: str) -> PipelineConfig:
+    """Read a stored ``config.json``.
+
+    :raises ConfigError: it is damaged, of an unknown version, or breaks a rule.
+    """
+    try:
+        content = json.loads(data)
+        kind, version = content.pop("format"), content.pop("format_version")
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ConfigError([f"{uri}: not a stored pipeline configuration ({error!r})."]) from error
+    if (kind, version) != ("pipeline-config", FORMAT_VERSION):
+        line = f"{uri}: format {kind!r} version {version!r}; this program reads 'pipeline-config' "
+        raise ConfigError([f"{line}version {FORMAT_VERSION}."])
+    try:
+        config = PipelineConfig.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError([f"{uri}: {line}" for line in _limit_problems(error)]) from error
+    if problems := violations(config):
+        raise ConfigError([f"{uri}: {line}" for line in problems])
+    return config

@@ -1,0 +1,178 @@
+"""Rules that join several settings. Each is a small function that yields a line per violation.
+
+Limits of a single setting are in the schema. Rules that have to look at files or at the cloud are
+in :mod:`preflight.checks`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from pipeline_config.schema import PipelineConfig
+
+_PARTITION = re.compile(r"[a-z0-9][a-z0-9._-]*")
+
+
+def violations(config: PipelineConfig) -> list[str]:
+    """Return one line for every rule the configuration breaks; empty when it is sound."""
+    return [line for rule in _RULES for line in rule(config)]
+
+
+def _partition_is_an_id(config: PipelineConfig) -> Iterator[str]:
+    partition = config.corpus.partition
+    if partition is not None and (not _PARTITION.fullmatch(partition) or ".." in partition):
+        yield (
+            f"corpus.partition: {partition!r} is not a partition id; use a-z, 0-9, '.', '_' and "
+            "'-', such as 2026-01-31."
+        )
+
+
+def _rows_fit_positions(config: PipelineConfig) -> Iterator[str]:
+    length, positions = config.masking.max_seq_length, config.model.max_position_embeddings
+    if length > positions:
+        yield (
+            f"masking.max_seq_length: rows of {length} tokens do not fit a model with "
+            f"model.max_position_embeddings={positions}; shorten the rows or enlarge the model."
+        )
+
+
+def _predictions_fit_rows(config: PipelineConfig) -> Iterator[str]:
+    masking = config.masking
+    room = masking.max_seq_length - 2
+    if masking.max_predictions_per_seq > room:
+        yield (
+            f"masking.max_predictions_per_seq: {masking.max_predictions_per_seq} predictions do "
+            f"not fit a row of {masking.max_seq_length} tokens, which has {room} besides [CLS] "
+            "and [SEP]."
+        )
+    needed = math.floor(masking.max_seq_length * masking.masked_lm_prob)
+    if masking.max_predictions_per_seq < needed:
+        yield (
+            f"masking.max_predictions_per_seq: {masking.max_predictions_per_seq} would silently "
+            f"cut masked_lm_prob={masking.masked_lm_prob}; rows of {masking.max_seq_length} need "
+            f"{needed}."
+        )
+
+
+def _heads_divide_width(config: PipelineConfig) -> Iterator[str]:
+    model = config.model
+    if model.hidden_size % model.num_attention_heads:
+        yield (
+            f"model.num_attention_heads: {model.num_attention_heads} does not divide "
+            f"model.hidden_size={model.hidden_size}."
+        )
+
+
+def _vocabulary_fits_model(config: PipelineConfig) -> Iterator[str]:
+    if config.vocabulary.size > config.model.vocab_size:
+        yield (
+            f"vocabulary.size: a vocabulary of {config.vocabulary.size} tokens does not fit "
+            f"model.vocab_size={config.model.vocab_size}; token ids beyond it give NaN losses."
+        )
+
+
+def _loop_divides_intervals(config: PipelineConfig) -> Iterator[str]:
+    training = config.training
+    if training.checkpoint_interval % training.steps_per_loop:
+        yield (
+            f"training.checkpoint_interval: {training.checkpoint_interval} is not a multiple of "
+            f"training.steps_per_loop={training.steps_per_loop}; checkpoints are written between "
+            "loops."
+        )
+
+
+def _rate_schedule_fits(config: PipelineConfig) -> Iterator[str]:
+    optimizer, steps = config.optimizer, config.training.train_steps
+    if optimizer.warmup_steps >= steps:
+        yield (
+            f"optimizer.warmup_steps: {optimizer.warmup_steps} steps of warm-up leave nothing of "
+            f"training.train_steps={steps}."
+        )
+    if optimizer.end_learning_rate > optimizer.learning_rate:
+        yield (
+            f"optimizer.end_learning_rate: {optimizer.end_learning_rate} is above the peak "
+            f"optimizer.learning_rate={optimizer.learning_rate}."
+        )
+
+
+def _spot_saves_in_time(config: PipelineConfig) -> Iterator[str]:
+    training = config.training
+    if (
+        config.tpu.provisioning_model == "spot"
+        and training.checkpoint_interval >= training.train_steps
+    ):
+        yield (
+            f"training.checkpoint_interval: on a spot TPU a preemption would lose everything, as "
+            f"the first checkpoint is at step {training.checkpoint_interval} of "
+            f"{training.train_steps}; use a smaller interval."
+        )
+
+
+def _strategy_fits_batch(config: PipelineConfig) -> Iterator[str]:
+    if config.training.distribution_strategy != "tpu":
+        return
+    cores = int(config.tpu.accelerator_type.rpartition("-")[2])
+    for name, batch in (
+        ("training.global_batch_size", config.training.global_batch_size),
+        ("evaluation.global_batch_size", config.evaluation.global_batch_size),
+    ):
+        if batch % cores:
+            yield (
+                f"{name}: {batch} rows cannot be split evenly over the {cores} cores of "
+                f"{config.tpu.accelerator_type}."
+            )
+
+
+def _silence_is_longer_than_a_beat(config: PipelineConfig) -> Iterator[str]:
+    tpu = config.tpu
+    if tpu.heartbeat_timeout_seconds < 3 * tpu.heartbeat_interval_seconds:
+        yield (
+            f"tpu.heartbeat_timeout_seconds: {tpu.heartbeat_timeout_seconds} is less than three "
+            f"times tpu.heartbeat_interval_seconds={tpu.heartbeat_interval_seconds}; one late "
+            "heartbeat would count as a lost worker."
+        )
+
+
+def _cost_stays_in_budget(config: PipelineConfig) -> Iterator[str]:
+    budget = config.budget
+    worst = worst_case_cost(config)
+    if budget.max_cost is not None and worst > budget.max_cost:
+        yield (
+            f"budget.max_cost: {budget.max_hours} hours of {config.tpu.accelerator_type} at "
+            f"{budget.price_per_chip_hour} {budget.currency} a chip-hour ({budget.price_date}) "
+            f"can cost {worst:.2f}, over the limit of {budget.max_cost:.2f}; lower "
+            "budget.max_hours or raise the limit."
+        )
+
+
+def chips(accelerator_type: str) -> int:
+    """Return the number of chips of an accelerator type.
+
+    v2, v3, v4 and v5p count cores, two a chip, in their names; v5litepod and v6e count chips.
+    Source: https://cloud.google.com/tpu/docs/supported-tpu-configurations
+    """
+    family, _, count = accelerator_type.rpartition("-")
+    return max(1, int(count) // 2) if family in {"v2", "v3", "v4", "v5p"} else int(count)
+
+
+def worst_case_cost(config: PipelineConfig) -> float:
+    """Return the cost of the slice for the whole of budget.max_hours: an upper estimate."""
+    hours = config.budget.max_hours * chips(config.tpu.accelerator_type)
+    return hours * config.budget.price_per_chip_hour
+
+
+_RULES = (
+    _partition_is_an_id,
+    _rows_fit_positions,
+    _predictions_fit_rows,
+    _heads_divide_width,
+    _vocabulary_fits_model,
+    _loop_divides_intervals,
+    _rate_schedule_fits,
+    _spot_saves_in_time,
+    _strategy_fits_batch,
+    _silence_is_longer_than_a_beat,
+    _cost_stays_in_budget,
+)

@@ -1,0 +1,353 @@
+"""Every setting of a run, with its meaning, limits and default.
+
+The trigger form, the Beam job, the trainer, the command lines, the table in ``docs/config.md`` and
+the ``config.json`` beside each model are all made from these classes. Rules that join several
+settings are in :mod:`pipeline_config.rules`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+FORMAT_VERSION = 1
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Section(BaseModel):
+    """A group of settings. Unknown names are errors, not comments."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CorpusConfig(Section):
+    """Which text this run learns from."""
+
+    partition: str | None = Field(
+        None,
+        max_length=63,
+        description="Part of the corpus to train on, such as 2026-01-31. Empty: the date of the "
+        "run's data interval, or for a manual run the newest partition that has files.",
+    )
+    input_pattern: str = Field(
+        "corpus/{partition}/*",
+        min_length=1,
+        description="Input files: patterns with * and ?, separated by commas; {partition} is "
+        "filled in. A relative pattern lies below the store, an absolute one or gs:// anywhere.",
+    )
+    input_format: Literal["auto", "text", "sentences", "jsonl"] = Field(
+        "auto",
+        description="text: running text, a blank line ends a document. sentences: one sentence a "
+        "line, a blank line ends a document (BERT's format). jsonl: one JSON object a line. "
+        "auto: jsonl for .jsonl and .jsonl.gz, else text.",
+    )
+    text_field: str = Field("text", min_length=1, description="Field of a jsonl object to read.")
+    validation_fraction: float = Field(
+        0.1,
+        gt=0.0,
+        lt=1.0,
+        description="Share of documents held out for evaluation. A document's side follows from "
+        "its content, so it keeps it for ever.",
+    )
+    max_bad_fraction: Fraction = Field(
+        0.01,
+        description="Share of records that may be unreadable before the data job fails. "
+        "Unreadable records are kept in a dead-letter file with the reason.",
+    )
+
+
+class VocabularyConfig(Section):
+    """The WordPiece vocabulary; frozen for a lineage once it exists."""
+
+    uri: str | None = Field(
+        None,
+        description="vocab.txt to use, one token a line. Empty: the lineage's own, trained on its "
+        "first partition.",
+    )
+    size: int = Field(
+        30522, ge=300, le=250_000, description="Largest size of a vocabulary that is trained."
+    )
+    do_lower_case: bool = Field(
+        True, description="Lower-case the text and strip accents, as BERT's uncased models do."
+    )
+
+
+class MaskingConfig(Section):
+    """How token rows become masked-LM examples (BERT, arXiv 1810.04805, section 3.1)."""
+
+    max_seq_length: int = Field(
+        128, ge=16, le=4096, description="Tokens per row, [CLS] and [SEP] included."
+    )
+    max_predictions_per_seq: int = Field(
+        20, ge=1, le=1024, description="Most masked tokens in a row."
+    )
+    masked_lm_prob: float = Field(
+        0.15, gt=0.0, lt=1.0, description="Share of the tokens to predict."
+    )
+    dupe_factor: int = Field(
+        1, ge=1, le=100, description="Copies of every training row, each with other masks."
+    )
+    random_seed: int = Field(
+        12345, ge=0, le=2**31 - 1, description="Seed of the masks; equal seed, equal bytes."
+    )
+
+
+class ModelConfig(Section):
+    """The BERT encoder (names as in bert_config.json) and the lineage it belongs to."""
+
+    lineage_id: str = Field(
+        "default",
+        pattern=r"^[a-z][a-z0-9-]{0,39}$",
+        description="Line of models that build on each other. Vocabulary and architecture are "
+        "frozen within a lineage.",
+    )
+    vocab_size: int = Field(
+        30522, ge=300, le=250_000, description="Rows of the embedding; at least the vocabulary."
+    )
+    hidden_size: int = Field(768, ge=16, le=8192, description="Width of the encoder.")
+    num_hidden_layers: int = Field(12, ge=1, le=96, description="Transformer layers.")
+    num_attention_heads: int = Field(12, ge=1, le=128, description="Must divide hidden_size.")
+    intermediate_size: int = Field(3072, ge=16, le=32768, description="Width of feed-forward.")
+    max_position_embeddings: int = Field(512, ge=16, le=8192, description="Longest row possible.")
+    type_vocab_size: int = Field(2, ge=1, le=16, description="Segment types.")
+    hidden_act: Literal["gelu", "gelu_new"] = Field(
+        "gelu",
+        description="gelu is the exact erf form (Hugging Face), gelu_new the tanh form of "
+        "Google's BERT. They are different functions; keep the one a model was trained with.",
+    )
+    hidden_dropout_prob: float = Field(
+        0.0,
+        ge=0.0,
+        lt=1.0,
+        description="Dropout on hidden states; 0 is cheapest and exact on resume.",
+    )
+    attention_probs_dropout_prob: float = Field(
+        0.0, ge=0.0, lt=1.0, description="Dropout on attention weights."
+    )
+    init_checkpoint: str | None = Field(
+        None,
+        description="Model version folder to start a new lineage from. Empty: random weights. "
+        "Ignored when the lineage has a model in use, which is then the start.",
+    )
+
+
+class OptimizerConfig(Section):
+    """How weights are updated (names as in tf-models)."""
+
+    type: Literal["adamw", "lamb"] = Field("adamw", description="Optimizer of tf-models.")
+    learning_rate: float = Field(
+        1e-4, gt=0.0, le=1.0, description="Peak rate; 1e-4 from scratch, 2e-5 when continuing."
+    )
+    warmup_steps: int = Field(
+        10_000, ge=0, le=10_000_000, description="Steps of linear rise to the peak rate."
+    )
+    end_learning_rate: float = Field(
+        0.0, ge=0.0, le=1.0, description="Rate at the last step, reached linearly."
+    )
+    weight_decay_rate: float = Field(
+        0.01, ge=0.0, le=1.0, description="Decoupled decay; not on bias and LayerNorm."
+    )
+    beta_1: float = Field(0.9, ge=0.0, lt=1.0, description="Decay of the first moment.")
+    beta_2: float = Field(0.999, ge=0.0, lt=1.0, description="Decay of the second moment.")
+    epsilon: float = Field(1e-6, gt=0.0, le=1.0, description="Added to the root of the moment.")
+    clip_norm: float = Field(
+        1.0, gt=0.0, le=1000.0, description="Largest global norm of the gradient."
+    )
+
+
+class TrainingConfig(Section):
+    """The training loop (names as in tf-models)."""
+
+    train_steps: int = Field(1000, ge=1, le=100_000_000, description="Steps of this run.")
+    global_batch_size: int = Field(
+        256, ge=1, le=65536, description="Rows per step over all replicas together."
+    )
+    steps_per_loop: int = Field(
+        100, ge=1, le=100_000, description="Steps between two returns to Python (logs, signals)."
+    )
+    checkpoint_interval: int = Field(
+        1000, ge=1, le=10_000_000, description="Steps between checkpoints: most work ever lost."
+    )
+    max_to_keep: int = Field(3, ge=2, le=1000, description="Checkpoints kept.")
+    mixed_precision_dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Type of the arithmetic; variables stay float32."
+    )
+    distribution_strategy: Literal["one_device", "tpu"] = Field(
+        "tpu", description="tpu on a TPU VM; one_device on a CPU, as in the local stack."
+    )
+    random_seed: int = Field(
+        1, ge=0, le=2**31 - 1, description="Seed of the initial weights and of the record order."
+    )
+
+
+class EvaluationConfig(Section):
+    """How candidate and baseline are compared."""
+
+    global_batch_size: int = Field(256, ge=1, le=65536, description="Rows per evaluation step.")
+    max_records_per_set: int = Field(
+        100_000,
+        ge=1,
+        description="Most held-out rows used of each set; whole documents, chosen by their hash.",
+    )
+
+
+class PromotionConfig(Section):
+    """When a candidate replaces the model in use."""
+
+    min_documents: int = Field(
+        20, ge=2, le=10_000_000, description="Held-out documents needed for any verdict."
+    )
+    min_improvement: float = Field(
+        0.0,
+        ge=0.0,
+        le=100.0,
+        description="Nats per token by which the candidate must beat the model in use on the "
+        "run's own held-out documents.",
+    )
+    confidence: float = Field(
+        0.95, ge=0.5, lt=1.0, description="Confidence of the bootstrap interval over documents."
+    )
+    max_forgetting: float = Field(
+        0.1,
+        ge=0.0,
+        le=100.0,
+        description="Nats per token that the candidate may lose on the held-out documents of "
+        "earlier partitions.",
+    )
+
+
+class TpuConfig(Section):
+    """The TPU to rent (names as in the Cloud TPU API)."""
+
+    accelerator_type: str = Field(
+        "v5litepod-8",
+        pattern=r"^[a-z0-9]+-[0-9]+$",
+        description="Such as v5litepod-8. v5litepod-1, -4 and -8 are one host.",
+    )
+    runtime_version: str = Field(
+        "v2-alpha-tpuv5-lite",
+        pattern=r"^[a-z0-9][a-z0-9.-]*$",
+        description="Software image of the TPU VM, such as v2-alpha-tpuv5-lite.",
+    )
+    zones: list[Annotated[str, Field(pattern=r"^[a-z]+-[a-z]+[0-9]+-[a-z]$")]] = Field(
+        ["us-central1-a"],
+        min_length=1,
+        max_length=20,
+        description="Zones to try, in order, such as us-central1-a.",
+    )
+    provisioning_model: Literal["on-demand", "spot", "reserved"] = Field(
+        "on-demand", description="spot is cheaper and may be taken away at any time."
+    )
+    network: str | None = Field(None, description="VPC network; empty: the project's default.")
+    subnetwork: str | None = Field(None, description="Subnetwork; needs Private Google Access.")
+    enable_external_ips: bool = Field(False, description="Give the TPU VM public addresses.")
+    service_account: str | None = Field(
+        None, description="Account of the TPU VM; empty: the project's default compute account."
+    )
+    queue_timeout_seconds: int = Field(
+        3600, ge=60, le=604_800, description="Longest wait for capacity in one zone."
+    )
+    boot_timeout_seconds: int = Field(
+        900, ge=10, le=7200, description="Longest time from READY to the agent's first sign."
+    )
+    heartbeat_interval_seconds: float = Field(
+        30.0, ge=0.5, le=300.0, description="Seconds between two signs of life of the agent."
+    )
+    heartbeat_timeout_seconds: float = Field(
+        300.0, ge=5.0, le=7200.0, description="Silence after which a worker counts as lost."
+    )
+    poll_interval: float = Field(
+        30.0, ge=0.5, le=600.0, description="Seconds between two looks at TPU and mailbox."
+    )
+    delete_grace_seconds: float = Field(
+        90.0,
+        ge=0.0,
+        le=3600.0,
+        description="Wait between the two sweeps of the delete task: longer than a create call "
+        "and the killing of its process can take.",
+    )
+
+
+class BudgetConfig(Section):
+    """What a run may use before it is stopped."""
+
+    max_hours: float = Field(
+        24.0, gt=0.0, le=720.0, description="Hours from reservation after which no TPU remains."
+    )
+    max_preemptions: int = Field(
+        10, ge=0, le=1000, description="Lost TPUs that are replaced, resuming from a checkpoint."
+    )
+    max_failures: int = Field(
+        2, ge=0, le=100, description="Times a killed trainer is started again on the same TPU."
+    )
+    max_cost: float | None = Field(
+        None, gt=0.0, description="Refuse a run whose cost could exceed this; empty: no limit."
+    )
+    price_per_chip_hour: float = Field(
+        1.2, ge=0.0, le=1000.0, description="Your price; look it up, prices change."
+    )
+    currency: str = Field("USD", pattern=r"^[A-Z]{3}$", description="Currency of the prices.")
+    price_date: str = Field(
+        "2026-01", pattern=r"^\d{4}-\d{2}(-\d{2})?$", description="When the price was looked up."
+    )
+
+
+class PipelineConfig(Section):
+    """One run's complete configuration."""
+
+    corpus: CorpusConfig = CorpusConfig()
+    vocabulary: VocabularyConfig = VocabularyConfig()
+    masking: MaskingConfig = MaskingConfig()
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    promotion: PromotionConfig = PromotionConfig()
+    tpu: TpuConfig = TpuConfig()
+    budget: BudgetConfig = BudgetConfig()
+
+    def to_bytes(self) -> bytes:
+        """Return the content of ``config.json``, which :func:`parse_config` reads."""
+        head = {"format": "pipeline-config", "format_version": FORMAT_VERSION}
+        return (json.dumps(head | self.model_dump(mode="json"), indent=2) + "\n").encode()
+
+    @property
+    def sha256(self) -> str:
+        """Return the hash of all settings."""
+        return _hash(self.model_dump(mode="json"))
+
+    @property
+    def data_sha256(self) -> str:
+        """Return the hash of the settings that the bytes of a shard's records depend on."""
+        corpus = self.corpus.model_dump(
+            mode="json", exclude={"partition", "input_pattern", "max_bad_fraction"}
+        )
+        return _hash(
+            {
+                "corpus": corpus,
+                "do_lower_case": self.vocabulary.do_lower_case,
+                "masking": self.masking.model_dump(mode="json"),
+            }
+        )
+
+    @property
+    def training_sha256(self) -> str:
+        """Return the hash of the settings that the trained weights depend on."""
+        return _hash(
+            {
+                "model": self.model.model_dump(mode="json"),
+                "optimizer": self.optimizer.model_dump(mode="json"),
+                "training": self.training.model_dump(
+                    mode="json", exclude={"checkpoint_interval", "max_to_keep", "steps_per_loop"}
+                ),
+                "masking": self.masking.model_dump(mode="json"),
+            }
+        )
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,81 @@
+"""What every stored JSON file has in common: a kind, a format version, and strict reading."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipeline_store import uris
+
+
+class FormatError(ValueError):
+    """A stored file is damaged, of another kind, or of an unknown version."""
+
+
+class StoredFile(BaseModel):
+    """A JSON file of the store.
+
+    Subclasses set ``kind`` and ``version``. A reader refuses any other kind and any version it does
+    not know, because guessing at a future layout is how wrong numbers get into a model.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: ClassVar[str]
+    version: ClassVar[int] = 1
+
+    def to_bytes(self) -> bytes:
+        """Return the file's content: readable JSON in a stable order."""
+        head = {"format": self.kind, "format_version": self.version}
+        return (json.dumps(head | self.model_dump(mode="json"), indent=2) + "\n").encode()
+
+    @classmethod
+    def parse(cls, data: bytes, uri: str) -> Self:
+        """Read a file's content.
+
+        :param data: the bytes as stored.
+        :param uri: where they came from, for error messages.
+        :raises FormatError: not JSON, another kind, an unknown version, or wrong fields.
+        """
+        try:
+            fields: dict[str, Any] = json.loads(data)
+            kind, version = fields.pop("format"), fields.pop("format_version")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FormatError(
+                f"{uri} is not a stored file of this project ({error!r}); expected JSON with "
+                f"format {cls.kind!r}. It may be damaged or come from elsewhere."
+            ) from error
+        if (kind, version) != (cls.kind, cls.version):
+            raise FormatError(
+                f"{uri} has format {kind!r} version {version!r}; this program reads {cls.kind!r} "
+                f"version {cls.version}. Use the program version that wrote it."
+            )
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise FormatError(f"{uri} does not hold a valid {cls.kind}: {error}") from error
+
+    @classmethod
+    def load(cls, uri: str) -> Self:
+        """Read from the store.
+
+        :raises FileNotFoundError: there is no such file.
+        :raises FormatError: see :meth:`parse`.
+        """
+        return cls.parse(uris.read(uri), uri)
+
+    @classmethod
+    def load_or_none(cls, uri: str) -> Self | None:
+        """Read from the store, or return None when there is no such file."""
+        data = uris.read_or_none(uri)
+        return None if data is None else cls.parse(data, uri)
+
+    def write(self, uri: str) -> None:
+        """Create or replace the file atomically; only for files that have one writer."""
+        uris.write(uri, self.to_bytes())
+
+    def create(self, uri: str) -> bool:
+        """Create the file; return False when it already exists."""
+        return uris.create_if_absent(uri, self.to_bytes())

@@ -1,0 +1,139 @@
+"""Stored files of training, evaluation and promotion."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline_store.formats.base import StoredFile
+from pipeline_store.formats.data import FileDigest
+
+
+class CheckpointManifest(StoredFile):
+    """``checkpoints/<step>.json``: the commit of a checkpoint. Only what it lists is trusted."""
+
+    kind = "checkpoint"
+
+    step: int
+    holder_token: str
+    prefix: str = Field(description="tf.train.Checkpoint prefix, relative to the model folder")
+    files: list[FileDigest] = Field(description="paths relative to the model folder")
+    config_sha256: str
+    data_sha256: str = Field(description="fingerprint of the ordered training records")
+    random_seed: int
+    created: datetime
+
+
+class TrainingResult(StoredFile):
+    """``result.json``: training reached train_steps."""
+
+    kind = "training-result"
+
+    train_steps: int
+    tokens: int = Field(description="real tokens seen over all steps")
+    final_loss: float
+    checkpoint: str = Field(description="path of the checkpoint manifest in the model folder")
+    weights_sha256: str
+    seconds: float
+    resumed_from: list[int] = Field(description="step of each checkpoint that was resumed from")
+
+
+class DocumentSetScore(BaseModel):
+    """One model on one set of held-out documents. Sums, so that any mean can be formed later."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    set_name: str
+    document_ids: list[str] = Field(description="16 hex digits each, in the same order as the sums")
+    loss_sums: list[float] = Field(description="masked-LM loss in nats, summed over masked tokens")
+    correct_sums: list[float]
+    token_counts: list[float] = Field(description="masked tokens of the document")
+
+    @property
+    def loss(self) -> float:
+        """Return the token-weighted mean masked-LM loss, in nats."""
+        return sum(self.loss_sums) / sum(self.token_counts)
+
+    @property
+    def accuracy(self) -> float:
+        """Return the share of masked tokens whose most likely prediction is right."""
+        return sum(self.correct_sums) / sum(self.token_counts)
+
+
+class ModelScore(BaseModel):
+    """One model on every set."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(description="candidate, or baseline")
+    model_uri: str
+    sets: list[DocumentSetScore]
+
+
+class EvaluationReport(StoredFile):
+    """``evaluation.json``: candidate, baseline and unigram model on identical masks."""
+
+    kind = "evaluation"
+
+    partition: str
+    current_set: str = Field(description="name of the set with this run's own held-out documents")
+    models: list[ModelScore]
+    unigram_losses: dict[str, float] = Field(
+        description="by set: loss in nats of predicting by token frequency in the training records"
+    )
+
+
+class VerdictKind(StrEnum):
+    """What the gate says; these strings are shown, stored and searched for."""
+
+    PROMOTED = "promoted"
+    WORSE = "rejected: worse"
+    NOT_ENOUGH_EVIDENCE = "rejected: not enough evidence"
+    FORGETTING = "rejected: forgetting"
+
+
+class Verdict(StoredFile):
+    """``verdict.json``: the decision with the numbers it rests on."""
+
+    kind = "verdict"
+
+    verdict: VerdictKind
+    reason: str
+    candidate_loss: float
+    reference_loss: float = Field(description="the baseline's loss, or the unigram loss")
+    reference: str = Field(description="baseline version, or unigram")
+    documents: int
+    improvement: float = Field(description="reference minus candidate, nats per token")
+    improvement_low: float = Field(description="lower end of its bootstrap confidence interval")
+    improvement_high: float
+
+
+class ModelVersion(StoredFile):
+    """``model.json``: an immutable version. Its existence is the commit of the version."""
+
+    kind = "model-version"
+
+    version_id: str
+    lineage_id: str
+    parent: str | None = Field(description="version that training started from")
+    run_key: str
+    partitions_seen: list[str]
+    files: list[FileDigest] = Field(description="everything else in the version's folder")
+    checkpoint_prefix: str = Field(description="relative to the version's folder")
+    vocabulary_sha256: str
+    train_steps_total: int
+    metrics: dict[str, float]
+    created: datetime
+
+
+class ProductionPointer(StoredFile):
+    """``production.json``: the version in use. Changed only by compare-and-set."""
+
+    kind = "production-pointer"
+
+    sequence: int = Field(description="grows by one with each change")
+    version_id: str
+    changed: datetime
+    reason: str

@@ -1,0 +1,205 @@
+"""Stored files around a TPU: reservation, attempts, the mailbox of the on-VM agent, the ledger.
+
+A *reservation generation* is one passage through reserve -> delete. Within it every TPU that is
+asked for is an *attempt* with a name, a token and a folder (the mailbox) of its own.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline_store.formats.base import StoredFile
+
+
+class Reservation(StoredFile):
+    """``reservation.json``: everything a later sweep needs to find what this generation made."""
+
+    kind = "reservation"
+
+    run_key: str
+    generation: int
+    project_id: str
+    zones: list[str] = Field(description="every zone in which this generation may create a TPU")
+    owner: str
+    created: datetime
+    expires_at: datetime = Field(description="no TPU of this generation may live longer")
+
+
+class Released(StoredFile):
+    """``released.json``: the tombstone. Once it exists nobody creates or starts anything."""
+
+    kind = "released"
+
+    run_key: str
+    generation: int
+    released: datetime
+    reason: str
+
+
+class Attempt(StoredFile):
+    """``attempt.json``: written before the create call, so that a lost reply is still known."""
+
+    kind = "attempt"
+
+    run_key: str
+    generation: int
+    attempt: int
+    token: str = Field(description="fencing token; status and commits carry it")
+    zone: str
+    queued_resource_id: str
+    node_id: str
+    created: datetime
+
+
+class Holder(StoredFile):
+    """``holder.json``: the attempt that may commit checkpoints and results of this run."""
+
+    kind = "holder"
+
+    sequence: int = Field(description="grows by one with each change")
+    generation: int
+    attempt: int
+    token: str
+
+
+class JobSpec(StoredFile):
+    """``jobs/<job_id>.json`` in an attempt's mailbox: one Python module to run, no shell."""
+
+    kind = "job-spec"
+
+    job_id: str = Field(description="sorts in the order of execution, such as 010-train")
+    token: str
+    entry_point: str = Field(description="module of the code bundle, run as python -m")
+    arguments: list[str]
+    bundle_sha256: str
+    max_restarts: int = Field(
+        description="how often the agent starts the process again on this VM after it was killed"
+    )
+    deadline: datetime
+
+
+class ExitKind(StrEnum):
+    """Why a job ended; decides whether trying again can help."""
+
+    OK = "ok"
+    USER_ERROR = "user_error"
+    BAD_DATA = "bad_data"
+    OUT_OF_MEMORY = "out_of_memory"
+    PREEMPTED = "preempted"
+    KILLED = "killed"
+    FAILED = "failed"
+    DEADLINE = "deadline"
+
+    @property
+    def exit_code(self) -> int:
+        """Return the process exit code by which a job reports this kind."""
+        return _EXIT_CODES[self]
+
+    @classmethod
+    def from_exit_code(cls, code: int) -> ExitKind:
+        """Return the kind for an exit code; a negative one is the signal that ended the process."""
+        if code < 0:
+            return cls.KILLED
+        return next((kind for kind, known in _EXIT_CODES.items() if known == code), cls.FAILED)
+
+
+# Outside the range that Python (1, 2, 120), shells (126 and up) and sysexits.h (64 to 78) use.
+_EXIT_CODES = {
+    ExitKind.OK: 0,
+    ExitKind.USER_ERROR: 40,
+    ExitKind.BAD_DATA: 41,
+    ExitKind.OUT_OF_MEMORY: 42,
+    ExitKind.PREEMPTED: 43,
+    ExitKind.KILLED: 44,
+    ExitKind.FAILED: 45,
+    ExitKind.DEADLINE: 46,
+}
+
+
+class AgentHello(StoredFile):
+    """``workers/<w>/agent.json``: the agent of one worker is up and verified its code."""
+
+    kind = "agent-hello"
+
+    worker: int
+    token: str
+    started: datetime
+    bundle_sha256: str
+    host: str
+    starts: int = Field(description="1 for the first start on this VM, then counting restarts")
+
+
+class Progress(BaseModel):
+    """How far a job is; the trainer writes it, the agent puts it into the heartbeat."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    step: int
+    train_steps: int
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    eta_seconds: float | None = None
+    checkpoint_step: int | None = None
+
+
+class Heartbeat(StoredFile):
+    """``workers/<w>/heartbeat.json``: replaced every few seconds while the agent lives."""
+
+    kind = "heartbeat"
+
+    worker: int
+    token: str
+    time: datetime
+    job_id: str | None
+    progress: Progress | None
+    log_chunks: int = Field(description="log chunks of the current or last job uploaded so far")
+    disk_free_bytes: int
+
+
+class JobStatus(StoredFile):
+    """``workers/<w>/<job_id>/status.json``: how the job ended on one worker. Created once."""
+
+    kind = "job-status"
+
+    worker: int
+    token: str
+    job_id: str
+    exit_kind: ExitKind
+    exit_code: int
+    restarts: int
+    message: str = Field(description="last lines of the log when the job failed, else empty")
+    started: datetime
+    finished: datetime
+    log_chunks: int
+
+
+class LedgerEntry(BaseModel):
+    """One attempt's bill."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    generation: int
+    attempt: int
+    zone: str
+    accelerator_type: str
+    chips: int
+    created: datetime
+    gone: datetime
+    chip_seconds: float
+    cost: float = Field(description="chip-seconds times the configured price; an estimate")
+
+
+class Ledger(StoredFile):
+    """``ledger.json``: what a reservation generation used. Written when all of it is gone."""
+
+    kind = "ledger"
+
+    run_key: str
+    generation: int
+    entries: list[LedgerEntry]
+    price_per_chip_hour: float
+    currency: str
+    price_date: str

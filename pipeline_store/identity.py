@@ -1,0 +1,74 @@
+"""Names: how runs, TPU resources, shards and model versions are called.
+
+Run ids contain ``:`` and ``+``, which neither Google Cloud names nor labels allow, so everything
+outside Airflow is named by hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+RESOURCE_PREFIX = "bert"
+_PARTITION = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_LINEAGE = re.compile(r"[a-z][a-z0-9-]{0,39}")
+
+
+def _digest(*parts: str) -> str:
+    # The length before each part keeps ("ab", "c") and ("a", "bc") apart.
+    joined = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(joined.encode()).hexdigest()
+
+
+def run_key(dag_id: str, run_id: str) -> str:
+    """Return the 12 hex digits that name a run outside Airflow."""
+    return _digest("run", dag_id, run_id)[:12]
+
+
+def check_partition(partition: str) -> str:
+    """Return the partition id if it is one.
+
+    :raises ValueError: it could not be a folder name and part of a key.
+    """
+    if not _PARTITION.fullmatch(partition) or ".." in partition:
+        raise ValueError(
+            f"Partition {partition!r} is not a valid id: use 1 to 63 of a-z, 0-9, '.', '_', '-', "
+            "starting with a letter or digit, such as 2026-01-31."
+        )
+    return partition
+
+
+def check_lineage(lineage_id: str) -> str:
+    """Return the lineage id if it is one.
+
+    :raises ValueError: it could not be a folder name and part of a resource label.
+    """
+    if not _LINEAGE.fullmatch(lineage_id):
+        raise ValueError(
+            f"Lineage {lineage_id!r} is not a valid id: use 1 to 40 of a-z, 0-9 and '-', "
+            "starting with a letter."
+        )
+    return lineage_id
+
+
+def resource_id(run_key: str, generation: int, attempt: int) -> str:
+    """Return the id of an attempt's queued resource and node, such as ``bert-0a1b2c3d4e5f-g1-a2``.
+
+    The same attempt always has the same name, so a retry after a lost reply meets its own TPU.
+    """
+    return f"{RESOURCE_PREFIX}-{run_key}-g{generation}-a{attempt}"
+
+
+def shard_key(input_sha256: str, vocabulary_sha256: str, config_sha256: str) -> str:
+    """Return the key of a processed shard: equal inputs and settings, equal key."""
+    return _digest("shard", input_sha256, vocabulary_sha256, config_sha256)[:32]
+
+
+def manifest_id(partition: str, shard_keys: list[str]) -> str:
+    """Return the key of a partition manifest: it changes with any of its shards."""
+    return _digest("partition", partition, *sorted(shard_keys))[:16]
+
+
+def version_id(run_key: str) -> str:
+    """Return the id of the model version that a run publishes: one run, at most one version."""
+    return f"v-{run_key}"

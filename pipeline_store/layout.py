@@ -1,0 +1,231 @@
+"""The folder layout of the store: the only place that knows which file lies where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline_store import uris
+
+
+@dataclass(frozen=True)
+class AttemptLayout:
+    """The mailbox of one TPU attempt."""
+
+    root: str
+
+    @property
+    def record(self) -> str:
+        """Attempt."""
+        return uris.join(self.root, "attempt.json")
+
+    @property
+    def jobs(self) -> str:
+        """Folder of job specs, taken in order of name."""
+        return uris.join(self.root, "jobs")
+
+    def job(self, job_id: str) -> str:
+        """JobSpec."""
+        return uris.join(self.jobs, f"{job_id}.json")
+
+    @property
+    def workers(self) -> str:
+        """Folder with one folder per worker."""
+        return uris.join(self.root, "workers")
+
+    def hello(self, worker: int) -> str:
+        """AgentHello."""
+        return uris.join(self.workers, str(worker), "agent.json")
+
+    def heartbeat(self, worker: int) -> str:
+        """Heartbeat."""
+        return uris.join(self.workers, str(worker), "heartbeat.json")
+
+    def status(self, worker: int, job_id: str) -> str:
+        """JobStatus."""
+        return uris.join(self.workers, str(worker), job_id, "status.json")
+
+    def log_chunk(self, worker: int, job_id: str, chunk: int) -> str:
+        """Piece of the job's log, UTF-8 text; chunks count from 0."""
+        return uris.join(self.workers, str(worker), job_id, "log", f"{chunk:06d}.txt")
+
+
+@dataclass(frozen=True)
+class ReservationLayout:
+    """One reservation generation."""
+
+    root: str
+
+    @property
+    def record(self) -> str:
+        """Reservation."""
+        return uris.join(self.root, "reservation.json")
+
+    @property
+    def released(self) -> str:
+        """Released, the tombstone."""
+        return uris.join(self.root, "released.json")
+
+    @property
+    def ledger(self) -> str:
+        """Ledger."""
+        return uris.join(self.root, "ledger.json")
+
+    @property
+    def attempts(self) -> str:
+        """Folder with one folder per attempt."""
+        return uris.join(self.root, "attempts")
+
+    def attempt(self, attempt: int) -> AttemptLayout:
+        """Return the mailbox of one attempt."""
+        return AttemptLayout(uris.join(self.attempts, f"a{attempt}"))
+
+
+@dataclass(frozen=True)
+class TrainingLayout:
+    """The model folder of a run: checkpoints, TensorBoard events, result."""
+
+    root: str
+
+    @property
+    def checkpoints(self) -> str:
+        """Folder of checkpoint manifests."""
+        return uris.join(self.root, "checkpoints")
+
+    def checkpoint(self, step: int) -> str:
+        """CheckpointManifest."""
+        return uris.join(self.checkpoints, f"{step:010d}.json")
+
+    def attempt_files(self, holder_token: str) -> str:
+        """Folder into which one attempt writes its bytes; nothing in it counts by itself."""
+        return uris.join(self.root, "attempts", holder_token)
+
+    @property
+    def events(self) -> str:
+        """Folder of TensorBoard events."""
+        return uris.join(self.root, "events")
+
+    @property
+    def result(self) -> str:
+        """TrainingResult."""
+        return uris.join(self.root, "result.json")
+
+
+@dataclass(frozen=True)
+class RunLayout:
+    """One pipeline run."""
+
+    root: str
+
+    @property
+    def record(self) -> str:
+        """RunRecord."""
+        return uris.join(self.root, "run.json")
+
+    @property
+    def config(self) -> str:
+        """The effective PipelineConfig."""
+        return uris.join(self.root, "config.json")
+
+    @property
+    def holder(self) -> str:
+        """Holder."""
+        return uris.join(self.root, "holder.json")
+
+    def reservation(self, generation: int) -> ReservationLayout:
+        """Return one reservation generation."""
+        return ReservationLayout(uris.join(self.root, "reservations", f"g{generation}"))
+
+    @property
+    def training(self) -> TrainingLayout:
+        """Return the model folder, shared by all attempts and generations of the run.
+
+        A task that is cleared and runs again resumes, or finds the result and trains nothing.
+        """
+        return TrainingLayout(uris.join(self.root, "training"))
+
+    def evaluation(self, baseline: str | None) -> str:
+        """EvaluationReport of the run's candidate against a baseline version (None: unigram)."""
+        return uris.join(self.root, "evaluations", f"{baseline or 'unigram'}.json")
+
+    def verdict(self, baseline: str | None) -> str:
+        """Verdict on the run's candidate against a baseline version (None: unigram)."""
+        return uris.join(self.root, "verdicts", f"{baseline or 'unigram'}.json")
+
+
+@dataclass(frozen=True)
+class LineageLayout:
+    """One line of models that share a vocabulary and an architecture."""
+
+    root: str
+
+    @property
+    def vocabulary(self) -> str:
+        """``vocab.txt``, one token a line."""
+        return uris.join(self.root, "vocabulary", "vocab.txt")
+
+    @property
+    def vocabulary_info(self) -> str:
+        """VocabularyInfo."""
+        return uris.join(self.root, "vocabulary", "vocabulary.json")
+
+    @property
+    def production(self) -> str:
+        """ProductionPointer."""
+        return uris.join(self.root, "production.json")
+
+    @property
+    def versions(self) -> str:
+        """Folder with one folder per model version."""
+        return uris.join(self.root, "versions")
+
+    def version(self, version_id: str) -> str:
+        """Return the folder of one model version."""
+        return uris.join(self.versions, version_id)
+
+    def model(self, version_id: str) -> str:
+        """ModelVersion."""
+        return uris.join(self.version(version_id), "model.json")
+
+    def manifests(self, partition: str) -> str:
+        """Folder of a partition's manifests."""
+        return uris.join(self.root, "partitions", partition)
+
+    def manifest(self, partition: str, manifest_id: str) -> str:
+        """PartitionManifest."""
+        return uris.join(self.manifests(partition), f"{manifest_id}.json")
+
+
+@dataclass(frozen=True)
+class StoreLayout:
+    """The whole store below one root URI."""
+
+    root: str
+
+    def resolve(self, path: str) -> str:
+        """Return a URI as it is, and a relative path as a place below the root."""
+        return path if uris.is_absolute(path) else uris.join(self.root, path)
+
+    def run(self, run_key: str) -> RunLayout:
+        """Return one pipeline run."""
+        return RunLayout(uris.join(self.root, "runs", run_key))
+
+    @property
+    def runs(self) -> str:
+        """Folder with one folder per run."""
+        return uris.join(self.root, "runs")
+
+    def lineage(self, lineage_id: str) -> LineageLayout:
+        """Return one line of models."""
+        return LineageLayout(uris.join(self.root, "lineages", lineage_id))
+
+    def shard(self, shard_key: str) -> str:
+        """Return the folder of one processed shard."""
+        return uris.join(self.root, "shards", shard_key)
+
+    def shard_manifest(self, shard_key: str) -> str:
+        """ShardManifest."""
+        return uris.join(self.shard(shard_key), "shard.json")
+
+    def bundle(self, sha256: str) -> str:
+        """Code bundle, a zip file named by its hash."""
+        return uris.join(self.root, "bundles", f"{sha256}.zip")

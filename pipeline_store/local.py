@@ -1,0 +1,127 @@
+"""The store on a file system: atomic by rename, hard link and a lock file."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+# Names that the backend makes for itself; they are never listed as objects.
+ASIDE_MARK = ".aside-"
+LOCK_SUFFIX = ".lock~"
+
+
+def _path(uri: str) -> Path:
+    path = Path(uri.removeprefix("file://"))
+    if not path.is_absolute():
+        raise ValueError(f"Store path {uri!r} is relative; give an absolute path or gs:// URI.")
+    return path
+
+
+def _version(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write_aside(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"{ASIDE_MARK}{uuid.uuid4().hex}")
+    with aside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return aside
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(path.name + LOCK_SUFFIX).open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+class LocalBackend:
+    """Objects are files. A version is the SHA-256 of the content.
+
+    Equal content therefore has an equal version; objects that are compared and set carry a
+    sequence number, so their content never repeats. The file system must support hard links and
+    ``flock`` between all writers: a local disk, or NFS version 4.
+    """
+
+    def read(self, uri: str) -> bytes:
+        """Return the whole file."""
+        return _path(uri).read_bytes()
+
+    def read_versioned(self, uri: str) -> tuple[bytes, str] | None:
+        """Return the file's content and its hash, or None."""
+        try:
+            data = _path(uri).read_bytes()
+        except FileNotFoundError:
+            return None
+        return data, _version(data)
+
+    def open(self, uri: str) -> BinaryIO:
+        """Open the file for reading."""
+        return _path(uri).open("rb")
+
+    def write(self, uri: str, data: bytes) -> None:
+        """Write aside, then rename over the target."""
+        path = _path(uri)
+        _write_aside(path, data).replace(path)
+
+    def upload(self, uri: str, path: str) -> None:
+        """Copy aside, then rename over the target."""
+        target = _path(uri)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = target.with_name(f"{ASIDE_MARK}{uuid.uuid4().hex}")
+        shutil.copyfile(path, aside)
+        aside.replace(target)
+
+    def create(self, uri: str, data: bytes) -> bool:
+        """Write aside, then hard-link to the target, which fails if that exists."""
+        path = _path(uri)
+        if path.exists():
+            return False
+        aside = _write_aside(path, data)
+        try:
+            os.link(aside, path)
+        except FileExistsError:
+            return False
+        finally:
+            aside.unlink()
+        return True
+
+    def replace(self, uri: str, data: bytes, version: str | None) -> str | None:
+        """Compare and rename under an exclusive lock beside the file."""
+        path = _path(uri)
+        with _locked(path):
+            found = self.read_versioned(uri)
+            if (None if found is None else found[1]) != version:
+                return None
+            _write_aside(path, data).replace(path)
+        return _version(data)
+
+    def size(self, uri: str) -> int | None:
+        """Return the file's size, or None when it is absent or a folder."""
+        path = _path(uri)
+        return path.stat().st_size if path.is_file() else None
+
+    def list(self, prefix: str) -> list[str]:
+        """Return all files below a folder, without this module's own helpers."""
+        return sorted(
+            str(path)
+            for path in _path(prefix).rglob("*")
+            if path.is_file()
+            and not path.name.startswith(ASIDE_MARK)
+            and not path.name.endswith(LOCK_SUFFIX)
+        )
+
+    def delete(self, uri: str) -> None:
+        """Unlink the file if it is there."""
+        _path(uri).unlink(missing_ok=True)

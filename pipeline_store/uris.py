@@ -1,0 +1,249 @@
+"""The one module that knows what a URI scheme is: plain directories (or ``file://``) and ``gs://``.
+
+Everything that is stored is read and written through these functions. Beam, TensorFlow and Airflow
+get their URIs through :func:`for_library`, so no other module looks at a scheme.
+
+Two writes carry the project's promises, and both exist on every backend:
+
+* :func:`create_if_absent`: of any number of writers exactly one succeeds. Commits use it.
+* :func:`compare_and_set`: replace an object only if it is still the version that was read.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import posixpath
+import urllib.parse
+from collections.abc import Iterator
+from typing import BinaryIO, Protocol
+
+from pipeline_store import gcs, local
+
+CHUNK_BYTES = 1 << 20
+
+
+class VersionConflictError(RuntimeError):
+    """A compare-and-set lost: the object is no longer the version the caller read."""
+
+
+class Backend(Protocol):
+    """What a place of storage has to offer. Versions are opaque strings."""
+
+    def read(self, uri: str) -> bytes:
+        """Return the whole object; raise FileNotFoundError when there is none."""
+        ...
+
+    def read_versioned(self, uri: str) -> tuple[bytes, str] | None:
+        """Return the object with its version, or None when there is none."""
+        ...
+
+    def open(self, uri: str) -> BinaryIO:
+        """Open the object for streaming; raise FileNotFoundError when there is none."""
+        ...
+
+    def write(self, uri: str, data: bytes) -> None:
+        """Create or replace the object; readers see the old or the new content, never a part."""
+        ...
+
+    def upload(self, uri: str, path: str) -> None:
+        """Create or replace the object from a file on this machine, whole or not at all."""
+        ...
+
+    def create(self, uri: str, data: bytes) -> bool:
+        """Create the object; return False, changing nothing, when it exists."""
+        ...
+
+    def replace(self, uri: str, data: bytes, version: str | None) -> str | None:
+        """Write if the version still is ``version`` (None: absent); return the new one or None."""
+        ...
+
+    def size(self, uri: str) -> int | None:
+        """Return the size in bytes, or None when there is no such object."""
+        ...
+
+    def list(self, prefix: str) -> list[str]:
+        """Return all objects below a folder, sorted; an absent folder is empty."""
+        ...
+
+    def delete(self, uri: str) -> None:
+        """Delete one object; an absent one is no error."""
+        ...
+
+
+def _backend(uri: str) -> Backend:
+    scheme = uri.split("://", 1)[0] if "://" in uri else "file"
+    if scheme == "file":
+        return local.LocalBackend()
+    if scheme == "gs":
+        return gcs.GcsBackend()
+    raise ValueError(
+        f"URI {uri!r} has scheme {scheme!r}: the store is a plain directory or a gs:// bucket. "
+        "Use an absolute path or gs://BUCKET/PREFIX."
+    )
+
+
+def join(base: str, *parts: str) -> str:
+    """Append path parts to a URI; a part must not escape the base.
+
+    :raises ValueError: a part is absolute or contains ``..``.
+    """
+    for part in parts:
+        if part.startswith("/") or ".." in part.split("/"):
+            raise ValueError(f"Path part {part!r} would leave {base!r}; give a relative path.")
+    return posixpath.join(base.rstrip("/"), *parts)
+
+
+def is_cloud(uri: str) -> bool:
+    """Return whether the URI is in an object store rather than on this machine."""
+    return uri.startswith("gs://")
+
+
+def is_absolute(uri: str) -> bool:
+    """Return whether the URI stands on its own (has a scheme or is an absolute path)."""
+    return "://" in uri or uri.startswith("/")
+
+
+def for_library(uri: str) -> str:
+    """Return the spelling that Beam and TensorFlow both take: a plain path or ``gs://``."""
+    _backend(uri)
+    return uri.removeprefix("file://")
+
+
+def media_url(uri: str) -> str:
+    """Return a URL from which the bare Python standard library can download the object.
+
+    The TPU VM's boot script has no client library yet; for ``gs://`` it adds the VM's own token.
+    """
+    if not is_cloud(uri):
+        return "file://" + urllib.parse.quote(for_library(uri))
+    bucket, _, name = uri.removeprefix("gs://").partition("/")
+    quoted = urllib.parse.quote(name, safe="")
+    return f"https://storage.googleapis.com/storage/v1/b/{bucket}/o/{quoted}?alt=media"
+
+
+def read(uri: str) -> bytes:
+    """Return the whole object.
+
+    :raises FileNotFoundError: there is no such object.
+    """
+    return _backend(uri).read(uri)
+
+
+def read_or_none(uri: str) -> bytes | None:
+    """Return the whole object, or None when there is none."""
+    found = _backend(uri).read_versioned(uri)
+    return None if found is None else found[0]
+
+
+def read_versioned(uri: str) -> tuple[bytes, str] | None:
+    """Return the object and the version to hand to :func:`compare_and_set`, or None."""
+    return _backend(uri).read_versioned(uri)
+
+
+def open_stream(uri: str) -> BinaryIO:
+    """Open the object for reading in pieces.
+
+    :raises FileNotFoundError: there is no such object.
+    """
+    return _backend(uri).open(uri)
+
+
+def write(uri: str, data: bytes) -> None:
+    """Create or replace the object atomically. For status that only its one owner writes."""
+    _backend(uri).write(uri, data)
+
+
+def upload(path: str, uri: str) -> None:
+    """Copy a file of this machine into the store atomically."""
+    _backend(uri).upload(uri, path)
+
+
+def copy(source: str, target: str) -> None:
+    """Copy one object; small ones only, as it passes through memory."""
+    write(target, read(source))
+
+
+def create_if_absent(uri: str, data: bytes) -> bool:
+    """Create the object unless it exists; of concurrent callers exactly one gets True."""
+    return _backend(uri).create(uri, data)
+
+
+def compare_and_set(uri: str, data: bytes, version: str | None) -> str:
+    """Replace the object only if it is still at ``version``; None means it must not exist.
+
+    :returns: the new version.
+    :raises VersionConflictError: somebody else wrote first; read again and decide again.
+    """
+    new_version = _backend(uri).replace(uri, data, version)
+    if new_version is None:
+        raise VersionConflictError(
+            f"{uri} is no longer at version {version!r}: another writer was first. "
+            "Read it again and decide on its new content."
+        )
+    return new_version
+
+
+def exists(uri: str) -> bool:
+    """Return whether there is such an object (folders are not objects)."""
+    return _backend(uri).size(uri) is not None
+
+
+def size(uri: str) -> int:
+    """Return the object's size in bytes.
+
+    :raises FileNotFoundError: there is no such object.
+    """
+    found = _backend(uri).size(uri)
+    if found is None:
+        raise FileNotFoundError(uri)
+    return found
+
+
+def sha256(uri: str) -> str:
+    """Return the hex SHA-256 of the object's bytes, read in pieces."""
+    digest = hashlib.sha256()
+    for chunk in chunks(uri):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def chunks(uri: str) -> Iterator[bytes]:
+    """Yield the object's bytes in pieces of at most one MiB."""
+    with open_stream(uri) as stream:
+        while chunk := stream.read(CHUNK_BYTES):
+            yield chunk
+
+
+def list_files(folder: str) -> list[str]:
+    """Return every object below a folder, at any depth, sorted; an absent folder is empty."""
+    return _backend(folder).list(folder.rstrip("/") + "/")
+
+
+def glob(pattern: str) -> list[str]:
+    """Return the objects that match a pattern with ``*``, ``?`` or ``[...]``, sorted.
+
+    As in a shell, ``*`` does not cross a ``/``.
+    """
+    if not any(sign in pattern for sign in "*?["):
+        return [pattern] if exists(pattern) else []
+    fixed = pattern[: min(pattern.index(sign) for sign in "*?[" if sign in pattern)]
+    folder = fixed.rpartition("/")[0]
+    wanted = for_library(pattern).split("/")
+
+    def matches(uri: str) -> bool:
+        parts = for_library(uri).split("/")
+        return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
+
+    return [uri for uri in list_files(folder) if matches(uri)]
+
+
+def delete(uri: str) -> None:
+    """Delete one object; an absent one is no error."""
+    _backend(uri).delete(uri)
+
+
+def delete_tree(folder: str) -> None:
+    """Delete every object below a folder."""
+    for uri in list_files(folder):
+        delete(uri)
