@@ -6,6 +6,7 @@ position). It therefore does not matter in which order, batch, process or retry 
 
 from __future__ import annotations
 
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
