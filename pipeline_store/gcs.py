@@ -6,12 +6,14 @@ Source: https://cloud.google.com/storage/docs/request-preconditions
 from __future__ import annotations
 
 import functools
+import uuid
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 if TYPE_CHECKING:
     from google.cloud import storage
 
 TIMEOUT_SECONDS = 60
+WRITE_ID = "write-id"
 
 
 @functools.lru_cache(maxsize=1)
@@ -81,19 +83,22 @@ class GcsBackend:
         from google.api_core.exceptions import PreconditionFailed
 
         blob = _blob(uri)
+        blob.metadata = {WRITE_ID: uuid.uuid4().hex}
         try:
             blob.upload_from_string(
                 data, if_generation_match=int(version or 0), timeout=TIMEOUT_SECONDS
             )
         except PreconditionFailed:
-            return self._settle(uri, data)
+            return self._settle(blob)
         return str(blob.generation)
 
-    def _settle(self, uri: str, data: bytes) -> str | None:
-        # The client retries a lost reply; the retry then meets our own first write. What counts is
-        # whether the object that is there is ours.
-        found = self.read_versioned(uri)
-        return found[1] if found is not None and found[0] == data else None
+    def _settle(self, blob: storage.Blob) -> str | None:
+        # The client sends a request again when its reply was lost; the second then meets our own
+        # first write. What counts is whether the object that is there came from this very call:
+        # equal content is not enough, as two writers may want the same.
+        found = blob.bucket.get_blob(blob.name, timeout=TIMEOUT_SECONDS)
+        ours = found is not None and (found.metadata or {}).get(WRITE_ID) == blob.metadata[WRITE_ID]
+        return str(found.generation) if ours else None
 
     def size(self, uri: str) -> int | None:
         """Return the object's size, or None."""

@@ -1,0 +1,73 @@
+# One entry for everything. `make` alone lists the targets.
+PYTHON ?= python3.11
+UV_VERSION := 0.13.8
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+STATE ?= .local
+CORPUS ?=
+PACKAGES := beam_jobs dags demo local_stack mlm_records model_registry pipeline_config pipeline_store \
+	plugins preflight tpu_agent tpu_emulator tpu_lifecycle training
+
+.DEFAULT_GOAL := help
+.PHONY: help install up down status demo test lint types imports unit e2e browser format docs lock
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(INSTALLED): requirements.txt requirements-dev.txt
+	@PYTHON=$(PYTHON) scripts/make-venv $(VENV) $(UV_VERSION)
+	$(BIN)/uv pip install --python $(BIN)/python --require-hashes \
+		-r requirements.txt -r requirements-dev.txt
+	@touch $@
+
+install: $(INSTALLED)  ## Create .venv from the locked requirements
+
+demo: $(INSTALLED)  ## Run the main job for two days of text; CORPUS=<folder or glob> for your own
+	$(BIN)/python -m demo --state-dir $(STATE) $(if $(CORPUS),--corpus '$(CORPUS)')
+
+up: $(INSTALLED)  ## Start the local stack: PostgreSQL, Airflow, TPU emulator, TensorBoard
+	$(BIN)/python -m local_stack up --state-dir $(STATE)
+
+down: $(INSTALLED)  ## Stop the local stack and check that nothing of it is left
+	$(BIN)/python -m local_stack down --state-dir $(STATE)
+
+status: $(INSTALLED)  ## Show the parts of the local stack
+	$(BIN)/python -m local_stack status --state-dir $(STATE)
+
+test: lint types imports unit  ## Everything that must pass before a change lands
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+
+types: $(INSTALLED)
+	$(BIN)/mypy $(PACKAGES)
+
+imports: $(INSTALLED)
+	PYTHONPATH=.:plugins $(BIN)/lint-imports
+
+unit: $(INSTALLED)  ## All tests, with a real run of the DAG on the local stack
+	$(BIN)/pytest -m "not browser"
+
+e2e: $(INSTALLED)  ## Only the tests on the local stack
+	$(BIN)/pytest -m "stack and not browser"
+
+browser: $(INSTALLED)  ## The tests in a real Chromium (Debian package chromium)
+	scripts/need-chromium
+	$(BIN)/pytest -m browser
+
+format: $(INSTALLED)  ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(INSTALLED)  ## Write docs/config.md from the schema
+	$(BIN)/python -m pipeline_config docs
+
+lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the locked files
+	$(BIN)/uv pip compile requirements.in --group orchestrator --group beam --group training \
+		--group local --generate-hashes --python-version 3.11 --no-emit-index-url --no-header \
+		-o requirements.txt
+	$(BIN)/uv pip compile -c requirements.txt --group dev --generate-hashes --python-version 3.11 \
+		--no-emit-index-url --no-header -o requirements-dev.txt

@@ -1,0 +1,110 @@
+"""Collects what the demo's runs left in the store, as a table and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pipeline_store import uris
+from pipeline_store.formats import EvaluationReport, PartitionManifest, TrainingResult, Verdict
+from pipeline_store.layout import RunLayout
+
+
+@dataclass(frozen=True)
+class Day:
+    """One finished run of the demo."""
+
+    partition: str
+    run: RunLayout
+    state: str
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class DayResult:
+    """What a run read, trained and concluded."""
+
+    manifest: PartitionManifest
+    training: TrainingResult
+    report: EvaluationReport
+    verdict: Verdict
+
+
+def load_result(day: Day, manifests: str) -> DayResult:
+    """Read the stored results of a run.
+
+    :param manifests: folder of the partition's manifests; the demo's lineage has one per partition.
+    :raises FileNotFoundError: the run did not get as far as a verdict.
+    """
+    reports = uris.list_files(uris.join(day.run.root, "evaluations"))
+    verdicts = uris.list_files(uris.join(day.run.root, "verdicts"))
+    if not reports or not verdicts:
+        raise FileNotFoundError(f"{day.run.root} has no verdict; the run ended {day.state}.")
+    return DayResult(
+        manifest=PartitionManifest.load(uris.list_files(manifests)[-1]),
+        training=TrainingResult.load(day.run.training.result),
+        report=EvaluationReport.load(reports[-1]),
+        verdict=Verdict.load(verdicts[-1]),
+    )
+
+
+def to_json(days: list[Day], results: list[DayResult], tpu_nodes_left: int) -> dict[str, Any]:
+    """Return the summary: one value per partition under each key."""
+    by_day = list(zip(days, results, strict=True))
+    return {
+        "documents": {day.partition: result.manifest.documents for day, result in by_day},
+        "tokens": {day.partition: result.training.tokens for day, result in by_day},
+        "steps": {day.partition: result.training.train_steps for day, result in by_day},
+        "losses": {day.partition: _losses(result.report) for day, result in by_day},
+        "verdicts": {day.partition: str(result.verdict.verdict) for day, result in by_day},
+        "tpu_nodes_left": tpu_nodes_left,
+        "stage_seconds": {day.partition: day.seconds for day in days},
+    }
+
+
+def _losses(report: EvaluationReport) -> dict[str, dict[str, float]]:
+    losses = {name: {"unigram": loss} for name, loss in report.unigram_losses.items()}
+    for model in report.models:
+        for score in model.sets:
+            losses[score.set_name][model.name] = score.loss
+    return losses
+
+
+def show(days: list[Day], results: list[DayResult], console: Console) -> None:
+    """Print the tables."""
+    runs = Table(title="Runs", title_justify="left")
+    for heading in ("partition", "documents", "tokens trained", "steps", "verdict"):
+        runs.add_column(heading, justify="left" if heading == "verdict" else "right")
+    losses = Table(title="Masked-LM loss on held-out documents (nats)", title_justify="left")
+    for heading in ("after", "held-out of", "documents", "candidate", "in use before", "unigram"):
+        losses.add_column(heading, justify="right")
+    for day, result in zip(days, results, strict=True):
+        runs.add_row(
+            day.partition,
+            f"{result.manifest.documents:,}",
+            f"{result.training.tokens:,}",
+            f"{result.training.train_steps:,}",
+            str(result.verdict.verdict),
+        )
+        documents = {s.set_name: len(s.document_ids) for s in result.report.models[0].sets}
+        for name, row in sorted(_losses(result.report).items()):
+            before = f"{row['baseline']:.3f}" if "baseline" in row else "-"
+            losses.add_row(
+                day.partition,
+                name,
+                str(documents[name]),
+                f"{row['candidate']:.3f}",
+                before,
+                f"{row['unigram']:.3f}",
+            )
+    stages = Table(title="Seconds", title_justify="left")
+    stages.add_column("stage")
+    for day in days:
+        stages.add_column(day.partition, justify="right")
+    for stage in dict.fromkeys(name for day in days for name in day.seconds):
+        stages.add_row(stage, *(f"{day.seconds.get(stage, 0):.1f}" for day in days))
+    for table in (runs, losses, stages):
+        console.print(table)

@@ -1,0 +1,140 @@
+"""DAG files must parse anywhere: quickly, without heavy libraries, a database or an environment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+HEAVY = ("tensorflow", "tf_keras", "official", "orbit", "apache_beam", "tokenizers")
+
+# Parsing happens in a process of its own, with an empty environment and without a network, and with
+# a database address at which nothing listens: any access would fail the parse.
+PARSE = """
+import json, socket, sys
+
+def refuse(*args, **kwargs):
+    raise OSError("DAG parsing opened a network connection")
+
+socket.socket.connect = refuse
+from airflow.dag_processing.dagbag import DagBag
+
+bag = DagBag(sys.argv[1])
+dags = {}
+for dag_id, dag in bag.dags.items():
+    tasks = {}
+    for task in dag.tasks:
+        tasks[task.task_id] = {
+            "upstream": sorted(task.upstream_task_ids),
+            "retries": task.retries,
+            "is_setup": task.is_setup,
+            "is_teardown": task.is_teardown,
+            "fails_run": getattr(task, "on_failure_fail_dagrun", False),
+            "execution_timeout": task.execution_timeout is not None,
+        }
+    dags[dag_id] = {
+        "tasks": tasks,
+        "tags": sorted(dag.tags),
+        "doc": dag.doc_md or "",
+        "params": {name: param for name, param in dag.params.dump().items()},
+        "dagrun_timeout": dag.dagrun_timeout is not None,
+        "catchup": dag.catchup,
+        "timetable": type(dag.timetable).__name__,
+        "can_backfill": dag.timetable.periodic,
+    }
+print("RESULT " + json.dumps({
+    "dags": dags,
+    "errors": bag.import_errors,
+    "modules": sorted(sys.modules),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    home = tmp_path_factory.mktemp("airflow")
+    environment = {
+        "PATH": str(Path(sys.executable).parent),
+        "HOME": str(home),
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "postgresql+psycopg2://nobody@127.0.0.1:1/none",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", PARSE, str(REPOSITORY / "dags")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    line = next(line for line in result.stdout.splitlines() if line.startswith("RESULT "))
+    content: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
+    return content
+
+
+def test_every_file_parses_and_defines_its_dag(parsed: dict[str, Any]) -> None:
+    assert parsed["errors"] == {}
+    assert sorted(parsed["dags"]) == ["bert_repretraining", "tpu_reaper"]
+
+
+def test_parsing_imports_no_heavy_library(parsed: dict[str, Any]) -> None:
+    assert [name for name in HEAVY if name in parsed["modules"]] == []
+
+
+def test_plugins_do_not_shadow_other_modules(parsed: dict[str, Any]) -> None:
+    # Airflow's plugin loader would execute plugins/operators/tpu.py as a module named `tpu`.
+    stems = {path.stem for path in (REPOSITORY / "plugins").rglob("*.py")} - {"__init__"}
+    assert stems & set(parsed["modules"]) <= {"trigger_form"}
+
+
+def test_dags_are_as_an_operator_of_airflow_expects(parsed: dict[str, Any]) -> None:
+    for dag_id, dag in parsed["dags"].items():
+        assert dag["tags"], dag_id
+        assert dag["doc"], dag_id
+        assert not dag["catchup"], dag_id
+        assert all(task["retries"] >= 2 for task in dag["tasks"].values()), dag_id
+
+
+def test_nothing_can_cut_off_the_teardown(parsed: dict[str, Any]) -> None:
+    for dag_id, dag in parsed["dags"].items():
+        assert not dag["dagrun_timeout"], dag_id
+        assert not any(task["execution_timeout"] for task in dag["tasks"].values()), dag_id
+
+
+def test_the_tpu_is_given_back_whatever_fails(parsed: dict[str, Any]) -> None:
+    tasks = parsed["dags"]["bert_repretraining"]["tasks"]
+    assert tasks["tpu.delete"]["is_teardown"]
+    assert tasks["tpu.delete"]["fails_run"]
+    assert tasks["tpu.delete"]["retries"] >= 5
+    assert {name for name, task in tasks.items() if task["is_setup"]} == {
+        "tpu.reserve",
+        "tpu.create",
+    }
+    assert {"tpu.reserve", "tpu.create"} <= set(tasks["tpu.delete"]["upstream"])
+    # The gate holds no TPU, and a leaf besides the teardown carries the state of the work.
+    assert tasks["promotion.judge"]["upstream"] == ["tpu.evaluate"]
+    assert tasks["promotion.promote"]["upstream"] == ["promotion.judge"]
+
+
+def test_main_dag_can_be_backfilled(parsed: dict[str, Any]) -> None:
+    assert parsed["dags"]["bert_repretraining"]["can_backfill"]
+
+
+def test_form_has_every_setting(parsed: dict[str, Any]) -> None:
+    from pipeline_config import load_preset
+    from pipeline_config.loading import fields
+
+    params = parsed["dags"]["bert_repretraining"]["params"]
+    assert sorted(params) == sorted(name for name, _ in fields())
+    defaults = load_preset("bert_base_v5e").model_dump(mode="json")
+    for name, value in params.items():
+        section, field = name.split(".")
+        assert value == defaults[section][field], name

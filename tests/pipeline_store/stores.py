@@ -1,0 +1,30 @@
+"""Fixtures that run a test on every kind of store: a plain directory and ``gs://``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline_store import gcs
+from tests.pipeline_store.gcs_server import GcsState, running
+
+
+@pytest.fixture
+def cloud_storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsState]:
+    """Serve a bucket named ``bucket``; the real client library is pointed at it."""
+    with running() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        gcs._client.cache_clear()
+        yield server.state
+    gcs._client.cache_clear()
+
+
+@pytest.fixture(params=["directory", "gs"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the root URI of an empty store of each kind."""
+    if request.param == "directory":
+        return str(tmp_path / "store")
+    request.getfixturevalue("cloud_storage")
+    return "gs://bucket/store"

@@ -1,0 +1,109 @@
+"""Every option of the emulator, in one dataclass that also produces the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+
+def _option(default: Any, help_text: str, choices: tuple[str, ...] = ()) -> Any:
+    return field(default=default, metadata={"help": help_text, "choices": choices})
+
+
+@dataclass(frozen=True)
+class EmulatorConfig:
+    """Options of one emulated cloud. Durations are seconds."""
+
+    socket: Path = field(metadata={"help": "Unix socket to serve on, in a folder of mode 0700"})
+    state_dir: Path = field(metadata={"help": "folder of the database and of the VMs' folders"})
+    project: str = _option("local-project", "the only project that exists")
+    accept_delay: float = _option(0.1, "seconds a queued resource stays CREATING")
+    provision_delay: float = _option(0.2, "seconds it then waits in the queue")
+    boot_delay: float = _option(0.2, "seconds a node stays CREATING or STARTING")
+    delete_delay: float = _option(0.1, "seconds between a delete or stop call and its effect")
+    suspend_delay: float = _option(0.2, "seconds a preempted queued resource stays SUSPENDING")
+    vm_grace: float = _option(10.0, "seconds between SIGTERM and SIGKILL when a VM goes away")
+    exit_grace: float = _option(3.0, "the same when the emulator itself is stopped")
+    on_exit: str = _option("kill", "what SIGTERM or SIGINT does to the VMs", ("kill", "keep"))
+    create_finishes_at: str = _option(
+        "accepted",
+        "state of the queued resource at which its create operation is done",
+        ("accepted", "provisioning", "active"),
+    )
+    queued_state: str = _option(
+        "WAITING_FOR_RESOURCES",
+        "name of the waiting state (the service renamed it)",
+        ("WAITING_FOR_RESOURCES", "ACCEPTED"),
+    )
+    delete_while_suspending: str = _option(
+        "refuse", "answer to deleting a queued resource that is SUSPENDING", ("refuse", "allow")
+    )
+    vm_env: dict[str, str] = field(
+        default_factory=dict,
+        metadata={"help": "KEY=VALUE in every VM's environment, repeatable", "repeat": True},
+    )
+    reservation: tuple[str, ...] = field(
+        default=(), metadata={"help": "name of a reservation that exists", "repeat": True}
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds one option per field of `EmulatorConfig`, and `--config`."""
+    parser.add_argument(
+        "--config", type=Path, help="JSON object of options (names with underscores); flags win"
+    )
+    for option in fields(EmulatorConfig):
+        meta = option.metadata
+        help_text = meta["help"]
+        if option.default is not MISSING and not meta.get("repeat"):
+            help_text += f" (default: {option.default})"
+        parser.add_argument(
+            f"--{option.name.replace('_', '-')}",
+            help=help_text,
+            action="append" if meta.get("repeat") else "store",
+            choices=meta.get("choices") or None,
+            type=_converter(option),
+            default=argparse.SUPPRESS,
+        )
+
+
+def from_arguments(arguments: argparse.Namespace) -> EmulatorConfig:
+    """Builds the options from the file named by `--config`, overridden by the flags.
+
+    Raises:
+        ValueError: an unknown option in the file, a malformed value, or a missing one.
+    """
+    known = {option.name: option for option in fields(EmulatorConfig)}
+    values = json.loads(arguments.config.read_text()) if arguments.config else {}
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise ValueError(f"{arguments.config}: unknown options {unknown}; known: {sorted(known)}")
+    values |= {name: value for name, value in vars(arguments).items() if name in known}
+    missing = [flag for flag in ("socket", "state_dir") if flag not in values]
+    if missing:
+        raise ValueError(f"required and missing: {', '.join(missing)}")
+    return EmulatorConfig(
+        **values
+        | {"socket": Path(values["socket"]).absolute()}
+        | {"state_dir": Path(values["state_dir"]).absolute()}
+        | {"vm_env": _pairs(values.get("vm_env", {}))}
+        | {"reservation": tuple(values.get("reservation", ()))}
+    )
+
+
+def _converter(option: Any) -> Callable[[str], Any]:
+    return {"float": float, "Path": Path}.get(option.type, str)
+
+
+def _pairs(value: dict[str, str] | list[str]) -> dict[str, str]:
+    if isinstance(value, dict):
+        return dict(value)
+    pairs = [item.partition("=") for item in value]
+    wrong = [name for name, separator, _ in pairs if not (name and separator)]
+    if wrong:
+        raise ValueError(f"--vm-env {wrong[0]!r}: expected KEY=VALUE")
+    return {name: text for name, _, text in pairs}

@@ -1,0 +1,66 @@
+"""Long-running operations: created with a call, finished by a transition."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+from tpu_emulator.errors import ApiError
+from tpu_emulator.messages import Empty, Operation, OperationMetadata, packed, timestamp
+from tpu_emulator.names import Location, split
+from tpu_emulator.store import Store
+
+
+class Operations:
+    """Starts and finishes the operations kept in the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def start(self, verb: str, target: str) -> Any:
+        """A new unfinished operation of `verb` (create, delete, ...) on the resource."""
+        location, _ = split(target)
+        operation = Operation(name=location.child("operations", f"operation-{uuid.uuid4()}"))
+        self._put(
+            location,
+            operation,
+            OperationMetadata(
+                create_time=timestamp(time.time()), target=target, verb=verb, api_version="v2"
+            ),
+        )
+        return operation
+
+    def finish(self, name: str, response: Any = None, error: ApiError | None = None) -> None:
+        """Ends the operation with a result or an error; the first end counts."""
+        operation = self._store.operations.get(name)
+        if operation is None or operation.done:
+            return
+        operation.done = True
+        if error is not None:
+            operation.error.code = error.number
+            operation.error.message = error.message
+        else:
+            operation.response.Pack(Empty() if response is None else response)
+        details = metadata_of(operation)
+        details.end_time.CopyFrom(timestamp(time.time()))
+        self._put(split(name)[0], operation, details)
+
+    def request_cancel(self, name: str) -> None:
+        """Notes that someone asked to cancel; the operation goes on (cancelling is best effort)."""
+        operation = self._store.operations.get(name)
+        if operation is not None and not operation.done:
+            details = metadata_of(operation)
+            details.cancel_requested = True
+            self._put(split(name)[0], operation, details)
+
+    def _put(self, location: Location, operation: Any, details: Any) -> None:
+        operation.metadata.CopyFrom(packed(details))
+        self._store.operations.put(str(location), operation)
+
+
+def metadata_of(operation: Any) -> Any:
+    """The `OperationMetadata` packed into an operation."""
+    details = OperationMetadata()
+    operation.metadata.Unpack(details)
+    return details

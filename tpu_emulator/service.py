@@ -1,0 +1,247 @@
+"""The methods of `google.cloud.tpu.v2.Tpu` on queued resources and nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tpu_emulator import paging, resources, validation
+from tpu_emulator.config import EmulatorConfig
+from tpu_emulator.errors import (
+    already_exists,
+    busy,
+    failed_precondition,
+    invalid_argument,
+    not_found,
+    stockout,
+)
+from tpu_emulator.faults import STOCKOUT, Faults
+from tpu_emulator.lifecycle import Lifecycle
+from tpu_emulator.messages import NodeState, QueueState, response_class
+from tpu_emulator.names import Location, Names
+from tpu_emulator.store import Store, Table
+
+_RESETTABLE = (QueueState.ACTIVE, QueueState.SUSPENDED, QueueState.FAILED)
+_DELETABLE_UNFORCED = (*resources.QUEUED, QueueState.FAILED, QueueState.SUSPENDED)
+_WILL_HAVE_NODES = (QueueState.CREATING, QueueState.PROVISIONING)
+
+
+class TpuService:
+    """One method per RPC, from request message to response message.
+
+    Raises:
+        ApiError: what the call answers instead.
+    """
+
+    def __init__(
+        self, store: Store, lifecycle: Lifecycle, faults: Faults, config: EmulatorConfig
+    ) -> None:
+        self._store = store
+        self._lifecycle = lifecycle
+        self._faults = faults
+        self._config = config
+        self._names = Names(config.project)
+
+    # Queued resources
+
+    def create_queued_resource(self, request: Any) -> Any:
+        location = self._names.location(request.parent)
+        validation.check_id(request.queued_resource_id, "queued_resource_id")
+        validation.check_request_id(request.request_id)
+        queued = request.queued_resource
+        queued.name = location.child("queuedResources", request.queued_resource_id)
+        with self._store.transaction():
+            replay = self._replay(request.request_id, "CreateQueuedResource", queued.name)
+            if replay is not None:
+                return replay
+            validation.check_queued_resource(queued, location, self._config.reservation)
+            if self._store.queued_resources.get(queued.name) is not None:
+                raise already_exists(queued.name)
+            self._check_node_names_free(resources.node_names(queued))
+            shortage = self._shortage(location)
+            operation = self._lifecycle.create_queued_resource(queued, shortage)
+            self._remember(request.request_id, "CreateQueuedResource", queued.name, operation)
+        return operation
+
+    def get_queued_resource(self, request: Any) -> Any:
+        return self._get(self._store.queued_resources, "queuedResources", request.name)
+
+    def list_queued_resources(self, request: Any) -> Any:
+        location = self._names.location(request.parent)
+        found, token = paging.page(self._store.queued_resources, str(location), request)
+        return response_class("ListQueuedResources")(queued_resources=found, next_page_token=token)
+
+    def delete_queued_resource(self, request: Any) -> Any:
+        self._names.resource(request.name, "queuedResources")
+        validation.check_request_id(request.request_id)
+        with self._store.transaction():
+            replay = self._replay(request.request_id, "DeleteQueuedResource", request.name)
+            if replay is not None:
+                return replay
+            queued = self._get(self._store.queued_resources, "queuedResources", request.name)
+            self._check_deletable(queued, force=request.force)
+            operation = self._lifecycle.delete_queued_resource(queued)
+            self._remember(request.request_id, "DeleteQueuedResource", request.name, operation)
+        return operation
+
+    def reset_queued_resource(self, request: Any) -> Any:
+        with self._store.transaction():
+            queued = self._get(self._store.queued_resources, "queuedResources", request.name)
+            if queued.state.state not in _RESETTABLE:
+                raise failed_precondition(
+                    f"'{queued.name}' is {_state_name(queued)}; only an ACTIVE, SUSPENDED or "
+                    "FAILED queued resource can be reset"
+                )
+            return self._lifecycle.reset_queued_resource(queued)
+
+    # Nodes
+
+    def create_node(self, request: Any) -> Any:
+        location = self._names.location(request.parent)
+        validation.check_id(request.node_id, "node_id")
+        name = location.child("nodes", request.node_id)
+        with self._store.transaction():
+            validation.check_node(request.node, location)
+            self._check_node_names_free([name])
+            return self._lifecycle.create_node(request.node, name, self._shortage(location))
+
+    def get_node(self, request: Any) -> Any:
+        return self._get(self._store.nodes, "nodes", request.name)
+
+    def list_nodes(self, request: Any) -> Any:
+        location = self._names.location(request.parent)
+        found, token = paging.page(self._store.nodes, str(location), request)
+        return response_class("ListNodes")(nodes=found, next_page_token=token)
+
+    def delete_node(self, request: Any) -> Any:
+        with self._store.transaction():
+            node = self._get(self._store.nodes, "nodes", request.name)
+            if node.state == NodeState.DELETING:
+                raise busy(node.name, "DELETING")
+            return self._lifecycle.delete_node(node)
+
+    def stop_node(self, request: Any) -> Any:
+        with self._store.transaction():
+            node = self._switchable(request.name, NodeState.READY)
+            return self._lifecycle.stop_node(node)
+
+    def start_node(self, request: Any) -> Any:
+        with self._store.transaction():
+            node = self._switchable(request.name, NodeState.STOPPED)
+            return self._lifecycle.start_node(node)
+
+    def update_node(self, request: Any) -> Any:
+        paths = list(request.update_mask.paths)
+        wrong = sorted(set(paths) - set(validation.UPDATABLE))
+        if wrong or not paths:
+            raise invalid_argument(
+                f"update_mask {paths}: expected some of {', '.join(validation.UPDATABLE)}"
+            )
+        validation.check_labels(request.node.labels)
+        validation.check_metadata(request.node.metadata)
+        validation.check_description(request.node.description)
+        with self._store.transaction():
+            node = self._get(self._store.nodes, "nodes", request.node.name)
+            if node.state not in (NodeState.READY, NodeState.STOPPED):
+                raise failed_precondition(
+                    f"'{node.name}' is {NodeState(node.state).name}; only a READY or STOPPED node "
+                    "can be updated"
+                )
+            for path in paths:
+                _copy_field(request.node, node, path)
+            return self._lifecycle.update_node(node)
+
+    # Helpers
+
+    def _get(self, table: Table, collection: str, name: str) -> Any:
+        found = table.get(self._names.resource(name, collection))
+        if found is None:
+            raise not_found(name)
+        return found
+
+    def _replay(self, request_id: str, method: str, target: str) -> Any | None:
+        """The operation of an earlier call with this request id, also when all is over since."""
+        earlier = self._store.replayed(request_id, method) if request_id else None
+        if earlier is None:
+            return None
+        if earlier["target"] != target:
+            raise invalid_argument(
+                f"request_id {request_id} was used for '{earlier['target']}', not '{target}'"
+            )
+        return self._store.operations.get(earlier["operation"])
+
+    def _remember(self, request_id: str, method: str, target: str, operation: Any) -> None:
+        if request_id:
+            self._store.remember_request(request_id, method, target, operation.name)
+
+    def _check_node_names_free(self, node_names: Iterable[str]) -> None:
+        """A node name is taken by a node, and by every undeleted request that asks for it."""
+        claimed = {
+            name: queued.name
+            for queued in self._store.queued_resources.all()
+            for name in resources.node_names(queued)
+        }
+        for name in node_names:
+            if name in claimed or self._store.nodes.get(name) is not None:
+                raise already_exists(name)
+
+    def _shortage(self, location: Location) -> str | None:
+        """The shape of an armed stockout that only shows later.
+
+        Raises:
+            ApiError: RESOURCE_EXHAUSTED when it shows at once.
+        """
+        fault = self._faults.take(STOCKOUT, location.zone)
+        if fault is None:
+            return None
+        if fault["shape"] == "sync":
+            raise stockout(location.zone)
+        return str(fault["shape"])
+
+    def _check_deletable(self, queued: Any, *, force: bool) -> None:
+        state = queued.state.state
+        if state == QueueState.DELETING:
+            raise busy(queued.name, "DELETING")
+        suspending = state == QueueState.SUSPENDING
+        if suspending and self._config.delete_while_suspending == "refuse":
+            raise failed_precondition(
+                f"'{queued.name}' is SUSPENDING; it can be deleted when it is SUSPENDED"
+            )
+        if force or state in _DELETABLE_UNFORCED:
+            return
+        nodes = [name for name in resources.node_names(queued) if self._store.nodes.get(name)]
+        if nodes or state in _WILL_HAVE_NODES:
+            raise failed_precondition(
+                f"'{queued.name}' is {_state_name(queued)} and has nodes {nodes}: delete them "
+                "first, or set force"
+            )
+
+    def _switchable(self, name: str, state: NodeState) -> Any:
+        """The node, if it can be stopped or started from this state."""
+        node = self._get(self._store.nodes, "nodes", name)
+        if node.queued_resource or len(node.network_endpoints) > 1:
+            raise failed_precondition(
+                f"'{name}' belongs to a queued resource or has several workers: it cannot be "
+                "stopped or started"
+            )
+        if node.state != state:
+            raise failed_precondition(
+                f"'{name}' is {NodeState(node.state).name}, expected {state.name}"
+            )
+        return node
+
+
+def _state_name(queued: Any) -> str:
+    return QueueState(queued.state.state).name
+
+
+def _copy_field(source: Any, target: Any, path: str) -> None:
+    """Copies one updatable field, as UpdateNode's mask names it."""
+    *parents, field = path.split(".")
+    for parent in parents:
+        source, target = getattr(source, parent), getattr(target, parent)
+    target.ClearField(field)
+    if isinstance(getattr(source, field), bool | str):
+        setattr(target, field, getattr(source, field))
+    else:
+        getattr(target, field).MergeFrom(getattr(source, field))
