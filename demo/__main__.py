@@ -132,6 +132,7 @@ def _day(
     conf: dict[str, Any],
     say: Callable[[str], None],
 ) -> summary.Day:
+    began = time.monotonic()
     run_id = api.trigger(DAG_ID, conf | {"corpus.partition": partition})
     run = store.run(identity.run_key(DAG_ID, run_id))
     say(f"day {partition}: DAG run {run_id}")
@@ -141,7 +142,7 @@ def _day(
         failed = [task.task_id for task in tasks if task.state == "failed"]
         raise DemoError(_failure(api, run_id, ended.state, failed))
     seconds = {task.task_id: round(task.seconds or 0.0, 1) for task in tasks}
-    return summary.Day(partition, run, ended.state, seconds)
+    return summary.Day(partition, run, ended.state, seconds, time.monotonic() - began)
 
 
 def _failure(api: AirflowApi, run_id: str, state: str, failed: list[str]) -> str:

@@ -21,6 +21,7 @@ class Day:
     run: RunLayout
     state: str
     seconds: dict[str, float]
+    wall_seconds: float
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def to_json(days: list[Day], results: list[DayResult], tpu_nodes_left: int) -> d
         "verdicts": {day.partition: str(result.verdict.verdict) for day, result in by_day},
         "tpu_nodes_left": tpu_nodes_left,
         "stage_seconds": {day.partition: day.seconds for day in days},
+        "run_seconds": {day.partition: round(day.wall_seconds, 1) for day in days},
+        "run_keys": {day.partition: day.run.root.rpartition("/")[2] for day in days},
     }
 
 
@@ -106,5 +109,6 @@ def show(days: list[Day], results: list[DayResult], console: Console) -> None:
         stages.add_column(day.partition, justify="right")
     for stage in dict.fromkeys(name for day in days for name in day.seconds):
         stages.add_row(stage, *(f"{day.seconds.get(stage, 0):.1f}" for day in days))
+    stages.add_row("whole run", *(f"{day.wall_seconds:.1f}" for day in days), style="bold")
     for table in (runs, losses, stages):
         console.print(table)

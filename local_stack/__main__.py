@@ -25,8 +25,6 @@ NOT_RUNNING = 3
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return the exit code."""
     arguments = _parser().parse_args(argv)
-    # Ending `up` from outside must not leave half a stack: let it unwind like Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return int(arguments.run(arguments))
     except StackError as error:
@@ -100,6 +98,8 @@ def _assignment(text: str) -> tuple[str, str]:
 
 
 def _up(arguments: argparse.Namespace) -> int:
+    # Ending it from outside must not leave half a stack: let it unwind like Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     stack = Stack(arguments.state_dir, extra_environment=dict(arguments.env))
     _welcome(stack.up(arguments.timeout), stack.password(), arguments.state_dir)
     return 0
@@ -123,7 +123,8 @@ def _down(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    status = Stack(arguments.state_dir).status()
+    # Remarks go elsewhere, so that standard output is JSON and nothing else.
+    status = Stack(arguments.state_dir, say=lambda line: print(line, file=sys.stderr)).status()
     if arguments.json:
         print(json.dumps(dataclasses.asdict(status) | {"healthy": status.healthy}, indent=2))
     else:

@@ -9,25 +9,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from http import HTTPStatus
+from typing import Any, TypeVar
 from urllib.parse import quote
 
-import httpx
+from local_stack.airflow_session import AirflowApiError, AirflowSession
 
+T = TypeVar("T")
 FINISHED = frozenset({"success", "failed"})
 """States of a DAG run that will not change by themselves."""
-REQUEST_SECONDS = 30.0
-
-
-class AirflowApiError(RuntimeError):
-    """Airflow refused a request or did not answer.
-
-    :ivar status: HTTP status, or None when there was no answer.
-    """
-
-    def __init__(self, message: str, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -104,53 +94,11 @@ class BackfillRequest:
         }
 
 
-class AirflowApi:
-    """A session with one Airflow, logged in at the first request and again when that ends.
-
-    :param base_url: such as ``http://127.0.0.1:8080``.
-    :param user: of the simple auth manager.
-    :param password: the user's.
+class AirflowApi(AirflowSession):
+    """A session with one Airflow and what can be asked of it.
 
     Every method raises :class:`AirflowApiError` when Airflow refuses or does not answer.
     """
-
-    def __init__(self, base_url: str, user: str, password: str) -> None:
-        self.base_url = base_url
-        self._login = {"username": user, "password": password}
-        # trust_env: a proxy of the caller's shell cannot reach the loopback interface.
-        self._client = httpx.Client(base_url=base_url, timeout=REQUEST_SECONDS, trust_env=False)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
-
-    def login(self) -> str:
-        """Log in and return the token; browsers take it as the cookie ``_token``."""
-        answer = self._send("POST", "/auth/token", json=self._login)
-        token = str(_checked(answer)["access_token"])
-        self._client.headers["Authorization"] = f"Bearer {token}"
-        return token
-
-    def request(self, method: str, path: str, **options: Any) -> Any:
-        """Send any request below ``/api/v2`` and return the decoded answer.
-
-        :param method: HTTP method.
-        :param path: such as ``/dags``.
-        :param options: passed to httpx, such as ``json`` and ``params``.
-        """
-        if "Authorization" not in self._client.headers:
-            self.login()
-        answer = self._send(method, f"/api/v2{path}", **options)
-        if answer.status_code == httpx.codes.UNAUTHORIZED:
-            self.login()
-            answer = self._send(method, f"/api/v2{path}", **options)
-        return _checked(answer)
 
     def import_errors(self) -> dict[str, str]:
         """Return the stack trace of every DAG file that does not load, by file name."""
@@ -162,23 +110,13 @@ class AirflowApi:
 
         :raises AirflowApiError: it does not appear; import errors are in the message.
         """
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                self.request("GET", f"/dags/{dag_id}")
-                return
-            except AirflowApiError as error:
-                if error.status != httpx.codes.NOT_FOUND:
-                    raise
-            if time.monotonic() > deadline:
-                errors = "\n".join(
-                    f"{file}:\n{trace}" for file, trace in self.import_errors().items()
-                )
-                raise AirflowApiError(
-                    f"DAG {dag_id!r} did not appear within {seconds:.0f} s. "
-                    f"Import errors: {errors or 'none; is its file in the dags folder?'}"
-                )
-            time.sleep(0.5)
+        if self._wait(lambda: self._dag_or_none(dag_id), seconds, 0.5) is None:
+            traces = self.import_errors().items()
+            errors = "\n".join(f"{file}:\n{trace}" for file, trace in traces)
+            raise AirflowApiError(
+                f"DAG {dag_id!r} did not appear within {seconds:.0f} s. "
+                f"Import errors: {errors or 'none; is its file in the dags folder?'}"
+            )
 
     def unpause(self, dag_id: str) -> None:
         """Let a DAG's runs start; runs of a paused DAG stay queued without a word."""
@@ -227,20 +165,18 @@ class AirflowApi:
         :param on_poll: receives the run's tasks at every look.
         :raises AirflowApiError: it is not finished in time; the tasks' states are in the message.
         """
-        deadline = time.monotonic() + seconds
-        while True:
-            run = self.run(dag_id, run_id)
-            if on_poll is not None:
-                on_poll(self.task_instances(dag_id, run_id))
-            if run.finished:
-                return run
-            if time.monotonic() > deadline:
-                tasks = self.task_instances(dag_id, run_id)
-                states = ", ".join(f"{task.task_id} {task.state}" for task in tasks)
-                raise AirflowApiError(
-                    f"Run {run_id!r} of {dag_id!r} is {run.state} after {seconds:.0f} s: {states}"
-                )
-            time.sleep(poll_seconds)
+        run = self._wait(
+            lambda: self._finished_or_none(dag_id, run_id, on_poll), seconds, poll_seconds
+        )
+        if run is None:
+            states = ", ".join(
+                f"{task.task_id} {task.state}" for task in self.task_instances(dag_id, run_id)
+            )
+            state = self.run(dag_id, run_id).state
+            raise AirflowApiError(
+                f"Run {run_id!r} of {dag_id!r} is {state} after {seconds:.0f} s: {states}"
+            )
+        return run
 
     def mark_run(self, dag_id: str, run_id: str, state: str) -> None:
         """Mark a run as success or failed, as a person does in the UI."""
@@ -295,23 +231,36 @@ class AirflowApi:
         """Cancel the runs of a backfill that have not begun; one that has begun goes on."""
         return _backfill(self.request("PUT", f"/backfills/{backfill_id}/cancel"))
 
-    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def _dag_or_none(self, dag_id: str) -> Any:
         try:
-            return self._client.request(method, path, **options)
-        except httpx.HTTPError as error:
-            raise AirflowApiError(
-                f"{method} {self.base_url}{path}: no answer ({error!r}). Is the stack up?"
-            ) from error
+            return self.request("GET", f"/dags/{dag_id}")
+        except AirflowApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
 
+    def _finished_or_none(
+        self, dag_id: str, run_id: str, on_poll: Callable[[list[TaskInstance]], None] | None
+    ) -> DagRun | None:
+        run = self.run(dag_id, run_id)
+        if on_poll is not None:
+            on_poll(self.task_instances(dag_id, run_id))
+        return run if run.finished else None
 
-def _checked(answer: httpx.Response) -> Any:
-    if answer.is_success:
-        return answer.json() if answer.content else None
-    request = answer.request
-    raise AirflowApiError(
-        f"{request.method} {request.url}: status {answer.status_code}: {answer.text}",
-        answer.status_code,
-    )
+    @staticmethod
+    def _wait(look: Callable[[], T | None], seconds: float, poll_seconds: float) -> T | None:
+        """Look until there is something; an API server that is being restarted is waited for."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                found = look()
+            except AirflowApiError as error:
+                if error.status is not None:
+                    raise
+                found = None
+            if found is not None or time.monotonic() > deadline:
+                return found
+            time.sleep(poll_seconds)
 
 
 def _run_path(dag_id: str, run_id: str) -> str:
@@ -352,4 +301,7 @@ def _log_line(entry: Mapping[str, Any] | str) -> str:
     if isinstance(entry, str):
         return entry
     words = [entry.get("timestamp"), str(entry.get("level", "")).upper(), entry["event"]]
-    return " ".join(str(word) for word in words if word)
+    causes = [
+        f"({cause['exc_type']}: {cause['exc_value']})" for cause in entry.get("error_detail") or ()
+    ]
+    return " ".join(str(word) for word in words + causes if word)

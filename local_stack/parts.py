@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -61,9 +61,10 @@ def all_parts(
         ),
         Part(
             name=MIGRATION,
-            command=_airflow("db", "migrate"),
+            command=_python("local_stack.migration", "--done-file", str(paths.schema_version)),
             tier=Tier.SERVICES,
             needs=(POSTGRES,),
+            stop_group=True,
             once=True,
         ),
         Part(
@@ -115,9 +116,10 @@ def all_parts(
             command=_airflow("scheduler", "--skip-serve-logs"),
             tier=Tier.AIRFLOW,
             needs=(MIGRATION,),
-            # Its workers pass the signal on, so that running tasks clean up (`on_kill`).
+            # Its workers pass the signal on, so that running tasks clean up (`on_kill`). A task
+            # that goes on regardless is not worth waiting for.
             stop_group=True,
-            stop_seconds=30,
+            stop_seconds=10,
         ),
         Part(
             name=DAG_PROCESSOR,
@@ -132,6 +134,14 @@ def all_parts(
             needs=(MIGRATION,),
         ),
     )
+
+
+def stop_seconds(parts: Iterable[Part]) -> int:
+    """Return how long stopping may take: the slowest of each tier, one tier after the other."""
+    slowest: dict[Tier, int] = {}
+    for part in parts:
+        slowest[part.tier] = max(part.stop_seconds, slowest.get(part.tier, 0))
+    return sum(slowest.values())
 
 
 def _python(module: str, *arguments: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 import tempfile
 from dataclasses import dataclass
@@ -38,6 +39,11 @@ class StatePaths:
         """One log file per part."""
         return self.root / "logs"
 
+    @property
+    def previous_logs(self) -> Path:
+        """The log files of the start before."""
+        return self.root / "logs.previous"
+
     def log(self, part: str) -> Path:
         """Return the log file of a part, or of the supervisor itself."""
         return self.logs / f"{part}.log"
@@ -53,9 +59,9 @@ class StatePaths:
         return self.root / "postgres" / "data"
 
     @property
-    def migrated(self) -> Path:
-        """Version of Airflow to which the database schema was brought."""
-        return self.root / "postgres" / "migrated"
+    def schema_version(self) -> Path:
+        """Version of Airflow that the database's schema has; it goes when the database goes."""
+        return self.database / "airflow-schema-version"
 
     @property
     def airflow_home(self) -> Path:
@@ -93,17 +99,23 @@ class StatePaths:
         return self.root / "no-gcloud-configuration"
 
     def create(self) -> None:
-        """Create the folders; the state folder itself is readable by the owner only."""
+        """Create the folders, closed to other users."""
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             for folder in (self.logs, self.database.parent, self.airflow_home, self.emulator):
-                folder.mkdir(exist_ok=True)
+                folder.mkdir(exist_ok=True, mode=0o700)
             self.runs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StackError(
                 f"Cannot create the state folder {self.root}: {error}. "
                 "Choose a place you can write to with --state-dir."
             ) from error
+
+    def rotate_logs(self) -> None:
+        """Begin new log files; those of the start before are kept, older ones are not."""
+        shutil.rmtree(self.previous_logs, ignore_errors=True)
+        self.logs.rename(self.previous_logs)
+        self.logs.mkdir(mode=0o700)
 
 
 @dataclass(frozen=True)

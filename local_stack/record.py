@@ -45,5 +45,7 @@ class StackRecord(StoredFile):
     """TCP port on the loopback interface by part."""
     extra_environment: dict[str, str]
     """Settings the caller added or replaced."""
+    stop_seconds: float
+    """How long the supervisor may take to stop everything in order."""
     supervisor: ProcessId | None
     """The supervisord last started, until the stack was stopped cleanly."""

@@ -9,19 +9,21 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
-from local_stack import credentials, ports, settings, shutdown
+from local_stack import credentials, ports, processes, settings, shutdown
 from local_stack.airflow_api import AirflowApi
 from local_stack.errors import StackError
 from local_stack.health import HealthCheck
-from local_stack.parts import Part, all_parts
+from local_stack.parts import Part, all_parts, stop_seconds
 from local_stack.paths import RuntimePaths, StatePaths
 from local_stack.record import StackRecord
 from local_stack.startup import Startup
 from local_stack.status import PartStatus, StackStatus
-from local_stack.supervision import Supervisor, render
+from local_stack.supervision import NotAnsweringError, Supervisor, render
+from pipeline_store.formats.base import FormatError
 
 DEFAULT_STATE_DIR = Path(".local")
 DEFAULT_START_SECONDS = 240.0
+SUPERVISOR_STOP_SECONDS = 10
 
 
 class Stack:
@@ -55,18 +57,20 @@ class Stack:
         """Start what is not running and return when every part does its job.
 
         :param start_seconds: how long the whole start may take.
-        :raises StackError: a part did not start; everything has been stopped again.
+        :raises StackError: a part did not start, and everything has been stopped again; or the
+            stack is running with other settings.
         """
         self.paths.create()
         with self._alone():
             before = self.status()
             if before.healthy:
+                self._check_same_settings()
                 self._say("The stack is already running.")
                 return before
             self._stop()
-            record = self._prepare()
+            self._say(f"Starting the local stack in {self.paths.root} ...")
             try:
-                self._start(record, start_seconds)
+                self._start(self._prepare(), start_seconds)
             except BaseException:
                 self._say("The start did not succeed.")
                 self._stop()
@@ -79,8 +83,9 @@ class Stack:
         :returns: whether there was anything to stop.
         :raises StackError: a process or a port survived.
         """
-        if not self.paths.root.exists():
+        if not self.paths.root.exists() and not processes.find(self.paths):
             return False
+        self.paths.create()
         with self._alone():
             return self._stop()
 
@@ -90,25 +95,29 @@ class Stack:
         if record is None or record.supervisor is None or not record.supervisor.is_running():
             return self._summary(record, ())
         runtime = RuntimePaths(Path(record.runtime_dir))
+        try:
+            found = Supervisor(self.paths, runtime).processes()
+        except NotAnsweringError as error:
+            self._say(str(error))
+            return self._summary(record, ())
         check = HealthCheck(runtime, record.ports)
-        found = Supervisor(self.paths, runtime).processes()
         now = time.time()
-        statuses = []
-        for part in all_parts(self.paths, runtime, record.ports):
-            process = found[part.name]
-            statuses.append(
+        return self._summary(
+            record,
+            tuple(
                 PartStatus(
-                    name=part.name,
+                    name=name,
                     state=process.state,
-                    problem=check.problem(part.name, process),
+                    problem=check.problem(name, process),
                     pid=process.pid,
-                    port=record.ports.get(part.name),
+                    port=record.ports.get(name),
                     uptime_seconds=int(now - process.started) if process.pid else 0,
                     restarts=max(process.starts - 1, 0),
-                    log=str(self.paths.log(part.name)),
+                    log=str(self.paths.log(name)),
                 )
-            )
-        return self._summary(record, tuple(statuses))
+                for name, process in found.items()
+            ),
+        )
 
     def environment(self) -> dict[str, str]:
         """Return the environment for Airflow commands against this stack; it holds no secret.
@@ -143,18 +152,22 @@ class Stack:
         return all_parts(self.paths, RuntimePaths(Path(record.runtime_dir)), record.ports)
 
     def _prepare(self) -> StackRecord:
+        self.paths.rotate_logs()
         credentials.ensure_credentials(self.paths)
         runtime = RuntimePaths.of(self.paths.root)
         runtime.create()
         previous = self._record()
+        used = ports.choose(settings.PORT_NAMES, previous.ports if previous else {})
+        parts = all_parts(self.paths, runtime, used)
         record = StackRecord(
             runtime_dir=str(runtime.root),
-            ports=ports.choose(settings.PORT_NAMES, previous.ports if previous else {}),
+            ports=used,
             extra_environment=self._extra,
+            stop_seconds=stop_seconds(parts) + SUPERVISOR_STOP_SECONDS,
             supervisor=None,
         )
         record.write(str(self.paths.record))
-        self.paths.supervisor_config.write_text(render(self.parts(), self.paths, runtime))
+        self.paths.supervisor_config.write_text(render(parts, self.paths, runtime))
         return record
 
     def _start(self, record: StackRecord, seconds: float) -> None:
@@ -166,18 +179,25 @@ class Stack:
         Startup(
             self.parts(),
             supervisor=supervisor,
-            check=HealthCheck(runtime, record.ports),
+            problem=HealthCheck(runtime, record.ports).problem,
             paths=self.paths,
             say=self._say,
         ).run(seconds)
 
     def _stop(self) -> bool:
         record = self._record()
-        if record is None:
-            return False
         stopped = shutdown.stop(self.paths, record, self._say)
-        record.model_copy(update={"supervisor": None}).write(str(self.paths.record))
+        if record is not None and self.paths.root.exists():
+            record.model_copy(update={"supervisor": None}).write(str(self.paths.record))
         return stopped
+
+    def _check_same_settings(self) -> None:
+        running_with = self._require_record().extra_environment
+        if self._extra and self._extra != running_with:
+            raise StackError(
+                f"The stack in {self.paths.root} is running with the extra settings "
+                f"{running_with}, not with {self._extra}. Stop it first."
+            )
 
     def _summary(self, record: StackRecord | None, statuses: tuple[PartStatus, ...]) -> StackStatus:
         known = record.ports if record else {}
@@ -191,7 +211,12 @@ class Stack:
         )
 
     def _record(self) -> StackRecord | None:
-        return StackRecord.load_or_none(str(self.paths.record))
+        try:
+            return StackRecord.load_or_none(str(self.paths.record))
+        except FormatError as error:
+            # Nothing in it is irreplaceable: processes are found without it, ports chosen anew.
+            self._say(f"Ignoring an unreadable record of the last start: {error}")
+            return None
 
     def _require_record(self) -> StackRecord:
         record = self._record()

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 
 from local_stack.errors import StackError
-from local_stack.health import HealthCheck
 from local_stack.logs import last_lines
 from local_stack.parts import Part
 from local_stack.paths import StatePaths
@@ -21,7 +20,7 @@ class Startup:
 
     :param parts: the parts; each is started when those it needs are ready.
     :param supervisor: runs the processes.
-    :param check: asks the parts how they are.
+    :param problem: tells what is wrong with a part, None when it does its job.
     :param paths: for the log files.
     :param say: receives one line per part that is ready.
     """
@@ -31,13 +30,13 @@ class Startup:
         parts: Sequence[Part],
         *,
         supervisor: Supervisor,
-        check: HealthCheck,
+        problem: Callable[[str, PartProcess], str | None],
         paths: StatePaths,
         say: Callable[[str], None],
     ) -> None:
         self._parts = parts
         self._supervisor = supervisor
-        self._check = check
+        self._problem = problem
         self._paths = paths
         self._say = say
         self._begun: dict[str, float] = {}
@@ -65,14 +64,13 @@ class Startup:
                 self._begun[part.name] = time.monotonic()
 
     def _look_at(self, name: str, process: PartProcess, deadline: float) -> None:
-        problem = self._check.problem(name, process)
+        problem = self._problem(name, process)
         if problem is None:
             self._ready.add(name)
             self._say(f"  {name:<14} ready after {time.monotonic() - self._begun[name]:4.1f} s")
         elif process.died or time.monotonic() > deadline:
             log = self._paths.log(name)
-            reason = "died" if process.died else "is not ready in time"
+            reason = "died" if process.died else f"is not ready in time ({problem})"
             raise StackError(
-                f"{name} {reason}: {problem}. The last lines of {log}:\n"
-                + last_lines(log, LOG_LINES)
+                f"{name} {reason}. The last lines of {log}:\n{last_lines(log, LOG_LINES)}"
             )

@@ -26,6 +26,7 @@ class StackStatus:
     """All parts, and where a person finds what."""
 
     running: bool
+    """Whether the supervisor answers."""
     parts: tuple[PartStatus, ...]
     url: str
     tensorboard_url: str

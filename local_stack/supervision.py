@@ -26,6 +26,10 @@ ANSWER_SECONDS = 20.0
 SPAWNED = re.compile(r"spawned: '([^']+)' with pid \d+")
 
 
+class NotAnsweringError(StackError):
+    """No supervisord can be reached at the control socket."""
+
+
 @dataclass(frozen=True)
 class PartProcess:
     """What supervisord knows about a part."""
@@ -90,7 +94,8 @@ def _program(part: Part, paths: StatePaths) -> dict[str, object]:
         "stopasgroup": part.stop_group,
         "killasgroup": True,
         "redirect_stderr": True,
-        "stdout_logfile": paths.log(part.name),
+        # supervisord expands "%" in this option twice.
+        "stdout_logfile": str(paths.log(part.name)).replace("%", "%%"),
         "stdout_logfile_maxbytes": "20MB",
         "stdout_logfile_backups": 1,
     }
@@ -151,7 +156,7 @@ class Supervisor:
         """Return whether a supervisord can be reached at the control socket."""
         try:
             self._call("getState")
-        except OSError:
+        except NotAnsweringError:
             return False
         return True
 
@@ -166,10 +171,11 @@ class Supervisor:
     def processes(self) -> dict[str, PartProcess]:
         """Return the state of every part.
 
-        :raises OSError: supervisord does not answer.
+        :raises NotAnsweringError: supervisord is gone, or its socket is.
         """
-        starts = SPAWNED.findall(self.log.read_text(errors="replace"))
         found = cast("list[dict[str, Any]]", self._call("getAllProcessInfo"))
+        # Read after asking, so that a process just reported is counted.
+        starts = SPAWNED.findall(self.log.read_text(errors="replace"))
         return {
             info["name"]: PartProcess(
                 state=info["statename"],
@@ -189,3 +195,7 @@ class Supervisor:
                 return getattr(server.supervisor, method)(*arguments)
             except Fault as fault:
                 raise StackError(f"supervisord refuses {method}{arguments}: {fault}") from fault
+            except OSError as error:
+                raise NotAnsweringError(
+                    f"supervisord does not answer at {self._socket}: {error}"
+                ) from error

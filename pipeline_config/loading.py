@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -105,8 +105,8 @@ def _limit_problems(error: ValidationError) -> list[str]:
 def parse_overrides(assignments: list[str]) -> dict[str, Any]:
     """Turn ``section.name=value`` words of a command line into overrides.
 
-    A value is read as JSON where it is JSON, else as the text it is. A list of text may be written
-    with commas.
+    The value of a text setting is taken as it is, and an empty one as no value where that is
+    possible. A list of text may be written with commas. Any other value is read as JSON.
 
     :raises ConfigError: a word has no ``=``.
     """
@@ -114,15 +114,24 @@ def parse_overrides(assignments: list[str]) -> dict[str, Any]:
     if wrong:
         raise ConfigError([f"{word}: write section.name=value." for word in wrong])
     types = {name: field.annotation for name, field in fields()}
-    overrides: dict[str, Any] = {}
+    overrides = {}
     for word in assignments:
         name, _, text = word.partition("=")
-        try:
-            overrides[name] = json.loads(text)
-        except ValueError:
-            is_list = get_origin(types.get(name)) is list
-            overrides[name] = text.split(",") if is_list else text
+        overrides[name] = _parse_value(types.get(name), text)
     return overrides
+
+
+def _parse_value(annotation: Any, text: str) -> Any:
+    options = get_args(annotation)
+    if type(None) in options and text in {"", "null"}:
+        return None
+    # Text, text or nothing, a choice of words: a partition such as 20260131 is not a number.
+    if annotation is str or str in options or get_origin(annotation) is Literal:
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.split(",") if get_origin(annotation) is list else text
 
 
 def parse_config(data: bytes, uri: str) -> PipelineConfig:

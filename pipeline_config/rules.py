@@ -17,10 +17,11 @@ _PARTITION = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 def violations(config: PipelineConfig) -> list[str]:
     """Return one line for every rule the configuration breaks; empty when it is sound."""
-    return [line for rule in _RULES for line in rule(config)]
+    return [line for rule in RULES for line in rule(config)]
 
 
 def _partition_is_an_id(config: PipelineConfig) -> Iterator[str]:
+    """A partition is a folder name and part of keys."""
     partition = config.corpus.partition
     if partition is not None and (not _PARTITION.fullmatch(partition) or ".." in partition):
         yield (
@@ -30,6 +31,7 @@ def _partition_is_an_id(config: PipelineConfig) -> Iterator[str]:
 
 
 def _rows_fit_positions(config: PipelineConfig) -> Iterator[str]:
+    """A row is at most as long as the model has positions."""
     length, positions = config.masking.max_seq_length, config.model.max_position_embeddings
     if length > positions:
         yield (
@@ -39,6 +41,7 @@ def _rows_fit_positions(config: PipelineConfig) -> Iterator[str]:
 
 
 def _predictions_fit_rows(config: PipelineConfig) -> Iterator[str]:
+    """A row has room for its predictions, and for as many as masked_lm_prob asks for."""
     masking = config.masking
     room = masking.max_seq_length - 2
     if masking.max_predictions_per_seq > room:
@@ -57,6 +60,7 @@ def _predictions_fit_rows(config: PipelineConfig) -> Iterator[str]:
 
 
 def _heads_divide_width(config: PipelineConfig) -> Iterator[str]:
+    """The attention heads share the hidden width evenly."""
     model = config.model
     if model.hidden_size % model.num_attention_heads:
         yield (
@@ -66,6 +70,7 @@ def _heads_divide_width(config: PipelineConfig) -> Iterator[str]:
 
 
 def _vocabulary_fits_model(config: PipelineConfig) -> Iterator[str]:
+    """The embedding has a row for every token of the vocabulary."""
     if config.vocabulary.size > config.model.vocab_size:
         yield (
             f"vocabulary.size: a vocabulary of {config.vocabulary.size} tokens does not fit "
@@ -74,6 +79,7 @@ def _vocabulary_fits_model(config: PipelineConfig) -> Iterator[str]:
 
 
 def _loop_divides_intervals(config: PipelineConfig) -> Iterator[str]:
+    """Checkpoints fall between two loops of steps."""
     training = config.training
     if training.checkpoint_interval % training.steps_per_loop:
         yield (
@@ -84,6 +90,7 @@ def _loop_divides_intervals(config: PipelineConfig) -> Iterator[str]:
 
 
 def _rate_schedule_fits(config: PipelineConfig) -> Iterator[str]:
+    """Warm-up ends before training does, and the rate falls after it."""
     optimizer, steps = config.optimizer, config.training.train_steps
     if optimizer.warmup_steps >= steps:
         yield (
@@ -98,6 +105,7 @@ def _rate_schedule_fits(config: PipelineConfig) -> Iterator[str]:
 
 
 def _spot_saves_in_time(config: PipelineConfig) -> Iterator[str]:
+    """On a spot TPU a checkpoint is written before the end."""
     training = config.training
     if (
         config.tpu.provisioning_model == "spot"
@@ -111,6 +119,7 @@ def _spot_saves_in_time(config: PipelineConfig) -> Iterator[str]:
 
 
 def _strategy_fits_batch(config: PipelineConfig) -> Iterator[str]:
+    """A batch splits evenly over the cores of the TPU."""
     if config.training.distribution_strategy != "tpu":
         return
     cores = int(config.tpu.accelerator_type.rpartition("-")[2])
@@ -126,6 +135,7 @@ def _strategy_fits_batch(config: PipelineConfig) -> Iterator[str]:
 
 
 def _silence_is_longer_than_a_beat(config: PipelineConfig) -> Iterator[str]:
+    """A single late heartbeat is not a lost worker."""
     tpu = config.tpu
     if tpu.heartbeat_timeout_seconds < 3 * tpu.heartbeat_interval_seconds:
         yield (
@@ -136,6 +146,7 @@ def _silence_is_longer_than_a_beat(config: PipelineConfig) -> Iterator[str]:
 
 
 def _cost_stays_in_budget(config: PipelineConfig) -> Iterator[str]:
+    """The dearest possible outcome is within budget.max_cost."""
     budget = config.budget
     worst = worst_case_cost(config)
     if budget.max_cost is not None and worst > budget.max_cost:
@@ -163,7 +174,8 @@ def worst_case_cost(config: PipelineConfig) -> float:
     return hours * config.budget.price_per_chip_hour
 
 
-_RULES = (
+# The first line of each rule's docstring is its entry in docs/config.md.
+RULES = (
     _partition_is_an_id,
     _rows_fit_positions,
     _predictions_fit_rows,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -143,7 +143,7 @@ class OptimizerConfig(Section):
         1e-4, gt=0.0, le=1.0, description="Peak rate; 1e-4 from scratch, 2e-5 when continuing."
     )
     warmup_steps: int = Field(
-        10_000, ge=0, le=10_000_000, description="Steps of linear rise to the peak rate."
+        100, ge=0, le=10_000_000, description="Steps of linear rise to the peak rate."
     )
     end_learning_rate: float = Field(
         0.0, ge=0.0, le=1.0, description="Rate at the last step, reached linearly."
@@ -225,7 +225,7 @@ class TpuConfig(Section):
 
     accelerator_type: str = Field(
         "v5litepod-8",
-        pattern=r"^[a-z0-9]+-[0-9]+$",
+        pattern=r"^[a-z0-9]+-[1-9][0-9]*$",
         description="Such as v5litepod-8. v5litepod-1, -4 and -8 are one host.",
     )
     runtime_version: str = Field(
@@ -335,18 +335,21 @@ class PipelineConfig(Section):
         )
 
     @property
+    def training_settings(self) -> dict[str, dict[str, Any]]:
+        """Return the settings that the trained weights depend on, by section."""
+        return {
+            "model": self.model.model_dump(mode="json"),
+            "optimizer": self.optimizer.model_dump(mode="json"),
+            "training": self.training.model_dump(
+                mode="json", exclude={"checkpoint_interval", "max_to_keep", "steps_per_loop"}
+            ),
+            "masking": self.masking.model_dump(mode="json"),
+        }
+
+    @property
     def training_sha256(self) -> str:
         """Return the hash of the settings that the trained weights depend on."""
-        return _hash(
-            {
-                "model": self.model.model_dump(mode="json"),
-                "optimizer": self.optimizer.model_dump(mode="json"),
-                "training": self.training.model_dump(
-                    mode="json", exclude={"checkpoint_interval", "max_to_keep", "steps_per_loop"}
-                ),
-                "masking": self.masking.model_dump(mode="json"),
-            }
-        )
+        return _hash(self.training_settings)
 
 
 def _hash(value: object) -> str:

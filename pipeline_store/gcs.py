@@ -112,6 +112,16 @@ class GcsBackend:
         blobs = _client().list_blobs(bucket, prefix=name, timeout=TIMEOUT_SECONDS)
         return sorted(f"gs://{bucket}/{blob.name}" for blob in blobs if not blob.name.endswith("/"))
 
+    def location(self, uri: str) -> str | None:
+        """Return the bucket's region or multi-region; None without the permission to ask."""
+        from google.api_core.exceptions import Forbidden, NotFound
+
+        try:
+            bucket = _client().get_bucket(_split(uri)[0], timeout=TIMEOUT_SECONDS)
+        except (Forbidden, NotFound):
+            return None
+        return cast("str", bucket.location)
+
     def delete(self, uri: str) -> None:
         """Delete the object if it is there."""
         from google.api_core.exceptions import NotFound

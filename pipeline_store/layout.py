@@ -18,6 +18,14 @@ class AttemptLayout:
         """Attempt."""
         return uris.join(self.root, "attempt.json")
 
+    def mark(self, event: str) -> str:
+        """AttemptMark."""
+        return uris.join(self.root, "marks", f"{event}.json")
+
+    def log_cursor(self, job_id: str, viewer: str) -> str:
+        """LogCursor."""
+        return uris.join(self.root, "watched", f"{job_id}.{viewer}.json")
+
     @property
     def jobs(self) -> str:
         """Folder of job specs, taken in order of name."""
@@ -153,6 +161,57 @@ class RunLayout:
 
 
 @dataclass(frozen=True)
+class VersionLayout:
+    """One published model. It holds all that is needed to use, judge or repeat the model."""
+
+    root: str
+
+    @property
+    def model(self) -> str:
+        """ModelVersion, the commit."""
+        return uris.join(self.root, "model.json")
+
+    @property
+    def config(self) -> str:
+        """The PipelineConfig it was trained with."""
+        return uris.join(self.root, "config.json")
+
+    @property
+    def vocabulary(self) -> str:
+        """``vocab.txt``, one token a line."""
+        return uris.join(self.root, "vocab.txt")
+
+    @property
+    def evaluation(self) -> str:
+        """EvaluationReport of the comparison it won."""
+        return uris.join(self.root, "evaluation.json")
+
+    @property
+    def verdict(self) -> str:
+        """Verdict that promoted it."""
+        return uris.join(self.root, "verdict.json")
+
+    @property
+    def card(self) -> str:
+        """Model card, Markdown."""
+        return uris.join(self.root, "MODEL_CARD.md")
+
+    @property
+    def checkpoint(self) -> str:
+        """Folder of the weights."""
+        return uris.join(self.root, "checkpoint")
+
+    @property
+    def manifests(self) -> str:
+        """Folder of the manifests of all partitions seen."""
+        return uris.join(self.root, "manifests")
+
+    def manifest(self, partition: str) -> str:
+        """PartitionManifest of one partition seen."""
+        return uris.join(self.manifests, f"{partition}.json")
+
+
+@dataclass(frozen=True)
 class LineageLayout:
     """One line of models that share a vocabulary and an architecture."""
 
@@ -226,6 +285,19 @@ class StoreLayout:
         """ShardManifest."""
         return uris.join(self.shard(shard_key), "shard.json")
 
+    @property
+    def tpu_places(self) -> str:
+        """Folder of the places in which TPUs were ever allowed."""
+        return uris.join(self.root, "places")
+
+    def tpu_place(self, project_id: str, zone: str) -> str:
+        """TpuPlace."""
+        return uris.join(self.tpu_places, project_id, f"{zone}.json")
+
     def bundle(self, sha256: str) -> str:
         """Code bundle, a zip file named by its hash."""
         return uris.join(self.root, "bundles", f"{sha256}.zip")
+
+    def scratch(self, unique: str) -> str:
+        """ShardOutcomes; the data job's workers write it, its launcher reads and deletes it."""
+        return uris.join(self.root, "scratch", f"{unique}.json")

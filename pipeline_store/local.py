@@ -122,6 +122,9 @@ class LocalBackend:
             and not path.name.endswith(LOCK_SUFFIX)
         )
 
+    def location(self, uri: str) -> None:
+        """Return None: a directory is in no region."""
+
     def delete(self, uri: str) -> None:
         """Unlink the file if it is there."""
         _path(uri).unlink(missing_ok=True)

@@ -66,6 +66,10 @@ class Backend(Protocol):
         """Return all objects below a folder, sorted; an absent folder is empty."""
         ...
 
+    def location(self, uri: str) -> str | None:
+        """Return the place of the storage as its service names it, or None."""
+        ...
+
     def delete(self, uri: str) -> None:
         """Delete one object; an absent one is no error."""
         ...
@@ -120,6 +124,14 @@ def media_url(uri: str) -> str:
     bucket, _, name = uri.removeprefix("gs://").partition("/")
     quoted = urllib.parse.quote(name, safe="")
     return f"https://storage.googleapis.com/storage/v1/b/{bucket}/o/{quoted}?alt=media"
+
+
+def browser_url(folder: str) -> str:
+    """Return an address under which a person can look at a folder."""
+    if not is_cloud(folder):
+        return "file://" + urllib.parse.quote(for_library(folder))
+    path = urllib.parse.quote(folder.removeprefix("gs://"))
+    return f"https://console.cloud.google.com/storage/browser/{path}"
 
 
 def read(uri: str) -> bytes:
@@ -223,7 +235,7 @@ def list_files(folder: str) -> list[str]:
 def glob(pattern: str) -> list[str]:
     """Return the objects that match a pattern with ``*``, ``?`` or ``[...]``, sorted.
 
-    As in a shell, ``*`` does not cross a ``/``.
+    As in a shell, ``*`` does not cross a ``/`` and does not stand for a leading dot.
     """
     if not any(sign in pattern for sign in "*?["):
         return [pattern] if exists(pattern) else []
@@ -233,9 +245,22 @@ def glob(pattern: str) -> list[str]:
 
     def matches(uri: str) -> bool:
         parts = for_library(uri).split("/")
-        return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
+        return len(parts) == len(wanted) and all(map(_part_matches, parts, wanted))
 
     return [uri for uri in list_files(folder) if matches(uri)]
+
+
+def _part_matches(name: str, pattern: str) -> bool:
+    hidden = name.startswith(".") and not pattern.startswith(".")
+    return not hidden and fnmatch.fnmatchcase(name, pattern)
+
+
+def location(uri: str) -> str | None:
+    """Return where the storage is, such as ``US-CENTRAL1`` or ``EU``.
+
+    None on this machine, and where the service does not tell.
+    """
+    return _backend(uri).location(uri)
 
 
 def delete(uri: str) -> None:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import re
 
+from beam_jobs.inputs import input_patterns
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 
+__all__ = ["find_partitions", "input_patterns"]
+
 PLACEHOLDER = "{partition}"
-
-
-def input_patterns(pattern: str, partition: str, store: StoreLayout) -> list[str]:
-    """Return the absolute patterns of a partition's input files.
-
-    :param pattern: ``corpus.input_pattern``: patterns separated by commas.
-    """
-    parts = [part.strip() for part in pattern.split(",") if part.strip()]
-    return [store.resolve(part.replace(PLACEHOLDER, partition)) for part in parts]
+_SIGNS = re.compile(r"(\*|\?|\[!?\]?[^\]]*\]|\{partition\})")
+_PARTITION = "[a-z0-9][a-z0-9._-]{0,62}"
 
 
 def find_partitions(pattern: str, store: StoreLayout) -> list[str]:
     """Return the ids of all partitions that have at least one file, sorted.
 
     Empty when the pattern has no ``{partition}``, as nothing then tells partitions apart.
+
+    :param pattern: ``corpus.input_pattern``: patterns separated by commas.
     """
     found = set()
     for part in input_patterns(pattern, PLACEHOLDER, store):
@@ -31,26 +29,23 @@ def find_partitions(pattern: str, store: StoreLayout) -> list[str]:
         expression = re.compile(_expression(uris.for_library(part)))
         folder = re.split(r"[*?\[{]", part, maxsplit=1)[0].rpartition("/")[0]
         for uri in uris.list_files(folder):
-            if match := expression.fullmatch(uris.for_library(uri)):
+            match = expression.fullmatch(uris.for_library(uri))
+            if match and not uri.rpartition("/")[2].startswith("."):
                 found.add(match["partition"])
     return sorted(found)
 
 
 def _expression(pattern: str) -> str:
     """Turn a pattern into a regular expression whose group ``partition`` is the placeholder."""
-    pieces = {
-        PLACEHOLDER: r"(?P<partition>[a-z0-9][a-z0-9._-]*)",
-        "*": "[^/]*",
-        "?": "[^/]",
-    }
-    before, _, after = pattern.partition(PLACEHOLDER)
-    # A second placeholder must repeat the first.
-    tokens = [before, PLACEHOLDER, *re.split(rf"({re.escape(PLACEHOLDER)})", after)]
-    result, seen = "", False
-    for token in tokens:
+    signs = {"*": "[^/]*", "?": "[^/]"}
+    result = ""
+    for token in _SIGNS.split(pattern):
         if token == PLACEHOLDER:
-            result += "(?P=partition)" if seen else pieces[PLACEHOLDER]
-            seen = True
+            # A second placeholder must repeat the first.
+            known = "(?P<partition>" in result
+            result += "(?P=partition)" if known else f"(?P<partition>{_PARTITION})"
+        elif token.startswith("["):
+            result += "(?!/)" + token.replace("[!", "[^", 1)
         else:
-            result += "".join(pieces.get(sign, re.escape(sign)) for sign in token)
+            result += signs.get(token) or re.escape(token)
     return result

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ import grpc
 
 from tpu_emulator import config
 from tpu_emulator.admin import AdminClient
+
+_log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,13 +36,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _serve(options: config.EmulatorConfig) -> int:
     # Imported here: the admin commands need none of it and should answer at once.
-    from tpu_emulator.server import Emulator, umask
+    from tpu_emulator.server import Emulator
     from tpu_emulator.sockets import SocketError
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    signals = (signal.SIGTERM, signal.SIGINT)
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    umask()
+    # Not a blocked signal mask, which the VMs would inherit and so ignore SIGTERM.
+    stopped = _termination_pipe()
+    os.umask(0o077)  # everything the emulator creates is private to its user
     try:
         emulator = Emulator(options)
     except SocketError as error:
@@ -47,10 +50,21 @@ def _serve(options: config.EmulatorConfig) -> int:
         return 1
     emulator.start()
     print(f"serving the Cloud TPU v2 API on unix:{options.socket}", flush=True)
-    received = signal.sigwait(signals)
-    logging.info("%s: stopping, VMs: %s", signal.Signals(received).name, options.on_exit)
+    os.read(stopped, 1)
+    _log.info("stopping, VMs: %s", options.on_exit)
     emulator.stop()
     return 0
+
+
+def _termination_pipe() -> int:
+    """A descriptor that becomes readable at SIGTERM or SIGINT."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    # The C handler writes the byte: a Python one could wait for a read that it should end.
+    signal.set_wakeup_fd(writer)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    return reader
 
 
 def _admin(options: argparse.Namespace) -> int:
@@ -58,11 +72,17 @@ def _admin(options: argparse.Namespace) -> int:
         try:
             result = options.run(client, options)
         except grpc.RpcError as error:
-            print(f"tpu_emulator: {error.code().name}: {error.details()}", file=sys.stderr)
+            print(f"tpu_emulator: {_reason(error, options.socket)}", file=sys.stderr)
             return 1
     if result is not None:
         print(json.dumps(result, indent=2))
     return 0
+
+
+def _reason(error: Any, socket: Path) -> str:
+    if error.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
+        return f"no answer on {socket}: is an emulator serving there? ({error.details()})"
+    return f"{error.code().name}: {error.details()}"
 
 
 def _parser() -> argparse.ArgumentParser:

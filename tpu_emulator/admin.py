@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
@@ -24,7 +24,10 @@ class AdminClient:
 
     def __init__(self, socket: Path | str, *, timeout: float = 30.0) -> None:
         """Connects lazily to `socket` (the path of the API socket); `timeout` is per call."""
-        self._channel = grpc.insecure_channel(f"unix:{Path(socket).absolute()}")
+        self._channel = grpc.insecure_channel(
+            f"unix:{Path(socket).absolute()}",
+            options=[("grpc.max_receive_message_length", -1)],  # the record of calls is long
+        )
         self._timeout = timeout
 
     def table(self) -> dict[str, Any]:
@@ -96,7 +99,7 @@ class AdminClient:
         """Closes the connection."""
         self._channel.close()
 
-    def __enter__(self) -> AdminClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

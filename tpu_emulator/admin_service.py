@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import grpc
@@ -20,9 +20,10 @@ from tpu_emulator.errors import (
     not_found,
 )
 from tpu_emulator.faults import Faults
-from tpu_emulator.lifecycle import GONE, Lifecycle
+from tpu_emulator.lifecycle import Lifecycle
 from tpu_emulator.messages import NodeState, QueueState, StateInitiator, seconds
 from tpu_emulator.names import split
+from tpu_emulator.queue_lifecycle import GONE
 from tpu_emulator.store import Store, WorkerRow
 from tpu_emulator.vm import Vms
 
@@ -38,8 +39,17 @@ class AdminService:
         ApiError: what the command answers instead.
     """
 
-    def __init__(self, store: Store, lifecycle: Lifecycle, vms: Vms, faults: Faults) -> None:
+    def __init__(
+        self,
+        store: Store,
+        lifecycle: Lifecycle,
+        vms: Vms,
+        faults: Faults,
+        methods: Collection[str],
+    ) -> None:
+        """Takes the names of the API methods that faults may name in `methods`."""
         self._store = store
+        self._methods = sorted(methods)
         self._lifecycle = lifecycle
         self._vms = vms
         self._faults = faults
@@ -67,6 +77,7 @@ class AdminService:
         )
 
     def table(self) -> dict[str, Any]:
+        """The state of everything; `orphan_pids` are VM processes that no node accounts for."""
         with self._store.transaction():
             queued = self._store.queued_resources.all()
             nodes = self._store.nodes.all()
@@ -86,6 +97,7 @@ class AdminService:
         }
 
     def calls(self, method: str, after: int) -> dict[str, Any]:
+        """The recorded calls with a greater id, of one method or (empty) of all."""
         rows = self._store.query(
             "SELECT * FROM calls WHERE id > ? AND (? = '' OR method = ?) ORDER BY id",
             after, method, method,
@@ -93,6 +105,7 @@ class AdminService:
         return {"calls": [dict(row) for row in rows]}
 
     def preempt(self, node: str, node_state: str) -> dict[str, Any]:
+        """Starts a preemption; returns before it is over."""
         _check_choice("node state", node_state, _OUTCOMES)
         with self._store.transaction():
             found = self._find_node(node)
@@ -100,44 +113,61 @@ class AdminService:
                 raise failed_precondition(
                     f"'{found.name}' is {NodeState(found.state).name}: it has no running VM"
                 )
-            self._lifecycle.preempt(found, node_state)
+            self._lifecycle.queued_resources.preempt(found, node_state)
         return {}
 
     def reboot(self, node: str) -> dict[str, Any]:
+        """Plans a hard reboot of all workers of a node."""
         with self._store.transaction():
             found = self._find_node(node)
             if found.state != NodeState.READY:
                 raise failed_precondition(f"'{found.name}' is {NodeState(found.state).name}")
-            self._lifecycle.reboot(found)
+            self._lifecycle.nodes.reboot(found)
         return {}
 
     def fail_next(self, method: str, code: str, message: str, count: int) -> dict[str, Any]:
+        """Arms an error."""
+        self._check_fault(method, count)
         name = code_named(code).name
         text = message or f"{name} injected by the admin service"
         self._faults.arm(kinds.FAIL, method, count, code=name, message=text)
         return {}
 
     def stockout(self, zone: str, shape: str, count: int) -> dict[str, Any]:
+        """Arms a stockout in a zone, or in all."""
         _check_choice("shape", shape, _SHAPES)
         _check_choice("zone", zone, (*ZONES, kinds.ANY))
+        _check_count(count)
         self._faults.arm(kinds.STOCKOUT, zone, count, shape=shape)
         return {}
 
     def delay_next(
         self, method: str, seconds: float, commit_late: bool, count: int
     ) -> dict[str, Any]:
+        """Arms a slow reply or a late commit."""
+        self._check_fault(method, count)
+        if seconds < 0:
+            raise invalid_argument(f"seconds {seconds}: must not be negative")
         self._faults.arm(kinds.DELAY, method, count, seconds=seconds, commit_late=commit_late)
         return {}
 
     def lose_reply(self, method: str, count: int) -> dict[str, Any]:
+        """Arms a lost reply."""
+        self._check_fault(method, count)
         self._faults.arm(kinds.LOSE_REPLY, method, count)
         return {}
 
     def faults(self) -> dict[str, Any]:
+        """The armed faults."""
         return {"faults": self._faults.armed()}
 
     def clear_faults(self) -> dict[str, Any]:
+        """Disarms all faults."""
         return {"cleared": self._faults.clear()}
+
+    def _check_fault(self, method: str, count: int) -> None:
+        _check_choice("method", method, (*self._methods, kinds.ANY))
+        _check_count(count)
 
     def _find_node(self, name: str) -> Any:
         """A node by full name, or by id when one zone only has it."""
@@ -171,6 +201,11 @@ def _json_handler(
             context.abort(error.code, error.message)
 
     return handle
+
+
+def _check_count(count: int) -> None:
+    if count < 1:
+        raise invalid_argument(f"count {count}: must be at least 1")
 
 
 def _check_choice(what: str, value: str, allowed: tuple[str, ...]) -> None:

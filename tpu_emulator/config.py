@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,9 @@ class EmulatorConfig:
     )
 
 
+_NAMES = {option.name for option in fields(EmulatorConfig)}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds one option per field of `EmulatorConfig`, and `--config`."""
     parser.add_argument(
@@ -77,32 +80,55 @@ def from_arguments(arguments: argparse.Namespace) -> EmulatorConfig:
     Raises:
         ValueError: an unknown option in the file, a malformed value, or a missing one.
     """
-    known = {option.name: option for option in fields(EmulatorConfig)}
-    values = json.loads(arguments.config.read_text()) if arguments.config else {}
-    unknown = sorted(set(values) - set(known))
-    if unknown:
-        raise ValueError(f"{arguments.config}: unknown options {unknown}; known: {sorted(known)}")
-    values |= {name: value for name, value in vars(arguments).items() if name in known}
+    values = _from_file(arguments.config) if arguments.config else {}
+    values |= {name: value for name, value in vars(arguments).items() if name in _NAMES}
     missing = [flag for flag in ("socket", "state_dir") if flag not in values]
     if missing:
         raise ValueError(f"required and missing: {', '.join(missing)}")
     return EmulatorConfig(
         **values
-        | {"socket": Path(values["socket"]).absolute()}
-        | {"state_dir": Path(values["state_dir"]).absolute()}
-        | {"vm_env": _pairs(values.get("vm_env", {}))}
+        | {"socket": values["socket"].absolute(), "state_dir": values["state_dir"].absolute()}
+        | {"vm_env": _pairs(values.get("vm_env", []))}
         | {"reservation": tuple(values.get("reservation", ()))}
     )
+
+
+def flags(values: Mapping[str, Any]) -> list[str]:
+    """The command line that sets these fields of `EmulatorConfig`."""
+    result = []
+    for name, value in values.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, Mapping):
+            result += [f"{flag}={key}={text}" for key, text in value.items()]
+        elif isinstance(value, tuple | list):
+            result += [f"{flag}={item}" for item in value]
+        else:
+            result.append(f"{flag}={value}")
+    return result
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    loaded = json.loads(path.read_text())
+    if not isinstance(loaded, dict) or set(loaded) - _NAMES:
+        raise ValueError(
+            f"{path}: expected a JSON object with keys among {sorted(_NAMES)}, "
+            f"got {sorted(set(loaded) - _NAMES)}"
+        )
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_arguments(parser)
+    try:
+        values = vars(parser.parse_args(flags(loaded)))
+    except argparse.ArgumentError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return {name: value for name, value in values.items() if name in _NAMES}
 
 
 def _converter(option: Any) -> Callable[[str], Any]:
     return {"float": float, "Path": Path}.get(option.type, str)
 
 
-def _pairs(value: dict[str, str] | list[str]) -> dict[str, str]:
-    if isinstance(value, dict):
-        return dict(value)
-    pairs = [item.partition("=") for item in value]
+def _pairs(items: list[str]) -> dict[str, str]:
+    pairs = [item.partition("=") for item in items]
     wrong = [name for name, separator, _ in pairs if not (name and separator)]
     if wrong:
         raise ValueError(f"--vm-env {wrong[0]!r}: expected KEY=VALUE")

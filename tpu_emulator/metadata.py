@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import re
+import socketserver
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -84,8 +85,7 @@ class MetadataServer:
             OSError: the port is taken.
         """
         handler = type("Handler", (_Handler,), {"tree": staticmethod(tree)})
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
-        self._server.daemon_threads = True
+        self._server = _LoopbackServer(("127.0.0.1", port), handler)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True
@@ -99,12 +99,18 @@ class MetadataServer:
         self._thread.join()
 
 
+class _LoopbackServer(http.server.ThreadingHTTPServer):
+    def server_bind(self) -> None:
+        """Binds without the reverse name lookup of the base class, which can take seconds."""
+        socketserver.TCPServer.server_bind(self)
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     tree: Callable[[], Tree]
     server_version = "Metadata Server for VM"
     sys_version = ""
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         url = urlsplit(self.path)
         query = parse_qs(url.query)
         if url.path == "/":

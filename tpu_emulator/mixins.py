@@ -26,6 +26,7 @@ class CatalogService:
         self._names = names
 
     def list_accelerator_types(self, request: Any) -> Any:
+        """The zone's accelerator types, by name."""
         location = self._names.location(request.parent)
         _refuse_filter(request)
         types = [_accelerator_type(location, name) for name in sorted(catalog.ZONES[location.zone])]
@@ -33,12 +34,14 @@ class CatalogService:
         return response_class("ListAcceleratorTypes")(accelerator_types=page, next_page_token=token)
 
     def get_accelerator_type(self, request: Any) -> Any:
+        """One accelerator type of the zone."""
         location, name = split(self._names.resource(request.name, "acceleratorTypes"))
         if name not in catalog.ZONES[location.zone]:
             raise not_found(request.name)
         return _accelerator_type(location, name)
 
     def list_runtime_versions(self, request: Any) -> Any:
+        """The zone's runtime versions, by name."""
         location = self._names.location(request.parent)
         _refuse_filter(request)
         versions = [
@@ -49,12 +52,14 @@ class CatalogService:
         return response_class("ListRuntimeVersions")(runtime_versions=page, next_page_token=token)
 
     def get_runtime_version(self, request: Any) -> Any:
+        """One runtime version of the zone."""
         location, name = split(self._names.resource(request.name, "runtimeVersions"))
         if name not in catalog.zone_runtime_versions(location.zone):
             raise not_found(request.name)
         return _runtime_version(location, name)
 
     def list_locations(self, request: Any) -> Any:
+        """Every zone of the project."""
         project = self._names.project(request.name).rpartition("/")[2]
         _refuse_filter(request)
         locations = [_location(Location(project, zone)) for zone in sorted(catalog.ZONES)]
@@ -62,6 +67,7 @@ class CatalogService:
         return locations_pb2.ListLocationsResponse(locations=page, next_page_token=token)
 
     def get_location(self, request: Any) -> Any:
+        """One zone."""
         return _location(self._names.location(request.name))
 
 
@@ -77,6 +83,7 @@ class OperationsService:
         self._names = names
 
     def get_operation(self, request: Any) -> Any:
+        """The operation, finished or not."""
         name = self._names.resource(request.name, "operations")
         operation = self._store.operations.get(name)
         if operation is None:
@@ -84,17 +91,20 @@ class OperationsService:
         return operation
 
     def list_operations(self, request: Any) -> Any:
+        """The operations of a location."""
         location = self._names.location(request.name.removesuffix("/operations"))
         _refuse_filter(request)
         found, token = paging.page(self._store.operations, str(location), request)
         return operations_pb2.ListOperationsResponse(operations=found, next_page_token=token)
 
     def cancel_operation(self, request: Any) -> Any:
+        """Notes the wish to cancel; the operation goes on."""
         with self._store.transaction():
             Operations(self._store).request_cancel(self.get_operation(request).name)
         return Empty()
 
     def delete_operation(self, request: Any) -> Any:
+        """Forgets the record of the operation, not its effect."""
         with self._store.transaction():
             self._store.operations.remove(self.get_operation(request).name)
         return Empty()
@@ -108,8 +118,8 @@ def _refuse_filter(request: Any) -> None:
 
 def _accelerator_type(location: Location, name: str) -> Any:
     accelerator = catalog.ACCELERATOR_TYPES[name]
-    message = AcceleratorType(name=location.child("acceleratorTypes", name), type=name)
-    message.accelerator_configs.add(type=accelerator.family, topology=accelerator.topology)
+    message = AcceleratorType(name=location.child("acceleratorTypes", name), type_=name)
+    message.accelerator_configs.add(type_=accelerator.family, topology=accelerator.topology)
     return message
 
 

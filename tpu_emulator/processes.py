@@ -17,6 +17,7 @@ STATE_VARIABLE = "TPU_EMULATOR_STATE_DIR"
 """Tells the VMs of this emulator from those of another one on the same machine."""
 
 _RESCAN_SECONDS = 0.5
+_POLL_SECONDS = 0.02
 # Start times are computed from the boot time, which moves when the clock is corrected.
 _CLOCK_DRIFT_SECONDS = 2.0
 
@@ -92,7 +93,7 @@ def kill(scan: Callable[[], list[psutil.Process]], *, patience: float = 10.0) ->
         if alive and time.monotonic() > deadline:
             raise TimeoutError(f"processes survive SIGKILL: {sorted(p.pid for p in alive)}")
         _signal(alive, signal.SIGKILL)
-        psutil.wait_procs(alive, timeout=_RESCAN_SECONDS)
+        wait(alive, _RESCAN_SECONDS)
 
 
 def _marker(process: psutil.Process, state_dir: str, sessions: Mapping[int, str]) -> str | None:
@@ -113,7 +114,7 @@ def _claimed_by_parent(
     for process in unclaimed:
         with contextlib.suppress(psutil.Error):
             marker = markers.get(process.ppid())
-            if marker and process.status() != psutil.STATUS_ZOMBIE:
+            if marker and _is_alive(process):
                 claimed.append((process, marker))
     return claimed
 
@@ -124,8 +125,22 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
             process.send_signal(number)
 
 
-def wait(processes: list[psutil.Process], seconds: float, hurry: threading.Event) -> None:
-    """Waits until all have ended, the seconds are over, or `hurry` is set."""
+def wait(
+    running: Iterable[psutil.Process], seconds: float, hurry: threading.Event | None = None
+) -> None:
+    """Waits until all have ended, the seconds are over, or `hurry` is set.
+
+    Looks instead of waiting for the process: reaping a child here would take the exit code from
+    the thread that waits for it.
+    """
     deadline = time.monotonic() + seconds
-    while processes and time.monotonic() < deadline and not hurry.is_set():
-        _, processes = psutil.wait_procs(processes, timeout=0.05)
+    while any(map(_is_alive, running)) and time.monotonic() < deadline:
+        if hurry is not None and hurry.is_set():
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

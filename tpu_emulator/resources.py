@@ -70,7 +70,7 @@ def new_node(spec: Any, name: str, *, number: int, state: NodeState, queued: Any
     node.state = state
     node.api_version = ApiVersion.V2
     node.accelerator_type = accelerator.name
-    node.accelerator_config.type = accelerator.family
+    node.accelerator_config.type_ = accelerator.family
     node.accelerator_config.topology = accelerator.topology
     node.create_time.CopyFrom(timestamp(time.time()))
     for worker in range(accelerator.workers):
@@ -89,7 +89,7 @@ def accelerator_type(spec: Any, zone: str) -> catalog.AcceleratorType | None:
         offered = spec.accelerator_type in catalog.ZONES[zone]
         return catalog.ACCELERATOR_TYPES[spec.accelerator_type] if offered else None
     config = spec.accelerator_config
-    return catalog.type_for_config(zone, config.type, config.topology)
+    return catalog.type_for_config(zone, config.type_, config.topology)
 
 
 def node_names(queued: Any) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Scheduler:
         try:
             self._run(transition)
             self._store.drop_transition(transition.id)
-        except Exception:
+        except Exception:  # noqa: BLE001 - a plan that is lost would leave a VM running
             _log.exception("%s of %s failed, again soon", transition.action, transition.target)
             self._store.postpone_transition(transition.id, _RETRY_SECONDS)
         finally:

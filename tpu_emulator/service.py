@@ -45,6 +45,7 @@ class TpuService:
     # Queued resources
 
     def create_queued_resource(self, request: Any) -> Any:
+        """Queues a request; a known `request_id` returns the operation of before."""
         location = self._names.location(request.parent)
         validation.check_id(request.queued_resource_id, "queued_resource_id")
         validation.check_request_id(request.request_id)
@@ -59,19 +60,22 @@ class TpuService:
                 raise already_exists(queued.name)
             self._check_node_names_free(resources.node_names(queued))
             shortage = self._shortage(location)
-            operation = self._lifecycle.create_queued_resource(queued, shortage)
+            operation = self._lifecycle.queued_resources.create(queued, shortage)
             self._remember(request.request_id, "CreateQueuedResource", queued.name, operation)
         return operation
 
     def get_queued_resource(self, request: Any) -> Any:
+        """One queued resource in any state."""
         return self._get(self._store.queued_resources, "queuedResources", request.name)
 
     def list_queued_resources(self, request: Any) -> Any:
+        """The queued resources of a zone in any state."""
         location = self._names.location(request.parent)
         found, token = paging.page(self._store.queued_resources, str(location), request)
         return response_class("ListQueuedResources")(queued_resources=found, next_page_token=token)
 
     def delete_queued_resource(self, request: Any) -> Any:
+        """Deletes a request; with `force` also its nodes."""
         self._names.resource(request.name, "queuedResources")
         validation.check_request_id(request.request_id)
         with self._store.transaction():
@@ -80,11 +84,12 @@ class TpuService:
                 return replay
             queued = self._get(self._store.queued_resources, "queuedResources", request.name)
             self._check_deletable(queued, force=request.force)
-            operation = self._lifecycle.delete_queued_resource(queued)
+            operation = self._lifecycle.queued_resources.delete(queued)
             self._remember(request.request_id, "DeleteQueuedResource", request.name, operation)
         return operation
 
     def reset_queued_resource(self, request: Any) -> Any:
+        """Takes the nodes away and queues the request again."""
         with self._store.transaction():
             queued = self._get(self._store.queued_resources, "queuedResources", request.name)
             if queued.state.state not in _RESETTABLE:
@@ -92,45 +97,52 @@ class TpuService:
                     f"'{queued.name}' is {_state_name(queued)}; only an ACTIVE, SUSPENDED or "
                     "FAILED queued resource can be reset"
                 )
-            return self._lifecycle.reset_queued_resource(queued)
+            return self._lifecycle.queued_resources.reset(queued)
 
     # Nodes
 
     def create_node(self, request: Any) -> Any:
+        """Creates a node without a queue."""
         location = self._names.location(request.parent)
         validation.check_id(request.node_id, "node_id")
         name = location.child("nodes", request.node_id)
         with self._store.transaction():
             validation.check_node(request.node, location)
             self._check_node_names_free([name])
-            return self._lifecycle.create_node(request.node, name, self._shortage(location))
+            return self._lifecycle.nodes.create(request.node, name, self._shortage(location))
 
     def get_node(self, request: Any) -> Any:
+        """One node in any state."""
         return self._get(self._store.nodes, "nodes", request.name)
 
     def list_nodes(self, request: Any) -> Any:
+        """The nodes of a zone in any state."""
         location = self._names.location(request.parent)
         found, token = paging.page(self._store.nodes, str(location), request)
         return response_class("ListNodes")(nodes=found, next_page_token=token)
 
     def delete_node(self, request: Any) -> Any:
+        """Deletes a node and its VMs."""
         with self._store.transaction():
             node = self._get(self._store.nodes, "nodes", request.name)
             if node.state == NodeState.DELETING:
                 raise busy(node.name, "DELETING")
-            return self._lifecycle.delete_node(node)
+            return self._lifecycle.nodes.delete(node)
 
     def stop_node(self, request: Any) -> Any:
+        """Shuts the VM of a single-worker node down."""
         with self._store.transaction():
             node = self._switchable(request.name, NodeState.READY)
-            return self._lifecycle.stop_node(node)
+            return self._lifecycle.nodes.stop(node)
 
     def start_node(self, request: Any) -> Any:
+        """Boots a stopped node again."""
         with self._store.transaction():
             node = self._switchable(request.name, NodeState.STOPPED)
-            return self._lifecycle.start_node(node)
+            return self._lifecycle.nodes.start(node)
 
     def update_node(self, request: Any) -> Any:
+        """Changes the fields that the update mask names."""
         paths = list(request.update_mask.paths)
         wrong = sorted(set(paths) - set(validation.UPDATABLE))
         if wrong or not paths:
@@ -149,7 +161,7 @@ class TpuService:
                 )
             for path in paths:
                 _copy_field(request.node, node, path)
-            return self._lifecycle.update_node(node)
+            return self._lifecycle.nodes.update(node)
 
     # Helpers
 

@@ -15,9 +15,9 @@ from typing import Any
 from tpu_emulator import messages
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS nodes (name TEXT PRIMARY KEY, parent TEXT, body BLOB);
-CREATE TABLE IF NOT EXISTS queued_resources (name TEXT PRIMARY KEY, parent TEXT, body BLOB);
-CREATE TABLE IF NOT EXISTS operations (name TEXT PRIMARY KEY, parent TEXT, body BLOB);
+CREATE TABLE IF NOT EXISTS resources (
+    name TEXT PRIMARY KEY, collection TEXT, parent TEXT, body BLOB);
+CREATE INDEX IF NOT EXISTS resources_by_parent ON resources (collection, parent, name);
 CREATE TABLE IF NOT EXISTS requests (
     request_id TEXT, method TEXT, target TEXT, operation TEXT, PRIMARY KEY (request_id, method));
 CREATE TABLE IF NOT EXISTS transitions (
@@ -36,47 +36,52 @@ CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER);
 
 
 class Table:
-    """Protobuf messages by resource name, ordered by name within their parent."""
+    """Protobuf messages of one collection by resource name, ordered by name in their parent."""
 
-    def __init__(self, store: Store, table: str, message: Any) -> None:
+    def __init__(self, store: Store, collection: str, message: Any) -> None:
         self._store = store
-        self._table = table
+        self._collection = collection
         self._message = message
 
     def get(self, name: str) -> Any | None:
         """The message, or None."""
-        rows = self._store.query(f"SELECT body FROM {self._table} WHERE name = ?", name)
+        rows = self._store.query(
+            "SELECT body FROM resources WHERE name = ? AND collection = ?", name, self._collection
+        )
         return self._message.FromString(rows[0]["body"]) if rows else None
 
     def put(self, parent: str, message: Any) -> None:
         """Inserts or replaces the message under its own `name`."""
         self._store.query(
-            f"INSERT OR REPLACE INTO {self._table} VALUES (?, ?, ?)",
-            message.name, parent, message.SerializeToString(),
+            "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, ?)",
+            message.name, self._collection, parent, message.SerializeToString(),
         )  # fmt: skip
 
     def update(self, message: Any) -> None:
         """Replaces the body of an existing message; does nothing when it is gone."""
         self._store.query(
-            f"UPDATE {self._table} SET body = ? WHERE name = ?",
+            "UPDATE resources SET body = ? WHERE name = ?",
             message.SerializeToString(), message.name,
         )  # fmt: skip
 
     def remove(self, name: str) -> None:
         """Deletes the message if it exists."""
-        self._store.query(f"DELETE FROM {self._table} WHERE name = ?", name)
+        self._store.query("DELETE FROM resources WHERE name = ?", name)
 
     def page(self, parent: str, after: str, limit: int) -> list[Any]:
         """At most `limit` messages of the parent with a name greater than `after`."""
         rows = self._store.query(
-            f"SELECT body FROM {self._table} WHERE parent = ? AND name > ? ORDER BY name LIMIT ?",
-            parent, after, limit,
+            "SELECT body FROM resources WHERE collection = ? AND parent = ? AND name > ? "
+            "ORDER BY name LIMIT ?",
+            self._collection, parent, after, limit,
         )  # fmt: skip
         return [self._message.FromString(row["body"]) for row in rows]
 
     def all(self) -> list[Any]:
         """Every message, ordered by name."""
-        rows = self._store.query(f"SELECT body FROM {self._table} ORDER BY name")
+        rows = self._store.query(
+            "SELECT body FROM resources WHERE collection = ? ORDER BY name", self._collection
+        )
         return [self._message.FromString(row["body"]) for row in rows]
 
 
@@ -130,7 +135,7 @@ class Store:
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.executescript(_SCHEMA)
         self.nodes = Table(self, "nodes", messages.Node)
-        self.queued_resources = Table(self, "queued_resources", messages.QueuedResource)
+        self.queued_resources = Table(self, "queuedResources", messages.QueuedResource)
         self.operations = Table(self, "operations", messages.Operation)
         self.on_schedule: Callable[[], None] = lambda: None
 
@@ -211,6 +216,10 @@ class Store:
         """Removes a transition that has run."""
         self.query("DELETE FROM transitions WHERE id = ?", transition_id)
 
+    def drop_transitions(self, serial: str) -> None:
+        """Removes every transition of a series."""
+        self.query("DELETE FROM transitions WHERE serial = ?", serial)
+
     def postpone_transition(self, transition_id: int, delay: float) -> None:
         """Plans a transition that failed again."""
         self.query(
@@ -226,10 +235,9 @@ class Store:
             *vars(worker).values(),
         )
 
-    def workers(self, node: str | None = None) -> list[WorkerRow]:
+    def workers(self, node: str = "") -> list[WorkerRow]:
         """The workers of one node, or all, by number."""
-        where, values = ("WHERE node = ?", (node,)) if node else ("", ())
-        rows = self.query(f"SELECT * FROM workers {where} ORDER BY node, number", *values)
+        rows = self.query("SELECT * FROM workers WHERE ? IN ('', node) ORDER BY node, number", node)
         return [
             WorkerRow(**{**row, "preempted": bool(row["preempted"])}) for row in map(dict, rows)
         ]

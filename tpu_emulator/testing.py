@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from tpu_emulator import config, processes
 from tpu_emulator.admin import AdminClient
 
 ZONE = "us-central1-a"
@@ -23,6 +24,7 @@ ZONE = "us-central1-a"
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _START_SECONDS = 60.0
+_STOP_SECONDS = 60.0
 _FAST = {
     "accept_delay": 0.05,
     "provision_delay": 0.05,
@@ -83,10 +85,14 @@ class RunningEmulator:
                 raise RuntimeError(f"the emulator did not start:\n{self.log.read_text()}")
 
     def stop(self) -> None:
-        """Stops it with SIGTERM; its VMs end with it unless it runs with `on_exit="keep"`."""
+        """Stops it with SIGTERM; its VMs end with it unless it runs with `on_exit="keep"`.
+
+        Raises:
+            subprocess.TimeoutExpired: it does not end.
+        """
         if self.process is not None:
             self.process.terminate()
-            self.process.wait()
+            self.process.wait(_STOP_SECONDS)
 
     def kill(self) -> None:
         """Kills it with SIGKILL: the VMs live on, as in a crash."""
@@ -125,7 +131,7 @@ def start_emulator(tmp_dir: Path | None = None, **options: Any) -> Iterator[Runn
         log=(tmp_dir or folder) / "tpu-emulator.log",
         command=[
             sys.executable, "-m", "tpu_emulator", "serve",
-            "--socket", str(socket), "--state-dir", str(state_dir), *_flags(values),
+            "--socket", str(socket), "--state-dir", str(state_dir), *config.flags(values),
         ],
     )  # fmt: skip
     try:
@@ -152,24 +158,14 @@ def wait_for(
     return result
 
 
-def _flags(values: dict[str, Any]) -> list[str]:
-    flags = []
-    for name, value in values.items():
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, dict):
-            flags += [f"{flag}={key}={text}" for key, text in value.items()]
-        elif isinstance(value, tuple | list):
-            flags += [f"{flag}={item}" for item in value]
-        else:
-            flags.append(f"{flag}={value}")
-    return flags
-
-
 def _end(emulator: RunningEmulator) -> None:
     """Stops it, and ends the VMs that a `kill` or `on_exit="keep"` left behind."""
-    from tpu_emulator import processes
-
     emulator.admin.close()
-    emulator.stop()
-    state_dir = str(emulator.state_dir)
-    processes.kill(lambda: [p for found in processes.find(state_dir, {}).values() for p in found])
+    try:
+        emulator.stop()
+    finally:
+        emulator.kill()
+        state_dir = str(emulator.state_dir)
+        processes.kill(
+            lambda: [p for found in processes.find(state_dir, {}).values() for p in found]
+        )

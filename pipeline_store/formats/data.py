@@ -91,3 +91,21 @@ class PartitionManifest(StoredFile):
     records: dict[Split, int]
     tokens: dict[Split, int]
     dropped: dict[str, int]
+
+
+class ShardOutcome(BaseModel):
+    """One input shard that is done, now or by an earlier run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input_uri: str
+    manifest_uri: str
+    reused: bool = Field(description="its shard.json was there already")
+
+
+class ShardOutcomes(StoredFile):
+    """``scratch/<unique>.json``: passes from the data job's workers to its launcher."""
+
+    kind = "shard-outcomes"
+
+    outcomes: list[ShardOutcome]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from pipeline_store.formats.base import StoredFile
 from pipeline_store.formats.data import FileDigest
@@ -24,6 +24,25 @@ class CheckpointManifest(StoredFile):
     data_sha256: str = Field(description="fingerprint of the ordered training records")
     random_seed: int
     created: datetime
+    loss: float = Field(description="mean training loss of the loop before it, nats per token")
+    tokens: int = Field(description="real tokens seen since step 0")
+    seconds: float = Field(description="spent training since step 0, in whichever process")
+    resumed_from: list[int] = Field(description="step of each checkpoint that was resumed from")
+
+
+class TrainingInputs(StoredFile):
+    """``inputs.json`` among a checkpoint's files: what the hashes in its manifest stand for.
+
+    It says what changed when a checkpoint is refused, and which architecture its weights need.
+    """
+
+    kind = "training-inputs"
+
+    settings: dict[str, JsonValue] = Field(description="what the weights depend on, section.name")
+    vocabulary_sha256: str
+    records: dict[str, str] = Field(
+        description="SHA-256 of the training records by shard key, in training order"
+    )
 
 
 class TrainingResult(StoredFile):
@@ -137,3 +156,7 @@ class ProductionPointer(StoredFile):
     version_id: str
     changed: datetime
     reason: str
+    rolled_back: list[str] = Field(
+        default=[],
+        description="versions a person took out of use; no run puts them back by itself",
+    )

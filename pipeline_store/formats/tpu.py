@@ -24,6 +24,9 @@ class Reservation(StoredFile):
     project_id: str
     zones: list[str] = Field(description="every zone in which this generation may create a TPU")
     owner: str
+    dag_id: str
+    accelerator_type: str
+    bundle_sha256: str = Field(description="code that the TPU VMs of this generation run")
     created: datetime
     expires_at: datetime = Field(description="no TPU of this generation may live longer")
 
@@ -54,6 +57,52 @@ class Attempt(StoredFile):
     created: datetime
 
 
+class AttemptEvent(StrEnum):
+    """A turning point in the life of an attempt; each happens at most once."""
+
+    ANSWERED = "answered"
+    READY = "ready"
+    REFUSED = "refused"
+    LOST = "lost"
+    GONE = "gone"
+
+
+class AttemptMark(StoredFile):
+    """``marks/<event>.json``: created once, when the event is first noticed.
+
+    ``answered``: the service answered the create call, so it cannot take effect later any more.
+    ``refused``: no TPU came of it (capacity, quota). ``lost``: it was taken away or fell silent.
+    ``gone``: its deletion is confirmed.
+    """
+
+    kind = "attempt-mark"
+
+    event: AttemptEvent
+    time: datetime
+    reason: str = ""
+    workers: int | None = Field(None, description="hosts of the slice, known once it is ready")
+    node_created: datetime | None = Field(
+        None, description="when the service made the node, from which on it is billed at most"
+    )
+
+
+class LogCursor(StoredFile):
+    """``watched/<job_id>.<viewer>.json``: how much of a job's log a viewer has shown."""
+
+    kind = "log-cursor"
+
+    chunks: int
+
+
+class TpuPlace(StoredFile):
+    """``places/<project_id>/<zone>.json``: a TPU of ours may be here, so the reaper looks here."""
+
+    kind = "tpu-place"
+
+    project_id: str
+    zone: str
+
+
 class Holder(StoredFile):
     """``holder.json``: the attempt that may commit checkpoints and results of this run."""
 
@@ -72,6 +121,7 @@ class JobSpec(StoredFile):
 
     job_id: str = Field(description="sorts in the order of execution, such as 010-train")
     token: str
+    holder_uri: str = Field(description="the run's holder.json, which a commit checks first")
     entry_point: str = Field(description="module of the code bundle, run as python -m")
     arguments: list[str]
     bundle_sha256: str
@@ -186,8 +236,11 @@ class LedgerEntry(BaseModel):
     zone: str
     accelerator_type: str
     chips: int
-    created: datetime
-    gone: datetime
+    created: datetime = Field(description="when it was asked for")
+    ready: datetime | None = Field(description="when it was first seen READY")
+    gone: datetime = Field(description="when its deletion was confirmed")
+    outcome: str = Field(description="released, lost: ... or refused: ...")
+    billed_seconds: float = Field(description="at most, from the node's creation to gone")
     chip_seconds: float
     cost: float = Field(description="chip-seconds times the configured price; an estimate")
 

@@ -15,7 +15,7 @@ from pipeline_store import identity, uris
 from pipeline_store.formats import EvaluationReport, RunRecord, Verdict, VerdictKind
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 from preflight import checks
-from preflight.partitions import find_partitions
+from preflight.partitions import find_partitions, input_patterns
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -25,7 +25,8 @@ class ValidateRunOperator(BaseOperator):
     """Refuses a bad request within seconds, before anything is spent; records a good one.
 
     Airflow's form checks single values. Unknown names, nested values, impossible combinations and
-    missing inputs pass it, so they are refused here, one line each.
+    missing inputs pass it, so they are refused here, one line each. Only a scheduled run whose
+    partition has no file is no mistake: that day brought no text, and the run is skipped.
 
     Returns ``run_uri``, ``config_uri``, ``partition`` and ``lineage_id``.
 
@@ -47,8 +48,12 @@ class ValidateRunOperator(BaseOperator):
             partition = self._partition(config, dag_run, store)
         except ConfigError as error:
             raise self._refusal(error.violations) from error
-        overrides = {"corpus.partition": partition}
-        config = with_overrides(config, overrides)
+        config = with_overrides(config, {"corpus.partition": partition})
+        if dag_run.run_type == "scheduled" and not self._has_files(config, store, partition):
+            raise AirflowSkipException(
+                f"Nothing to do: no file of partition {partition} matches "
+                f"{config.corpus.input_pattern!r} below {store.root}."
+            )
         if problems := checks.check(config, store, partition):
             raise self._refusal(problems)
 
@@ -103,6 +108,11 @@ class ValidateRunOperator(BaseOperator):
             line = f"corpus.input_pattern: {pattern!r} matches no file of any partition below "
             raise ConfigError([f"{line}{store.root}; add text there or name another pattern."])
         return found[-1]
+
+    @staticmethod
+    def _has_files(config: PipelineConfig, store: StoreLayout, partition: str) -> bool:
+        patterns = input_patterns(config.corpus.input_pattern, partition, store)
+        return any(uris.glob(pattern) for pattern in patterns)
 
     def _record(self, run: RunLayout, config: PipelineConfig, record: RunRecord) -> None:
         uris.create_if_absent(run.config, config.to_bytes())

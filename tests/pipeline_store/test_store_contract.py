@@ -42,7 +42,9 @@ def test_what_is_written_is_read(any_store: str, data: bytes) -> None:
     assert uris.exists(uri)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     data=st.binary(max_size=2000),
     name=st.text("abz09._- +%#?é", min_size=1, max_size=20).filter(lambda n: n.strip(".") != ""),

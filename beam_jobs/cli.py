@@ -1,0 +1,82 @@
+"""What the command lines of the data jobs share: their arguments, their output, their exit code."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from beam_jobs.errors import JobError, UserError
+from pipeline_config import ConfigError, PipelineConfig, parse_config
+from pipeline_store import identity, uris
+from pipeline_store.formats import ExitKind, FormatError
+from pipeline_store.layout import StoreLayout
+
+
+@dataclass(frozen=True)
+class JobArguments:
+    """The checked arguments of a data job."""
+
+    config: PipelineConfig
+    store: StoreLayout
+    partition: str
+    pattern: str
+
+
+def read_arguments(
+    *, config: str | None, store: str | None, partition: str | None, pattern: str | None
+) -> JobArguments:
+    """Check the arguments and read the configuration file.
+
+    :raises UserError: an argument is missing or wrong.
+    :raises ConfigError: the configuration breaks a rule.
+    """
+    given = {"--config": config, "--store": store, "--partition": partition}
+    missing = [name for name, value in given.items() if not value]
+    if not (config and store and partition):
+        raise UserError(f"missing {', '.join(missing)}; see --help.")
+    try:
+        identity.check_partition(partition)
+        settings = parse_config(uris.read(_absolute(config)), config)
+    except FileNotFoundError as error:
+        raise UserError(f"--config: {config} does not exist.") from error
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    layout = StoreLayout(_absolute(store))
+    return JobArguments(settings, layout, partition, pattern or settings.corpus.input_pattern)
+
+
+def _absolute(uri: str) -> str:
+    return uri if uris.is_absolute(uri) else os.path.abspath(uri)
+
+
+def run_cli(name: str, job: Callable[[], dict[str, Any]]) -> int:
+    """Run a job and print its summary as the last line, or else the reason of its failure.
+
+    :returns: the exit code of an :class:`ExitKind`. Exceptions that are no reason a user could
+        remove pass through and end the process with a traceback.
+    """
+    # The tokenizer's own threads would compete with Beam's workers.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("beam_jobs").setLevel(logging.INFO)
+    try:
+        summary = job()
+    except JobError as error:
+        return _fail(name, error.exit_kind, error)
+    except (ConfigError, FormatError) as error:
+        return _fail(name, ExitKind.USER_ERROR, error)
+    print(json.dumps(summary), flush=True)
+    return 0
+
+
+def _fail(name: str, kind: ExitKind, error: Exception) -> int:
+    lines = str(error).splitlines()
+    print(f"{name}: {kind}: {' '.join(lines)}", file=sys.stderr, flush=True)
+    return kind.exit_code

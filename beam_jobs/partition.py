@@ -1,0 +1,162 @@
+"""The shards of a partition together: is enough of it readable, and the manifest that names it."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pydantic import BaseModel
+
+from beam_jobs.cli import JobArguments
+from beam_jobs.drops import HARMLESS, count_bad, is_rejected_file
+from beam_jobs.errors import BadDataError
+from pipeline_store import identity, uris
+from pipeline_store.formats import PartitionManifest, ShardManifest, ShardOutcome, Split
+from pipeline_store.layout import LineageLayout
+
+_PARALLEL_READS = 16
+_NAMED_FILES = 3
+
+logger = logging.getLogger(__name__)
+
+
+class Tally(BaseModel):
+    """How much of one input file could be used."""
+
+    input_uri: str
+    input_bytes: int
+    documents: int
+    dropped: dict[str, int]
+
+
+def read_shards(manifest_uris: Sequence[str]) -> list[ShardManifest]:
+    """Return the manifests in order of shard key; files with equal content share one."""
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+        shards = list(pool.map(ShardManifest.load, sorted(set(manifest_uris))))
+    return sorted(shards, key=lambda shard: shard.shard_key)
+
+
+def tally(shard: ShardManifest) -> Tally:
+    """Return a shard's tally."""
+    return Tally(
+        input_uri=shard.input_uri,
+        input_bytes=shard.input_bytes,
+        documents=shard.documents,
+        dropped=shard.dropped,
+    )
+
+
+def check_readable(tallies: Sequence[Tally], max_bad_fraction: float) -> None:
+    """Refuse a partition of which too much is unreadable.
+
+    Two shares are looked at: of the documents, and, as a file that is given up whole has no honest
+    count of documents, of the bytes.
+
+    :raises BadDataError: one of them is above ``corpus.max_bad_fraction``.
+    """
+    documents = sum(item.documents for item in tallies)
+    bad = sum(count_bad(item.dropped) for item in tallies)
+    rejected = [item for item in tallies if is_rejected_file(item.dropped)]
+    rejected_bytes = sum(item.input_bytes for item in rejected)
+    all_bytes = sum(item.input_bytes for item in tallies)
+    limit = max_bad_fraction
+    if rejected_bytes > limit * all_bytes:
+        share = f"{len(rejected)} of {len(tallies)} files ({rejected_bytes / all_bytes:.1%} of "
+        raise BadDataError(f"{share}the bytes) cannot be read, {_over(limit)}: {_worst(tallies)}")
+    if bad > limit * documents:
+        share = f"{bad} of {documents} documents ({bad / documents:.1%})"
+        raise BadDataError(f"{share} cannot be read, {_over(limit)}: {_worst(tallies)}")
+
+
+def _over(limit: float) -> str:
+    return f"over corpus.max_bad_fraction={limit}"
+
+
+def _worst(tallies: Sequence[Tally]) -> str:
+    reasons: Counter[str] = Counter()
+    for item in tallies:
+        reasons.update({k: n for k, n in item.dropped.items() if k not in HARMLESS})
+    by_bad = sorted(tallies, key=lambda item: (-count_bad(item.dropped), item.input_uri))
+    files = [
+        f"{item.input_uri} ({count_bad(item.dropped)} of {item.documents})"
+        for item in by_bad[:_NAMED_FILES]
+        if count_bad(item.dropped)
+    ]
+    by_reason = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    return f"{by_reason}; worst files: {', '.join(files)}."
+
+
+def combine(
+    arguments: JobArguments, vocabulary_sha256: str, shards: Sequence[ShardManifest]
+) -> PartitionManifest:
+    """Return the manifest of a partition that consists of these shards."""
+    config, store = arguments.config, arguments.store
+    dropped: Counter[str] = Counter()
+    for shard in shards:
+        dropped.update(shard.dropped)
+    return PartitionManifest(
+        partition=arguments.partition,
+        lineage_id=config.model.lineage_id,
+        vocabulary_sha256=vocabulary_sha256,
+        config_sha256=config.data_sha256,
+        max_seq_length=config.masking.max_seq_length,
+        max_predictions_per_seq=config.masking.max_predictions_per_seq,
+        shards=[store.shard_manifest(shard.shard_key) for shard in shards],
+        documents=sum(shard.documents for shard in shards),
+        records={s: sum(shard.files[s].records for shard in shards) for s in Split},
+        tokens={s: sum(shard.files[s].tokens for shard in shards) for s in Split},
+        dropped=dict(sorted(dropped.items())),
+    )
+
+
+def warn_of_oddities(outcomes: Sequence[ShardOutcome], shards: Sequence[ShardManifest]) -> None:
+    """Say which files hold unreadable documents, no document, or the same as another file."""
+    by_key = {shard.shard_key: shard for shard in shards}
+    first: dict[str, str] = {}
+    for outcome in outcomes:
+        folder = outcome.manifest_uri.rpartition("/")[0]
+        shard = by_key[folder.rpartition("/")[2]]
+        if same := first.get(shard.shard_key):
+            logger.warning("%s is the same as %s; it counts once", outcome.input_uri, same)
+            continue
+        first[shard.shard_key] = outcome.input_uri
+        if shard.dead_letter is not None:
+            logger.warning(
+                "%s: %d of %d documents cannot be read, see %s",
+                outcome.input_uri,
+                count_bad(shard.dropped),
+                shard.documents,
+                uris.join(folder, shard.dead_letter.path),
+            )
+        if not shard.documents:
+            logger.warning("%s holds no document", outcome.input_uri)
+
+
+def check_usable(manifest: PartitionManifest, inputs: Sequence[str]) -> None:
+    """Refuse a partition from which nothing can be learned; warn if nothing can be measured.
+
+    :raises BadDataError: there is no training record.
+    """
+    if not manifest.records[Split.TRAIN]:
+        raise BadDataError(
+            f"partition {manifest.partition}: no training record in {len(inputs)} files "
+            f"({manifest.documents} documents; dropped: {manifest.dropped or 'none'}), such as "
+            f"{inputs[0]}."
+        )
+    if not manifest.records[Split.VALIDATION]:
+        logger.warning(
+            "partition %s: none of its %d documents fell into the validation split, so a model "
+            "trained on it cannot be judged; is a blank line missing between documents?",
+            manifest.partition,
+            manifest.documents,
+        )
+
+
+def commit(manifest: PartitionManifest, lineage: LineageLayout) -> str:
+    """Store the manifest unless it is there already; return its URI."""
+    keys = [uri.split("/")[-2] for uri in manifest.shards]
+    uri = lineage.manifest(manifest.partition, identity.manifest_id(manifest.partition, keys))
+    manifest.create(uri)
+    return uri

@@ -1,0 +1,144 @@
+"""TFRecord files with their offset index, and the dead-letter file beside them.
+
+Framing: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import google_crc32c
+import numpy as np
+
+from beam_jobs.documents import Rejected
+from pipeline_store.formats import FileDigest
+
+if google_crc32c.implementation != "c":
+    raise ImportError(
+        "google-crc32c is installed without its C library, which makes records 100 times slower to "
+        "write; reinstall it from a wheel: pip install --force-reinstall google-crc32c"
+    )
+
+_MASK_DELTA = 0xA282EAD8
+_UINT32 = 0xFFFFFFFF
+
+
+def masked_crc(data: bytes) -> int:
+    """Return the CRC-32C of the data, rotated and shifted as TFRecord files want it."""
+    crc = google_crc32c.value(data)
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _UINT32
+
+
+def _frame(record: bytes) -> bytes:
+    size = struct.pack("<Q", len(record))
+    head = size + struct.pack("<I", masked_crc(size))
+    return head + record + struct.pack("<I", masked_crc(record))
+
+
+class LocalFile:
+    """A file on this machine that knows its size and hash."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("wb")
+        self._restart()
+
+    def _restart(self) -> None:
+        self.bytes = 0
+        self._sha256 = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        """Append bytes."""
+        self._file.write(data)
+        self._sha256.update(data)
+        self.bytes += len(data)
+
+    def clear(self) -> None:
+        """Forget everything written so far."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._restart()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def digest(self, path: str) -> FileDigest:
+        """Return the file's size and hash under the name it gets in a manifest."""
+        return FileDigest(path=path, bytes=self.bytes, sha256=self._sha256.hexdigest())
+
+
+class RecordWriter(LocalFile):
+    """Writes a TFRecord file; :meth:`index` has the offset of every record, then the file's size.
+
+    Use as a context manager.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._offsets = array("Q", [0])
+
+    @property
+    def records(self) -> int:
+        """Number of records written."""
+        return len(self._offsets) - 1
+
+    def write_records(self, records: Sequence[bytes]) -> None:
+        """Append serialised examples."""
+        frames = [_frame(record) for record in records]
+        end = self.bytes
+        for frame in frames:
+            end += len(frame)
+            self._offsets.append(end)
+        self.write(b"".join(frames))
+
+    def clear(self) -> None:
+        """Forget everything written so far."""
+        super().clear()
+        self._offsets = array("Q", [0])
+
+    def index(self) -> bytes:
+        """Return the offset index: little-endian uint64, one more than there are records."""
+        return np.array(self._offsets, "<u8").tobytes()
+
+
+class DeadLetterWriter(LocalFile):
+    """Writes one JSON object a line: ``file``, ``offset``, ``line``, ``reason``, ``detail``.
+
+    ``offset`` and ``line`` say where in the uncompressed file the document begins. The text itself
+    is left out, as dead letters are passed around more freely than corpora. Use as a context
+    manager.
+    """
+
+    def __init__(self, path: Path, input_uri: str) -> None:
+        super().__init__(path)
+        self._input_uri = input_uri
+
+    def add(self, rejected: Rejected) -> None:
+        """Append one document."""
+        letter = {
+            "file": self._input_uri,
+            "offset": rejected.offset,
+            "line": rejected.line,
+            "reason": str(rejected.reason),
+            "detail": rejected.detail,
+        }
+        self.write((json.dumps(letter) + "\n").encode())

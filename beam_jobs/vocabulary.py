@@ -1,0 +1,127 @@
+"""What a WordPiece vocabulary has to be. Light enough to be imported by checks before a run."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+# Also their order, and ids, in a vocabulary that is trained here.
+SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
+_RESERVED = re.compile(r"\[(?:PAD|UNK|CLS|SEP|MASK|unused\d+)\]")
+# A vocabulary is cased if a fair share of the tokens that could be capitals are; bert-base-cased
+# has 41 %, bert-base-uncased none. Below the minimum (Chinese, say) the share tells nothing.
+_MIN_TOKENS_WITH_CASE = 100
+_CASED_SHARE = 0.02
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens of a ``vocab.txt``; a token's id is its place."""
+
+    tokens: tuple[str, ...]
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Ids by token."""
+        return {token: number for number, token in enumerate(self.tokens)}
+
+    @property
+    def ordinary_ids(self) -> list[int]:
+        """Ids of the tokens that stand for text: no ``[CLS]`` and the like, no ``[unused7]``."""
+        return [i for i, token in enumerate(self.tokens) if not _RESERVED.fullmatch(token)]
+
+    def to_bytes(self) -> bytes:
+        """Return the content of ``vocab.txt``: one token a line."""
+        return "".join(f"{token}\n" for token in self.tokens).encode()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of :meth:`to_bytes`."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+def parse_vocabulary(data: bytes) -> Vocabulary:
+    """Read a ``vocab.txt``; Windows line ends and a byte order mark are removed.
+
+    :raises ValueError: it is not UTF-8 text.
+    """
+    lines = data.decode("utf-8-sig").split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return Vocabulary(tuple(line.removesuffix("\r") for line in lines))
+
+
+def check_vocabulary(tokens: Sequence[str], *, do_lower_case: bool, vocab_size: int) -> list[str]:
+    """Return one line for every way in which a vocabulary cannot serve; empty when it can.
+
+    :param tokens: the lines of ``vocab.txt``.
+    :param do_lower_case: ``vocabulary.do_lower_case``.
+    :param vocab_size: ``model.vocab_size``, the rows of the embedding.
+    """
+    return [
+        *_special_tokens_are_there(tokens),
+        *_tokens_are_tokens(tokens),
+        *_fits_embedding(tokens, vocab_size),
+        *_case_fits(tokens, do_lower_case),
+    ]
+
+
+def _special_tokens_are_there(tokens: Sequence[str]) -> Iterator[str]:
+    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
+    if missing:
+        yield f"the vocabulary lacks {', '.join(missing)}; BERT needs {', '.join(SPECIAL_TOKENS)}."
+    elif tokens[0] != PAD:
+        yield (
+            f"{PAD} is token {tokens.index(PAD)} of the vocabulary; it must be the first, because "
+            "rows are padded with zeros."
+        )
+
+
+def _tokens_are_tokens(tokens: Sequence[str]) -> Iterator[str]:
+    repeated = [token for token, count in Counter(tokens).items() if count > 1]
+    if repeated:
+        yield (
+            f"{len(repeated)} tokens occur more than once in the vocabulary, such as "
+            f"{repeated[0]!r}; the ids after them would be shifted in some programs."
+        )
+    spaced = [number for number, token in enumerate(tokens, 1) if token.split() != [token]]
+    if spaced:
+        yield (
+            f"{len(spaced)} lines of the vocabulary are empty or contain white space, the first "
+            f"is line {spaced[0]}; a line is one token."
+        )
+
+
+def _fits_embedding(tokens: Sequence[str], vocab_size: int) -> Iterator[str]:
+    if len(tokens) > vocab_size:
+        yield (
+            f"the vocabulary has {len(tokens)} tokens but model.vocab_size is {vocab_size}; token "
+            "ids beyond it give NaN losses."
+        )
+
+
+def _case_fits(tokens: Sequence[str], do_lower_case: bool) -> Iterator[str]:
+    words = [token for token in tokens if not _RESERVED.fullmatch(token)]
+    with_case = sum(token.lower() != token.upper() for token in words)
+    capitals = sum(token != token.lower() for token in words)
+    if with_case < _MIN_TOKENS_WITH_CASE:
+        return
+    cased = capitals >= _CASED_SHARE * with_case
+    numbers = f"{capitals} of {with_case} tokens with letters have capitals"
+    if cased and do_lower_case:
+        yield (
+            f"vocabulary.do_lower_case is true but the vocabulary is cased ({numbers}): those "
+            "tokens would never be used. Set vocabulary.do_lower_case to false or use an uncased "
+            "vocabulary."
+        )
+    if not cased and not do_lower_case:
+        yield (
+            f"vocabulary.do_lower_case is false but the vocabulary is uncased ({numbers}): "
+            "capitalised words would become [UNK]. Set vocabulary.do_lower_case to true or use a "
+            "cased vocabulary."
+        )

@@ -1,0 +1,46 @@
+"""Every ten minutes, deletes TPUs of ours that nobody gives back any more.
+
+The main DAG's teardown gives every TPU back. This DAG is for the cases in which no teardown runs:
+a paused or deleted DAG, a `dagrun_timeout`, a failed delete, a scheduler that was down. It goes by
+labels: a TPU of this installation's owner is deleted when its `expires-at` has passed, when its
+reservation was released, when its run gave it up, or when it failed and still takes a name. TPUs
+of other owners are never touched.
+
+It logs an error whenever it had to act: then find out why the teardown did not. If Airflow itself
+may be down, run the same from cron: `python -m tpu_lifecycle reap --once --help`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pendulum
+from airflow.sdk import DAG
+
+from operators.tpu import TpuReaperOperator
+from pipeline_config import load_preset
+from pipeline_config.settings import load_settings
+
+settings = load_settings()
+
+with DAG(
+    dag_id="tpu_reaper",
+    doc_md=__doc__,
+    schedule="*/10 * * * *",
+    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    is_paused_upon_creation=False,
+    tags=["tpu", "maintenance"],
+    default_args={
+        "owner": settings.owner,
+        "retries": 2,
+        "retry_delay": timedelta(minutes=1),
+    },
+) as dag:
+    TpuReaperOperator(
+        task_id="reap",
+        store_uri=settings.store_uri,
+        gcp_conn_id=settings.gcp_conn_id,
+        zones=load_preset(settings.preset).tpu.zones,
+    )

@@ -1,0 +1,1 @@
+"""The main job on this machine, with real text and no cloud."""

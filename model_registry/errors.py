@@ -1,0 +1,19 @@
+"""What can be wrong with the registry."""
+
+from __future__ import annotations
+
+
+class RegistryError(RuntimeError):
+    """The registry cannot do what was asked; the message says why and what to do."""
+
+
+class ProductionMovedError(RegistryError):
+    """Another model came into use since the candidate was compared."""
+
+
+class DamagedVersionError(RegistryError):
+    """Files of a version are missing or changed; ``problems`` has one line for each."""
+
+    def __init__(self, folder: str, problems: list[str]) -> None:
+        super().__init__(f"{folder} cannot be trusted: " + "; ".join(problems))
+        self.problems = problems

@@ -1,0 +1,277 @@
+"""The gate: decides from an evaluation whether a candidate may replace the model in use.
+
+Both models are scored on the same held-out documents with the same masks, so their losses are
+compared document by document. How sure the difference is follows from a paired bootstrap over
+documents (Efron and Tibshirani, An Introduction to the Bootstrap, 1993; for paired system
+comparison Koehn, EMNLP 2004): tokens of one document are not independent, documents nearly are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline_config.schema import PromotionConfig
+from pipeline_store.formats import (
+    DocumentSetScore,
+    EvaluationReport,
+    ModelScore,
+    Verdict,
+    VerdictKind,
+)
+
+RESAMPLES = 2000
+# Documents drawn at once: a few tens of megabytes, whatever the size of the set.
+_DRAWS_AT_ONCE = 1 << 20
+CANDIDATE, BASELINE, UNIGRAM = "candidate", "baseline", "unigram"
+Floats = npt.NDArray[np.float64]
+
+
+class _Interval(NamedTuple):
+    """How much better the candidate is, in nats per token, with its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """The candidate against its reference on one set."""
+
+    set_name: str
+    documents: int
+    candidate_loss: float
+    reference_loss: float
+    improvement: _Interval
+
+
+def judge(
+    report: EvaluationReport,
+    config: PromotionConfig,
+    *,
+    baseline_version: str | None,
+    random_seed: int = 1,
+) -> Verdict:
+    """Return the verdict on a candidate, with the numbers it rests on.
+
+    Too few documents are no evidence. Against a model in use the interval of the improvement on the
+    run's own documents must lie above ``min_improvement``; then the loss on no other set may have
+    risen by more than ``max_forgetting`` with confidence. Without one, it must lie above zero,
+    measured from the unigram loss.
+
+    :param report: scores of the candidate, and of the baseline if there is one.
+    :param baseline_version: version id of the model in use; None when there is none.
+    :param random_seed: of the resampling; equal seeds, equal verdicts.
+    :raises ValueError: the report cannot be judged: scores are not finite, the models were not
+        scored on the same documents and masks, or something is missing.
+    """
+    candidate = _model(report, CANDIDATE)
+    baseline = _model(report, BASELINE) if baseline_version is not None else None
+    if baseline is not None and not baseline.model_uri.rstrip("/").endswith(f"/{baseline_version}"):
+        raise ValueError(
+            f"The report compares with {baseline.model_uri}, but {baseline_version} was expected: "
+            "evaluate again with the model in use."
+        )
+    comparisons = {
+        scores.set_name: _compare(report, scores, baseline, config.confidence, random_seed)
+        for scores in candidate.sets
+        if baseline is not None or scores.set_name == report.current_set
+    }
+    if report.current_set not in comparisons:
+        raise ValueError(
+            f"The report has no scores of the candidate on its current set {report.current_set!r}; "
+            f"it has {[scores.set_name for scores in candidate.sets]}."
+        )
+    current = comparisons.pop(report.current_set)
+    reference = baseline_version or UNIGRAM
+    kind, reason = _decide(current, list(comparisons.values()), config, reference)
+    return Verdict(
+        verdict=kind,
+        reason=reason,
+        candidate_loss=current.candidate_loss,
+        reference_loss=current.reference_loss,
+        reference=reference,
+        documents=current.documents,
+        improvement=current.improvement.mean,
+        improvement_low=current.improvement.low,
+        improvement_high=current.improvement.high,
+    )
+
+
+def _model(report: EvaluationReport, name: str) -> ModelScore:
+    found = [model for model in report.models if model.name == name]
+    if len(found) != 1:
+        raise ValueError(
+            f"The report has {len(found)} models named {name!r} instead of one; it has "
+            f"{[model.name for model in report.models]}."
+        )
+    return found[0]
+
+
+def _decide(
+    current: _Comparison, others: list[_Comparison], config: PromotionConfig, reference: str
+) -> tuple[VerdictKind, str]:
+    needed = 0.0 if reference == UNIGRAM else config.min_improvement
+    if current.documents < config.min_documents:
+        return VerdictKind.NOT_ENOUGH_EVIDENCE, (
+            f"{current.set_name} has {current.documents} held-out documents; "
+            f"promotion.min_documents asks for {config.min_documents}."
+        )
+    comparison = _sentence(current, config.confidence, reference)
+    if current.improvement.high < needed:
+        return VerdictKind.WORSE, f"{comparison}, below the {needed:.4f} that is needed."
+    if current.improvement.low <= needed:
+        return VerdictKind.NOT_ENOUGH_EVIDENCE, (
+            f"{comparison}, which does not lie wholly above the {needed:.4f} that is needed."
+        )
+    for other in others:
+        if -other.improvement.high > config.max_forgetting:
+            return VerdictKind.FORGETTING, (
+                f"{_sentence(other, config.confidence, reference)}: more is forgotten than "
+                f"promotion.max_forgetting={config.max_forgetting:g} allows. {comparison}."
+            )
+    return VerdictKind.PROMOTED, f"{comparison}, above the {needed:.4f} that is needed."
+
+
+def _sentence(comparison: _Comparison, confidence: float, reference: str) -> str:
+    improvement = comparison.improvement
+    return (
+        f"On {comparison.documents} held-out documents of {comparison.set_name} the candidate's "
+        f"loss is {comparison.candidate_loss:.4f} and that of {reference} "
+        f"{comparison.reference_loss:.4f}: an improvement of {improvement.mean:.4f} nats per token "
+        f"with a {confidence:.0%} interval from {improvement.low:.4f} to {improvement.high:.4f}"
+    )
+
+
+def _compare(
+    report: EvaluationReport,
+    scores: DocumentSetScore,
+    baseline: ModelScore | None,
+    confidence: float,
+    random_seed: int,
+) -> _Comparison:
+    losses, tokens = _sums(scores, CANDIDATE)
+    if baseline is None:
+        reference = _unigram_loss(report, scores.set_name) * tokens
+    else:
+        reference = _paired_losses(scores, tokens, baseline)
+    # A document without a masked token says nothing about either model.
+    used = tokens > 0
+    losses, tokens, reference = losses[used], tokens[used], reference[used]
+    if not len(tokens):
+        raise ValueError(
+            f"Set {scores.set_name!r} has no masked tokens in its {len(used)} held-out documents, "
+            "so there is nothing to compare; the partition is too small."
+        )
+    total = tokens.sum()
+    means = _resampled_means(reference - losses, tokens, random_seed)
+    tail = _tail(confidence, len(tokens))
+    low, high = np.quantile(means, [tail, 1 - tail])
+    mean = (reference - losses).sum() / total
+    return _Comparison(
+        set_name=scores.set_name,
+        documents=len(tokens),
+        candidate_loss=float(losses.sum() / total),
+        reference_loss=float(reference.sum() / total),
+        improvement=_Interval(float(mean), float(low), float(high)),
+    )
+
+
+def _sums(scores: DocumentSetScore, name: str) -> tuple[Floats, Floats]:
+    """Return loss sums and token counts by document, after checking them."""
+    place = f"Set {scores.set_name!r} of the {name}"
+    ids = scores.document_ids
+    if not len(ids) == len(scores.loss_sums) == len(scores.token_counts):
+        raise ValueError(
+            f"{place} has {len(ids)} documents, {len(scores.loss_sums)} losses and "
+            f"{len(scores.token_counts)} token counts; they must be equally many."
+        )
+    if len(set(ids)) != len(ids):
+        raise ValueError(f"{place} lists a document more than once.")
+    losses, tokens = np.array(scores.loss_sums, float), np.array(scores.token_counts, float)
+    wrong = np.flatnonzero(~(np.isfinite(losses) & np.isfinite(tokens) & (tokens >= 0)))
+    if len(wrong):
+        first = wrong[0]
+        raise ValueError(
+            f"{place} has {len(wrong)} documents whose scores are not finite; the first is "
+            f"{ids[first]} with loss {losses[first]} over {tokens[first]} tokens. The model has "
+            "diverged, or its evaluation is damaged."
+        )
+    return losses, tokens
+
+
+def _unigram_loss(report: EvaluationReport, set_name: str) -> float:
+    loss = report.unigram_losses.get(set_name)
+    if loss is None or not np.isfinite(loss):
+        raise ValueError(
+            f"The report's unigram loss on set {set_name!r} is {loss}; without a model in use the "
+            "candidate is compared with it."
+        )
+    return loss
+
+
+def _paired_losses(scores: DocumentSetScore, tokens: Floats, baseline: ModelScore) -> Floats:
+    """Return the baseline's loss sums in the candidate's order of documents."""
+    name = scores.set_name
+    found = [other for other in baseline.sets if other.set_name == name]
+    if len(found) != 1:
+        raise ValueError(
+            f"The baseline has {len(found)} scores on set {name!r}; it must have been scored once "
+            "on every set of the candidate."
+        )
+    losses, counts = _sums(found[0], BASELINE)
+    place = {document: number for number, document in enumerate(found[0].document_ids)}
+    differing = place.keys() ^ set(scores.document_ids)
+    if differing:
+        raise ValueError(
+            f"Set {name!r}: {len(differing)} documents were scored by one model only, such as "
+            f"{min(differing)}. Evaluate both on the same records."
+        )
+    order = np.array([place[document] for document in scores.document_ids], np.int64)
+    unequal = np.flatnonzero(counts[order] != tokens)
+    if len(unequal):
+        first = unequal[0]
+        raise ValueError(
+            f"Set {name!r}: document {scores.document_ids[first]} has {tokens[first]:g} masked "
+            f"tokens for the candidate and {counts[order][first]:g} for the baseline. Evaluate "
+            "both on the same records."
+        )
+    return losses[order]
+
+
+def _tail(confidence: float, documents: int) -> float:
+    """Return the share of resamples outside each end of the interval.
+
+    Percentile intervals of few documents are too narrow; the share is therefore taken from a
+    t-interval with its unbiased variance (Hesterberg, The American Statistician 2015, "expanded
+    percentile"), Student's quantile by the first two terms of its expansion in 1/freedom.
+    """
+    freedom = max(documents - 1, 1)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    student = z + (z**3 + z) / (4 * freedom)
+    student += (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return NormalDist().cdf(-student * math.sqrt(documents / freedom))
+
+
+def _resampled_means(differences: Floats, tokens: Floats, random_seed: int) -> Floats:
+    """Return the mean difference per token of every resample of the documents.
+
+    :param differences: sums by document, shape [N].
+    :param tokens: the weights, shape [N].
+    :returns: shape [RESAMPLES].
+    """
+    random = np.random.default_rng(random_seed)
+    count = len(tokens)
+    at_once = max(1, _DRAWS_AT_ONCE // count)
+    means = []
+    for start in range(0, RESAMPLES, at_once):
+        size = (min(at_once, RESAMPLES - start), count)
+        drawn = random.integers(0, count, size, dtype=np.int32)
+        means.append(differences[drawn].sum(axis=1) / tokens[drawn].sum(axis=1))
+    return np.concatenate(means)

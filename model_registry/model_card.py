@@ -1,0 +1,211 @@
+"""Writes the model card: what a model is, what it has seen, how good it is, how to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pipeline_config import PipelineConfig
+from pipeline_store.formats import (
+    EvaluationReport,
+    PartitionManifest,
+    RunRecord,
+    Split,
+    TrainingResult,
+    Verdict,
+)
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """All that a model version is made of, besides its weights."""
+
+    version_id: str
+    folder: str
+    record: RunRecord
+    config: PipelineConfig
+    result: TrainingResult
+    report: EvaluationReport
+    verdict: Verdict
+    manifests: dict[str, PartitionManifest]
+    vocabulary: bytes
+    vocabulary_sha256: str
+    train_steps_total: int
+
+
+def render(facts: ModelFacts) -> str:
+    """Return the card as Markdown."""
+    parts = [_what, _data, _training, _evaluation, _use, _limitations]
+    return "\n".join(line for part in parts for line in part(facts)) + "\n"
+
+
+def _what(facts: ModelFacts) -> Iterator[str]:
+    model, record = facts.config.model, facts.record
+    parent = f"`{record.parent_version}`" if record.parent_version else _start(facts.config)
+    yield f"# BERT {facts.version_id}\n"
+    yield (
+        "A BERT encoder with a masked-language-model head, re-pretrained on partition "
+        f"`{record.partition}`. {facts.verdict.verdict.capitalize()}: {facts.verdict.reason}\n"
+    )
+    yield from _table(
+        ("", ""),
+        [
+            ("lineage", f"`{record.lineage_id}`"),
+            ("started from", parent),
+            ("run", f"`{record.dag_id}`, `{record.run_id}` (`{record.run_key}`)"),
+            (
+                "architecture",
+                (
+                    f"{model.num_hidden_layers} layers, {model.hidden_size} wide, "
+                    f"{model.num_attention_heads} heads, feed-forward {model.intermediate_size}, "
+                    f"{model.max_position_embeddings} positions, {model.hidden_act}"
+                ),
+            ),
+            (
+                "vocabulary",
+                (
+                    f"{facts.vocabulary.count(10)} WordPiece tokens, "
+                    f"{'uncased' if facts.config.vocabulary.do_lower_case else 'cased'}, "
+                    f"SHA-256 `{facts.vocabulary_sha256}`"
+                ),
+            ),
+        ],
+    )
+
+
+def _start(config: PipelineConfig) -> str:
+    start = config.model.init_checkpoint
+    return f"`{start}`" if start else "random weights"
+
+
+def _data(facts: ModelFacts) -> Iterator[str]:
+    yield "## Data\n"
+    yield (
+        "Every partition that this model or one of its ancestors has seen. Held-out documents are "
+        "chosen by their content and were never trained on.\n"
+    )
+    rows = [
+        (
+            f"`{name}`",
+            _count(manifest.documents),
+            _count(manifest.records.get(Split.TRAIN, 0)),
+            _count(manifest.tokens.get(Split.TRAIN, 0)),
+            _count(manifest.records.get(Split.VALIDATION, 0)),
+            _count(sum(manifest.dropped.values())),
+        )
+        for name, manifest in facts.manifests.items()
+    ]
+    head = (
+        "partition",
+        "documents",
+        "training rows",
+        "training tokens",
+        "held-out rows",
+        "dropped",
+    )
+    yield from _table(head, rows)
+
+
+def _training(facts: ModelFacts) -> Iterator[str]:
+    config, result = facts.config, facts.result
+    optimizer, masking = config.optimizer, config.masking
+    yield "## Training\n"
+    yield from _table(
+        ("", ""),
+        [
+            ("steps", f"{_count(result.train_steps)} ({_count(facts.train_steps_total)} in all)"),
+            ("rows a step", _count(config.training.global_batch_size)),
+            ("tokens seen in this run", _count(result.tokens)),
+            (
+                "optimizer",
+                (
+                    f"{optimizer.type}, peak rate {optimizer.learning_rate:g} after "
+                    f"{_count(optimizer.warmup_steps)} steps, weight decay "
+                    f"{optimizer.weight_decay_rate:g}"
+                ),
+            ),
+            (
+                "masking",
+                f"{masking.masked_lm_prob:.0%} of the tokens, rows of {masking.max_seq_length}",
+            ),
+            ("arithmetic", config.training.mixed_precision_dtype),
+            ("seed", str(config.training.random_seed)),
+            ("last training loss", f"{result.final_loss:.4f}"),
+        ],
+    )
+    yield "All settings: `config.json`.\n"
+
+
+def _evaluation(facts: ModelFacts) -> Iterator[str]:
+    report, verdict = facts.report, facts.verdict
+    yield "## Evaluation\n"
+    yield (
+        "Masked-LM loss in nats per token and accuracy on held-out documents; every model sees the "
+        "same masks. *unigram* predicts each token by its frequency.\n"
+    )
+    scores = {
+        (model.name, scores.set_name): scores for model in report.models for scores in model.sets
+    }
+    names = [model.name for model in report.models]
+    sets = list(dict.fromkeys(set_name for _, set_name in scores))
+    rows = []
+    for set_name in sets:
+        cells = [f"`{set_name}`" + (" (new)" if set_name == report.current_set else "")]
+        cells.append(_count(len(scores[names[0], set_name].document_ids)))
+        for name in names:
+            cells.append(f"{scores[name, set_name].loss:.4f}")
+            cells.append(f"{scores[name, set_name].accuracy:.1%}")
+        unigram = report.unigram_losses.get(set_name)
+        cells.append("" if unigram is None else f"{unigram:.4f}")
+        rows.append(tuple(cells))
+    columns = [f"{name} {what}" for name in names for what in ("loss", "accuracy")]
+    yield from _table(("held-out set", "documents", *columns, "unigram loss"), rows)
+    interval = f"{verdict.improvement_low:.4f} to {verdict.improvement_high:.4f}"
+    yield (
+        f"Improvement over {verdict.reference}: {verdict.improvement:.4f} nats per token "
+        f"({facts.config.promotion.confidence:.0%} interval {interval}, {verdict.documents} "
+        "documents).\n"
+    )
+
+
+def _use(facts: ModelFacts) -> Iterator[str]:
+    partition = facts.report.current_set
+    yield "## Use\n"
+    yield (
+        "`model.json` lists every file with its SHA-256 and names the checkpoint's prefix "
+        "(`checkpoint_prefix`), a `tf.train.Checkpoint`. Check the files with "
+        f"`python -m model_registry verify {facts.version_id}`; recompute the losses with\n"
+    )
+    yield "```"
+    yield "python -m training.evaluate --store STORE \\"
+    yield f"    --config {facts.folder}/config.json --current-set {partition} \\"
+    yield f"    --set {partition}={facts.folder}/manifests/{partition}.json \\"
+    yield f"    --model candidate={facts.folder} --output evaluation.json"
+    yield "```\n"
+    yield f"To start another lineage from it: `model.init_checkpoint={facts.folder}`.\n"
+
+
+def _limitations(facts: ModelFacts) -> Iterator[str]:
+    yield "## Limitations\n"
+    yield (
+        "- Trained to predict masked tokens only. There was no next-sentence task, so the pooler "
+        "is untrained: fine-tune it, or use the token outputs."
+    )
+    yield (
+        f"- Rows had at most {facts.config.masking.max_seq_length} tokens; behaviour on longer "
+        "input was not measured."
+    )
+    yield (
+        "- It repeats what its text says, with its errors and prejudices. Nothing but masked-LM "
+        "loss was measured."
+    )
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    for cells in (head, tuple("---" for _ in head), *rows):
+        yield "| " + " | ".join(cells) + " |"
+    yield ""
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"

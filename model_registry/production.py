@@ -1,0 +1,113 @@
+"""The production pointer: which version of a lineage is in use. Changed by compare-and-set only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from model_registry.errors import ProductionMovedError, RegistryError
+from model_registry.versions import load_version, require_files, verify
+from pipeline_store import uris
+from pipeline_store.formats import ModelVersion, ProductionPointer
+from pipeline_store.layout import LineageLayout
+
+
+def production(lineage: LineageLayout) -> ModelVersion | None:
+    """Return the version in use, or None before the first promotion.
+
+    :raises RegistryError: the pointer names a version that does not exist.
+    """
+    pointer = ProductionPointer.load_or_none(lineage.production)
+    return None if pointer is None else load_version(lineage, pointer.version_id)
+
+
+def promote(
+    lineage: LineageLayout, version_id: str, *, expected_baseline: str | None, reason: str
+) -> ProductionPointer:
+    """Put a version into use, provided the model it was compared with still is.
+
+    Doing it again is no error and changes nothing.
+
+    :param version_id: a published version.
+    :param expected_baseline: the version it was compared with; None when none was in use.
+    :param reason: the verdict in a sentence; kept with the pointer.
+    :raises ProductionMovedError: another model came into use since the comparison.
+    :raises RegistryError: there is no such version, or a person rolled it back.
+    :raises DamagedVersionError: files of the version are missing.
+    """
+    require_files(lineage, load_version(lineage, version_id))
+
+    def decide(current: ProductionPointer | None) -> ProductionPointer:
+        in_use = current.version_id if current else None
+        rolled_back = current.rolled_back if current else []
+        if current is not None and in_use == version_id:
+            return current
+        if version_id in rolled_back:
+            raise RegistryError(
+                f"{version_id} was in use and a person rolled it back, so no run puts it back by "
+                f"itself. To use it: python -m model_registry rollback {version_id}"
+            )
+        if in_use != expected_baseline:
+            raise ProductionMovedError(
+                f"{version_id} was compared with {expected_baseline or 'no model in use'}, but "
+                f"{in_use or 'no model'} is in use now ({lineage.production}): evaluate again. "
+                "Clear this run's tasks from `plan` on."
+            )
+        return _next(current, version_id, reason, rolled_back)
+
+    return _change(lineage, decide)
+
+
+def rollback(lineage: LineageLayout, version_id: str, *, reason: str) -> ProductionPointer:
+    """Put any published version into use, by decision of a person.
+
+    The version that was in use is remembered, so that no retried run puts it back by itself.
+
+    :raises RegistryError: there is no such version, or nothing is in use.
+    :raises DamagedVersionError: the version's files do not match its record.
+    """
+    verify(lineage, version_id)
+
+    def decide(current: ProductionPointer | None) -> ProductionPointer:
+        if current is None:
+            raise RegistryError(
+                f"No model is in use ({lineage.production} does not exist), so there is nothing to "
+                "roll back; the first promotion sets it."
+            )
+        if current.version_id == version_id:
+            return current
+        left = {*current.rolled_back, current.version_id} - {version_id}
+        return _next(current, version_id, reason, sorted(left))
+
+    return _change(lineage, decide)
+
+
+def _next(
+    current: ProductionPointer | None, version_id: str, reason: str, rolled_back: list[str]
+) -> ProductionPointer:
+    return ProductionPointer(
+        sequence=current.sequence + 1 if current else 1,
+        version_id=version_id,
+        changed=datetime.now(UTC),
+        reason=reason,
+        rolled_back=rolled_back,
+    )
+
+
+def _change(
+    lineage: LineageLayout,
+    decide: Callable[[ProductionPointer | None], ProductionPointer],
+) -> ProductionPointer:
+    """Compare and set until a decision holds; whoever loses a race decides again."""
+    while True:
+        found = uris.read_versioned(lineage.production)
+        data, version = found or (None, None)
+        current = ProductionPointer.parse(data, lineage.production) if data is not None else None
+        wanted = decide(current)
+        if wanted is current:
+            return wanted
+        try:
+            uris.compare_and_set(lineage.production, wanted.to_bytes(), version)
+            return wanted
+        except uris.VersionConflictError:
+            continue

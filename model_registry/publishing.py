@@ -1,0 +1,159 @@
+"""Makes an immutable model version out of a run's result."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+
+from model_registry import model_card
+from model_registry.errors import ProductionMovedError, RegistryError
+from model_registry.model_card import ModelFacts
+from model_registry.production import production
+from model_registry.versions import load_version, manifests
+from pipeline_config import parse_config
+from pipeline_store import identity, uris
+from pipeline_store.formats import (
+    EvaluationReport,
+    FileDigest,
+    ModelVersion,
+    PartitionManifest,
+    RunRecord,
+    TrainingResult,
+    Verdict,
+    VerdictKind,
+    VocabularyInfo,
+)
+from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, VersionLayout
+from training.artifacts import copy_checkpoint_files
+
+
+def publish(
+    store: StoreLayout, run: RunLayout, *, manifest_uri: str, baseline: str | None
+) -> ModelVersion:
+    """Publish a run's candidate, which the gate must have promoted; a run has one version at most.
+
+    Everything is copied into the version's folder, every byte checked on the way; ``model.json``
+    comes last and makes it a version. Doing it again returns the version that is there.
+
+    :param run: the run, with its training result, evaluation and verdict.
+    :param manifest_uri: PartitionManifest that the run trained on.
+    :param baseline: version that the candidate was compared with; None for the unigram model.
+    :raises RegistryError: the verdict is a rejection, or vocabularies differ.
+    :raises ProductionMovedError: another model came into use since the comparison.
+    :raises FormatError: files of the run are damaged.
+    """
+    record = RunRecord.load(run.record)
+    lineage = store.lineage(record.lineage_id)
+    folder = VersionLayout(lineage.version(identity.version_id(record.run_key)))
+    if (published := ModelVersion.load_or_none(folder.model)) is not None:
+        return published
+    facts = _gather(lineage, run, record, manifest_uri, baseline)
+    _require_still_in_use(lineage, baseline)
+
+    weights, prefix = copy_checkpoint_files(run.training.root, folder.root)
+    files = weights + _write_documents(facts, folder)
+    model = ModelVersion(
+        version_id=facts.version_id,
+        lineage_id=record.lineage_id,
+        parent=record.parent_version,
+        run_key=record.run_key,
+        partitions_seen=list(facts.manifests),
+        files=sorted(files, key=lambda file: file.path),
+        checkpoint_prefix=prefix,
+        vocabulary_sha256=facts.vocabulary_sha256,
+        train_steps_total=facts.train_steps_total,
+        metrics=_metrics(facts.report, facts.verdict),
+        created=datetime.now(UTC),
+    )
+    # Another try of this task may have been faster: what it published counts.
+    return model if model.create(folder.model) else ModelVersion.load(folder.model)
+
+
+def _gather(
+    lineage: LineageLayout,
+    run: RunLayout,
+    record: RunRecord,
+    manifest_uri: str,
+    baseline: str | None,
+) -> ModelFacts:
+    verdict = Verdict.load(run.verdict(baseline))
+    if verdict.verdict is not VerdictKind.PROMOTED:
+        raise RegistryError(
+            f"The candidate of run {record.run_key} is not published, because the verdict is "
+            f"{str(verdict.verdict)!r}: {verdict.reason}"
+        )
+    parent = load_version(lineage, record.parent_version) if record.parent_version else None
+    seen = manifests(lineage, parent) if parent else {}
+    # A partition that is trained on again counts once, with its newest manifest.
+    seen = {name: uri for name, uri in seen.items() if name != record.partition}
+    seen[record.partition] = manifest_uri
+    vocabulary = uris.read(lineage.vocabulary)
+    result = TrainingResult.load(run.training.result)
+    facts = ModelFacts(
+        version_id=identity.version_id(record.run_key),
+        folder=lineage.version(identity.version_id(record.run_key)),
+        record=record,
+        config=parse_config(uris.read(run.config), run.config),
+        result=result,
+        report=EvaluationReport.load(run.evaluation(baseline)),
+        verdict=verdict,
+        manifests={name: PartitionManifest.load(uri) for name, uri in seen.items()},
+        vocabulary=vocabulary,
+        vocabulary_sha256=hashlib.sha256(vocabulary).hexdigest(),
+        train_steps_total=result.train_steps + (parent.train_steps_total if parent else 0),
+    )
+    _require_one_vocabulary(lineage, facts)
+    return facts
+
+
+def _require_one_vocabulary(lineage: LineageLayout, facts: ModelFacts) -> None:
+    known = {lineage.vocabulary_info: VocabularyInfo.load(lineage.vocabulary_info).sha256}
+    known |= {f"partition {n}": m.vocabulary_sha256 for n, m in facts.manifests.items()}
+    wrong = [place for place, sha256 in known.items() if sha256 != facts.vocabulary_sha256]
+    if wrong:
+        raise RegistryError(
+            f"{lineage.vocabulary} is not the vocabulary of {', '.join(wrong)}: token ids would "
+            "mean different words. Restore it; a lineage keeps one vocabulary for ever."
+        )
+
+
+def _require_still_in_use(lineage: LineageLayout, baseline: str | None) -> None:
+    """Refuse before gigabytes are copied; :func:`promote` decides for good."""
+    current = production(lineage)
+    if (current.version_id if current else None) != baseline:
+        raise ProductionMovedError(
+            f"The candidate was compared with {baseline or 'no model in use'}, but "
+            f"{current.version_id if current else 'no model'} is in use now: evaluate again. "
+            "Clear this run's tasks from `plan` on."
+        )
+
+
+def _write_documents(facts: ModelFacts, folder: VersionLayout) -> list[FileDigest]:
+    documents = {
+        folder.config: facts.config.to_bytes(),
+        folder.vocabulary: facts.vocabulary,
+        folder.evaluation: facts.report.to_bytes(),
+        folder.verdict: facts.verdict.to_bytes(),
+        folder.card: model_card.render(facts).encode(),
+    }
+    documents |= {folder.manifest(n): m.to_bytes() for n, m in facts.manifests.items()}
+    files = []
+    for uri, data in documents.items():
+        # All of it follows from the run and its baseline, so another try writes the same bytes.
+        uris.write(uri, data)
+        path = uri.removeprefix(folder.root + "/")
+        sha256 = hashlib.sha256(data).hexdigest()
+        files.append(FileDigest(path=path, bytes=len(data), sha256=sha256))
+    return files
+
+
+def _metrics(report: EvaluationReport, verdict: Verdict) -> dict[str, float]:
+    """Return the numbers of a version, named ``model/set/metric``."""
+    metrics = {"improvement": verdict.improvement}
+    for name, loss in report.unigram_losses.items():
+        metrics[f"unigram/{name}/masked_lm_loss"] = loss
+    for model in report.models:
+        for scores in model.sets:
+            metrics[f"{model.name}/{scores.set_name}/masked_lm_loss"] = scores.loss
+            metrics[f"{model.name}/{scores.set_name}/masked_lm_accuracy"] = scores.accuracy
+    return metrics

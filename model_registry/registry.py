@@ -1,0 +1,22 @@
+"""The registry's operations in one place; see the modules for each."""
+
+from __future__ import annotations
+
+from model_registry.errors import DamagedVersionError, ProductionMovedError, RegistryError
+from model_registry.production import production, promote, rollback
+from model_registry.publishing import publish
+from model_registry.versions import list_versions, load_version, manifests, verify
+
+__all__ = [
+    "DamagedVersionError",
+    "ProductionMovedError",
+    "RegistryError",
+    "list_versions",
+    "load_version",
+    "manifests",
+    "production",
+    "promote",
+    "publish",
+    "rollback",
+    "verify",
+]

@@ -1,0 +1,88 @@
+"""Reading published model versions."""
+
+from __future__ import annotations
+
+from model_registry.errors import DamagedVersionError, RegistryError
+from pipeline_store import uris
+from pipeline_store.formats import FileDigest, ModelVersion
+from pipeline_store.layout import LineageLayout, VersionLayout
+
+
+def load_version(lineage: LineageLayout, version_id: str) -> ModelVersion:
+    """Return a version's record.
+
+    :raises RegistryError: there is no such version in the lineage.
+    :raises FormatError: its record is damaged.
+    """
+    uri = lineage.model(version_id)
+    model = ModelVersion.load_or_none(uri)
+    if model is None:
+        raise RegistryError(
+            f"Model version {version_id!r} does not exist: there is no {uri}. "
+            "`python -m model_registry list` shows those that do."
+        )
+    if model.version_id != version_id or not lineage.root.endswith(f"/{model.lineage_id}"):
+        raise RegistryError(
+            f"{uri} describes version {model.version_id} of lineage {model.lineage_id}: the folder "
+            "was copied or renamed. Restore it; versions are never moved."
+        )
+    return model
+
+
+def list_versions(lineage: LineageLayout) -> list[ModelVersion]:
+    """Return every version of a lineage, oldest first; unfinished ones do not count."""
+    depth = lineage.versions.count("/") + 2
+    found = [
+        load_version(lineage, uri.split("/")[-2])
+        for uri in uris.list_files(lineage.versions)
+        if uri.endswith("/model.json") and uri.count("/") == depth
+    ]
+    return sorted(found, key=lambda model: (model.created, model.version_id))
+
+
+def manifests(lineage: LineageLayout, model: ModelVersion) -> dict[str, str]:
+    """Return the URI of the PartitionManifest of every partition that a version has seen."""
+    folder = VersionLayout(lineage.version(model.version_id))
+    return {partition: folder.manifest(partition) for partition in model.partitions_seen}
+
+
+def verify(lineage: LineageLayout, version_id: str) -> ModelVersion:
+    """Read every byte of a version and compare it with the version's record.
+
+    :raises RegistryError: there is no such version.
+    :raises DamagedVersionError: files are missing or changed; all of them are named.
+    """
+    model = load_version(lineage, version_id)
+    folder = lineage.version(version_id)
+    problems = [line for file in model.files if (line := _damage(folder, file)) is not None]
+    if problems:
+        raise DamagedVersionError(folder, problems)
+    return model
+
+
+def require_files(lineage: LineageLayout, model: ModelVersion) -> None:
+    """Check that every file of a version is there in its full size, without reading it.
+
+    :raises DamagedVersionError: files are missing or cut.
+    """
+    folder = lineage.version(model.version_id)
+    problems = [line for file in model.files if (line := _misfit(folder, file)) is not None]
+    if problems:
+        raise DamagedVersionError(folder, problems)
+
+
+def _misfit(folder: str, file: FileDigest) -> str | None:
+    uri = uris.join(folder, file.path)
+    if not uris.exists(uri):
+        return f"{file.path} is missing"
+    if (size := uris.size(uri)) != file.bytes:
+        return f"{file.path} has {size} bytes instead of {file.bytes}"
+    return None
+
+
+def _damage(folder: str, file: FileDigest) -> str | None:
+    if (line := _misfit(folder, file)) is not None:
+        return line
+    if uris.sha256(uris.join(folder, file.path)) != file.sha256:
+        return f"{file.path} has other content than was published"
+    return None

@@ -1,0 +1,138 @@
+"""Writes ``docs/config.md`` from the schema, the rules and the presets."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline_config.loading import fields, load_preset, preset_names
+from pipeline_config.rules import RULES
+from pipeline_config.schema import PipelineConfig
+from pipeline_config.settings import Settings, load_settings
+
+_INTRODUCTION = """\
+# Configuration
+
+<!-- Written by `python -m pipeline_config docs`; change the schema, not this page. -->
+
+A run starts from a preset; single settings are replaced by name, as `section.name`:
+
+| where | how |
+|---|---|
+| Airflow's trigger form | one field per setting, filled in from the preset |
+| REST, Airflow's CLI | `conf` = `{"training.train_steps": 2000, "corpus.partition": "day1"}` |
+| command lines | `--preset smoke --set training.train_steps=2000 --set tpu.zones=us-west4-a` |
+
+Unknown names, values out of their limits and combinations that cannot work are refused before
+anything is spent, one line per violation:
+`python -m preflight check-config --preset smoke --set masking.max_seq_length=512`.
+The configuration of a run is kept as `config.json` in its folder and beside the model it makes.
+`python -m pipeline_config show --preset smoke` prints a preset in full.
+
+What does not differ from run to run is read from the environment:
+"""
+
+
+def config_page() -> str:
+    """Return the whole page as Markdown."""
+    return "\n".join([_INTRODUCTION, _environment(), *_sections(), *_rules(), *_presets()])
+
+
+def _environment() -> str:
+    defaults = load_settings({})
+    rows = [
+        (
+            f"`REPRETRAIN_{item.name.upper()}`",
+            item.metadata["help"],
+            f"`{getattr(defaults, item.name).replace(str(Path.home()), '~')}`",
+        )
+        for item in dataclasses.fields(Settings)
+    ]
+    return _table(("variable", "meaning", "default"), rows)
+
+
+def _sections() -> Iterator[str]:
+    for section, field in PipelineConfig.model_fields.items():
+        model: Any = field.annotation
+        yield f"## {section}\n"
+        yield f"{model.__doc__.splitlines()[0]}\n"
+        rows = [
+            (
+                f"`{section}.{name}`",
+                _type(schema),
+                _value(schema.get("default")),
+                _limits(schema),
+                schema.get("description", ""),
+            )
+            for name, schema in model.model_json_schema()["properties"].items()
+        ]
+        yield _table(("name", "type", "default", "limits", "description"), rows)
+
+
+def _rules() -> Iterator[str]:
+    yield "## Rules that join settings\n"
+    for rule in RULES:
+        yield f"- {(rule.__doc__ or '').splitlines()[0]}"
+    yield ""
+
+
+def _presets() -> Iterator[str]:
+    yield "## Presets\n"
+    yield "Settings in which a preset differs from the defaults; the others are as above.\n"
+    names = preset_names()
+    presets = [_flat(load_preset(name)) for name in names]
+    default = _flat(PipelineConfig())
+    rows = [
+        (f"`{name}`", _value(default[name]), *(_value(preset[name]) for preset in presets))
+        for name, _ in fields()
+        if any(preset[name] != default[name] for preset in presets)
+    ]
+    yield _table(("name", "default", *(f"`{name}`" for name in names)), rows)
+
+
+def _flat(config: PipelineConfig) -> dict[str, Any]:
+    content = config.model_dump(mode="json")
+    return {f"{section}.{name}": v for section, part in content.items() for name, v in part.items()}
+
+
+def _type(schema: dict[str, Any]) -> str:
+    options = schema.get("anyOf", [schema])
+    words = {"string": "text", "null": "empty", "array": "list of text"}
+    kinds = [words.get(option["type"], option["type"]) for option in options]
+    return "choice" if "enum" in schema else " or ".join(kinds)
+
+
+def _limits(schema: dict[str, Any]) -> str:
+    merged = {key: v for option in schema.get("anyOf", []) for key, v in option.items()} | schema
+    if "enum" in merged:
+        return ", ".join(f"`{choice}`" for choice in merged["enum"])
+    parts = []
+    for key, words in (
+        ("minimum", "at least {}"),
+        ("exclusiveMinimum", "above {}"),
+        ("maximum", "at most {}"),
+        ("exclusiveMaximum", "below {}"),
+        ("minLength", "length at least {}"),
+        ("maxLength", "length at most {}"),
+        ("minItems", "at least {} item"),
+        ("maxItems", "at most {} items"),
+        ("pattern", "`{}`"),
+    ):
+        if key in merged:
+            limit = merged[key]
+            parts.append(words.format(f"{limit:g}" if isinstance(limit, float) else limit))
+    return ", ".join(parts)
+
+
+def _value(value: Any) -> str:
+    return "" if value is None else f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    # A bar would end the cell, even inside code.
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells) + "\n"

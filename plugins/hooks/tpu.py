@@ -1,0 +1,85 @@
+"""Airflow connection to the Cloud TPU API."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from airflow.providers.google.common.consts import CLIENT_INFO
+from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
+
+if TYPE_CHECKING:
+    from tpu_lifecycle.cloud_tpu import CloudTpuBackend
+
+# One channel for all tasks or triggers of a process. The process id is part of the key because a
+# channel does not survive a fork.
+_backends: dict[tuple[object, ...], CloudTpuBackend] = {}
+
+
+class TpuHook(GoogleBaseHook):
+    """Connects to the Cloud TPU API.
+
+    Two extra fields of the connection are ours: ``tpu_api_endpoint`` replaces the public endpoint,
+    and ``tpu_insecure`` speaks to it without TLS and credentials, as an emulator wants.
+
+    :param gcp_conn_id: Airflow connection of type Google Cloud.
+    :param impersonation_chain: service account to impersonate, or a chain of them.
+    """
+
+    def __init__(
+        self,
+        gcp_conn_id: str = GoogleBaseHook.default_conn_name,
+        impersonation_chain: str | Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(gcp_conn_id=gcp_conn_id, impersonation_chain=impersonation_chain)
+
+    @property
+    def endpoint(self) -> str | None:
+        """Return the endpoint that replaces the public one, if any."""
+        return self._get_field("tpu_api_endpoint") or None
+
+    @property
+    def is_insecure(self) -> bool:
+        """Return whether the endpoint takes no TLS and no credentials: an emulator."""
+        return bool(self._get_field("tpu_insecure", False))
+
+    def backend(self, project_id: str | None = None) -> CloudTpuBackend:
+        """Return this process's backend for the connection.
+
+        :param project_id: None: the connection's project.
+        """
+        project = project_id or self.project_id
+        chain = self.impersonation_chain
+        identity = chain if isinstance(chain, str) or chain is None else tuple(chain)
+        key = (os.getpid(), self.gcp_conn_id, identity, self.endpoint, project)
+        if key not in _backends:
+            _backends[key] = self.new_backend(project)
+        return _backends[key]
+
+    def new_backend(self, project_id: str) -> CloudTpuBackend:
+        """Return a backend with a channel of its own; the caller closes it."""
+        # Imported late: a DAG file imports this module, and the client library is slow to load.
+        from tpu_lifecycle.cloud_tpu import connect
+
+        if self.is_insecure:
+            return connect(project_id=project_id, endpoint=self.endpoint, insecure=True)
+        return connect(
+            project_id=project_id,
+            credentials=self.get_credentials(),
+            client_options=self.get_client_options(api_endpoint_override=self.endpoint),
+            client_info=CLIENT_INFO,
+        )
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Say whether the API answers, for the button in Airflow's connection form."""
+        from pipeline_config import load_preset
+        from pipeline_config.settings import load_settings
+        from tpu_lifecycle.backend import TpuError
+
+        zone = load_preset(load_settings().preset).tpu.zones[0]
+        try:
+            found = self.backend().list_zone(zone, {})
+        except TpuError as error:
+            return False, str(error)
+        return True, f"The Cloud TPU API answers: {len(found)} TPU(s) in {zone}."

@@ -1,0 +1,38 @@
+"""Buttons on the task page: the run's folder in the store, and the TPU in the cloud console."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperatorLink
+
+from pipeline_store import uris
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import TaskInstanceKey
+
+_CONSOLE = "https://console.cloud.google.com/compute/tpus/details"
+
+
+class RunFolderLink(BaseOperatorLink):
+    """Where the run's configuration, mailbox, logs and results are."""
+
+    name = "Run folder"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the folder's address; called in the worker, when the task's fields are filled."""
+        return uris.browser_url(operator.run_uri)
+
+
+class TpuConsoleLink(BaseOperatorLink):
+    """The TPU in the Google Cloud console; empty while there is none, and with an emulator."""
+
+    name = "Cloud TPU"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the page of the TPU that the task used last."""
+        place = getattr(operator, "tpu_place", None)
+        if place is None:
+            return ""
+        project_id, name = place
+        return f"{_CONSOLE}/{name.zone}/{name.resource_id}?project={project_id}"

@@ -1,0 +1,312 @@
+"""Operators that rent a Cloud TPU, run jobs on it, and always give it back.
+
+Wire them so that the TPU is given back whatever happens::
+
+    reserve >> create >> run >> delete
+    delete.as_teardown(setups=[reserve, create], on_failure_fail_dagrun=True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from operators.tpu_base import (
+    TpuAttemptOperator,
+    TpuOperator,
+    TpuRunScopedOperator,
+    timeout_after,
+    typed_failures,
+)
+from pipeline_config.settings import load_settings
+from pipeline_store.formats import AttemptEvent, ExitKind
+from pipeline_store.layout import RunLayout, StoreLayout
+from tpu_lifecycle.attempts import AttemptRecord
+from tpu_lifecycle.backend import TpuError
+from tpu_lifecycle.bundle import build_bundle
+from tpu_lifecycle.holder import become_holder
+from tpu_lifecycle.ledger import timeline, total
+from tpu_lifecycle.mailbox import submit_job
+from tpu_lifecycle.reaper import Reaper
+from tpu_lifecycle.release import ReleaseReport, give_up, release
+from tpu_lifecycle.reservation import (
+    OpenReservation,
+    newest_generation,
+    open_reservation,
+    reserve,
+)
+from tpu_lifecycle.verdict import Outcome
+from triggers.tpu import TpuJobTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+DELETE_RETRIES = 5
+
+ADVICE = {
+    ExitKind.OUT_OF_MEMORY: "Lower training.global_batch_size or masking.max_seq_length, or take a "
+    "larger tpu.accelerator_type.",
+    ExitKind.BAD_DATA: "The records are damaged or of other settings: prepare the partition again.",
+    ExitKind.KILLED: "It was killed more often than budget.max_failures allows.",
+    ExitKind.DEADLINE: "Raise budget.max_hours; clear the reserve task and training resumes.",
+}
+
+
+class TpuReserveOperator(TpuRunScopedOperator):
+    """Opens a reservation generation for the run; touches no cloud.
+
+    It is the setup whose success makes the teardown run, so it does nothing that a cloud can
+    refuse. Each execution opens a new generation and releases the earlier ones.
+
+    :param project_id: Google Cloud project; None: the connection's. (templated)
+    :param tpu_owner: value of the owner label; None: ``REPRETRAIN_OWNER``. (templated)
+    """
+
+    template_fields = (*TpuRunScopedOperator.template_fields, "project_id", "tpu_owner")
+
+    def __init__(
+        self, *, project_id: str | None = None, tpu_owner: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(multiple_outputs=True, **kwargs)
+        self.project_id = project_id
+        self.tpu_owner = tpu_owner
+
+    def execute(self, context: Context) -> dict[str, int]:
+        """Return ``{"generation": number}``."""
+        store = StoreLayout(self.store_uri)
+        reservation = reserve(
+            store,
+            self.run_uri,
+            project_id=self.project_id or self.hook.project_id,
+            owner=self.tpu_owner or load_settings().owner,
+            bundle_sha256=build_bundle(store).sha256,
+        )
+        record = reservation.record
+        self.log.info(
+            "Opened %s: a %s in one of %s of project %s, until %s UTC at the latest",
+            reservation,
+            record.accelerator_type,
+            ", ".join(record.zones),
+            record.project_id,
+            f"{record.expires_at:%F %T}",
+        )
+        return {"generation": record.generation}
+
+
+class TpuCreateOperator(TpuAttemptOperator):
+    """Asks for the TPU, zone after zone, and waits until it is READY.
+
+    Returns the number of the attempt that succeeded. A retry goes on with the attempt there is.
+    """
+
+    def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> int:
+        self.log.info("%s is READY", record.name)
+        return record.number
+
+
+class TpuRunOperator(TpuAttemptOperator):
+    """Runs a job on the reservation's TPU and shows its log while it waits, deferred.
+
+    A TPU that is lost (preempted, vanished, silent) is deleted and replaced within
+    ``budget.max_preemptions``, and the job submitted again: it has to resume by itself. Returns
+    ``{"status": "succeeded", "attempt": number, "attempts_lost": number}``.
+
+    :param job_id: sorts in the order in which jobs of one TPU run, such as ``010-train``.
+    :param entry_point: module of the code bundle, run as ``python -m``.
+    :param arguments: the module's command line. (templated)
+    """
+
+    template_fields = (*TpuAttemptOperator.template_fields, "job_id", "entry_point", "arguments")
+
+    def __init__(self, *, job_id: str, entry_point: str, arguments: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.job_id = job_id
+        self.entry_point = entry_point
+        self.arguments = arguments
+
+    def job_ended(
+        self, context: Context, event: dict[str, Any], generation: int, holder_sequence: int
+    ) -> Any:
+        """Go on when the wait for the job is over."""
+        with typed_failures():
+            reservation = open_reservation(self.run_uri, generation)
+            record = self._take(reservation, reservation.attempt(event["attempt"]))
+            self.holder_sequence = holder_sequence
+            match event["outcome"]:
+                case Outcome.SUCCEEDED:
+                    return self._result(reservation, record)
+                case Outcome.FAILED:
+                    self._fail_job(event)
+                case Outcome.LOST:
+                    self.log.warning("Lost %s: %s", record.name, event["reason"])
+                    self._give_up(reservation, record, event["reason"])
+                    return self._obtain(context, reservation, refusals=0)
+                case Outcome.DEADLINE:
+                    self._stop()
+            self._fail(reservation, event)
+
+    def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> None:
+        """Submit the job unless it is submitted, and wait for its end."""
+        self.holder_sequence = become_holder(reservation.run, record.attempt).sequence
+        is_new = submit_job(
+            reservation,
+            record,
+            job_id=self.job_id,
+            entry_point=self.entry_point,
+            arguments=[str(argument) for argument in self.arguments],
+        )
+        self.log.info(
+            "%s job %s on %s: python -m %s %s",
+            "Submitted" if is_new else "Going on to wait for",
+            self.job_id,
+            record.name,
+            self.entry_point,
+            " ".join(map(str, self.arguments)),
+        )
+        deadline = reservation.wait_deadline
+        self.defer(
+            trigger=TpuJobTrigger(
+                job_id=self.job_id,
+                viewer=f"try{context['ti'].try_number}",
+                holder_sequence=self.holder_sequence,
+                **self._trigger_arguments(reservation, record, deadline),
+            ),
+            method_name="job_ended",
+            kwargs={
+                "generation": reservation.record.generation,
+                "holder_sequence": self.holder_sequence,
+            },
+            timeout=timeout_after(deadline, reservation.config.tpu.poll_interval),
+        )
+
+    def _give_up(self, reservation: OpenReservation, record: AttemptRecord, reason: str) -> None:
+        give_up(record, self._sweeper(reservation), event=AttemptEvent.LOST, reason=reason)
+        for line in timeline(reservation.attempts()):
+            self.log.info("Timeline: %s", line)
+
+    def _result(self, reservation: OpenReservation, record: AttemptRecord) -> dict[str, Any]:
+        lost = [r for r in reservation.attempts() if AttemptEvent.LOST in r.marks]
+        self.log.info("%s succeeded on %s; TPUs lost: %d", self.job_id, record.name, len(lost))
+        return {"status": "succeeded", "attempt": record.number, "attempts_lost": len(lost)}
+
+    def _fail_job(self, event: dict[str, Any]) -> NoReturn:
+        kind = ExitKind(event["exit_kind"])
+        raise AirflowFailException(
+            f"Job {self.job_id} failed on worker {event['worker']}: {kind}. "
+            f"{ADVICE.get(kind, '')}\n{event['reason']}"
+        )
+
+
+class TpuDeleteOperator(TpuRunScopedOperator):
+    """Gives back everything that the run's reservations ever made, and confirms that it is gone.
+
+    The teardown. It neither defers nor trusts another component: with the triggerer dead, TPUs are
+    still given back. Repeating it is harmless; it has at least five retries.
+    """
+
+    retries: int
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("retry_exponential_backoff", 2.0)
+        kwargs.setdefault("max_retry_delay", 600)
+        super().__init__(multiple_outputs=True, **kwargs)
+        self.retries = max(self.retries, DELETE_RETRIES)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return what was deleted and what it cost."""
+        if newest_generation(RunLayout(self.run_uri)) == 0:
+            self.log.info("No TPU left: nothing was ever reserved for %s", self.run_uri)
+            return {"deleted": [], "chip_seconds": 0.0, "cost": 0.0}
+        reservation = open_reservation(self.run_uri)
+        try:
+            report = release(
+                reservation,
+                self._sweeper(reservation),
+                reason=f"delete task, try {context['ti'].try_number}",
+            )
+        except TpuError as error:
+            # Always worth another try, whatever the reason: a TPU may be running.
+            raise AirflowException(f"{type(error).__name__}: {error}") from error
+        return self._report(reservation, report)
+
+    def _report(self, reservation: OpenReservation, report: ReleaseReport) -> dict[str, Any]:
+        for line in timeline(reservation.attempts()):
+            self.log.info("Timeline: %s", line)
+        ledger = report.ledger
+        chip_seconds, cost = total(ledger)
+        self.log.info(
+            "No TPU left. Deleted now: %s. %d attempt(s) used %.0f chip-seconds, at most %.2f %s "
+            "at %s %s a chip-hour (%s).",
+            ", ".join(map(str, report.deleted)) or "nothing, it was gone already",
+            len(ledger.entries),
+            chip_seconds,
+            cost,
+            ledger.currency,
+            ledger.price_per_chip_hour,
+            ledger.currency,
+            ledger.price_date,
+        )
+        return {
+            "deleted": [str(name) for name in report.deleted],
+            "chip_seconds": chip_seconds,
+            "cost": cost,
+        }
+
+
+class TpuReaperOperator(TpuOperator):
+    """Deletes TPUs of ours that are expired or released and still there.
+
+    The second, independent cleaner: it knows no runs, only labels. Returns one line per TPU it
+    acted on, and fails, after doing all it could, if it could not look or delete everywhere.
+
+    :param zones: besides those that reservations in the store name. (templated)
+    :param project_id: Google Cloud project; None: the connection's. (templated)
+    :param tpu_owner: value of the owner label; None: ``REPRETRAIN_OWNER``. (templated)
+    :param dry_run: only say what would be deleted.
+    """
+
+    template_fields = (*TpuOperator.template_fields, "zones", "project_id", "tpu_owner")
+
+    def __init__(
+        self,
+        *,
+        zones: Sequence[str] = (),
+        project_id: str | None = None,
+        tpu_owner: str | None = None,
+        dry_run: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.zones = zones
+        self.project_id = project_id
+        self.tpu_owner = tpu_owner
+        self.is_dry_run = dry_run
+
+    def execute(self, context: Context) -> list[str]:
+        """Make one pass."""
+        hook = self.hook
+        project = self.project_id or hook.project_id
+        report = Reaper(
+            hook.backend(project),
+            StoreLayout(self.store_uri),
+            project,
+            self.tpu_owner or load_settings().owner,
+            self.zones,
+            dry_run=self.is_dry_run,
+            log=self.log,
+        ).reap()
+        acted = [str(item) for item in report.reaped]
+        self.log.info("Looked at %d TPU(s) of ours, acted on %d", report.seen, len(acted))
+        if acted:
+            self.log.error(
+                "TPU REAPER HAD TO ACT: a teardown did not give back %d TPU(s). Find out why in "
+                "the runs named above:\n%s",
+                len(acted),
+                "\n".join(acted),
+            )
+        if report.problems:
+            problems = "; ".join(report.problems)
+            raise AirflowException(f"Not everything could be looked at or deleted: {problems}")
+        return acted

@@ -1,0 +1,269 @@
+"""What the TPU operators have in common: bringing a TPU to READY, and giving it back when ended."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.providers.google.cloud.operators.cloud_base import GoogleCloudBaseOperator
+from airflow.sdk import BaseOperatorLink
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
+
+from hooks.tpu import TpuHook
+from links.tpu import RunFolderLink, TpuConsoleLink
+from pipeline_store.formats import AttemptEvent
+from pipeline_store.layout import StoreLayout
+from tpu_lifecycle.attempts import AttemptRecord
+from tpu_lifecycle.backend import TpuBackend, TpuError, TpuName
+from tpu_lifecycle.launcher import boot_metadata
+from tpu_lifecycle.provisioning import BootFailureError, PreemptionBudgetError, Provisioner
+from tpu_lifecycle.release import fenced_delete, give_up
+from tpu_lifecycle.reservation import OpenReservation, ReservationError, open_reservation
+from tpu_lifecycle.sweep import Sweeper
+from tpu_lifecycle.verdict import Outcome
+from triggers.tpu import TpuReadyTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+KILL_SECONDS = 10.0
+
+
+@contextmanager
+def typed_failures() -> Iterator[None]:
+    """Tell Airflow which failures a retry can help with.
+
+    :raises AirflowFailException: it cannot; the task fails at once.
+    :raises AirflowException: it can.
+    """
+    try:
+        yield
+    except (ReservationError, PreemptionBudgetError, BootFailureError) as error:
+        raise AirflowFailException(str(error)) from error
+    except TpuError as error:
+        kind = AirflowException if error.retryable else AirflowFailException
+        raise kind(f"{type(error).__name__}: {error}") from error
+
+
+class TpuOperator(GoogleCloudBaseOperator):
+    """Base of all TPU operators.
+
+    :param store_uri: the store. (templated)
+    :param gcp_conn_id: Airflow connection; see :class:`hooks.tpu.TpuHook`. (templated)
+    :param impersonation_chain: service account to impersonate, or a chain of them. (templated)
+    """
+
+    template_fields: Sequence[str] = ("store_uri", "gcp_conn_id", "impersonation_chain")
+
+    def __init__(
+        self,
+        *,
+        store_uri: str,
+        gcp_conn_id: str = "google_cloud_default",
+        impersonation_chain: str | Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.store_uri = store_uri
+        self.gcp_conn_id = gcp_conn_id
+        self.impersonation_chain = impersonation_chain
+
+    @property
+    def hook(self) -> TpuHook:
+        """Return a hook for the connection."""
+        return TpuHook(self.gcp_conn_id, self.impersonation_chain)
+
+
+class TpuRunScopedOperator(TpuOperator):
+    """Base of the operators that belong to one pipeline run.
+
+    :param run_uri: folder of the run, with ``run.json`` and ``config.json``. (templated)
+    """
+
+    template_fields: Sequence[str] = ("run_uri", *TpuOperator.template_fields)
+    operator_extra_links: tuple[BaseOperatorLink, ...] = (RunFolderLink(),)
+
+    def __init__(self, *, run_uri: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.run_uri = run_uri
+
+    def _backend(self, reservation: OpenReservation) -> TpuBackend:
+        return self.hook.backend(reservation.record.project_id)
+
+    def _sweeper(self, reservation: OpenReservation) -> Sweeper:
+        return Sweeper(self._backend(reservation), log=self.log)
+
+
+class TpuAttemptOperator(TpuRunScopedOperator):
+    """Brings the TPU of the run's newest reservation to READY, then works with it.
+
+    Waiting happens in triggers. All state is in the store, so that a retry, or a task that was
+    cleared, goes on with what is there instead of asking for a second TPU.
+    """
+
+    operator_extra_links = (RunFolderLink(), TpuConsoleLink())
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tpu_place: tuple[str, TpuName] | None = None
+        self.holder_sequence: int | None = None
+        self._in_hand: tuple[TpuHook, OpenReservation, AttemptRecord] | None = None
+        self._is_cancelled = False
+
+    def execute(self, context: Context) -> Any:
+        """Go on with the TPU that is there, or ask for one."""
+        with typed_failures():
+            return self._obtain(context, open_reservation(self.run_uri), refusals=0)
+
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
+    ) -> Any:
+        """Stop the job when the deferral itself timed out: no trigger is left to do it."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout as error:
+            self._stop()
+            raise AirflowFailException(
+                "The wait for the TPU timed out without a word of its trigger, so its TPU is "
+                "deleted. Was the triggerer down?"
+            ) from error
+
+    def ready(self, context: Context, event: dict[str, Any], generation: int, refusals: int) -> Any:
+        """Go on when the wait for READY is over."""
+        with typed_failures():
+            reservation = open_reservation(self.run_uri, generation)
+            record = self._take(reservation, reservation.attempt(event["attempt"]))
+            if event["outcome"] == Outcome.READY:
+                return self._use(context, reservation, record)
+            if event["outcome"] not in (Outcome.REFUSED, Outcome.DEADLINE):
+                self._fail(reservation, event)
+            self._refuse(reservation, record, event, refusals + 1)
+            return self._obtain(context, reservation, refusals=refusals + 1)
+
+    def on_kill(self) -> None:
+        """Give back the TPU that is in hand, when the task is ended while its process works.
+
+        Called inside a signal handler: what it interrupts may hold locks of the shared channel, so
+        another thread deletes, over a channel of its own. A create call in flight is undone by the
+        task itself when it returns, and by the teardown if the process dies first.
+        """
+        self._is_cancelled = True
+        if self._in_hand is not None:
+            worker = threading.Thread(target=self._delete_in_hand, args=self._in_hand, daemon=True)
+            worker.start()
+            worker.join(KILL_SECONDS)
+
+    @abstractmethod
+    def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> Any:
+        """Do the task's work with a TPU that is READY."""
+
+    def _obtain(self, context: Context, reservation: OpenReservation, *, refusals: int) -> Any:
+        record = self._provisioner(reservation).obtain(refusals=refusals)
+        if record.is_ready:
+            return self._use(context, reservation, record)
+        return self._wait_until_ready(reservation, record, refusals)
+
+    def _wait_until_ready(
+        self, reservation: OpenReservation, record: AttemptRecord, refusals: int
+    ) -> None:
+        tpu = reservation.config.tpu
+        seconds = tpu.queue_timeout_seconds + tpu.boot_timeout_seconds
+        deadline = record.attempt.created + timedelta(seconds=seconds)
+        self.log.info("Waiting for %s, at most until %s UTC", record.name, f"{deadline:%F %T}")
+        self.defer(
+            trigger=TpuReadyTrigger(**self._trigger_arguments(reservation, record, deadline)),
+            method_name="ready",
+            kwargs={"generation": reservation.record.generation, "refusals": refusals},
+            timeout=timeout_after(deadline, tpu.poll_interval),
+        )
+
+    def _refuse(
+        self,
+        reservation: OpenReservation,
+        record: AttemptRecord,
+        event: dict[str, Any],
+        refusals: int,
+    ) -> None:
+        """Give up an attempt that a zone had no TPU for; raise when no zone is left to ask."""
+        reason = event["reason"]
+        give_up(record, self._sweeper(reservation), event=AttemptEvent.REFUSED, reason=reason)
+        if not event.get("retryable", True):
+            raise AirflowFailException(f"{record.name} cannot be had: {reason}")
+        if refusals >= len(reservation.record.zones):
+            raise AirflowException(
+                f"None of {', '.join(reservation.record.zones)} has a "
+                f"{reservation.record.accelerator_type} now. Last: {reason}. Wait, or add "
+                "tpu.zones."
+            )
+        self.log.warning("%s: %s; asking in the next zone", record.name, reason)
+
+    def _fail(self, reservation: OpenReservation, event: dict[str, Any]) -> NoReturn:
+        """Raise what fits an event after which this task cannot go on."""
+        text = f"{reservation}, attempt {event['attempt']}: {event['outcome']}: {event['reason']}"
+        if event["outcome"] in (Outcome.RELEASED, Outcome.DEADLINE):
+            raise AirflowFailException(text)
+        raise AirflowException(text)
+
+    def _take(self, reservation: OpenReservation, record: AttemptRecord) -> AttemptRecord:
+        """Remember the attempt, for on_kill and the console link."""
+        hook = self.hook
+        self._in_hand = (hook, reservation, record)
+        if not hook.is_insecure:
+            self.tpu_place = (reservation.record.project_id, record.name)
+        return record
+
+    def _provisioner(self, reservation: OpenReservation) -> Provisioner:
+        sweeper = self._sweeper(reservation)
+        return Provisioner(
+            reservation=reservation,
+            store=StoreLayout(self.store_uri),
+            backend=sweeper.backend,
+            launcher=boot_metadata,
+            sweeper=sweeper,
+            is_cancelled=lambda: self._is_cancelled,
+            on_attempt=lambda record: self._take(reservation, record),
+            log=self.log,
+        )
+
+    def _trigger_arguments(
+        self, reservation: OpenReservation, record: AttemptRecord, deadline: datetime
+    ) -> dict[str, Any]:
+        return {
+            "run_uri": self.run_uri,
+            "generation": reservation.record.generation,
+            "attempt": record.number,
+            "deadline": deadline.timestamp(),
+            "poll_interval": reservation.config.tpu.poll_interval,
+            "gcp_conn_id": self.gcp_conn_id,
+            "impersonation_chain": self.impersonation_chain,
+        }
+
+    def _stop(self) -> None:
+        """Ask for the deletion of the newest attempt; the teardown confirms it."""
+        reservation = open_reservation(self.run_uri)
+        for record in reservation.attempts()[-1:]:
+            try:
+                self._backend(reservation).delete(record.name)
+            except TpuError as error:
+                self.log.warning("%s; the teardown deletes it", error)
+
+    def _delete_in_hand(
+        self, hook: TpuHook, reservation: OpenReservation, record: AttemptRecord
+    ) -> None:
+        backend = hook.new_backend(reservation.record.project_id)
+        try:
+            fenced_delete(backend, reservation, record, holder_sequence=self.holder_sequence)
+        except Exception as error:  # noqa: BLE001 - nothing may escape from a signal handler
+            self.log.warning("Could not delete %s: %r; the teardown does", record.name, error)
+        finally:
+            backend.close()
+
+
+def timeout_after(deadline: datetime, poll_interval: float) -> timedelta:
+    """Return a deferral's timeout: well after its trigger's own deadline, which should win."""
+    spare = timedelta(seconds=60 + 3 * poll_interval)
+    return max(deadline - datetime.now(UTC), timedelta(0)) + spare

@@ -1,0 +1,225 @@
+"""Triggers that wait for a TPU to be READY and for a job on it to end, holding no worker slot."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from hooks.tpu import TpuHook
+from tpu_lifecycle.mailbox import LogReader
+from tpu_lifecycle.observe import JobWatch, Observation, ReadyWatch, progress_text
+from tpu_lifecycle.release import fenced_delete
+from tpu_lifecycle.reservation import OpenReservation, open_reservation
+from tpu_lifecycle.verdict import Outcome
+
+if TYPE_CHECKING:
+    from tpu_lifecycle.attempts import AttemptRecord
+    from tpu_lifecycle.backend import TpuBackend
+
+MAX_ERRORS = 20
+"""Looks in a row that may fail before the task is told: a store or an API may be away for a while,
+and the job does not need the trigger."""
+
+KILL_SECONDS = 20.0
+"""Airflow gives on_kill 30 s."""
+
+ERROR = "error"
+"""Outcome of an event when looking itself failed too often; the task may be retried."""
+
+
+class _TpuTrigger(BaseTrigger):
+    """Looks at an attempt again and again until the wait is over.
+
+    The event is a dictionary: ``outcome`` (:class:`tpu_lifecycle.verdict.Outcome` or ``error``),
+    ``reason``, ``attempt``, and for a failed job ``exit_kind`` and ``worker``.
+
+    :param run_uri: folder of the pipeline run.
+    :param generation: reservation generation.
+    :param attempt: number of the attempt to look at.
+    :param deadline: epoch seconds after which the trigger fires by itself; earlier than the
+        timeout of the deferral, which would leave nobody to stop the job.
+    :param poll_interval: seconds between two looks.
+    :param holder_sequence: see :func:`tpu_lifecycle.release.fenced_delete`.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_uri: str,
+        generation: int,
+        attempt: int,
+        deadline: float,
+        poll_interval: float,
+        gcp_conn_id: str,
+        impersonation_chain: str | Sequence[str] | None = None,
+        holder_sequence: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.run_uri = run_uri
+        self.generation = generation
+        self.attempt = attempt
+        self.deadline = deadline
+        self.poll_interval = poll_interval
+        self.gcp_conn_id = gcp_conn_id
+        self.impersonation_chain = impersonation_chain
+        self.holder_sequence = holder_sequence
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the path that the triggerer imports, and the arguments."""
+        return (
+            f"triggers.tpu.{type(self).__name__}",
+            {
+                "run_uri": self.run_uri,
+                "generation": self.generation,
+                "attempt": self.attempt,
+                "deadline": self.deadline,
+                "poll_interval": self.poll_interval,
+                "gcp_conn_id": self.gcp_conn_id,
+                "impersonation_chain": self.impersonation_chain,
+                "holder_sequence": self.holder_sequence,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until there is a final verdict, then fire once."""
+        errors = 0
+        while True:
+            try:
+                seen = await asyncio.to_thread(self._look)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on
+                # CancelledError is no Exception: it passes, as on_kill needs it to.
+                errors += 1
+                self.log.warning("Look %d of %d failed: %r", errors, MAX_ERRORS, error)
+                if errors >= MAX_ERRORS:
+                    yield self._event(ERROR, f"{errors} looks in a row failed; last: {error!r}")
+                    return
+            else:
+                errors = 0
+                self._show(seen)
+                if seen.verdict.is_final:
+                    yield self._final_event(seen)
+                    return
+            if errors and time.time() >= self.deadline:
+                yield self._event(Outcome.DEADLINE, "the deadline passed while looking failed")
+                return
+            await asyncio.sleep(self.poll_interval)
+
+    async def on_kill(self) -> None:
+        """Give back this task's own TPU: a person marked the task or cleared it.
+
+        The teardown may have run already or may be running, and after a clear a newer try may
+        already be using the TPU: the deletion is fenced and may happen twice.
+        """
+        deleted = await asyncio.wait_for(asyncio.to_thread(self._kill), KILL_SECONDS)
+        if deleted:
+            self.log.warning("Task was ended by a person: deletion of its TPU asked for")
+        else:
+            self.log.info("Task was ended by a person: its TPU is gone or another task's")
+
+    @abstractmethod
+    def _watch(
+        self, backend: TpuBackend, reservation: OpenReservation, record: AttemptRecord
+    ) -> ReadyWatch | JobWatch:
+        """Return what looks at the attempt."""
+
+    @abstractmethod
+    def _show(self, seen: Observation) -> None:
+        """Write into the task's log what is new."""
+
+    def _look(self) -> Observation:
+        if not hasattr(self, "_current_watch"):
+            self._current_watch = self._watch(*self._open())
+        return self._current_watch.look()
+
+    def _kill(self) -> bool:
+        backend, reservation, record = self._open()
+        return fenced_delete(backend, reservation, record, holder_sequence=self.holder_sequence)
+
+    def _open(self) -> tuple[TpuBackend, OpenReservation, AttemptRecord]:
+        reservation = open_reservation(self.run_uri, self.generation)
+        hook = TpuHook(self.gcp_conn_id, self.impersonation_chain)
+        backend = hook.backend(reservation.record.project_id)
+        return backend, reservation, reservation.attempt(self.attempt)
+
+    def _deadline_time(self) -> datetime:
+        return datetime.fromtimestamp(self.deadline, UTC)
+
+    def _event(self, outcome: str, reason: str, **details: Any) -> TriggerEvent:
+        return TriggerEvent(
+            {"outcome": str(outcome), "reason": reason, "attempt": self.attempt, **details}
+        )
+
+    def _final_event(self, seen: Observation) -> TriggerEvent:
+        verdict = seen.verdict
+        return self._event(
+            verdict.outcome,
+            verdict.reason,
+            retryable=verdict.retryable,
+            exit_kind=str(verdict.exit_kind) if verdict.exit_kind else None,
+            worker=verdict.worker,
+        )
+
+
+class TpuReadyTrigger(_TpuTrigger):
+    """Fires when a TPU that was asked for is READY, or will not come."""
+
+    _shown = ""
+
+    def _watch(
+        self, backend: TpuBackend, reservation: OpenReservation, record: AttemptRecord
+    ) -> ReadyWatch:
+        return ReadyWatch(backend, reservation, record, self._deadline_time())
+
+    def _show(self, seen: Observation) -> None:
+        text = seen.tpu.describe() if seen.tpu else "the TPU service does not answer"
+        if text != self._shown:
+            self.log.info("Attempt %d: %s", self.attempt, text)
+            self._shown = text
+
+
+class TpuJobTrigger(_TpuTrigger):
+    """Fires when a job ended on all workers, or cannot end any more.
+
+    Meanwhile the job's log and progress appear in the task's log.
+
+    :param job_id: the job in the attempt's mailbox.
+    :param viewer: whose place in the job's log to go on from; the task's try.
+    """
+
+    _shown = ""
+
+    def __init__(self, *, job_id: str, viewer: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.job_id = job_id
+        self.viewer = viewer
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the path that the triggerer imports, and the arguments."""
+        path, arguments = super().serialize()
+        return path, arguments | {"job_id": self.job_id, "viewer": self.viewer}
+
+    def _watch(
+        self, backend: TpuBackend, reservation: OpenReservation, record: AttemptRecord
+    ) -> JobWatch:
+        return JobWatch(
+            backend,
+            reservation,
+            record,
+            self.job_id,
+            self._deadline_time(),
+            LogReader(record.layout, self.job_id, self.viewer),
+        )
+
+    def _show(self, seen: Observation) -> None:
+        for line in seen.log_lines:
+            self.log.info("%s | %s", self.job_id, line)
+        text = progress_text(seen.progress) if seen.progress else ""
+        if text and text != self._shown:
+            self.log.info("%s: %s", self.job_id, text)
+            self._shown = text

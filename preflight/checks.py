@@ -1,0 +1,53 @@
+"""All checks before a run that have to look at files or at the cloud.
+
+Rules that need the configuration alone are in :mod:`pipeline_config.rules`. Two traps need no check
+because they cannot occur: data and trainer cannot disagree on lengths, as both read one
+configuration; and no model is evaluated on what it was trained on, as a document's side of the
+split follows from a hash of its content.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from pipeline_config import PipelineConfig
+from pipeline_store import uris
+from pipeline_store.layout import StoreLayout
+from preflight.inputs import input_problems
+from preflight.lineage import start_problems, vocabulary_problems
+from preflight.places import region_problems, store_problems
+
+logger = logging.getLogger(__name__)
+
+
+def check(
+    config: PipelineConfig,
+    store: StoreLayout,
+    partition: str,
+    *,
+    location: Callable[[str], str | None] = uris.location,
+) -> list[str]:
+    """Return one line for every reason why a run cannot succeed; empty when nothing was found.
+
+    :param config: sound by itself, as :func:`pipeline_config.with_overrides` returns it.
+    :param partition: the partition to train on.
+    :param location: tells where a URI's storage is, such as ``US-CENTRAL1``.
+    """
+    # If nothing can be stored, looking for what is stored only repeats the reason.
+    if problems := list(store_problems(store)):
+        return problems
+    pattern = config.corpus.input_pattern
+    checks: dict[str, Callable[[], Iterator[str]]] = {
+        "corpus.input_pattern": lambda: input_problems(pattern, partition, store),
+        "vocabulary.uri": lambda: vocabulary_problems(config, store),
+        "model.lineage_id": lambda: start_problems(config, store),
+        "tpu.zones": lambda: region_problems(config.tpu.zones, store, location),
+    }
+    for setting, find in checks.items():
+        try:
+            problems += find()
+        except Exception as error:  # a check that cannot be made is a reason not to spend
+            logger.exception("The check of %s failed", setting)
+            problems.append(f"{setting}: could not be checked ({type(error).__name__}: {error}).")
+    return [" ".join(line.split()) for line in problems]

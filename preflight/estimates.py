@@ -1,0 +1,29 @@
+"""What a run will use, said before it starts. Estimates, and called so."""
+
+from __future__ import annotations
+
+from pipeline_config import PipelineConfig
+from pipeline_config.rules import chips, worst_case_cost
+
+
+def estimate_lines(config: PipelineConfig) -> list[str]:
+    """Return a few readable lines on steps, rows, TPU time and cost."""
+    training, tpu, budget = config.training, config.tpu, config.budget
+    length, count = config.masking.max_seq_length, chips(tpu.accelerator_type)
+    rows = training.train_steps * training.global_batch_size
+    steps = f"{training.train_steps:,} steps of {training.global_batch_size:,} rows"
+    held_out = f"{config.corpus.validation_fraction:.0%} of the documents"
+    where = f"{tpu.accelerator_type}, {tpu.provisioning_model}, in {', '.join(tpu.zones)}"
+    cost = f"{worst_case_cost(config):,.2f} {budget.currency}"
+    hours = f"{budget.max_hours:g} h"
+    price = f"{budget.price_per_chip_hour:g} {budget.currency} a chip-hour ({budget.price_date})"
+    return [
+        f"training: {steps} = {rows:,} rows of at most {length} tokens ({rows * length:,} tokens)",
+        f"evaluation: on {held_out}, chosen by their content and never trained on",
+        f"TPU: {where}, for at most {hours}",
+        f"cost: at most {cost}, an estimate: {count} {_plural('chip', count)} x {hours} x {price}",
+    ]
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"

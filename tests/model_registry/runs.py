@@ -1,0 +1,164 @@
+"""Finished runs as the other parts leave them in the store, without training anything."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+
+import numpy as np
+
+from model_registry.gate import judge
+from pipeline_config import load_preset, with_overrides
+from pipeline_store import identity, uris
+from pipeline_store.formats import (
+    CheckpointManifest,
+    DocumentSetScore,
+    EvaluationReport,
+    FileDigest,
+    ModelScore,
+    PartitionManifest,
+    RunRecord,
+    Split,
+    TrainingResult,
+    Verdict,
+    VocabularyInfo,
+)
+from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
+
+CONFIG = load_preset("smoke")
+VOCABULARY = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n"
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+TOKEN = "f" * 32
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+class FinishedRun:
+    """A run whose TPU is gone: training result, evaluation and verdict are in the store.
+
+    :param gain: nats per token by which the candidate beats its reference.
+    """
+
+    def __init__(
+        self, store_uri: str, name: str, *, parent: str | None = None, gain: float = 0.5
+    ) -> None:
+        self.store = StoreLayout(store_uri)
+        self.lineage: LineageLayout = self.store.lineage("default")
+        self.partition = f"day-{name}"
+        self.key = identity.run_key("dag", name)
+        self.run: RunLayout = self.store.run(self.key)
+        self.parent = parent
+        self._vocabulary()
+        self.manifest_uri = self._manifest()
+        self._record()
+        self._training()
+        self.evaluate(baseline=parent, gain=gain)
+
+    @property
+    def version_id(self) -> str:
+        return identity.version_id(self.key)
+
+    def _vocabulary(self) -> None:
+        uris.write(self.lineage.vocabulary, VOCABULARY)
+        VocabularyInfo(sha256=sha256(VOCABULARY), size=6, do_lower_case=True, source="test").write(
+            self.lineage.vocabulary_info
+        )
+
+    def _manifest(self) -> str:
+        uri = self.lineage.manifest(self.partition, "0" * 16)
+        PartitionManifest(
+            partition=self.partition,
+            lineage_id="default",
+            vocabulary_sha256=sha256(VOCABULARY),
+            config_sha256=CONFIG.data_sha256,
+            max_seq_length=128,
+            max_predictions_per_seq=20,
+            shards=[self.store.shard_manifest("a" * 32)],
+            documents=1234,
+            records={Split.TRAIN: 5000, Split.VALIDATION: 500},
+            tokens={Split.TRAIN: 600_000, Split.VALIDATION: 60_000},
+            dropped={"empty": 3},
+        ).write(uri)
+        return uri
+
+    def _record(self) -> None:
+        config = with_overrides(CONFIG, {"corpus.partition": self.partition})
+        uris.write(self.run.config, config.to_bytes())
+        RunRecord(
+            run_key=self.key,
+            dag_id="dag",
+            run_id=self.partition,
+            partition=self.partition,
+            lineage_id="default",
+            config_sha256=config.sha256,
+            created=NOW,
+            parent_version=self.parent,
+        ).write(self.run.record)
+
+    def _training(self) -> None:
+        training, files = self.run.training, []
+        folder = f"attempts/{TOKEN}/0000000400"
+        for name in ("inputs.json", "model.data-00000-of-00001", "model.index"):
+            data = f"{name} of {self.key}".encode() * 100
+            uris.write(uris.join(training.root, folder, name), data)
+            digest = FileDigest(path=f"{folder}/{name}", bytes=len(data), sha256=sha256(data))
+            files.append(digest)
+        CheckpointManifest(
+            step=400,
+            holder_token=TOKEN,
+            prefix=f"{folder}/model",
+            files=files,
+            config_sha256="c",
+            data_sha256="d",
+            random_seed=1,
+            loss=5.25,
+            tokens=1_500_000,
+            seconds=60.0,
+            resumed_from=[],
+            created=NOW,
+        ).write(training.checkpoint(400))
+        TrainingResult(
+            train_steps=400,
+            tokens=1_500_000,
+            final_loss=5.25,
+            checkpoint="checkpoints/0000000400.json",
+            weights_sha256="e",
+            seconds=60.0,
+            resumed_from=[],
+        ).write(training.result)
+
+    def evaluate(self, *, baseline: str | None, gain: float) -> Verdict:
+        """Write the report and the verdict of a comparison with a baseline."""
+        random = np.random.default_rng(1)
+        tokens = random.integers(5, 60, 40).astype(float)
+        losses = tokens * (6 + random.normal(0, 0.1, 40))
+        models = [("candidate", self.run.training.root, losses - gain * tokens)]
+        if baseline is not None:
+            models.append(("baseline", self.lineage.version(baseline), losses))
+        report = EvaluationReport(
+            partition=self.partition,
+            current_set=self.partition,
+            models=[
+                ModelScore(
+                    name=name,
+                    model_uri=uri,
+                    sets=[
+                        DocumentSetScore(
+                            set_name=self.partition,
+                            document_ids=[f"{n:016x}" for n in range(40)],
+                            loss_sums=sums.tolist(),
+                            correct_sums=(tokens / 4).tolist(),
+                            token_counts=tokens.tolist(),
+                        )
+                    ],
+                )
+                for name, uri, sums in models
+            ],
+            unigram_losses={self.partition: 6.0},
+        )
+        report.write(self.run.evaluation(baseline))
+        verdict = judge(report, CONFIG.promotion, baseline_version=baseline)
+        verdict.write(self.run.verdict(baseline))
+        return verdict

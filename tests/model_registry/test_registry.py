@@ -1,0 +1,313 @@
+"""Publishing, promoting and rolling back, on a directory and on ``gs://``."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from model_registry import registry
+from pipeline_config import parse_config
+from pipeline_store import uris
+from pipeline_store.formats import (
+    EvaluationReport,
+    FormatError,
+    ModelVersion,
+    PartitionManifest,
+    ProductionPointer,
+    TrainingResult,
+    Verdict,
+)
+from pipeline_store.layout import VersionLayout
+from tests.model_registry.runs import VOCABULARY, FinishedRun
+from training.artifacts import model_files
+
+
+def publish(run: FinishedRun, baseline: str | None = None) -> ModelVersion:
+    return registry.publish(run.store, run.run, manifest_uri=run.manifest_uri, baseline=baseline)
+
+
+def promote(run: FinishedRun, baseline: str | None = None) -> ProductionPointer:
+    return registry.promote(
+        run.lineage, run.version_id, expected_baseline=baseline, reason="it is better"
+    )
+
+
+def in_use(store: str, name: str, parent: str | None = None) -> FinishedRun:
+    """Return a run whose candidate was published and promoted."""
+    run = FinishedRun(store, name, parent=parent)
+    publish(run, parent)
+    promote(run, parent)
+    return run
+
+
+def test_nothing_is_in_use_at_first(any_store: str) -> None:
+    lineage = FinishedRun(any_store, "1").lineage
+    assert registry.production(lineage) is None
+    assert registry.list_versions(lineage) == []
+
+
+def test_a_version_has_all_that_is_needed(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    model = publish(run)
+    folder = VersionLayout(run.lineage.version(model.version_id))
+    assert ModelVersion.load(folder.model) == model
+    assert [file.path for file in model.files] == [
+        "MODEL_CARD.md",
+        "checkpoint/inputs.json",
+        "checkpoint/model.data-00000-of-00001",
+        "checkpoint/model.index",
+        "config.json",
+        "evaluation.json",
+        "manifests/day-1.json",
+        "verdict.json",
+        "vocab.txt",
+    ]
+    assert uris.read(folder.vocabulary) == VOCABULARY
+    assert parse_config(uris.read(folder.config), "").corpus.partition == "day-1"
+    assert Verdict.load(folder.verdict).reason
+    assert EvaluationReport.load(folder.evaluation).current_set == "day-1"
+    assert PartitionManifest.load(folder.manifest("day-1")).partition == "day-1"
+    assert registry.manifests(run.lineage, model) == {"day-1": folder.manifest("day-1")}
+    assert (model.parent, model.partitions_seen, model.train_steps_total) == (None, ["day-1"], 400)
+    assert model.metrics["unigram/day-1/masked_lm_loss"] == 6.0
+    assert model.metrics["candidate/day-1/masked_lm_loss"] == pytest.approx(5.5, abs=0.1)
+    assert model.metrics["improvement"] == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_trainer_finds_the_weights_in_a_version(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    model = publish(run)
+    found = model_files(run.lineage.version(model.version_id))
+    assert found.prefix == model.checkpoint_prefix == "checkpoint/model"
+    assert len(found.files) == 3
+    assert all(uris.exists(uris.join(found.folder, file.path)) for file in found.files)
+
+
+def test_publishing_again_changes_nothing(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    model = publish(run)
+    uris.delete_tree(run.run.training.root)
+    assert publish(run) == model
+    assert registry.list_versions(run.lineage) == [model]
+
+
+def test_concurrent_tries_publish_one_version(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    barrier = threading.Barrier(4)
+
+    def one(_: int) -> ModelVersion:
+        barrier.wait()
+        return publish(run)
+
+    with ThreadPoolExecutor(4) as pool:
+        models = list(pool.map(one, range(4)))
+    assert len({model.created for model in models}) == 1
+    registry.verify(run.lineage, run.version_id)
+
+
+def test_a_rejected_candidate_is_not_published(any_store: str) -> None:
+    run = FinishedRun(any_store, "1", gain=-0.5)
+    with pytest.raises(registry.RegistryError, match="'rejected: worse'"):
+        publish(run)
+    assert uris.list_files(run.lineage.versions) == []
+
+
+def test_damaged_weights_are_not_published(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    [data] = [uri for uri in uris.list_files(run.run.training.root) if ".data-" in uri]
+    uris.write(data, uris.read(data)[:-1] + b"?")
+    with pytest.raises(FormatError, match="damaged"):
+        publish(run)
+    assert registry.list_versions(run.lineage) == []
+
+
+def test_another_vocabulary_is_not_published(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    uris.write(run.lineage.vocabulary, VOCABULARY + b"more\n")
+    with pytest.raises(registry.RegistryError, match="token ids would mean different words"):
+        publish(run)
+
+
+def test_an_interrupted_try_leaves_no_version_and_is_completed(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    result = TrainingResult.load(run.run.training.result)
+    uris.delete(run.run.training.result)
+    with pytest.raises(FileNotFoundError):
+        publish(run)
+    assert registry.list_versions(run.lineage) == []
+    with pytest.raises(registry.RegistryError, match="does not exist"):
+        promote(run)
+    result.write(run.run.training.result)
+    # Left behind by a try that died after it had written the card.
+    uris.write(VersionLayout(run.lineage.version(run.version_id)).card, b"half a ca")
+    publish(run)
+    registry.verify(run.lineage, run.version_id)
+
+
+def test_the_first_promotion(any_store: str) -> None:
+    run = in_use(any_store, "1")
+    model = registry.production(run.lineage)
+    assert model is not None
+    assert model.version_id == run.version_id
+    pointer = ProductionPointer.load(run.lineage.production)
+    assert (pointer.sequence, pointer.reason) == (1, "it is better")
+
+
+def test_lineage_and_partitions_accumulate(any_store: str) -> None:
+    first = in_use(any_store, "1")
+    second = in_use(any_store, "2", first.version_id)
+    model = registry.production(second.lineage)
+    assert model is not None
+    assert model.parent == first.version_id
+    assert model.partitions_seen == ["day-1", "day-2"]
+    assert model.train_steps_total == 800
+    assert set(registry.manifests(second.lineage, model)) == {"day-1", "day-2"}
+    assert all(map(uris.exists, registry.manifests(second.lineage, model).values()))
+    assert ProductionPointer.load(second.lineage.production).sequence == 2
+    assert [m.version_id for m in registry.list_versions(second.lineage)] == [
+        first.version_id,
+        second.version_id,
+    ]
+
+
+def test_promoting_again_changes_nothing(any_store: str) -> None:
+    run = in_use(any_store, "1")
+    before = uris.read_versioned(run.lineage.production)
+    assert promote(run).sequence == 1
+    assert uris.read_versioned(run.lineage.production) == before
+
+
+def test_a_comparison_with_an_old_model_does_not_promote(any_store: str) -> None:
+    first = in_use(any_store, "1")
+    slow = FinishedRun(any_store, "2", parent=first.version_id)
+    publish(slow, first.version_id)
+    fast = in_use(any_store, "3", first.version_id)
+    with pytest.raises(registry.ProductionMovedError, match=r"evaluate again.*`plan`"):
+        promote(slow, first.version_id)
+    pointer = ProductionPointer.load(slow.lineage.production)
+    assert (pointer.version_id, pointer.sequence) == (fast.version_id, 2)
+    # Compared again, now with the model in use.
+    slow.evaluate(baseline=fast.version_id, gain=0.5)
+    publish(slow, fast.version_id)
+    assert promote(slow, fast.version_id).sequence == 3
+
+
+def test_publishing_stops_early_when_production_moved(any_store: str) -> None:
+    first = in_use(any_store, "1")
+    late = FinishedRun(any_store, "2")
+    with pytest.raises(registry.ProductionMovedError, match=f"no model in use.*{first.version_id}"):
+        publish(late)
+    assert not uris.list_files(late.lineage.version(late.version_id))
+
+
+def test_of_concurrent_promotions_one_wins(any_store: str) -> None:
+    runs = [FinishedRun(any_store, str(number)) for number in range(6)]
+    for run in runs:
+        publish(run)
+    barrier = threading.Barrier(len(runs))
+
+    def one(run: FinishedRun) -> bool:
+        barrier.wait()
+        try:
+            promote(run)
+        except registry.ProductionMovedError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(runs)) as pool:
+        won = list(pool.map(one, runs))
+    assert won.count(True) == 1
+    pointer = ProductionPointer.load(runs[0].lineage.production)
+    assert pointer.version_id == runs[won.index(True)].version_id
+    assert pointer.sequence == 1
+
+
+def test_a_version_with_missing_files_is_not_promoted(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    publish(run)
+    uris.delete(uris.join(run.lineage.version(run.version_id), "checkpoint/model.index"))
+    with pytest.raises(registry.DamagedVersionError, match=r"checkpoint/model\.index is missing"):
+        promote(run)
+    assert registry.production(run.lineage) is None
+
+
+def test_rollback(any_store: str) -> None:
+    first = in_use(any_store, "1")
+    second = in_use(any_store, "2", first.version_id)
+    pointer = registry.rollback(second.lineage, first.version_id, reason="bad answers")
+    assert (pointer.sequence, pointer.version_id) == (3, first.version_id)
+    assert pointer.rolled_back == [second.version_id]
+    model = registry.production(second.lineage)
+    assert model is not None
+    assert model.version_id == first.version_id
+    # Again: nothing to do.
+    assert registry.rollback(second.lineage, first.version_id, reason="again") == pointer
+
+
+def test_a_retried_run_does_not_undo_a_rollback(any_store: str) -> None:
+    first = in_use(any_store, "1")
+    second = in_use(any_store, "2", first.version_id)
+    registry.rollback(second.lineage, first.version_id, reason="bad answers")
+    with pytest.raises(registry.RegistryError, match="a person rolled it back"):
+        promote(second, first.version_id)
+    # A person may put it back, and then it counts as any other.
+    pointer = registry.rollback(second.lineage, second.version_id, reason="it was fine")
+    assert pointer.rolled_back == [first.version_id]
+    assert promote(second, first.version_id) == pointer
+
+
+def test_a_rollback_stays_known_over_promotions(any_store: str) -> None:
+    first = in_use(any_store, "1")
+    second = in_use(any_store, "2", first.version_id)
+    registry.rollback(second.lineage, first.version_id, reason="bad answers")
+    in_use(any_store, "3", first.version_id)
+    assert ProductionPointer.load(first.lineage.production).rolled_back == [second.version_id]
+
+
+def test_rollback_needs_a_sound_version(any_store: str) -> None:
+    first = in_use(any_store, "1")
+    in_use(any_store, "2", first.version_id)
+    folder = VersionLayout(first.lineage.version(first.version_id))
+    uris.write(folder.vocabulary, VOCABULARY.replace(b"word", b"worm"))
+    with pytest.raises(registry.DamagedVersionError, match=r"vocab\.txt has other content"):
+        registry.rollback(first.lineage, first.version_id, reason="")
+    with pytest.raises(registry.RegistryError, match="'v-none' does not exist"):
+        registry.rollback(first.lineage, "v-none", reason="")
+
+
+def test_rollback_without_a_model_in_use(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    publish(run)
+    with pytest.raises(registry.RegistryError, match="nothing to roll back"):
+        registry.rollback(run.lineage, run.version_id, reason="")
+
+
+def test_verify_names_every_problem(any_store: str) -> None:
+    run = in_use(any_store, "1")
+    folder = VersionLayout(run.lineage.version(run.version_id))
+    uris.delete(folder.card)
+    uris.write(folder.vocabulary, VOCABULARY[:-1])
+    uris.write(folder.config, uris.read(folder.config).replace(b"smoke", b"smoky")[::-1])
+    with pytest.raises(registry.DamagedVersionError) as caught:
+        registry.verify(run.lineage, run.version_id)
+    assert caught.value.problems == [
+        "MODEL_CARD.md is missing",
+        "config.json has other content than was published",
+        f"vocab.txt has {len(VOCABULARY) - 1} bytes instead of {len(VOCABULARY)}",
+    ]
+
+
+def test_a_pointer_to_nothing_is_an_error(any_store: str) -> None:
+    run = in_use(any_store, "1")
+    uris.delete_tree(run.lineage.version(run.version_id))
+    with pytest.raises(registry.RegistryError, match=f"'{run.version_id}' does not exist"):
+        registry.production(run.lineage)
+
+
+def test_a_copied_version_folder_is_an_error(any_store: str) -> None:
+    run = in_use(any_store, "1")
+    uris.copy(run.lineage.model(run.version_id), run.lineage.model("v-copy"))
+    with pytest.raises(registry.RegistryError, match="copied or renamed"):
+        registry.load_version(run.lineage, "v-copy")

@@ -1,0 +1,161 @@
+"""Every rule that joins settings refuses what it is for, and says what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline_config import ConfigError, PipelineConfig, load_preset, preset_names, with_overrides
+from pipeline_config.rules import RULES, chips, violations, worst_case_cost
+
+BASE = load_preset("smoke")
+
+# Rule: a violation of it alone, the setting that the line names first, and words it must contain.
+BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
+    "_partition_is_an_id": (
+        {"corpus.partition": "2026/01"},
+        "corpus.partition",
+        ["'2026/01'", "such as 2026-01-31"],
+    ),
+    "_rows_fit_positions": (
+        {"masking.max_seq_length": 256, "masking.max_predictions_per_seq": 38},
+        "masking.max_seq_length",
+        ["256", "model.max_position_embeddings=128"],
+    ),
+    "_predictions_fit_rows": (
+        {"masking.max_predictions_per_seq": 19 - 1},
+        "masking.max_predictions_per_seq",
+        ["18", "need 19"],
+    ),
+    "_heads_divide_width": (
+        {"model.num_attention_heads": 3},
+        "model.num_attention_heads",
+        ["3", "model.hidden_size=128"],
+    ),
+    "_vocabulary_fits_model": (
+        {"vocabulary.size": 8001},
+        "vocabulary.size",
+        ["8001", "model.vocab_size=8000"],
+    ),
+    "_loop_divides_intervals": (
+        {"training.checkpoint_interval": 55},
+        "training.checkpoint_interval",
+        ["55", "training.steps_per_loop=10"],
+    ),
+    "_rate_schedule_fits": (
+        {"optimizer.warmup_steps": 400},
+        "optimizer.warmup_steps",
+        ["400", "training.train_steps=400"],
+    ),
+    "_spot_saves_in_time": (
+        {"tpu.provisioning_model": "spot", "training.checkpoint_interval": 400},
+        "training.checkpoint_interval",
+        ["spot", "step 400 of 400"],
+    ),
+    "_strategy_fits_batch": (
+        {
+            "training.distribution_strategy": "tpu",
+            "tpu.accelerator_type": "v5litepod-8",
+            "training.global_batch_size": 36,
+        },
+        "training.global_batch_size",
+        ["36", "8 cores of v5litepod-8"],
+    ),
+    "_silence_is_longer_than_a_beat": (
+        {"tpu.heartbeat_interval_seconds": 10.0, "tpu.heartbeat_timeout_seconds": 29.0},
+        "tpu.heartbeat_timeout_seconds",
+        ["29.0", "tpu.heartbeat_interval_seconds=10.0"],
+    ),
+    "_cost_stays_in_budget": (
+        {"budget.max_cost": 1.0, "budget.max_hours": 2.0},
+        "budget.max_cost",
+        ["2.0 hours", "v5litepod-1", "1.2 USD", "2.40", "limit of 1.00", "budget.max_hours"],
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_each_rule_refuses_its_violation(rule: Any) -> None:
+    overrides, setting, words = BROKEN[rule.__name__]
+    with pytest.raises(ConfigError) as caught:
+        with_overrides(BASE, overrides)
+    [line] = caught.value.violations
+    assert line.startswith(f"{setting}: ")
+    assert all(word in line for word in words), line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"masking.max_predictions_per_seq": 127}, ["127 predictions", "126 besides"]),
+        ({"optimizer.end_learning_rate": 0.1}, ["0.1", "optimizer.learning_rate=0.002"]),
+        (
+            {
+                "training.distribution_strategy": "tpu",
+                "tpu.accelerator_type": "v5litepod-8",
+                "evaluation.global_batch_size": 60,
+            },
+            ["evaluation.global_batch_size: 60"],
+        ),
+    ],
+)
+def test_second_halves_of_rules(overrides: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        with_overrides(BASE, overrides)
+    [line] = caught.value.violations
+    assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"corpus.partition": "2026-01-31"},
+        {"masking.max_predictions_per_seq": 126},
+        {"masking.max_predictions_per_seq": 19},
+        {"optimizer.warmup_steps": 399},
+        {"optimizer.warmup_steps": 0},
+        {"training.checkpoint_interval": 400},
+        {"tpu.provisioning_model": "spot", "training.checkpoint_interval": 390},
+        {"tpu.heartbeat_interval_seconds": 10.0, "tpu.heartbeat_timeout_seconds": 30.0},
+        {"budget.max_cost": 1.2, "budget.max_hours": 1.0},
+        {"tpu.accelerator_type": "v5litepod-8", "training.global_batch_size": 36},
+    ],
+)
+def test_what_just_fits_is_accepted(overrides: dict[str, Any]) -> None:
+    assert violations(with_overrides(BASE, overrides)) == []
+
+
+def test_the_defaults_and_every_preset_are_sound() -> None:
+    for config in (PipelineConfig(), *map(load_preset, preset_names())):
+        assert violations(config) == []
+
+
+@pytest.mark.parametrize(
+    ("accelerator_type", "count"),
+    [
+        ("v2-8", 4),
+        ("v3-32", 16),
+        ("v4-8", 4),
+        ("v5p-8", 4),
+        ("v5litepod-1", 1),
+        ("v5litepod-16", 16),
+        ("v6e-8", 8),
+        ("v4-1", 1),
+    ],
+)
+def test_chips(accelerator_type: str, count: int) -> None:
+    assert chips(accelerator_type) == count
+
+
+def test_worst_case_cost() -> None:
+    config = with_overrides(
+        BASE,
+        {
+            "tpu.accelerator_type": "v5litepod-8",
+            "budget.max_hours": 10.0,
+            "budget.price_per_chip_hour": 1.5,
+        },
+    )
+    assert worst_case_cost(config) == pytest.approx(120.0)

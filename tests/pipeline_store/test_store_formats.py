@@ -1,0 +1,155 @@
+"""Every stored file: round trip, and refusal of anything it does not know."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline_store import formats
+from pipeline_store.formats import (
+    DocumentSetScore,
+    ExitKind,
+    FormatError,
+    Holder,
+    StoredFile,
+    VerdictKind,
+)
+
+st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
+
+KINDS: list[Any] = [
+    kind
+    for name in formats.__all__
+    if isinstance(kind := getattr(formats, name), type)
+    and issubclass(kind, StoredFile)
+    and kind is not StoredFile
+]
+# Fields whose type says too little to make values from.
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+SPECIAL = {"training-inputs": {"settings": st.dictionaries(st.text(), JSON, max_size=3)}}
+HOLDER = Holder(sequence=3, generation=1, attempt=2, token="0" * 32)
+
+
+def fields(**changes: Any) -> bytes:
+    return json.dumps(json.loads(HOLDER.to_bytes()) | changes).encode()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(data=st.data())
+def test_round_trip(kind: type[StoredFile], data: st.DataObject) -> None:
+    stored = data.draw(st.builds(kind, **SPECIAL.get(kind.kind, {})))
+    content = stored.to_bytes()
+    assert kind.parse(content, "uri") == stored
+    assert kind.parse(content, "uri").to_bytes() == content
+    assert json.loads(content)["format"] == kind.kind
+    assert json.loads(content)["format_version"] == kind.version
+
+
+def test_kinds_are_distinct() -> None:
+    assert len({kind.kind for kind in KINDS}) == len(KINDS) > 15
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_an_unknown_version_is_refused(version: object) -> None:
+    with pytest.raises(FormatError, match=r"/x/holder\.json.*version.*reads 'holder' version 1"):
+        Holder.parse(fields(format_version=version), "/x/holder.json")
+
+
+def test_another_kind_is_refused() -> None:
+    with pytest.raises(FormatError, match="format 'ledger' version 1"):
+        Holder.parse(fields(format="ledger"), "/x/holder.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [({"extra": 1}, "extra"), ({"token": None}, "token"), ({"sequence": "many"}, "sequence")],
+)
+def test_wrong_fields_are_refused_by_name(changes: dict, named: str) -> None:
+    with pytest.raises(FormatError, match=f"(?s)/x/holder.json.*{named}"):
+        Holder.parse(fields(**changes), "/x/holder.json")
+
+
+def test_a_missing_field_is_refused_by_name() -> None:
+    content = json.loads(HOLDER.to_bytes())
+    del content["token"]
+    with pytest.raises(FormatError, match="token"):
+        Holder.parse(json.dumps(content).encode(), "uri")
+
+
+@pytest.mark.parametrize("cut", range(0, len(HOLDER.to_bytes()) - 2, 7))
+def test_a_truncated_file_is_refused(cut: int) -> None:
+    with pytest.raises(FormatError, match="damaged"):
+        Holder.parse(HOLDER.to_bytes()[:cut], "uri")
+
+
+@pytest.mark.parametrize("content", [b"[]", b"null", b"3", b"\xff\xfe", b"text"])
+def test_other_content_is_refused(content: bytes) -> None:
+    with pytest.raises(FormatError, match="expected JSON with format 'holder'"):
+        Holder.parse(content, "uri")
+
+
+def test_loading_and_creating(any_store: str) -> None:
+    uri = f"{any_store}/holder.json"
+    assert Holder.load_or_none(uri) is None
+    with pytest.raises(FileNotFoundError):
+        Holder.load(uri)
+    assert HOLDER.create(uri)
+    assert not HOLDER.model_copy(update={"sequence": 4}).create(uri)
+    assert Holder.load(uri) == Holder.load_or_none(uri) == HOLDER
+    HOLDER.model_copy(update={"sequence": 5}).write(uri)
+    assert Holder.load(uri).sequence == 5
+
+
+def test_a_damaged_file_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:
+    (tmp_path / "holder.json").write_bytes(b"")
+    with pytest.raises(FormatError, match=r"holder\.json"):
+        Holder.load_or_none(str(tmp_path / "holder.json"))
+
+
+def test_stored_files_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        HOLDER.sequence = 9  # type: ignore[misc]
+
+
+def test_verdict_strings_are_the_published_ones() -> None:
+    assert [str(kind) for kind in VerdictKind] == [
+        "promoted",
+        "rejected: worse",
+        "rejected: not enough evidence",
+        "rejected: forgetting",
+    ]
+
+
+def test_scores_are_weighted_by_token() -> None:
+    score = DocumentSetScore(
+        set_name="s",
+        document_ids=["a", "b"],
+        loss_sums=[2.0, 30.0],
+        correct_sums=[1.0, 3.0],
+        token_counts=[1.0, 9.0],
+    )
+    assert score.loss == pytest.approx(3.2)
+    assert score.accuracy == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("kind", ExitKind)
+def test_exit_codes_round_trip(kind: ExitKind) -> None:
+    assert ExitKind.from_exit_code(kind.exit_code) is kind
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(1, ExitKind.FAILED), (137, ExitKind.FAILED), (-9, ExitKind.KILLED), (-15, ExitKind.KILLED)],
+)
+def test_other_exit_codes(code: int, kind: ExitKind) -> None:
+    assert ExitKind.from_exit_code(code) is kind

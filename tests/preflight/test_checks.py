@@ -1,0 +1,419 @@
+"""Every check refuses what it is for, in one line that names it and says what to do."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_jobs.vocabulary import SPECIAL_TOKENS
+from model_registry import registry
+from pipeline_config import load_preset, with_overrides
+from pipeline_store import uris
+from pipeline_store.formats import VocabularyInfo
+from pipeline_store.layout import StoreLayout, VersionLayout
+from preflight.checks import check
+from tests.model_registry.runs import FinishedRun, sha256
+from tests.pipeline_store.gcs_server import GcsState
+
+DAY = "2026-01-31"
+SMOKE = load_preset("smoke")
+WORDS = [f"word{number}" for number in range(200)]
+
+
+def vocabulary(tokens: list[str]) -> bytes:
+    return "".join(f"{token}\n" for token in tokens).encode()
+
+
+GOOD = vocabulary([*SPECIAL_TOKENS, *WORDS])
+
+
+def problems(store: str, overrides: dict[str, Any] | None = None, **arguments: Any) -> list[str]:
+    config = with_overrides(SMOKE, overrides or {})
+    lines = check(config, StoreLayout(store), DAY, **arguments)
+    assert all("\n" not in line for line in lines)
+    return lines
+
+
+@pytest.fixture
+def ready(tmp_path: Path) -> str:
+    """Return a store with a partition of text."""
+    return with_text(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+def with_text(store: str) -> str:
+    uris.write(f"{store}/corpus/{DAY}/a.txt", b"Some text.\n\nMore text.\n")
+    return store
+
+
+def test_a_sound_request_passes_and_leaves_nothing_behind(any_store: str) -> None:
+    with_text(any_store)
+    before = uris.list_files(any_store)
+    assert problems(any_store) == []
+    assert uris.list_files(any_store) == before
+
+
+def test_a_lineage_on_any_store(any_store: str) -> None:
+    run = published_run(with_text(any_store))
+    assert problems(any_store) == []
+    [line] = problems(any_store, {"model.num_hidden_layers": 3})
+    assert run.version_id in line
+
+
+# Inputs
+
+
+def test_a_pattern_without_a_match(ready: str) -> None:
+    [line] = problems(ready, {"corpus.input_pattern": "corpus/{partition}/*.jsonl"})
+    assert line.startswith(f"corpus.input_pattern: no file matches {ready}/corpus/{DAY}/*.jsonl")
+    assert "a.txt" in line
+
+
+def test_every_pattern_without_a_match_is_named(ready: str) -> None:
+    pattern = "corpus/{partition}/*, /absent/x*, corpus/other/*"
+    lines = problems(ready, {"corpus.input_pattern": pattern})
+    assert len(lines) == 2
+    assert "/absent/x*" in lines[0]
+    assert f"{ready}/corpus/other/*" in lines[1]
+
+
+def test_an_empty_folder(any_store: str, tmp_path: Path) -> None:
+    (tmp_path / "store" / "corpus" / DAY).mkdir(parents=True)
+    [line] = problems(any_store)
+    assert f"{any_store}/corpus/{DAY}" in line
+    assert "empty or does not exist" in line
+
+
+def test_a_folder_instead_of_a_pattern(ready: str) -> None:
+    [line] = problems(ready, {"corpus.input_pattern": "corpus/{partition}"})
+    assert f"write {ready}/corpus/{DAY}/*" in line
+
+
+def test_only_commas(ready: str) -> None:
+    [line] = problems(ready, {"corpus.input_pattern": " , "})
+    assert "contains no pattern" in line
+
+
+def members(store: str, *indices: int, count: str = "00005", end: str = ".txt") -> None:
+    for index in indices:
+        uris.write(f"{store}/corpus/{DAY}/data-{index:0{len(count)}d}-of-{count}{end}", b"text")
+
+
+def test_a_hole_in_a_set_of_files_is_named(any_store: str) -> None:
+    members(any_store, 0, 1, 3, 4)
+    [line] = problems(any_store)
+    assert "1 of 5 files of a set are missing: data-00002-of-00005.txt." in line
+
+
+def test_many_holes_are_counted(empty: str) -> None:
+    members(empty, 7, count="100000", end=".jsonl.gz")
+    [line] = [line for line in problems(empty) if "set are missing" in line]
+    assert "99999 of 100000" in line
+    assert "data-000000-of-100000.jsonl.gz" in line
+    assert "and 99996 more" in line
+
+
+@pytest.mark.parametrize("indices", [(0, 1, 2, 3, 4), (1, 2, 3, 4, 5)])
+def test_complete_sets_count_from_zero_or_one(empty: str, indices: tuple[int, ...]) -> None:
+    members(empty, *indices)
+    assert problems(empty) == []
+
+
+def test_two_sets_do_not_fill_each_other(empty: str) -> None:
+    members(empty, 0, 1, 2, 4)
+    members(empty, 3, end=".jsonl")
+    lines = problems(empty)
+    assert len(lines) == 2
+    assert "4 of 5 files" in lines[0]
+    assert "data-00003-of-00005.txt" in lines[1]
+
+
+def test_a_pattern_may_leave_members_out(empty: str) -> None:
+    members(empty, 0, 1, 2, 3, 4)
+    assert problems(empty, {"corpus.input_pattern": "corpus/{partition}/data-00001*"}) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "empty"),
+        (b" \n\n\t\n", "empty"),
+        (b"\x89PNG\r\n\x1a\n" + b"\x00\x01\x02" * 50, "control characters"),
+        (b"PK\x03\x04" + b"zip", "zip data"),
+        (b"%PDF-1.7 text", "PDF data"),
+        (gzip.compress(b""), "empty"),
+        (gzip.compress(b"\x00\x01" * 100), "control characters"),
+        (gzip.compress(b"text " * 1000)[:20], "gzip data ends"),
+    ],
+)
+def test_files_without_text(any_store: str, content: bytes, reason: str) -> None:
+    uris.write(f"{any_store}/corpus/{DAY}/a.bin", content)
+    [line] = problems(any_store)
+    assert "none of the 1 files has text" in line
+    assert f"{any_store}/corpus/{DAY}/a.bin: " in line
+    assert reason in line
+
+
+def test_a_few_of_many_files_without_text_are_named(empty: str) -> None:
+    for number in range(8):
+        uris.write(f"{empty}/corpus/{DAY}/{number}.txt", b"")
+    [line] = problems(empty)
+    assert "none of the 8 files" in line
+    assert "and 5 more" in line
+
+
+@pytest.mark.parametrize("text", [b"text", gzip.compress(b"text"), b"\n" * 5000 + b"text"])
+def test_one_file_with_text_is_enough(any_store: str, text: bytes) -> None:
+    uris.write(f"{any_store}/corpus/{DAY}/a.txt", b"")
+    uris.write(f"{any_store}/corpus/{DAY}/b.png", b"\x00" * 100)
+    uris.write(f"{any_store}/corpus/{DAY}/c.txt", text)
+    assert problems(any_store) == []
+
+
+# Vocabulary
+
+
+def given(store: str, content: bytes, **overrides: Any) -> list[str]:
+    """Return the problems with a vocabulary given by vocabulary.uri."""
+    uris.write(f"{store}/mine.txt", content)
+    return problems(store, {"vocabulary.uri": "mine.txt", **overrides})
+
+
+def test_a_good_vocabulary(ready: str) -> None:
+    assert given(ready, GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (vocabulary([*SPECIAL_TOKENS[:4], *WORDS]), "lacks [MASK]"),
+        (vocabulary([*SPECIAL_TOKENS, *WORDS, "word7"]), "more than once"),
+        (vocabulary([*SPECIAL_TOKENS, *WORDS] + [f"x{n}" for n in range(8000)]), "8205 tokens"),
+        (vocabulary([*SPECIAL_TOKENS, *(word.title() for word in WORDS)]), "is cased"),
+        (vocabulary([*WORDS, *SPECIAL_TOKENS]), "must be the first"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+    ],
+)
+def test_bad_vocabularies(ready: str, content: bytes, said: str) -> None:
+    [line] = given(ready, content)
+    assert line.startswith("vocabulary.uri: ")
+    assert f"{ready}/mine.txt" in line
+    assert said in line
+
+
+def test_an_uncased_vocabulary_for_cased_text(ready: str) -> None:
+    [line] = given(ready, GOOD, **{"vocabulary.do_lower_case": False})
+    assert "uncased" in line
+
+
+def test_a_missing_vocabulary(ready: str) -> None:
+    [line] = problems(ready, {"vocabulary.uri": "/absent/vocab.txt"})
+    assert line == "vocabulary.uri: vocabulary /absent/vocab.txt does not exist."
+
+
+def begin_lineage(store: str, content: bytes = GOOD, **changes: Any) -> None:
+    lineage = StoreLayout(store).lineage("default")
+    uris.write(lineage.vocabulary, content)
+    VocabularyInfo(
+        **{"sha256": sha256(content), "size": 205, "do_lower_case": True, "source": "s"} | changes
+    ).write(lineage.vocabulary_info)
+
+
+def test_the_vocabulary_of_a_lineage_is_frozen(ready: str) -> None:
+    begin_lineage(ready)
+    assert problems(ready) == []
+    assert given(ready, GOOD) == []
+    [line] = given(ready, GOOD + b"more\n")
+    assert line.startswith("vocabulary.uri: mine.txt differs")
+    assert "new model.lineage_id" in line
+
+
+def test_the_casing_of_a_lineage_is_frozen(ready: str) -> None:
+    begin_lineage(ready)
+    [line] = problems(ready, {"vocabulary.do_lower_case": False})
+    assert line.startswith("model.lineage_id: vocabulary.do_lower_case=False")
+    assert problems(ready, {"vocabulary.do_lower_case": False, "model.lineage_id": "new"}) == []
+
+
+def test_a_lineage_vocabulary_that_does_not_fit_the_model(ready: str) -> None:
+    words = [f"w{number}" for number in range(400)]
+    begin_lineage(ready, vocabulary([*SPECIAL_TOKENS, *words]))
+    [line] = problems(ready, {"model.vocab_size": 350, "vocabulary.size": 350})
+    assert "405 tokens but model.vocab_size is 350" in line
+
+
+def test_a_changed_lineage_vocabulary(ready: str) -> None:
+    begin_lineage(ready, sha256="0" * 64)
+    [line] = problems(ready)
+    assert "changed after it was committed" in line
+
+
+# Where training starts
+
+
+@pytest.fixture
+def published(ready: str) -> FinishedRun:
+    """Return a promoted first run of lineage ``default``."""
+    return published_run(ready)
+
+
+def published_run(store: str) -> FinishedRun:
+    run = FinishedRun(store, "1")
+    registry.publish(run.store, run.run, manifest_uri=run.manifest_uri, baseline=None)
+    registry.promote(run.lineage, run.version_id, expected_baseline=None, reason="better")
+    return run
+
+
+CHANGES: dict[str, Any] = {
+    "model.vocab_size": 9000,
+    "model.hidden_size": 64,
+    "model.num_hidden_layers": 3,
+    "model.num_attention_heads": 4,
+    "model.intermediate_size": 256,
+    "model.max_position_embeddings": 256,
+    "model.type_vocab_size": 3,
+    "model.hidden_act": "gelu_new",
+}
+
+
+def test_the_architecture_of_a_lineage_is_frozen(published: FinishedRun) -> None:
+    store = published.store.root
+    assert problems(store) == []
+    for name, value in CHANGES.items():
+        [line] = problems(store, {name: value})
+        assert line.startswith(f"{name}: {value} is asked for, but lineage 'default' has ")
+        assert published.version_id in line
+        assert "use a new model.lineage_id" in line
+    assert len(problems(store, CHANGES)) == len(CHANGES)
+    assert problems(store, CHANGES | {"model.lineage_id": "new"}) == []
+
+
+def test_what_may_change_within_a_lineage(published: FinishedRun) -> None:
+    overrides = {
+        "model.hidden_dropout_prob": 0.1,
+        "training.train_steps": 100,
+        "optimizer.learning_rate": 1e-5,
+        "model.init_checkpoint": "/absent",  # not used, as there is a model in use
+    }
+    assert problems(published.store.root, overrides) == []
+
+
+def test_a_damaged_lineage_is_named(published: FinishedRun) -> None:
+    folder = VersionLayout(published.lineage.version(published.version_id))
+    uris.delete(folder.config)
+    [line] = problems(published.store.root)
+    assert folder.config in line
+    uris.write(published.lineage.production, b"{")
+    [line] = problems(published.store.root)
+    assert "production.json" in line
+
+
+def init(published: FinishedRun, **overrides: Any) -> list[str]:
+    folder = published.lineage.version(published.version_id)
+    overrides = {"model.lineage_id": "new", "model.init_checkpoint": folder} | overrides
+    return problems(published.store.root, overrides)
+
+
+def test_starting_a_lineage_from_a_version(published: FinishedRun) -> None:
+    folder = VersionLayout(published.lineage.version(published.version_id))
+    assert init(published, **{"vocabulary.uri": folder.vocabulary}) == []
+
+
+def test_starting_from_what_is_no_version(published: FinishedRun) -> None:
+    [line] = init(published, **{"model.init_checkpoint": "checkpoints/bert"})
+    assert line.startswith("model.init_checkpoint: ")
+    assert "has no model.json" in line
+
+
+def test_starting_with_another_architecture(published: FinishedRun) -> None:
+    folder = VersionLayout(published.lineage.version(published.version_id))
+    [line] = init(published, **{"vocabulary.uri": folder.vocabulary, "model.num_hidden_layers": 3})
+    assert line.startswith("model.num_hidden_layers: 3 is asked for, but model.init_checkpoint")
+
+
+@pytest.mark.parametrize("uri", [None, "mine.txt"])
+def test_starting_with_another_vocabulary(published: FinishedRun, uri: str | None) -> None:
+    uris.write(f"{published.store.root}/mine.txt", GOOD)
+    [line] = init(published, **{"vocabulary.uri": uri})
+    assert "token ids would mean other words" in line
+    assert f"vocabulary.uri={published.lineage.version(published.version_id)}/vocab.txt" in line
+
+
+# Places
+
+
+@pytest.mark.parametrize(
+    ("place", "zones", "far"),
+    [
+        (None, ["us-central1-a", "europe-west4-b"], None),
+        ("US-CENTRAL1", ["us-central1-a", "us-central1-b"], None),
+        ("US-CENTRAL1", ["us-central1-a", "us-west4-a"], "us-west4-a is not in US-CENTRAL1"),
+        ("EUROPE-WEST4", ["us-central1-a"], "us-central1-a is not in EUROPE-WEST4"),
+        ("US-CENTRAL1", ["us-west4-a", "europe-west4-b"], "us-west4-a, europe-west4-b are not in"),
+        ("US", ["us-central1-a", "us-west4-a"], None),
+        ("EU", ["europe-west4-b"], None),
+        ("EU", ["us-central1-a"], "us-central1-a is not in EU"),
+        ("NAM4", ["us-central1-a"], None),
+        ("NAM4", ["us-west4-a"], "us-west4-a is not in NAM4"),
+        # A region whose name begins another's.
+        ("EUROPE-WEST1", ["europe-west10-a"], "europe-west10-a is not in EUROPE-WEST1"),
+    ],
+)
+def test_regions(ready: str, place: str | None, zones: list[str], far: str | None) -> None:
+    lines = problems(ready, {"tpu.zones": zones}, location=lambda _: place)
+    if far is None:
+        assert lines == []
+    else:
+        [line] = lines
+        assert line.startswith("tpu.zones: ")
+        assert far in line
+        assert ready in line
+
+
+def test_the_region_of_a_bucket_is_asked_for(cloud_storage: GcsState) -> None:
+    cloud_storage.locations["bucket"] = "EUROPE-WEST4"
+    uris.write(f"gs://bucket/store/corpus/{DAY}/a.txt", b"text")
+    [line] = problems("gs://bucket/store")
+    assert "us-central1-a is not in EUROPE-WEST4" in line
+    assert problems("gs://bucket/store", {"tpu.zones": ["europe-west4-b"]}) == []
+
+
+@pytest.mark.parametrize(
+    "root", ["relative/store", "s3://bucket/store", "/proc/no/store", "gs:///x"]
+)
+def test_a_store_that_cannot_be_written_is_the_only_problem(root: str) -> None:
+    [line] = problems(root)
+    assert line.startswith(f"store: {root} cannot be written")
+
+
+def test_a_check_that_breaks_is_a_reason_not_to_spend(ready: str) -> None:
+    def no_answer(_: str) -> str | None:
+        raise ConnectionError("no route\nto host")
+
+    [line] = problems(ready, location=no_answer)
+    assert line == "tpu.zones: could not be checked (ConnectionError: no route to host)."
+
+
+def test_everything_wrong_is_told_at_once(published: FinishedRun) -> None:
+    lines = problems(
+        published.store.root,
+        {
+            "corpus.input_pattern": "absent/*",
+            "vocabulary.uri": "/absent/vocab.txt",
+            "model.num_hidden_layers": 3,
+        },
+        location=lambda _: "EU",
+    )
+    assert [line.split(":")[0] for line in lines] == [
+        "corpus.input_pattern",
+        "vocabulary.uri",
+        "model.num_hidden_layers",
+        "tpu.zones",
+    ]

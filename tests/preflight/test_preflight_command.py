@@ -1,0 +1,118 @@
+"""``python -m preflight check-config``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline_config import load_preset
+from preflight.__main__ import main
+
+Capture = pytest.CaptureFixture[str]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    for day in ("2026-01-30", "2026-01-31"):
+        folder = tmp_path / "store" / "corpus" / day
+        folder.mkdir(parents=True)
+        (folder / "a.txt").write_text("text")
+    return tmp_path / "store"
+
+
+def call(*words: str) -> int:
+    return main(["check-config", *words])
+
+
+def test_a_preset_alone(capsys: Capture) -> None:
+    assert call("--preset", "bert_base_v5e") == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == "OK: lineage default, files not looked at (no --store)"
+    assert "20,000 steps of 2,048 rows = 40,960,000 rows of at most 128 tokens" in out
+    assert "at most 230.40 USD, an estimate: 8 chips x 24 h x 1.2 USD a chip-hour" in out
+    assert "v5litepod-8, spot, in us-west4-a, us-central1-a, europe-west4-b" in out
+    assert "never trained on" in out
+
+
+def test_a_line_per_violation(capsys: Capture) -> None:
+    words = ["--set", "model.num_attention_heads=3", "--set", "trainig.train_steps=5"]
+    assert call("--preset", "smoke", *words) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        "trainig.train_steps",
+        "model.num_attention_heads",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--preset", "smoky"], "preset: 'smoky' does not exist"),
+        (["--config", "/absent/config.json"], "--config: /absent/config.json cannot be read"),
+        (["--preset", "smoke", "--set", "training.train_steps"], "write section.name=value"),
+        (["--preset", "smoke", "--store", "/proc/x"], "matches no file of any partition"),
+        (["--preset", "smoke", "--store", "relative"], "--store: ValueError"),
+        (["--preset", "smoke", "--store", "/proc/x", "--partition", "A/B"], "--partition: "),
+    ],
+)
+def test_what_is_refused(capsys: Capture, words: list[str], said: str) -> None:
+    assert call(*words) == 1
+    [line] = capsys.readouterr().out.splitlines()
+    assert said in line
+
+
+def test_the_newest_partition_is_checked(store: Path, capsys: Capture) -> None:
+    assert call("--preset", "smoke", "--store", str(store)) == 0
+    assert "partition 2026-01-31" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", [["--partition", "2026-01-30"], ["--set", "corpus.partition=2026-01-30"]]
+)
+def test_a_partition_can_be_named(store: Path, capsys: Capture, words: list[str]) -> None:
+    assert call("--preset", "smoke", "--store", str(store), *words) == 0
+    assert "partition 2026-01-30" in capsys.readouterr().out
+
+
+def test_violations_of_the_store(store: Path, capsys: Capture) -> None:
+    words = ["--partition", "2026-02-01", "--set", "vocabulary.uri=/absent/vocab.txt"]
+    assert call("--preset", "smoke", "--store", str(store), *words) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["corpus.input_pattern", "vocabulary.uri"]
+
+
+def test_a_stored_configuration(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_bytes(load_preset("smoke").to_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert call("--config", "config.json", "--set", "training.train_steps=200") == 0
+    assert "200 steps of 32 rows" in capsys.readouterr().out
+    (tmp_path / "config.json").write_bytes(b"{}")
+    assert call("--config", "config.json") == 1
+    assert "not a stored pipeline configuration" in capsys.readouterr().out
+
+
+def test_help_and_imports() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "preflight", "check-config", "--help"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "--partition" in done.stdout
+    code = """
+import sys
+import preflight.checks, preflight.__main__
+heavy = ("tensorflow", "apache_beam", "airflow", "tokenizers")
+sys.exit(",".join(name for name in heavy if name in sys.modules) or 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")

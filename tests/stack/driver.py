@@ -1,0 +1,137 @@
+"""Words to drive runs of the main DAG on a local stack."""
+
+from __future__ import annotations
+
+import os
+import pydoc_data.topics
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from local_stack.airflow_api import AirflowApi, TaskInstance
+from local_stack.stack import Stack
+from pipeline_store import identity, uris
+from pipeline_store.layout import RunLayout, StoreLayout
+from tpu_emulator.admin import AdminClient
+
+DAG_ID = "bert_repretraining"
+RUN_SECONDS = 420.0
+
+# A model and a corpus so small that a run is mostly the pipeline itself.
+TINY: dict[str, Any] = {
+    "vocabulary.size": 1200,
+    "model.vocab_size": 1200,
+    "model.hidden_size": 32,
+    "model.intermediate_size": 64,
+    "model.num_hidden_layers": 1,
+    "model.max_position_embeddings": 64,
+    "masking.max_seq_length": 64,
+    "masking.max_predictions_per_seq": 10,
+    "optimizer.warmup_steps": 5,
+    "training.train_steps": 60,
+    "training.global_batch_size": 16,
+    "training.steps_per_loop": 5,
+    "training.checkpoint_interval": 10,
+    "evaluation.max_records_per_set": 300,
+    "promotion.min_documents": 5,
+    "tpu.delete_grace_seconds": 3.0,
+}
+
+
+def until(
+    what: Callable[[], Any], *, seconds: float = 120.0, poll: float = 0.2, name: str = ""
+) -> Any:
+    """Return the first true value of ``what``; fail when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := what():
+            return value
+        time.sleep(poll)
+    raise AssertionError(f"waited {seconds:.0f} s in vain for {name or what}")
+
+
+@dataclass
+class Pipeline:
+    """The main DAG on a running stack."""
+
+    stack: Stack
+    api: AirflowApi
+    admin: AdminClient
+    store: StoreLayout
+
+    def write_corpus(self, partition: str, *, part: int, parts: int) -> None:
+        """Write some of Python's own reference text as a partition of two files."""
+        texts = [text for _, text in sorted(pydoc_data.topics.topics.items())][part::parts]
+        half = len(texts) // 2
+        for name, chosen in (("a.txt", texts[:half]), ("b.txt", texts[half:])):
+            # A blank line separates documents, so a document's own paragraphs are joined.
+            documents = [" ".join(text.split()) for text in chosen]
+            uri = uris.join(self.store.root, "corpus", partition, name)
+            uris.write(uri, "\n\n".join(documents).encode())
+
+    def trigger(self, partition: str, lineage: str, **conf: Any) -> str:
+        """Start a run and return its id; conf names have ``__`` for the dot."""
+        settings = {name.replace("__", "."): value for name, value in conf.items()}
+        chosen = {"corpus.partition": partition, "model.lineage_id": lineage}
+        return self.api.trigger(DAG_ID, TINY | chosen | settings)
+
+    def run(self, run_id: str) -> RunLayout:
+        """Return the folder of a run."""
+        return self.store.run(identity.run_key(DAG_ID, run_id))
+
+    def finish(self, run_id: str) -> tuple[str, dict[str, str | None]]:
+        """Wait for the end; return the run's state and that of each task."""
+        ended = self.api.wait_for_run(DAG_ID, run_id, seconds=RUN_SECONDS)
+        tasks = self.api.task_instances(DAG_ID, run_id)
+        return ended.state, {task.task_id: task.state for task in tasks}
+
+    def task(self, run_id: str, task_id: str) -> TaskInstance:
+        """Return one task of a run."""
+        tasks = self.api.task_instances(DAG_ID, run_id)
+        return next(task for task in tasks if task.task_id == task_id)
+
+    def log(self, run_id: str, task_id: str, try_number: int = 1) -> str:
+        """Return a task's log."""
+        return self.api.task_log(DAG_ID, run_id, task_id, try_number=try_number)
+
+    def wait_for_checkpoint(self, run_id: str) -> None:
+        """Wait until the training has committed a checkpoint."""
+        folder = self.run(run_id).training.checkpoints
+        until(lambda: uris.list_files(folder), name=f"a checkpoint of {run_id}")
+
+    def vm_processes(self, module: str) -> list[psutil.Process]:
+        """Return the processes on TPU VMs that run ``python -m <module>``."""
+        state = str(self.stack.paths.emulator)
+        found = []
+        for process in psutil.process_iter():
+            try:
+                words = process.cmdline()
+                if module in words and process.environ().get("HOME", "").startswith(state):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def kill(self, module: str) -> int:
+        """Kill -9 a program on a TPU VM; return how many processes it had."""
+        processes = until(lambda: self.vm_processes(module), name=module)
+        for process in processes:
+            os.kill(process.pid, signal.SIGKILL)
+        return len(processes)
+
+    def calls(self, method: str) -> int:
+        """Return how many calls of an API method the emulator has received."""
+        return len(self.admin.calls(method))
+
+    def assert_nothing_left(self) -> None:
+        """Check the emulator's own table and the process list."""
+        table = self.admin.table()
+        assert table["nodes"] == []
+        assert table["queued_resources"] == []
+        assert table["orphan_pids"] == []
+        for module in ("tpu_agent", "training.train", "training.evaluate"):
+            assert self.vm_processes(module) == []

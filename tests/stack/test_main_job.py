@@ -1,0 +1,172 @@
+"""The main DAG, run for real: PostgreSQL, Airflow, Beam, the TPU emulator and TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from pipeline_store import uris
+from pipeline_store.formats import (
+    EvaluationReport,
+    Ledger,
+    ModelVersion,
+    ProductionPointer,
+    TrainingResult,
+    Verdict,
+    VerdictKind,
+)
+from tests.stack.driver import DAG_ID, TINY, Pipeline, until
+
+pytestmark = pytest.mark.stack
+
+FIRST, SECOND = "2026-01-01", "2026-01-02"
+SUCCESS = {
+    "validate": "success",
+    "data.vocabulary": "success",
+    "data.prepare": "success",
+    "data.plan": "success",
+    "tpu.reserve": "success",
+    "tpu.create": "success",
+    "tpu.train": "success",
+    "tpu.evaluate": "success",
+    "tpu.delete": "success",
+    "promotion.judge": "success",
+    "promotion.promote": "success",
+}
+
+
+def test_two_days_of_text_become_two_model_versions(pipeline: Pipeline) -> None:
+    first = pipeline.trigger(FIRST, "story")
+    assert pipeline.finish(first) == ("success", SUCCESS)
+    pipeline.assert_nothing_left()
+
+    run, lineage = pipeline.run(first), pipeline.store.lineage("story")
+    assert TrainingResult.load(run.training.result).train_steps == 60
+    assert Verdict.load(run.verdict(None)).verdict is VerdictKind.PROMOTED
+    pointer = ProductionPointer.load(lineage.production)
+    version = ModelVersion.load(lineage.model(pointer.version_id))
+    assert version.partitions_seen == [FIRST]
+    assert len(Ledger.load(run.reservation(1).ledger).entries) == 1
+    # The training's progress is readable where people look for it.
+    assert "60/60" in pipeline.log(first, "tpu.train")
+
+    second = pipeline.trigger(SECOND, "story", training__train_steps=80)
+    state, tasks = pipeline.finish(second)
+    assert state == "success"
+    assert tasks["promotion.judge"] == "success"
+    report = EvaluationReport.load(pipeline.run(second).evaluation(version.version_id))
+    assert [model.name for model in report.models] == ["candidate", "baseline"]
+    for model in report.models:
+        assert sorted(score.set_name for score in model.sets) == [FIRST, SECOND]
+    pipeline.assert_nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("conf", "expected"),
+    [
+        ({"training.train_step": 5}, "Did you mean 'training.train_steps'?"),
+        ({"training": {"train_steps": 5}}, "settings are not nested"),
+        ({"masking.max_seq_length": 512}, "do not fit a model"),
+        ({"corpus.partition": "2031-01-01"}, "2031-01-01"),
+    ],
+)
+def test_bad_requests_are_refused_before_anything_is_asked_for(
+    pipeline: Pipeline, conf: dict[str, Any], expected: str
+) -> None:
+    before = pipeline.calls("CreateQueuedResource")
+    run_id = pipeline.api.trigger(DAG_ID, {"corpus.partition": FIRST} | conf)
+    state, tasks = pipeline.finish(run_id)
+    assert state == "failed"
+    assert tasks["validate"] == "failed"
+    assert expected in pipeline.log(run_id, "validate")
+    assert pipeline.calls("CreateQueuedResource") == before
+
+
+def test_a_killed_trainer_resumes_and_the_run_succeeds(pipeline: Pipeline) -> None:
+    run_id = pipeline.trigger(FIRST, "killed-trainer", training__train_steps=400)
+    pipeline.wait_for_checkpoint(run_id)
+    assert pipeline.kill("training.train") == 1
+    state, _ = pipeline.finish(run_id)
+    assert state == "success"
+    result = TrainingResult.load(pipeline.run(run_id).training.result)
+    assert result.train_steps == 400
+    assert result.resumed_from[-1] >= 10
+    pipeline.assert_nothing_left()
+
+
+def test_a_killed_agent_comes_back_and_the_run_succeeds(pipeline: Pipeline) -> None:
+    run_id = pipeline.trigger(FIRST, "killed-agent", training__train_steps=400)
+    pipeline.wait_for_checkpoint(run_id)
+    assert pipeline.kill("tpu_agent") == 1
+    state, _ = pipeline.finish(run_id)
+    assert state == "success"
+    assert TrainingResult.load(pipeline.run(run_id).training.result).train_steps == 400
+    pipeline.assert_nothing_left()
+
+
+def test_a_preempted_tpu_is_replaced_and_training_goes_on(pipeline: Pipeline) -> None:
+    run_id = pipeline.trigger(FIRST, "preempted", training__train_steps=400)
+    pipeline.wait_for_checkpoint(run_id)
+    [node] = pipeline.admin.table()["nodes"]
+    pipeline.admin.preempt(node["name"])
+    state, _ = pipeline.finish(run_id)
+    assert state == "success"
+    result = TrainingResult.load(pipeline.run(run_id).training.result)
+    assert result.train_steps == 400
+    assert result.resumed_from[-1] >= 10
+    assert len(Ledger.load(pipeline.run(run_id).reservation(1).ledger).entries) == 2
+    pipeline.assert_nothing_left()
+
+
+def test_a_create_in_flight_while_the_task_is_marked_failed_leaves_nothing(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.admin.delay_next("CreateQueuedResource", seconds=8.0, commit_late=True)
+    before = pipeline.calls("CreateQueuedResource")
+    # The grace period covers the late commit, as the default covers a real create call.
+    run_id = pipeline.trigger(FIRST, "in-flight", tpu__delete_grace_seconds=15.0)
+    until(lambda: pipeline.calls("CreateQueuedResource") > before, name="the create call")
+    pipeline.api.mark_task(DAG_ID, run_id, "tpu.create", "failed")
+    _, tasks = pipeline.finish(run_id)
+    assert tasks["tpu.delete"] == "success"
+    assert tasks["tpu.train"] != "success"
+    pipeline.assert_nothing_left()
+
+
+def test_a_backfill_runs_each_older_partition_once(pipeline: Pipeline) -> None:
+    airflow = [sys.executable, "-m", "airflow", "backfill", "create", "--dag-id", DAG_ID]
+    dates = ["--from-date", FIRST, "--to-date", SECOND]
+    environment = pipeline.stack.environment()
+
+    def backfill(*words: str) -> str:
+        result = subprocess.run(
+            [*airflow, *dates, *words], env=environment, capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    dry_run = backfill("--dry-run")
+    assert FIRST in dry_run
+    assert SECOND in dry_run
+    known = {run.run_id for run in pipeline.api.runs(DAG_ID)}
+    conf = TINY | {"model.lineage_id": "backfilled"}
+    backfill("--max-active-runs", "1", "--dag-run-conf", json.dumps(conf))
+    runs = until(
+        lambda: (
+            new
+            if len(new := [r for r in pipeline.api.runs(DAG_ID) if r.run_id not in known]) == 2
+            else None
+        ),
+        name="two backfill runs",
+    )
+    for run in runs:
+        assert pipeline.finish(run.run_id)[0] == "success"
+    partitions = {
+        json.loads(uris.read(pipeline.run(run.run_id).record))["partition"] for run in runs
+    }
+    assert partitions == {FIRST, SECOND}
+    pipeline.assert_nothing_left()

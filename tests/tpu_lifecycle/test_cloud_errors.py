@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import grpc
+import pytest
+from google.api_core import exceptions
+from google.auth.exceptions import DefaultCredentialsError, TransportError
+
+from tpu_lifecycle.backend import (
+    TpuCapacityError,
+    TpuConflictError,
+    TpuError,
+    TpuInvalidRequestError,
+    TpuNotFoundError,
+    TpuPermissionError,
+    TpuQuotaError,
+    TpuUnavailableError,
+)
+from tpu_lifecycle.cloud_errors import api_call, failure_of_queued_resource, to_tpu_error
+
+NO_CAPACITY = "There is no more capacity in the zone"
+NO_QUOTA = "Quota limit 'TPUV5sLitepodPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 8"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "expected"),
+    [
+        ("RESOURCE_EXHAUSTED", NO_CAPACITY, TpuCapacityError),
+        ("RESOURCE_EXHAUSTED", NO_QUOTA, TpuQuotaError),
+        (
+            "RESOURCE_EXHAUSTED",
+            "Quota exceeded for quota metric 'Write requests per minute'",
+            TpuUnavailableError,
+        ),
+        ("FAILED_PRECONDITION", "insufficient reserved capacity", TpuCapacityError),
+        ("FAILED_PRECONDITION", "the resource is SUSPENDING", TpuUnavailableError),
+        ("INVALID_ARGUMENT", "no such type", TpuInvalidRequestError),
+        ("NOT_FOUND", "reservation not found", TpuNotFoundError),
+        ("ALREADY_EXISTS", "exists", TpuConflictError),
+        ("PERMISSION_DENIED", "no", TpuPermissionError),
+        (
+            "PERMISSION_DENIED",
+            "Permission denied on 'locations/x' (or it may not exist)",
+            TpuInvalidRequestError,
+        ),
+        ("UNAUTHENTICATED", "no", TpuPermissionError),
+        ("UNAVAILABLE", "later", TpuUnavailableError),
+        ("INTERNAL", "oops", TpuUnavailableError),
+        ("ABORTED", "unable to queue the operation", TpuUnavailableError),
+        ("DEADLINE_EXCEEDED", "slow", TpuUnavailableError),
+    ],
+)
+def test_each_refusal_has_its_class(code: str, message: str, expected: type[TpuError]) -> None:
+    error = to_tpu_error(grpc.StatusCode[code], message, "CreateQueuedResource x")
+    assert type(error) is expected
+    assert "CreateQueuedResource x" in str(error)
+    assert message in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "expected"),
+    [
+        (8, NO_CAPACITY, TpuCapacityError),
+        (8, NO_QUOTA, TpuQuotaError),
+        (4, "the queueing policy expired", TpuCapacityError),
+        (13, "an internal error", TpuCapacityError),
+        (3, "wrong type", TpuInvalidRequestError),
+        (99, "a code from the future", TpuCapacityError),
+    ],
+)
+def test_a_failed_queued_resource_has_a_reason(
+    code: int, message: str, expected: type[TpuError]
+) -> None:
+    assert type(failure_of_queued_resource(code, message, "x")) is expected
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (exceptions.ServiceUnavailable("x"), TpuUnavailableError),
+        (TransportError("no route"), TpuUnavailableError),
+        (DefaultCredentialsError("none"), TpuPermissionError),
+    ],
+)
+def test_client_errors_become_ours(raised: Exception, expected: type[TpuError]) -> None:
+    with pytest.raises(expected, match="GetNode x"), api_call("GetNode x"):
+        raise raised
+
+
+def test_only_what_may_pass_is_retryable() -> None:
+    retryable = {kind for kind in TpuError.__subclasses__() if kind.retryable}
+    assert retryable == {TpuCapacityError, TpuQuotaError, TpuUnavailableError}

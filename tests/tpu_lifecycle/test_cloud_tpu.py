@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from pipeline_store.formats import Attempt, Reservation
+from tests.tpu_lifecycle.world import OTHER_ZONE, ZONE, World, connect_to
+from tpu_emulator.testing import wait_for
+from tpu_lifecycle import labels
+from tpu_lifecycle.backend import TpuName, TpuState, TpuUnavailableError
+from tpu_lifecycle.cloud_tpu import connect
+from tpu_lifecycle.labels import TpuLabels, label_value, owner_label
+
+MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def test_an_absent_tpu_is_a_state(world: World) -> None:
+    name = TpuName(ZONE, "bert-absent-g1-a1")
+    assert world.backend.describe(name) == TpuState(name)
+    world.backend.delete(name)  # no error
+
+
+def test_an_emulator_needs_an_endpoint() -> None:
+    with pytest.raises(ValueError, match="endpoint of an emulator"):
+        connect(project_id="p", insecure=True)
+
+
+def test_each_backend_has_a_channel_of_its_own(world: World) -> None:
+    other = connect_to(world.emulator)
+    other.close()  # type: ignore[attr-defined]
+    assert not world.backend.describe(TpuName(ZONE, "x")).exists
+
+
+def test_lists_are_selected_by_label_and_read_to_the_last_page(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reservation = world.reserve(**{"tpu.zones": [ZONE, OTHER_ZONE]})
+    provisioner = world.provisioner(reservation)
+    for number, zone in enumerate([ZONE, ZONE, ZONE, OTHER_ZONE], start=1):
+        record = reservation.new_attempt(number, zone)
+        world.backend.create(provisioner.request(record))
+    wanted = labels.run_labels(reservation.record)
+    found = world.backend.list_zone(ZONE, wanted)
+    assert [state.labels["attempt"] for state in found] == ["1", "2", "3"]
+    assert world.backend.list_zone(ZONE, wanted | {"attempt": "2"})[0].name == found[1].name
+    assert world.backend.list_zone(ZONE, owner_label("nobody")) == []
+    world.release(reservation)
+
+
+def test_a_read_survives_a_moment_without_service_but_not_for_ever(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpu_lifecycle.cloud_tpu.PAUSES_SECONDS", (0.01, 0.01))
+    name = TpuName(ZONE, "bert-absent-g1-a1")
+    world.emulator.admin.fail_next("GetQueuedResource", code="UNAVAILABLE", count=2)
+    assert not world.backend.describe(name).exists
+    world.emulator.admin.fail_next("GetQueuedResource", code="UNAVAILABLE", count=3)
+    with pytest.raises(TpuUnavailableError, match="GetQueuedResource"):
+        world.backend.describe(name)
+
+
+def test_a_node_without_its_queued_resource_is_found_and_deleted(world: World) -> None:
+    client = world.backend._client  # type: ignore[attr-defined]
+    name = TpuName(ZONE, "bert-stray-g1-a1")
+    client.create_node(
+        parent=world.emulator.parent(ZONE),
+        node_id=name.resource_id,
+        node={
+            "accelerator_type": "v5litepod-1",
+            "runtime_version": "v2-alpha-tpuv5-lite",
+            "labels": owner_label("stray-owner"),
+        },
+    )
+    [state] = wait_for(lambda: world.backend.list_zone(ZONE, owner_label("stray-owner")))
+    assert (state.name, state.queued_resource) == (name, None)
+    wait_for(lambda: world.backend.describe(name).is_ready)
+    assert world.sweeper().delete([name]).keys() == {name}
+
+
+def test_label_values_hold_only_what_labels_may() -> None:
+    assert label_value("Team Ä/1") == "team---1"
+    assert len(label_value("x" * 100)) == 63
+    reservation = Reservation(
+        run_key="0a1b2c3d4e5f",
+        generation=2,
+        project_id="p",
+        zones=[ZONE],
+        owner="Team A",
+        dag_id="My.DAG",
+        accelerator_type="v5litepod-1",
+        bundle_sha256="0",
+        created=MOMENT,
+        expires_at=MOMENT,
+    )
+    attempt = Attempt(
+        run_key="0a1b2c3d4e5f",
+        generation=2,
+        attempt=3,
+        token="t",
+        zone=ZONE,
+        queued_resource_id="q",
+        node_id="q",
+        created=MOMENT,
+    )
+    written = labels.attempt_labels(reservation, attempt)
+    assert written["owner"] == "team-a"
+    assert TpuLabels.parse(written) == TpuLabels(
+        dag="my-dag", run_key="0a1b2c3d4e5f", generation=2, attempt=3, expires_at=MOMENT
+    )
+    with pytest.raises(ValueError, match="not ours"):
+        TpuLabels.parse({"owner": "team-a"})

@@ -1,0 +1,309 @@
+"""The boot script brings up the agent on a machine with nothing but Python, and keeps it up."""
+
+from __future__ import annotations
+
+import ast
+import http.server
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipeline_store import uris
+from pipeline_store.formats import AgentHello, ExitKind
+from tests.tpu_agent.world import PATIENCE, TOKEN, World, is_running, wait_for
+from tpu_agent import processes
+from tpu_lifecycle import boot, launcher
+
+INSTANCE = "/computeMetadata/v1/instance/"
+
+
+class MetadataServer(http.server.ThreadingHTTPServer):
+    """Serves values by path below ``instance/``, and files for whoever shows the token."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.values: dict[str, str] = {}
+        self.files: dict[str, bytes] = {}
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: MetadataServer
+
+    def do_GET(self) -> None:
+        code, body = self._answer()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _answer(self) -> tuple[int, bytes]:
+        if self.path in self.server.files:
+            allowed = self.headers["Authorization"] == "Bearer vm-token"
+            return (200, self.server.files[self.path]) if allowed else (401, b"")
+        if self.headers["Metadata-Flavor"] != "Google":
+            return 403, b""
+        value = self.server.values.get(self.path.removeprefix(INSTANCE))
+        return (404, b"") if value is None else (200, value.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+class Vm:
+    """A machine that boots the node's startup script in its own folder."""
+
+    def __init__(self, world: World, server: MetadataServer) -> None:
+        self.world = world
+        self.server = server
+        self.folder = world.root / "vm"
+        self.folder.mkdir()
+        self.boots: list[subprocess.Popen[bytes]] = []
+        self.set(launcher.boot_metadata(
+            mailbox_uri=world.mailbox.root,
+            released_uri=world.reservation.released,
+            bundle_uri=world.bundle.uri,
+            bundle_sha256=world.bundle.sha256,
+            token=TOKEN,
+            expires_at=world.expires_at,
+            heartbeat_interval_seconds=0.1,
+        ))  # fmt: skip
+
+    def set(self, attributes: dict[str, str]) -> None:
+        self.server.values.update({f"attributes/{k}": v for k, v in attributes.items()})
+
+    def boot(self) -> subprocess.Popen[bytes]:
+        script = self.folder / "startup-script"
+        script.write_text(self.server.values["attributes/startup-script"])
+        script.chmod(0o700)
+        with (self.folder / "serial.log").open("ab") as log:
+            process = subprocess.Popen(
+                [script],
+                cwd=self.folder,
+                env={
+                    "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+                    "GCE_METADATA_HOST": f"127.0.0.1:{self.server.server_port}",
+                },
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self.boots.append(process)
+        return process
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "serial.log").read_text()
+
+    @property
+    def work_dir(self) -> Path:
+        return self.folder / "tpu-agent/agent"
+
+    def power_off(self) -> None:
+        for process in self.boots:
+            if process.poll() is None:
+                for child in psutil.Process(process.pid).children():
+                    child.kill()
+                process.kill()
+                process.wait()
+        processes.kill(self.work_dir)
+
+    def hello(self, worker: int = 0, starts: int = 1) -> AgentHello:
+        def probe() -> AgentHello | None:
+            found = AgentHello.load_or_none(self.world.mailbox.hello(worker))
+            return found if found and found.starts >= starts else None
+
+        hello: AgentHello = wait_for(f"hello {starts}", probe)
+        return hello
+
+
+@pytest.fixture
+def server() -> Iterator[MetadataServer]:
+    server = MetadataServer()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def vm(tmp_path: Path, server: MetadataServer) -> Iterator[Vm]:
+    vm = Vm(World(tmp_path), server)
+    yield vm
+    vm.power_off()
+
+
+def test_boot_runs_the_jobs_and_ends_when_released(vm: Vm) -> None:
+    vm.world.add_job("010-train", "train")
+    process = vm.boot()
+    status = vm.world.wait_status("010-train")
+    assert (status.exit_kind, status.token) == (ExitKind.OK, TOKEN)
+    assert vm.hello().bundle_sha256 == vm.world.bundle.sha256
+    assert f"folder {vm.folder}/tpu-agent/bundle-" in vm.world.log("010-train")
+    assert process.poll() is None
+    vm.world.release()
+    assert process.wait(PATIENCE) == 0, vm.log
+    assert "boot: the agent is finished" in vm.log
+
+
+def test_a_killed_agent_is_started_again_without_a_second_trainer(vm: Vm) -> None:
+    vm.world.add_job("010-train", "waits")
+    process = vm.boot()
+    trainer = vm.world.wait_starts(1)
+    (agent,) = psutil.Process(process.pid).children()
+    agent.kill()
+    vm.hello(starts=2)
+    vm.world.wait_starts(2)
+    assert not is_running(trainer)
+    vm.world.go()
+    assert vm.world.wait_status("010-train").exit_kind is ExitKind.OK
+    assert [line.split(" ", 1)[1] for line in vm.world.starts()] == ["alone", "alone"]
+    assert "the agent ended with exit code -9; it is started again" in vm.log
+
+
+def test_a_reboot_repeats_nothing_and_goes_on(vm: Vm) -> None:
+    vm.world.add_job("010-train", "exits", "0")
+    vm.boot()
+    vm.world.wait_status("010-train")
+    vm.world.add_job("020-evaluate", "waits")
+    vm.world.wait_starts(2)
+    vm.power_off()
+    vm.server.values["attributes/bundle-url"] = "file:///nowhere"  # it is on the disk already
+    process = vm.boot()
+    vm.world.wait_starts(3)
+    vm.world.go()
+    status = vm.world.wait_status("020-evaluate")
+    assert (status.exit_kind, status.restarts) == (ExitKind.OK, 1)
+    assert vm.hello().starts == 2
+    assert len(vm.world.starts()) == 3
+    vm.world.release()
+    assert process.wait(PATIENCE) == 0
+
+
+def test_sigterm_reaches_the_job(vm: Vm) -> None:
+    vm.world.add_job("010-train", "waits")
+    process = vm.boot()
+    wait_for("output", lambda: "started" in vm.world.log("010-train"))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0, vm.log
+    assert vm.world.wait_status("010-train").exit_kind is ExitKind.PREEMPTED
+    assert processes.marked(vm.work_dir) == []
+
+
+def test_sigterm_while_the_agent_is_down_ends_the_script(vm: Vm) -> None:
+    vm.set({"heartbeat-interval": "soon"})  # the agent refuses its command line
+    process = vm.boot()
+    wait_for("a pause", lambda: (vm.folder / "serial.log").exists() and "in 2 s" in vm.log)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0
+    assert "invalid float value: 'soon'" in vm.log
+
+
+def test_a_bundle_with_another_hash_is_refused(vm: Vm) -> None:
+    vm.world.add_job("010-train", "train")
+    with Path(vm.world.bundle.uri).open("ab") as bundle:
+        bundle.write(b"x")
+    assert vm.boot().wait(PATIENCE) == 1
+    assert f"expected {vm.world.bundle.sha256}: refused" in vm.log
+    assert not list((vm.folder / "tpu-agent").iterdir())
+    assert uris.list_files(vm.world.mailbox.workers) == []
+
+
+def test_a_node_that_was_not_made_for_it_is_refused(vm: Vm) -> None:
+    del vm.server.values["attributes/attempt-token"]
+    assert vm.boot().wait(PATIENCE) == 1
+    assert "the node has no metadata 'attempt-token'" in vm.log
+
+
+@pytest.mark.parametrize(
+    ("attributes", "worker"),
+    [
+        ({"agent-worker-number": "3"}, 3),
+        ({"tpu-env": "ZONE: 'us-central1-a'\nWORKER_ID: '2'\nNODE_ID: 'x'\n"}, 2),
+        ({"agent-worker-number": "0", "tpu-env": "WORKER_ID: '2'\n"}, 0),
+        ({}, 0),
+    ],
+)
+def test_worker_number(vm: Vm, attributes: dict[str, str], worker: int) -> None:
+    vm.set(attributes)
+    vm.boot()
+    assert vm.hello(worker).worker == worker
+
+
+def test_cloud_storage_is_shown_the_vm_s_own_token(
+    tmp_path: Path, server: MetadataServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    address = f"127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(boot, "METADATA_HOST", address)
+    monkeypatch.setattr(boot, "STORAGE", f"http://{address}/")
+    server.values["service-accounts/default/token"] = '{"access_token": "vm-token"}'
+    server.files["/storage/bundle"] = Path(world.bundle.uri).read_bytes()
+    folder = boot.unpack(f"http://{address}/storage/bundle", world.bundle.sha256, tmp_path)
+    assert (folder / "tpu_agent/__main__.py").is_file()
+
+
+def test_an_old_python_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 12))
+    with pytest.raises(SystemExit, match=r"older than Python 3\.11"):
+        boot.main()
+
+
+def test_the_script_needs_the_standard_library_only() -> None:
+    text = launcher.BOOT_SCRIPT.read_text()
+    assert text.startswith("#!/usr/bin/env python3\n")
+    imported: set[Any] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            imported |= {name.name.partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    assert "hashlib" in imported
+    assert imported <= sys.stdlib_module_names
+    assert os.access(launcher.BOOT_SCRIPT, os.X_OK)
+
+
+def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no time zone"):
+        launcher.boot_metadata(
+            mailbox_uri="/m",
+            released_uri="/r",
+            bundle_uri="/b",
+            bundle_sha256="0" * 64,
+            token=TOKEN,
+            expires_at=datetime(2026, 1, 31),
+            heartbeat_interval_seconds=30.0,
+        )
+
+
+def test_metadata_names_are_those_of_the_contract() -> None:
+    launch: launcher.Launcher = launcher.boot_metadata
+    metadata = launch(
+        mailbox_uri="gs://b/m",
+        released_uri="gs://b/r",
+        bundle_uri="gs://b/bundles/x.zip",
+        bundle_sha256="0" * 64,
+        token=TOKEN,
+        expires_at=datetime.fromisoformat("2026-01-31T12:00:00+02:00"),
+        heartbeat_interval_seconds=30.0,
+    )
+    script = metadata.pop("startup-script")
+    assert script == launcher.BOOT_SCRIPT.read_text()
+    assert metadata == {
+        "mailbox-uri": "gs://b/m",
+        "released-uri": "gs://b/r",
+        "bundle-url": "https://storage.googleapis.com/storage/v1/b/b/o/bundles%2Fx.zip?alt=media",
+        "bundle-sha256": "0" * 64,
+        "attempt-token": TOKEN,
+        "expires-at": "2026-01-31T10:00:00+00:00",
+        "heartbeat-interval": "30.0",
+    }

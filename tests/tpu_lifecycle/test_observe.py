@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pipeline_store import uris
+from pipeline_store.formats import (
+    AgentHello,
+    ExitKind,
+    FormatError,
+    Heartbeat,
+    JobSpec,
+    JobStatus,
+    Progress,
+)
+from tests.tpu_lifecycle.world import World
+from tpu_lifecycle.attempts import AttemptRecord
+from tpu_lifecycle.mailbox import LogReader, WorkerReport, read_worker, submit_job
+from tpu_lifecycle.observe import JobWatch, progress_text
+from tpu_lifecycle.reservation import OpenReservation, ReservationError
+from tpu_lifecycle.verdict import Outcome
+
+JOB = "010-train"
+
+
+class Mailbox:
+    """Writes what agents write."""
+
+    def __init__(self, record: AttemptRecord) -> None:
+        self.layout = record.layout
+        self.token = record.attempt.token
+
+    def hello(self, worker: int = 0, token: str = "") -> None:
+        AgentHello(
+            worker=worker,
+            token=token or self.token,
+            started=datetime.now(UTC),
+            bundle_sha256="0" * 64,
+            host="vm",
+            starts=1,
+        ).write(self.layout.hello(worker))
+
+    def beat(
+        self,
+        worker: int = 0,
+        *,
+        job_id: str = JOB,
+        progress: Progress | None = None,
+        chunks: int = 0,
+        token: str = "",
+        clock: timedelta = timedelta(0),
+    ) -> None:
+        Heartbeat(
+            worker=worker,
+            token=token or self.token,
+            time=datetime.now(UTC) + clock,
+            job_id=job_id,
+            progress=progress,
+            log_chunks=chunks,
+            disk_free_bytes=1,
+        ).write(self.layout.heartbeat(worker))
+
+    def log(self, chunk: int, text: str) -> None:
+        uris.write(self.layout.log_chunk(0, JOB, chunk), text.encode())
+
+    def end(self, worker: int = 0, kind: ExitKind = ExitKind.OK, chunks: int = 0) -> None:
+        JobStatus(
+            worker=worker,
+            token=self.token,
+            job_id=JOB,
+            exit_kind=kind,
+            exit_code=kind.exit_code,
+            restarts=0,
+            message="last words",
+            started=datetime.now(UTC),
+            finished=datetime.now(UTC),
+            log_chunks=chunks,
+        ).create(self.layout.status(worker, JOB))
+
+
+def watch(world: World, reservation: OpenReservation, record: AttemptRecord) -> JobWatch:
+    log = LogReader(record.layout, JOB, "try1")
+    return JobWatch(world.backend, reservation, record, JOB, reservation.wait_deadline, log)
+
+
+def test_a_job_is_followed_to_its_end(world: World) -> None:
+    reservation = world.reserve(**{"tpu.accelerator_type": "v5litepod-16"})
+    record = world.obtain_ready(reservation)
+    assert record.marks["ready"].workers == 4  # type: ignore[index]
+    mailbox, looking = Mailbox(record), watch(world, reservation, record)
+    assert looking.look().verdict.outcome is Outcome.WAITING
+    for worker in range(4):
+        mailbox.hello(worker)
+    mailbox.log(0, "first line\nsecond line\n")
+    mailbox.beat(progress=Progress(step=3, train_steps=10, loss=2.5), chunks=1)
+    seen = looking.look()
+    assert seen.log_lines == ("first line", "second line")
+    assert seen.progress is not None
+    assert progress_text(seen.progress) == "step 3/10 (30%), loss 2.500"
+    assert looking.look().log_lines == ()
+    for worker in range(3):
+        mailbox.end(worker, chunks=2)
+    assert looking.look().verdict.outcome is Outcome.WAITING
+    mailbox.log(1, "third line\n")
+    mailbox.end(3)
+    seen = looking.look()
+    assert seen.verdict.outcome is Outcome.SUCCEEDED
+    assert seen.log_lines == ("third line",)
+    world.release(reservation)
+
+
+def test_a_lost_tpu_and_a_released_one_are_told_apart(world: World) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    looking = watch(world, reservation, record)
+    world.emulator.admin.preempt(record.attempt.node_id)
+    assert looking.look().verdict.outcome is Outcome.LOST
+    world.release(reservation)
+    assert looking.look().verdict.outcome is Outcome.RELEASED
+
+
+def test_the_service_being_away_is_no_reason_to_lose_the_job(world: World) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    looking = watch(world, reservation, record)
+    world.emulator.admin.fail_next("GetQueuedResource", code="UNAVAILABLE", count=4)
+    seen = looking.look()
+    assert (seen.tpu, seen.verdict.outcome) == (None, Outcome.WAITING)
+    world.release(reservation)
+
+
+def test_a_wrong_clock_on_the_vm_is_no_silence_but_silence_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    mailbox, looking = Mailbox(record), watch(world, reservation, record)
+    mailbox.beat(clock=timedelta(days=-1))
+    assert looking.look().verdict.outcome is Outcome.WAITING
+    later = time.monotonic() + reservation.config.tpu.heartbeat_timeout_seconds + 1
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    verdict = looking.look().verdict
+    assert verdict.outcome is Outcome.LOST
+    assert "worker 0 gave no sign" in verdict.reason
+    monkeypatch.undo()
+    world.release(reservation)
+
+
+def test_what_an_orphan_writes_counts_for_nothing(world: World) -> None:
+    record = world.reserve().new_attempt(1, "us-central1-a")
+    mailbox = Mailbox(record)
+    mailbox.hello(token="another")
+    mailbox.beat(token="another")
+    report = read_worker(record, 0, JOB)
+    assert (report.heartbeat, report.status) == (None, None)
+
+
+def test_a_damaged_mailbox_is_an_error(world: World) -> None:
+    record = world.reserve().new_attempt(1, "us-central1-a")
+    uris.write(record.layout.heartbeat(0), b"not json")
+    with pytest.raises(FormatError, match=r"heartbeat\.json"):
+        read_worker(record, 0, JOB)
+
+
+def test_each_chunk_of_the_log_is_shown_once_also_after_a_restart(world: World) -> None:
+    record = world.reserve().new_attempt(1, "us-central1-a")
+    mailbox = Mailbox(record)
+    mailbox.log(0, "a\n")
+    mailbox.beat(chunks=1)
+    reader = LogReader(record.layout, JOB, "try1")
+    assert reader.read(read_worker(record, 0, JOB)) == ["a"]
+    # Not yet confirmed as shown: a restart right now shows it again rather than never.
+    assert LogReader(record.layout, JOB, "try1").read(read_worker(record, 0, JOB)) == ["a"]
+    assert reader.read(read_worker(record, 0, JOB)) == []
+    mailbox.log(1, "b\n")
+    mailbox.beat(chunks=2)
+    restarted = LogReader(record.layout, JOB, "try1")
+    assert restarted.read(read_worker(record, 0, JOB)) == ["b"]
+    # Another viewer, such as the task's next try, sees all of it.
+    other = LogReader(record.layout, JOB, "try2")
+    assert other.read(read_worker(record, 0, JOB)) == ["a", "b"]
+    # The log of another job is not this job's.
+    mailbox.beat(job_id="020-evaluate", chunks=9)
+    assert other.read(read_worker(record, 0, JOB)) == []
+    assert other.read(WorkerReport(hello=True, heartbeat=None, status=None)) == []
+
+
+def test_a_job_is_submitted_once(world: World) -> None:
+    reservation = world.reserve()
+    record = reservation.new_attempt(1, "us-central1-a")
+
+    def submit(*arguments: str) -> bool:
+        return submit_job(
+            reservation, record, job_id=JOB, entry_point="training.train", arguments=arguments
+        )
+
+    assert submit("--run", "x")
+    assert not submit("--run", "x")
+    with pytest.raises(ReservationError, match="different job"):
+        submit("--run", "y")
+    spec = JobSpec.load(record.layout.job(JOB))
+    assert spec.token == record.attempt.token
+    assert spec.holder_uri == reservation.run.holder
+    assert spec.deadline == reservation.job_deadline
+
+
+def test_progress_in_words() -> None:
+    progress = Progress(
+        step=120,
+        train_steps=400,
+        loss=5.12345,
+        tokens_per_second=3400.4,
+        eta_seconds=3725.0,
+        checkpoint_step=100,
+    )
+    assert progress_text(progress) == (
+        "step 120/400 (30%), loss 5.123, 3,400 tokens/s, 1:02:05 left, checkpoint at step 100"
+    )
+    assert progress_text(Progress(step=1, train_steps=2)) == "step 1/2 (50%)"

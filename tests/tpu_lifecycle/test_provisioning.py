@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from google.cloud import tpu_v2
+
+from pipeline_store.formats import AttemptEvent, Reservation, TpuPlace
+from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE, World, write_run
+from tpu_emulator.testing import wait_for
+from tpu_lifecycle import cloud_messages, provisioning
+from tpu_lifecycle.attempts import next_zone
+from tpu_lifecycle.backend import (
+    TpuBackend,
+    TpuCapacityError,
+    TpuConflictError,
+    TpuInvalidRequestError,
+    TpuPermissionError,
+    TpuQuotaError,
+    TpuRequest,
+    TpuUnavailableError,
+)
+from tpu_lifecycle.holder import become_holder
+from tpu_lifecycle.observe import ReadyWatch
+from tpu_lifecycle.provisioning import BootFailureError, PreemptionBudgetError
+from tpu_lifecycle.release import give_up
+from tpu_lifecycle.reservation import ReleasedError, ReservationError, open_reservation
+from tpu_lifecycle.verdict import Outcome
+
+
+class After:
+    """The real backend; something happens the moment a create call returns."""
+
+    def __init__(self, backend: TpuBackend, action: Callable[[], None]) -> None:
+        self.describe, self.delete, self.list_zone = (
+            backend.describe,
+            backend.delete,
+            backend.list_zone,
+        )
+        self._backend = backend
+        self._action = action
+
+    def create(self, request: TpuRequest) -> None:
+        self._backend.create(request)
+        self._action()
+
+
+@pytest.fixture(autouse=True)
+def _quick_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provisioning, "CREATE_PAUSES_SECONDS", (0.05, 0.05))
+
+
+def test_a_reservation_opens_the_next_generation_and_releases_earlier_ones(world: World) -> None:
+    run = write_run(world.store)
+    first = world.reserve(run)
+    second = world.reserve(run)
+    assert (first.record.generation, second.record.generation) == (1, 2)
+    assert first.is_released()
+    assert not second.is_released()
+    assert open_reservation(run.root).record == second.record
+    assert second.record.created < second.job_deadline < second.wait_deadline
+    assert second.wait_deadline < second.record.expires_at
+    place = TpuPlace.load(world.store.tpu_place(world.emulator.project, ZONE))
+    assert place.zone == ZONE
+
+
+def test_a_run_without_reservation_says_what_to_do(world: World) -> None:
+    with pytest.raises(ReservationError, match="run the reserve task first"):
+        open_reservation(write_run(world.store).root)
+
+
+def test_the_tpu_is_asked_for_as_configured(world: World) -> None:
+    reservation = world.reserve(**{"tpu.provisioning_model": "spot"})
+    record = world.obtain_ready(reservation)
+    [queued] = world.emulator.admin.table()["queued_resources"]
+    [node] = world.nodes()
+    assert queued["queued_resource_id"] == node["node_id"] == record.attempt.node_id
+    assert queued["tier"] == "spot"
+    assert node["accelerator_type"] == reservation.record.accelerator_type
+    assert node["labels"] == {
+        "owner": OWNER,
+        "dag": "test-dag",
+        "run-key": reservation.record.run_key,
+        "generation": "1",
+        "attempt": "1",
+        "expires-at": str(int(reservation.record.expires_at.timestamp())),
+    }
+    assert set(record.marks) == {AttemptEvent.ANSWERED, AttemptEvent.READY}
+    assert record.marks[AttemptEvent.READY].workers == 1
+    world.release(reservation)
+
+
+def test_another_process_goes_on_with_the_attempt_there_is(world: World) -> None:
+    reservation = world.reserve()
+    first = world.provisioner(reservation).obtain()
+    again = world.provisioner(reservation).obtain()
+    assert again.attempt == first.attempt
+    assert len(world.emulator.admin.table()["queued_resources"]) == 1
+    world.release(reservation)
+
+
+def test_a_lost_reply_does_not_make_a_second_tpu(world: World) -> None:
+    reservation = world.reserve()
+    world.emulator.admin.lose_reply("CreateQueuedResource")
+    record = world.provisioner(reservation).obtain()
+    assert record.number == 1
+    assert not record.may_land
+    assert len(world.emulator.admin.table()["queued_resources"]) == 1
+    world.release(reservation)
+
+
+def test_a_process_that_died_in_the_create_call_is_followed_by_adoption(world: World) -> None:
+    reservation = world.reserve()
+    provisioner = world.provisioner(reservation)
+    # What a process leaves that died after the call and before it could write anything.
+    record = reservation.new_attempt(1, ZONE)
+    world.backend.create(provisioner.request(record))
+    adopted = world.provisioner(reservation).obtain()
+    assert adopted.attempt == record.attempt
+    assert len(world.emulator.admin.table()["queued_resources"]) == 1
+    world.release(reservation)
+
+
+def test_a_foreign_tpu_of_the_same_name_is_left_alone(world: World) -> None:
+    reservation = world.reserve()
+    provisioner = world.provisioner(reservation)
+    record = reservation.new_attempt(1, ZONE)
+    request = provisioner.request(record)
+    foreign = replace(request, labels={"owner": "somebody-else"})
+    # Sent past the backend, whose request id would make both the same request.
+    client = world.backend._client  # type: ignore[attr-defined]
+    client.create_queued_resource(
+        request=tpu_v2.CreateQueuedResourceRequest(
+            parent=world.emulator.parent(ZONE),
+            queued_resource_id=record.attempt.queued_resource_id,
+            queued_resource=cloud_messages.queued_resource(foreign, world.emulator.parent(ZONE)),
+        )
+    )
+    with pytest.raises(TpuConflictError, match="not ours"):
+        provisioner.obtain()
+    assert len(world.emulator.admin.table()["queued_resources"]) == 1
+    world.sweeper().delete([record.name])
+
+
+@pytest.mark.parametrize("shape", ["sync", "state"])
+def test_a_stockout_moves_on_to_the_next_zone(world: World, shape: str) -> None:
+    reservation = world.reserve(**{"tpu.zones": [ZONE, OTHER_ZONE]})
+    world.emulator.admin.stockout(ZONE, shape=shape)
+    provisioner = world.provisioner(reservation)
+    record = provisioner.obtain()
+    if shape == "state":
+        watch = ReadyWatch(world.backend, reservation, record, reservation.wait_deadline)
+        verdict = wait_for(lambda: v if (v := watch.look().verdict).is_final else None)
+        assert verdict.outcome is Outcome.REFUSED
+        assert "no more capacity" in verdict.reason
+        assert verdict.retryable
+        give_up(record, world.sweeper(), event=AttemptEvent.REFUSED, reason=verdict.reason)
+        record = provisioner.obtain(refusals=1)
+    assert (record.number, record.attempt.zone) == (2, OTHER_ZONE)
+    assert [q["zone"] for q in world.emulator.admin.table()["queued_resources"]] == [OTHER_ZONE]
+    report = world.release(reservation)
+    assert [entry.outcome.split(":")[0] for entry in report.ledger.entries] == [
+        "refused",
+        "released",
+    ]
+    assert report.ledger.entries[0].cost == 0.0
+
+
+def test_no_zone_has_capacity(world: World) -> None:
+    reservation = world.reserve(**{"tpu.zones": [ZONE, OTHER_ZONE]})
+    world.emulator.admin.stockout("*", shape="sync", count=2)
+    with pytest.raises(TpuCapacityError):
+        world.provisioner(reservation).obtain()
+    world.emulator.admin.clear_faults()
+    # A retry of the task starts over, in the zone after the last one.
+    assert world.provisioner(reservation).obtain().attempt.zone == ZONE
+    world.release(reservation)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "expected"),
+    [
+        ("RESOURCE_EXHAUSTED", "Quota limit 'TPUV5PerProjectPerZoneForTPUAPI'", TpuQuotaError),
+        ("PERMISSION_DENIED", "tpu.nodes.create denied", TpuPermissionError),
+        ("INVALID_ARGUMENT", "unknown runtime version", TpuInvalidRequestError),
+    ],
+)
+def test_refusals_are_told_apart(
+    world: World, code: str, message: str, expected: type[Exception]
+) -> None:
+    reservation = world.reserve()
+    world.emulator.admin.fail_next("CreateQueuedResource", code=code, message=message)
+    with pytest.raises(expected, match=message.split(maxsplit=1)[0]):
+        world.provisioner(reservation).obtain()
+    assert not reservation.attempt(1).may_land
+
+
+def test_a_service_that_is_away_for_a_moment_is_asked_again(world: World) -> None:
+    reservation = world.reserve()
+    world.emulator.admin.fail_next("CreateQueuedResource", code="UNAVAILABLE", count=2)
+    assert world.provisioner(reservation).obtain().number == 1
+    world.release(reservation)
+
+
+def test_a_create_call_without_answer_may_still_land(world: World) -> None:
+    reservation = world.reserve()
+    world.emulator.admin.fail_next("CreateQueuedResource", code="UNAVAILABLE", count=3)
+    with pytest.raises(TpuUnavailableError):
+        world.provisioner(reservation).obtain()
+    assert reservation.attempt(1).may_land
+    assert AttemptEvent.GONE in reservation.attempt(1).marks
+
+
+def test_nothing_is_asked_for_after_the_release(world: World) -> None:
+    reservation = world.reserve()
+    reservation.release("test")
+    before = len(world.create_calls())
+    with pytest.raises(ReleasedError, match="was released"):
+        world.provisioner(reservation).obtain()
+    assert len(world.create_calls()) == before
+
+
+def test_what_was_made_while_the_release_came_is_deleted_by_its_maker(world: World) -> None:
+    reservation = world.reserve()
+    backend = After(world.backend, lambda: reservation.release("meanwhile"))
+    before = len(world.create_calls())
+    with pytest.raises(ReleasedError, match="was released"):
+        world.provisioner(reservation, backend=backend).obtain()
+    assert len(world.create_calls()) == before + 1
+
+
+def test_a_cancelled_task_deletes_what_its_call_made(world: World) -> None:
+    reservation = world.reserve()
+    cancelled = threading.Event()
+    provisioner = world.provisioner(
+        reservation,
+        backend=After(world.backend, cancelled.set),
+        is_cancelled=cancelled.is_set,
+    )
+    with pytest.raises(ReleasedError, match="being cancelled"):
+        provisioner.obtain()
+    assert cancelled.is_set()
+
+
+def test_a_tpu_that_vanished_is_replaced_within_the_budget(world: World) -> None:
+    reservation = world.reserve(**{"budget.max_preemptions": 1})
+    first = world.obtain_ready(reservation)
+    world.emulator.admin.preempt(first.attempt.node_id, node_state="GONE")
+    wait_for(lambda: world.backend.describe(first.name).gone_reason)
+    second = world.obtain_ready(reservation)
+    assert (second.number, second.attempt.zone) == (2, ZONE)
+    assert second.attempt.token != first.attempt.token
+    assert reservation.attempt(1).outcome.startswith("lost: ")
+    world.emulator.admin.preempt(second.attempt.node_id)
+    wait_for(lambda: world.backend.describe(second.name).gone_reason)
+    with pytest.raises(PreemptionBudgetError, match="max_preemptions=1"):
+        world.provisioner(reservation).obtain()
+    report = world.release(reservation)
+    assert len(report.ledger.entries) == 2
+    assert all(entry.chip_seconds > 0 for entry in report.ledger.entries)
+
+
+def test_two_tpus_that_never_reported_end_the_attempts(world: World) -> None:
+    reservation = world.reserve()
+    for _ in range(2):
+        record = world.obtain_ready(reservation)
+        give_up(record, world.sweeper(), event=AttemptEvent.LOST, reason="never reported")
+    with pytest.raises(BootFailureError, match=r"tpu\.service_account"):
+        world.provisioner(reservation).obtain()
+    world.release(reservation)
+
+
+def test_a_stale_attempt_cannot_become_holder(world: World) -> None:
+    reservation = world.reserve()
+    old, new = reservation.new_attempt(1, ZONE), reservation.new_attempt(2, ZONE)
+    assert become_holder(reservation.run, old.attempt).sequence == 1
+    assert become_holder(reservation.run, old.attempt).sequence == 2
+    assert become_holder(reservation.run, new.attempt).sequence == 3
+    with pytest.raises(ReleasedError, match="stale"):
+        become_holder(reservation.run, old.attempt)
+
+
+def test_an_attempt_is_superseded_by_a_newer_one(world: World) -> None:
+    reservation = world.reserve()
+    reservation.new_attempt(1, ZONE)
+    reservation.new_attempt(2, ZONE)
+    with pytest.raises(ReleasedError, match="replaced by a newer one"):
+        reservation.check_may_create(1)
+    with pytest.raises(ReservationError, match="in charge"):
+        reservation.new_attempt(2, ZONE)
+
+
+def test_zones_are_taken_in_turn(world: World) -> None:
+    zones = [ZONE, OTHER_ZONE]
+    reservation = world.reserve(**{"tpu.zones": zones})
+    assert isinstance(reservation.record, Reservation)
+    records = []
+    events = [AttemptEvent.LOST, AttemptEvent.LOST, AttemptEvent.REFUSED, AttemptEvent.LOST]
+    # Lost once: the same zone again. Lost twice there, or refused: the next one.
+    expected = [ZONE, ZONE, OTHER_ZONE, ZONE, ZONE]
+    for number, event in enumerate(events, start=1):
+        zone = next_zone(zones, records)
+        assert zone == expected[number - 1]
+        records.append(reservation.new_attempt(number, zone).mark(event))
+    assert next_zone(zones, records) == expected[-1]

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pipeline_store.formats import AttemptEvent
+from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE, World, idle_launcher
+from tpu_emulator.testing import wait_for
+from tpu_lifecycle import reaper
+from tpu_lifecycle.__main__ import main
+from tpu_lifecycle.backend import TpuName, TpuRequest
+from tpu_lifecycle.reaper import Reaper, ReaperReport, stored_zones
+from tpu_lifecycle.reservation import OpenReservation
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaper, "PAUSE_SECONDS", 0.0)
+
+
+def make_reaper(world: World, owner: str = OWNER, *, dry_run: bool = False) -> Reaper:
+    return Reaper(
+        world.backend, world.store, world.emulator.project, owner, [ZONE], dry_run=dry_run
+    )
+
+
+def reap_all(world: World, owner: str = OWNER) -> ReaperReport:
+    report = make_reaper(world, owner).reap()
+    for item in report.reaped:
+        name = TpuName(item.zone, item.name)
+        wait_for(lambda name=name: not world.backend.describe(name).exists)
+    return report
+
+
+def expired(reservation: OpenReservation) -> OpenReservation:
+    """Return the reservation as if it had expired; its TPUs carry the label of that."""
+    past = datetime.now(UTC) - timedelta(minutes=1)
+    return replace(reservation, record=reservation.record.model_copy(update={"expires_at": past}))
+
+
+def ask_for(world: World, reservation: OpenReservation, zone: str = ZONE) -> TpuName:
+    record = reservation.new_attempt(len(reservation.attempts()) + 1, zone)
+    world.backend.create(world.provisioner(reservation).request(record))
+    return record.name
+
+
+def request_of(owner: str, **labels: str) -> TpuRequest:
+    return TpuRequest(
+        name=TpuName(ZONE, f"tpu-of-{owner}"),
+        accelerator_type="v5litepod-1",
+        runtime_version="v2-alpha-tpuv5-lite",
+        provisioning_model="on-demand",
+        queue_timeout_seconds=600,
+        labels={"owner": owner} | labels,
+        metadata=idle_launcher(mailbox_uri="", token=""),
+    )
+
+
+def test_a_tpu_in_use_is_left_alone(world: World) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    report = reap_all(world)
+    assert (report.seen, report.reaped, report.problems) == (1, [], [])
+    assert world.backend.describe(record.name).is_ready
+    world.release(reservation)
+
+
+def test_expired_released_and_given_up_tpus_are_deleted(world: World) -> None:
+    overdue = ask_for(world, expired(world.reserve()))
+    released = world.reserve()
+    forgotten = ask_for(world, released)
+    released.release("test")
+    active = world.reserve()
+    abandoned = ask_for(world, active)
+    active.attempt(1).mark(AttemptEvent.LOST, "preempted").mark(AttemptEvent.GONE)
+    reasons = {item.name: item.reason for item in reap_all(world).reaped}
+    assert reasons[overdue.resource_id].startswith("expired at")
+    assert reasons[forgotten.resource_id].endswith("was released")
+    assert reasons[abandoned.resource_id] == "its run gave it up (lost: preempted)"
+    world.assert_nothing_left()
+
+
+def test_failed_and_suspended_queued_resources_are_deleted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reservation = world.reserve()
+    world.emulator.admin.stockout(ZONE, shape="state")
+    failed = ask_for(world, reservation)
+    wait_for(lambda: world.backend.describe(failed).queued_resource == "FAILED")
+    # At first it is left to the task that waits for it.
+    assert reap_all(world).reaped == []
+    monkeypatch.setattr(reaper, "FRESH", timedelta(0))
+    [item] = reap_all(world).reaped
+    assert item.reason == "it is FAILED and still takes name and quota"
+
+
+def test_every_zone_of_a_reservation_is_looked_at(world: World) -> None:
+    reservation = world.reserve(**{"tpu.zones": [ZONE, OTHER_ZONE]})
+    assert stored_zones(world.store, world.emulator.project) == {ZONE, OTHER_ZONE}
+    assert stored_zones(world.store, "other-project") == set()
+    name = ask_for(world, expired(reservation), OTHER_ZONE)
+    assert [item.name for item in reap_all(world).reaped] == [name.resource_id]
+
+
+def test_other_owners_are_never_touched(world: World) -> None:
+    past = str(int(datetime.now(UTC).timestamp()) - 60)
+    labels = {"run-key": "x", "generation": "1", "attempt": "1", "expires-at": past}
+    foreign = request_of("their-team", **labels)
+    world.backend.create(foreign)
+    report = reap_all(world)
+    assert (report.seen, report.reaped) == (0, [])
+    assert world.backend.describe(foreign.name).exists
+    assert len(reap_all(world, "their-team").reaped) == 1
+
+
+def test_one_poisoned_tpu_does_not_save_the_others(world: World) -> None:
+    poisoned = request_of(OWNER, **{"expires-at": "tomorrow"})
+    world.backend.create(poisoned)
+    overdue = ask_for(world, expired(world.reserve()))
+    report = reap_all(world)
+    assert [item.name for item in report.reaped] == [overdue.resource_id]
+    [problem] = report.problems
+    assert str(poisoned.name) in problem
+    assert "labels" in problem
+    world.sweeper().delete([poisoned.name])
+
+
+def test_a_zone_that_does_not_answer_is_reported(world: World) -> None:
+    world.emulator.admin.fail_next("ListQueuedResources", code="PERMISSION_DENIED", message="no")
+    assert "PERMISSION_DENIED" in reap_all(world).problems[0]
+
+
+def test_a_dry_run_deletes_nothing(world: World) -> None:
+    name = ask_for(world, expired(world.reserve()))
+    calls = len(world.emulator.admin.calls("DeleteQueuedResource"))
+    [item] = make_reaper(world, dry_run=True).reap().reaped
+    assert (item.name, item.action) == (name.resource_id, "would delete")
+    assert len(world.emulator.admin.calls("DeleteQueuedResource")) == calls
+    reap_all(world)
+
+
+def arguments(world: World, *words: str) -> list[str]:
+    place = ["--store", world.store.root, "--project", world.emulator.project, "--owner", OWNER]
+    return [*words, *place, "--endpoint", world.emulator.endpoint, "--insecure"]
+
+
+def test_the_command_lists_and_reaps(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    name = ask_for(world, expired(world.reserve()))
+    assert main(arguments(world, "list")) == 0
+    assert name.resource_id in capsys.readouterr().out
+    assert main(arguments(world, "reap", "--once", "--dry-run")) == 0
+    assert json.loads(capsys.readouterr().out)["reaped"][0]["action"] == "would delete"
+    assert world.backend.describe(name).exists
+    reaped = subprocess.run(
+        [sys.executable, "-m", "tpu_lifecycle", *arguments(world, "reap", "--once")],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(reaped.stdout)["reaped"][0]["name"] == name.resource_id
+    wait_for(lambda: not world.backend.describe(name).exists)
+
+
+def test_the_command_fails_when_it_could_not_look_everywhere(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.emulator.admin.fail_next("ListQueuedResources", code="PERMISSION_DENIED", message="no")
+    assert main(arguments(world, "reap", "--once")) == 1
+    assert "PROBLEM: zone" in capsys.readouterr().err

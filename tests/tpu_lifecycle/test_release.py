@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pipeline_store import uris
+from pipeline_store.formats import AttemptEvent, Ledger, Released
+from tests.tpu_lifecycle.world import OTHER_ZONE, ZONE, World, write_run
+from tpu_emulator.testing import wait_for
+from tpu_lifecycle import cloud_tpu, release
+from tpu_lifecycle.backend import TpuError, TpuPermissionError, TpuUnavailableError
+from tpu_lifecycle.holder import become_holder
+from tpu_lifecycle.ledger import timeline, total
+from tpu_lifecycle.release import fenced_delete, give_up
+from tpu_lifecycle.reservation import ReleasedError
+
+
+def test_everything_is_given_back_and_accounted_for(world: World) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    report = world.release(reservation)
+    assert report.deleted == [record.name]
+    world.assert_nothing_left()
+    assert "test" in Released.load(reservation.layout.released).reason
+    [entry] = Ledger.load(reservation.layout.ledger).entries
+    assert entry.outcome == "released"
+    assert entry.chips == 1
+    assert entry.created < entry.gone
+    assert entry.billed_seconds == pytest.approx(entry.chip_seconds)
+    price = reservation.config.budget.price_per_chip_hour
+    assert entry.cost == pytest.approx(entry.billed_seconds / 3600 * price)
+    assert total(report.ledger) == (entry.chip_seconds, entry.cost)
+    lines = timeline(reservation.attempts())
+    assert [line.split("  ")[1] for line in lines] == [
+        f"a1 asked for in {ZONE}",
+        "a1 answered",
+        "a1 ready",
+        "a1 gone",
+    ]
+
+
+def test_releasing_again_changes_nothing(world: World) -> None:
+    reservation = world.reserve()
+    world.obtain_ready(reservation)
+    first = world.release(reservation)
+    second = world.release(reservation)
+    assert second.deleted == []
+    assert second.ledger == first.ledger
+
+
+def test_a_reservation_that_made_nothing_is_released(world: World) -> None:
+    report = world.release(world.reserve())
+    assert report.deleted == []
+    assert report.ledger.entries == []
+
+
+def test_a_tpu_that_no_record_mentions_is_found_by_its_label(world: World) -> None:
+    reservation = world.reserve(**{"tpu.zones": [ZONE, OTHER_ZONE]})
+    provisioner = world.provisioner(reservation)
+    record = reservation.new_attempt(1, OTHER_ZONE)
+    world.backend.create(provisioner.request(record))
+    uris.delete_tree(reservation.layout.attempts)
+    assert world.release(reservation).deleted == [record.name]
+
+
+def test_a_request_that_lands_after_its_caller_died_is_caught_by_the_second_sweep(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reservation = world.reserve()
+    provisioner = world.provisioner(reservation)
+    record = reservation.new_attempt(1, ZONE)
+    request = provisioner.request(record)
+    world.emulator.admin.delay_next("CreateQueuedResource", seconds=2.0, commit_late=True)
+    monkeypatch.setattr(cloud_tpu, "RPC_TIMEOUT_SECONDS", 0.2)
+    with pytest.raises(TpuUnavailableError):
+        world.backend.create(request)  # the process that called is gone, its request is not
+    monkeypatch.setattr(cloud_tpu, "RPC_TIMEOUT_SECONDS", 10.0)
+    assert not world.backend.describe(record.name).exists
+    monkeypatch.setattr(release, "IN_FLIGHT_SECONDS", 4.0)
+    assert world.release(reservation).deleted == [record.name]
+
+
+def test_a_living_creator_undoes_a_request_that_lands_during_the_release(world: World) -> None:
+    reservation = world.reserve()
+    world.emulator.admin.delay_next("CreateQueuedResource", seconds=1.0, commit_late=True)
+    before = len(world.create_calls())
+    outcome: list[BaseException] = []
+
+    def create() -> None:
+        try:
+            world.provisioner(reservation).obtain()
+        except ReleasedError as error:
+            outcome.append(error)
+
+    creator = threading.Thread(target=create)
+    creator.start()
+    wait_for(lambda: len(world.create_calls()) > before)
+    reservation.release("test")
+    creator.join()
+    assert len(outcome) == 1
+    world.assert_nothing_left()
+    world.release(reservation)
+
+
+@pytest.mark.parametrize(("answered", "expected"), [(True, 0.2), (False, 60.0)])
+def test_the_grace_period_is_long_while_a_request_may_still_land(
+    world: World, answered: bool, expected: float
+) -> None:
+    reservation = world.reserve()
+    record = reservation.new_attempt(1, ZONE)
+    if answered:
+        record.mark(AttemptEvent.ANSWERED)
+    slept: list[float] = []
+    sweeper = world.sweeper()
+    sweeper.sleep = slept.append
+    release.release(reservation, sweeper, reason="test")
+    assert slept == [expected]
+
+
+def test_earlier_generations_are_swept_too_and_later_ones_never(world: World) -> None:
+    run = write_run(world.store)
+    first = world.reserve(run)
+    old = world.obtain_ready(first)
+    second = world.reserve(run)
+    new = world.obtain_ready(second)
+    # A delete task of the first generation that comes late leaves the second alone.
+    assert world.release(first).deleted == [old.name]
+    assert world.backend.describe(new.name).is_ready
+    assert world.release(second).deleted == [new.name]
+    assert uris.exists(first.layout.ledger)
+    assert uris.exists(second.layout.ledger)
+
+    third = world.reserve(run)
+    forgotten = world.obtain_ready(third)
+    fourth = world.reserve(run)
+    assert world.release(fourth).deleted == [forgotten.name]
+    assert len(Ledger.load(third.layout.ledger).entries) == 1
+
+
+def test_a_tpu_that_is_being_preempted_is_deleted_once_it_is_suspended(world: World) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    world.emulator.admin.preempt(record.attempt.node_id)
+    assert world.release(reservation).deleted == [record.name]
+
+
+def test_a_zone_that_cannot_be_looked_at_fails_the_release_after_the_rest(world: World) -> None:
+    reservation = world.reserve(**{"tpu.zones": [ZONE, OTHER_ZONE]})
+    world.obtain_ready(reservation)
+    world.emulator.admin.fail_next(
+        "ListQueuedResources", code="PERMISSION_DENIED", message="no", count=1
+    )
+    with pytest.raises(TpuPermissionError):
+        world.release(reservation)
+    world.assert_nothing_left()
+    assert not uris.exists(reservation.layout.ledger)
+    assert world.release(reservation).ledger.entries[0].outcome == "released"
+
+
+def test_a_delete_call_that_fails_is_repeated(world: World) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    world.emulator.admin.fail_next("DeleteQueuedResource", code="INTERNAL", count=2)
+    assert world.release(reservation).deleted == [record.name]
+
+
+def test_what_cannot_be_deleted_is_named(world: World) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    sweeper = world.sweeper()
+    sweeper.timeout = 0.0
+    world.emulator.admin.delay_next("DeleteQueuedResource", seconds=0.5)
+    with pytest.raises(TpuError, match=record.attempt.node_id):
+        release.release(reservation, sweeper, reason="test")
+    world.release(reservation)
+
+
+def test_an_attempt_that_is_given_up_is_confirmed_gone(world: World) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    gone = give_up(record, world.sweeper(), event=AttemptEvent.LOST, reason="because")
+    world.assert_nothing_left()
+    assert not gone.needs_deletion
+    assert gone.outcome == "lost: because"
+
+
+class TestFencedDelete:
+    """Cancelling a task: the order against the teardown and against newer tries is arbitrary."""
+
+    def test_deletes_the_own_attempt_and_may_be_repeated(self, world: World) -> None:
+        reservation = world.reserve()
+        record = world.obtain_ready(reservation)
+        assert fenced_delete(world.backend, reservation, record, holder_sequence=None)
+        wait_for(lambda: not world.backend.describe(record.name).exists)
+        assert not fenced_delete(world.backend, reservation, record, holder_sequence=None)
+
+    def test_leaves_a_newer_attempt_alone(self, world: World) -> None:
+        reservation = world.reserve()
+        old = world.obtain_ready(reservation)
+        sequence = become_holder(reservation.run, old.attempt).sequence
+        give_up(old, world.sweeper(), event=AttemptEvent.LOST, reason="preempted")
+        new = world.obtain_ready(reservation)
+        become_holder(reservation.run, new.attempt)
+        assert not fenced_delete(world.backend, reservation, old, holder_sequence=sequence)
+        assert world.backend.describe(new.name).is_ready
+        world.release(reservation)
+
+    def test_leaves_an_attempt_alone_that_another_task_took_over(self, world: World) -> None:
+        reservation = world.reserve()
+        record = world.obtain_ready(reservation)
+        first_try = become_holder(reservation.run, record.attempt).sequence
+        second_try = become_holder(reservation.run, record.attempt).sequence
+        for stale in (None, first_try):
+            assert not fenced_delete(world.backend, reservation, record, holder_sequence=stale)
+        assert world.backend.describe(record.name).is_ready
+        assert fenced_delete(world.backend, reservation, record, holder_sequence=second_try)
+        world.release(reservation)
+
+    def test_after_the_teardown_does_nothing(self, world: World) -> None:
+        reservation = world.reserve()
+        record = world.obtain_ready(reservation)
+        world.release(reservation)
+        assert not fenced_delete(world.backend, reservation, record, holder_sequence=None)

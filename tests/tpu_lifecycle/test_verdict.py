@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pipeline_store.formats import AttemptEvent, AttemptMark, ExitKind, JobStatus
+from tpu_lifecycle.backend import TpuCapacityError, TpuInvalidRequestError, TpuName, TpuState
+from tpu_lifecycle.verdict import Facts, Outcome, judge_job, judge_readiness
+
+NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+NAME = TpuName("us-central1-a", "bert-0a1b2c3d4e5f-g1-a1")
+RUNNING = TpuState(NAME, queued_resource="ACTIVE", node="READY", health="HEALTHY", workers=4)
+
+
+def status(worker: int, kind: ExitKind = ExitKind.OK, message: str = "") -> JobStatus:
+    return JobStatus(
+        worker=worker,
+        token="t",
+        job_id="010-train",
+        exit_kind=kind,
+        exit_code=kind.exit_code,
+        restarts=0,
+        message=message,
+        started=NOW,
+        finished=NOW,
+        log_chunks=0,
+    )
+
+
+def facts(**changes: Any) -> Facts:
+    """Four workers of a READY TPU, all heard of a second ago."""
+    ready = AttemptMark(
+        event=AttemptEvent.READY, time=NOW - timedelta(seconds=1000), reason="", workers=4
+    )
+    usual = Facts(
+        now=NOW,
+        deadline=NOW + timedelta(hours=1),
+        tpu=RUNNING,
+        ready=ready,
+        hellos=frozenset(range(4)),
+        silence=dict.fromkeys(range(4), 1.0),
+    )
+    return replace(usual, **changes)
+
+
+def all_ok() -> dict[int, JobStatus]:
+    return {worker: status(worker) for worker in range(4)}
+
+
+def test_a_healthy_job_is_waited_for() -> None:
+    assert judge_job(facts()).outcome is Outcome.WAITING
+
+
+def test_the_job_succeeds_when_all_workers_have() -> None:
+    three = {worker: status(worker) for worker in range(3)}
+    assert judge_job(facts(statuses=three)).outcome is Outcome.WAITING
+    assert judge_job(facts(statuses=all_ok())).outcome is Outcome.SUCCEEDED
+
+
+def test_any_failed_worker_fails_the_job_with_its_name() -> None:
+    verdict = judge_job(facts(statuses={2: status(2, ExitKind.BAD_DATA, "record 7 is damaged")}))
+    assert verdict.outcome is Outcome.FAILED
+    assert (verdict.worker, verdict.exit_kind) == (2, ExitKind.BAD_DATA)
+    assert verdict.reason == "record 7 is damaged"
+
+
+def test_a_worker_that_was_told_to_stop_means_a_lost_tpu() -> None:
+    verdict = judge_job(facts(statuses={1: status(1, ExitKind.PREEMPTED)}))
+    assert verdict.outcome is Outcome.LOST
+    assert "worker 1" in verdict.reason
+
+
+def test_what_was_reported_counts_before_what_became_of_the_tpu() -> None:
+    gone = TpuState(NAME)
+    assert judge_job(facts(statuses=all_ok(), tpu=gone)).outcome is Outcome.SUCCEEDED
+    failed = {0: status(0, ExitKind.USER_ERROR)}
+    assert judge_job(facts(statuses=failed, tpu=gone)).outcome is Outcome.FAILED
+    assert judge_job(facts(statuses={0: status(0)}, tpu=gone)).outcome is Outcome.LOST
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (TpuState(NAME), "no longer exists"),
+        (replace(RUNNING, node=None), "node no longer exists"),
+        (replace(RUNNING, node="PREEMPTED"), "PREEMPTED"),
+        (replace(RUNNING, node="TERMINATED"), "TERMINATED"),
+        (replace(RUNNING, node="STOPPED"), "STOPPED"),
+        (replace(RUNNING, node="UNKNOWN"), "UNKNOWN"),
+        (replace(RUNNING, node="HIDDEN"), "HIDDEN"),
+        (replace(RUNNING, queued_resource="SUSPENDING", taken_by_service=True), "by the service"),
+        (replace(RUNNING, queued_resource="SUSPENDED"), "SUSPENDED"),
+        (replace(RUNNING, queued_resource="FAILED"), "FAILED"),
+        (replace(RUNNING, queued_resource="DELETING", node="DELETING"), "DELETING"),
+    ],
+)
+def test_every_sign_of_a_lost_tpu_is_seen(state: TpuState, reason: str) -> None:
+    verdict = judge_job(facts(tpu=state))
+    assert verdict.outcome is Outcome.LOST
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize("node", ["REPAIRING", "RESTARTING", "REIMAGING", "STARTING"])
+def test_a_node_that_may_come_back_is_waited_for(node: str) -> None:
+    assert judge_job(facts(tpu=replace(RUNNING, node=node))).outcome is Outcome.WAITING
+
+
+def test_a_silent_worker_is_lost_and_named() -> None:
+    silence = {0: 1.0, 1: 1.0, 2: 301.0, 3: 1.0}
+    verdict = judge_job(facts(silence=silence))
+    assert verdict.outcome is Outcome.LOST
+    assert "worker 2 gave no sign for 301 s" in verdict.reason
+    # One that has finished need not give signs.
+    assert judge_job(facts(silence=silence, statuses={2: status(2)})).outcome is Outcome.WAITING
+
+
+def test_a_worker_that_never_reported_is_lost_and_named() -> None:
+    verdict = judge_job(facts(hellos=frozenset({0, 1, 2}), boot_timeout=900.0))
+    assert verdict.outcome is Outcome.LOST
+    assert "worker 3 never reported within 900 s of READY" in verdict.reason
+    assert judge_job(facts(hellos=frozenset(), boot_timeout=1001.0)).outcome is Outcome.WAITING
+
+
+def test_while_the_service_does_not_answer_nothing_is_concluded_from_silence() -> None:
+    silent = {0: 10_000.0}
+    assert judge_job(facts(tpu=None, silence=silent)).outcome is Outcome.WAITING
+    assert judge_job(facts(tpu=None, hellos=frozenset())).outcome is Outcome.WAITING
+    assert judge_job(facts(tpu=None, statuses=all_ok())).outcome is Outcome.SUCCEEDED
+
+
+def test_release_and_deadline_end_the_wait() -> None:
+    assert judge_job(facts(released=True)).outcome is Outcome.RELEASED
+    assert judge_job(facts(deadline=NOW)).outcome is Outcome.DEADLINE
+    assert judge_job(facts(released=True, statuses=all_ok())).outcome is Outcome.SUCCEEDED
+
+
+def waiting(**changes: Any) -> Facts:
+    return replace(facts(ready=None, hellos=frozenset(), silence={}), **changes)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (TpuState(NAME, queued_resource="WAITING_FOR_RESOURCES"), Outcome.WAITING),
+        (TpuState(NAME, queued_resource="ACCEPTED"), Outcome.WAITING),
+        (TpuState(NAME, queued_resource="PROVISIONING", node="CREATING"), Outcome.WAITING),
+        (RUNNING, Outcome.READY),
+        (TpuState(NAME), Outcome.REFUSED),
+        (TpuState(NAME, queued_resource="SUSPENDED"), Outcome.REFUSED),
+        (None, Outcome.WAITING),
+    ],
+)
+def test_readiness(state: TpuState | None, expected: Outcome) -> None:
+    assert judge_readiness(waiting(tpu=state)).outcome is expected
+
+
+def test_a_refusal_says_whether_another_zone_may_help() -> None:
+    failed = TpuState(NAME, queued_resource="FAILED")
+    stockout = judge_readiness(waiting(tpu=replace(failed, fault=TpuCapacityError("no capacity"))))
+    assert (stockout.outcome, stockout.retryable) == (Outcome.REFUSED, True)
+    assert "no capacity" in stockout.reason
+    wrong = judge_readiness(waiting(tpu=replace(failed, fault=TpuInvalidRequestError("bad"))))
+    assert (wrong.outcome, wrong.retryable) == (Outcome.REFUSED, False)
+
+
+def test_release_and_deadline_end_the_wait_for_ready() -> None:
+    queued = TpuState(NAME, queued_resource="WAITING_FOR_RESOURCES")
+    assert judge_readiness(waiting(tpu=queued, released=True)).outcome is Outcome.RELEASED
+    assert judge_readiness(waiting(tpu=queued, deadline=NOW)).outcome is Outcome.DEADLINE

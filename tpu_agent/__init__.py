@@ -1,0 +1,1 @@
+"""The agent on a TPU VM: takes jobs from the attempt's mailbox, runs them and reports."""

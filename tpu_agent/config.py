@@ -1,0 +1,30 @@
+"""What the boot script tells the agent, in one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pipeline_store.layout import AttemptLayout
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """One worker of one attempt. Durations are seconds."""
+
+    mailbox: AttemptLayout
+    released_uri: str
+    token: str
+    worker: int
+    bundle_sha256: str
+    bundle_dir: Path
+    """The unpacked bundle; jobs run in it."""
+    work_dir: Path
+    """Belongs to this agent alone and outlives a reboot of the VM."""
+    expires_at: datetime
+    heartbeat_interval: float
+    poll_interval: float
+    """Between two looks at mailbox, tombstone and metadata server."""
+    stop_grace: float
+    """Between SIGTERM and SIGKILL of a job: time for the trainer to save a checkpoint."""

@@ -1,0 +1,165 @@
+"""One job of the mailbox: what it may be, its process, its files and its status."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from pipeline_store.formats import ExitKind, JobSpec, JobStatus, Progress
+from tpu_agent import processes
+from tpu_agent.config import AgentConfig
+from tpu_agent.logs import LogUploader
+from tpu_agent.state import JobRecord, WorkDir
+from tpu_agent.store import store_call
+from tpu_agent.watch import TICK_SECONDS
+
+# The bundle also holds the agent and the libraries; only the trainer's programs are jobs.
+_ENTRY_POINT = re.compile(r"training(\.[a-z][a-z0-9_]*)+")
+
+_log = logging.getLogger(__name__)
+
+
+class Job:
+    """A job on this worker, with everything that outlives the agent."""
+
+    def __init__(self, config: AgentConfig, job_id: str) -> None:
+        self.job_id = job_id
+        self.folder = WorkDir(config.work_dir).job(job_id)
+        self.record = JobRecord.load_or_none(self.folder.record) or JobRecord()
+        self.log = LogUploader(self.folder, config.mailbox, config.worker, job_id)
+        self._config = config
+
+    def note(self, text: str) -> None:
+        """Say something in the job's log and in the VM's."""
+        _log.info("%s: %s", self.job_id, text)
+        # A full disk must not keep the agent from what it is about to do.
+        with contextlib.suppress(OSError), self.folder.log.open("ab") as file:
+            file.write(f"[agent] {text}\n".encode())
+
+    def note_start(self) -> None:
+        """Remember that the process is about to be started."""
+        started = self.record.started or datetime.now(UTC)
+        self._update(started=started, starts=self.record.starts + 1)
+
+    def note_kill(self) -> None:
+        """Remember that the process was killed and will be started again."""
+        self._update(kills=self.record.kills + 1)
+
+    def finish(
+        self, kind: ExitKind, *, exit_code: int | None = None, message: str = ""
+    ) -> JobStatus:
+        """Remember how the job ended; :meth:`publish` tells the mailbox."""
+        finished = datetime.now(UTC)
+        outcome = JobStatus(
+            worker=self._config.worker,
+            token=self._config.token,
+            job_id=self.job_id,
+            exit_kind=kind,
+            exit_code=kind.exit_code if exit_code is None else exit_code,
+            restarts=max(self.record.starts - 1, 0),
+            message=message,
+            started=self.record.started or finished,
+            finished=finished,
+            log_chunks=self.log.chunks,
+        )
+        self.record = self.record.model_copy(update={"outcome": outcome})
+        # On a full disk the status itself matters more than the memory of it.
+        with contextlib.suppress(OSError):
+            self.record.write(self.folder.record)
+        return outcome
+
+    def publish(self, outcome: JobStatus) -> None:
+        """Upload the rest of the log, then create the status.
+
+        :raises StoreUnavailableError: call it again later.
+        """
+        self.log.upload(everything=True)
+        status = outcome.model_copy(update={"log_chunks": self.log.chunks})
+        uri = self._config.mailbox.status(self._config.worker, self.job_id)
+        with store_call(f"creating {uri}"):
+            created = status.create(uri)
+        _log.info("%s: %s%s", self.job_id, status.exit_kind, "" if created else " (status existed)")
+
+    def progress(self) -> Progress | None:
+        """Return what the job last said about itself."""
+        try:
+            return Progress.model_validate_json(self.folder.progress.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            _log.warning("%s: %s is not a Progress: %s", self.job_id, self.folder.progress, error)
+            return None
+
+    def _update(self, **changes: object) -> None:
+        self.record = self.record.model_copy(update=changes)
+        self.record.write(self.folder.record)
+
+
+def objection(spec: JobSpec, config: AgentConfig) -> str | None:
+    """Return why this worker must not run the job, or None."""
+    if spec.token != config.token:
+        return f"it belongs to token {spec.token}, this TPU to {config.token}. Write it anew."
+    if spec.bundle_sha256 != config.bundle_sha256:
+        return (
+            f"it asks for code bundle {spec.bundle_sha256}, this TPU runs {config.bundle_sha256}. "
+            "All jobs of a run use the bundle its TPU was created with."
+        )
+    path = config.bundle_dir / (spec.entry_point.replace(".", "/") + ".py")
+    if not (_ENTRY_POINT.fullmatch(spec.entry_point) and path.is_file()):
+        return (
+            f"entry point {spec.entry_point!r} is not a module of the bundle's training package, "
+            "such as training.train."
+        )
+    return None
+
+
+class JobProcess:
+    """The running ``python -m <entry_point>``, in a process group of its own."""
+
+    def __init__(self, job: Job, spec: JobSpec, config: AgentConfig) -> None:
+        """Start it.
+
+        :raises OSError: the machine has no room for another process or for its log.
+        """
+        environment = os.environ | {
+            "PYTHONPATH": str(config.bundle_dir),
+            "PYTHONUNBUFFERED": "1",
+            "REPRETRAIN_HOLDER_URI": spec.holder_uri,
+            "REPRETRAIN_TOKEN": config.token,
+            "REPRETRAIN_PROGRESS_FILE": str(job.folder.progress),
+            processes.MARKER: str(config.work_dir),
+        }
+        with job.folder.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", spec.entry_point, *spec.arguments],
+                cwd=config.bundle_dir,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while it runs; a negative one is a signal."""
+        return self._process.poll()
+
+    def stop(self, grace: float) -> int:
+        """End it: SIGTERM, and SIGKILL after the grace period.
+
+        Its helpers are left; :func:`processes.kill` finds them wherever they are.
+        """
+        self._process.terminate()
+        deadline = time.monotonic() + grace
+        while self._process.poll() is None and time.monotonic() < deadline:
+            time.sleep(TICK_SECONDS)
+        self._process.kill()
+        return self._process.wait()

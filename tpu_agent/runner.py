@@ -1,0 +1,167 @@
+"""Brings one job to its end: starts it, watches it, starts it again after a kill."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pipeline_store.formats import ExitKind, JobSpec, JobStatus
+from tpu_agent import diagnosis, oom, processes
+from tpu_agent.config import AgentConfig
+from tpu_agent.heartbeat import Reporter
+from tpu_agent.job import Job, JobProcess, objection
+from tpu_agent.logs import tail
+from tpu_agent.store import StoreUnavailableError
+from tpu_agent.watch import TICK_SECONDS, Stop, StopKind, Watch
+
+SETTLE_SECONDS = 1.0
+LAST_TRIES = 3
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _End:
+    """How one process ended, and what the agent had to do with it."""
+
+    code: int
+    stop: Stop | None = None
+    deadline_passed: bool = False
+    out_of_memory: bool = False
+
+    @property
+    def kind(self) -> ExitKind:
+        if self.deadline_passed and self.code != 0:
+            return ExitKind.DEADLINE
+        return ExitKind.OUT_OF_MEMORY if self.out_of_memory else ExitKind.from_exit_code(self.code)
+
+
+class JobRunner:
+    """Runs the jobs of this worker, one at a time."""
+
+    def __init__(self, config: AgentConfig, watch: Watch, reporter: Reporter) -> None:
+        self._config = config
+        self._watch = watch
+        self._reporter = reporter
+
+    def run(self, spec: JobSpec) -> Stop | None:
+        """Run the job, or go on where an earlier agent was killed, and publish its status.
+
+        :returns: why the agent must stop, if it must.
+        :raises StoreUnavailableError: the job has ended but its status is not in the mailbox yet;
+            the next call only publishes it.
+        """
+        job = Job(self._config, spec.job_id)
+        with self._reporter.following(job):
+            stop = None if job.record.outcome else self._execute(job, spec)
+            if outcome := job.record.outcome:
+                self._publish(job, outcome, tries=LAST_TRIES if stop else 1)
+        return stop
+
+    def refuse(self, job_id: str, reason: str) -> None:
+        """Publish that a job was not even started.
+
+        :raises StoreUnavailableError: call it again later.
+        """
+        job = Job(self._config, job_id)
+        job.publish(job.finish(ExitKind.USER_ERROR, message=f"Job {job_id} is refused: {reason}"))
+
+    def _publish(self, job: Job, outcome: JobStatus, tries: int) -> None:
+        for _ in range(tries - 1):
+            try:
+                job.publish(outcome)
+            except StoreUnavailableError as error:
+                _log.warning("%s; trying again", error)
+                time.sleep(SETTLE_SECONDS)
+            else:
+                return
+        job.publish(outcome)
+
+    def _execute(self, job: Job, spec: JobSpec) -> Stop | None:
+        if reason := objection(spec, self._config):
+            job.finish(ExitKind.USER_ERROR, message=f"Job {job.job_id} is refused: {reason}")
+            return None
+        if job.record.starts:
+            job.note(f"starting {spec.entry_point} again: the VM or its agent was restarted")
+        try:
+            return self._run_to_end(job, spec)
+        except OSError as error:
+            failed, text = ExitKind.FAILED, f"The agent could not run it: {error}"
+            job.finish(failed, message=self._message(spec, failed, failed.exit_code, text))
+            return None
+
+    def _run_to_end(self, job: Job, spec: JobSpec) -> Stop | None:
+        while True:
+            end = self._run_once(job, spec)
+            if end.stop:
+                self._finish_stopped(job, spec, end.stop, end.code)
+                return end.stop
+            if end.kind is not ExitKind.KILLED or job.record.kills >= spec.max_restarts:
+                self._finish(job, spec, end.kind, end.code)
+                return None
+            job.note_kill()
+            job.note(
+                f"{spec.entry_point} was killed ({diagnosis.describe_end(end.code)}); starting it "
+                f"again ({job.record.kills} of {spec.max_restarts})"
+            )
+
+    def _run_once(self, job: Job, spec: JobSpec) -> _End:
+        if datetime.now(UTC) >= spec.deadline:
+            return _End(ExitKind.DEADLINE.exit_code, deadline_passed=True)
+        kernel_kills = oom.kill_count()
+        job.note_start()
+        process = JobProcess(job, spec, self._config)
+        try:
+            end = self._supervise(process, job, spec)
+        finally:
+            # Also when this agent fails: it must not leave a trainer that nobody watches.
+            processes.kill(self._config.work_dir)
+        killed = end.code == -signal.SIGKILL and not (end.stop or end.deadline_passed)
+        if killed and oom.kill_count() > kernel_kills:
+            return _End(end.code, out_of_memory=True)
+        if end.kind in (ExitKind.OK, ExitKind.PREEMPTED) or end.stop:
+            return end
+        # When the VM goes away, SIGTERM reaches agent and job in any order, and what a job says
+        # while the machine is being taken apart around it is no verdict on the job.
+        return _End(end.code, self._watch.wait(SETTLE_SECONDS), end.deadline_passed)
+
+    def _supervise(self, process: JobProcess, job: Job, spec: JobSpec) -> _End:
+        while (code := process.poll()) is None:
+            stop = self._watch.stop()
+            deadline_passed = datetime.now(UTC) >= spec.deadline
+            if stop or deadline_passed:
+                reason = stop.reason if stop else f"the job's deadline {spec.deadline} has passed"
+                job.note(f"stopping {spec.entry_point}: {reason}")
+                return _End(process.stop(self._config.stop_grace), stop, deadline_passed)
+            time.sleep(TICK_SECONDS)
+        return _End(code)
+
+    def _finish_stopped(self, job: Job, spec: JobSpec, stop: Stop, code: int) -> None:
+        kind = ExitKind.from_exit_code(code)
+        if stop.kind is StopKind.REVOKED:
+            _log.info("%s: no status is written: %s", job.job_id, stop.reason)
+        elif stop.kind is StopKind.EXPIRED and kind is not ExitKind.OK:
+            self._finish(job, spec, ExitKind.DEADLINE, code)
+        elif kind in (ExitKind.OK, ExitKind.PREEMPTED):
+            self._finish(job, spec, kind, code)
+        else:
+            job.note("no status is written: if this VM comes back, the job runs again")
+
+    def _finish(self, job: Job, spec: JobSpec, kind: ExitKind, code: int) -> None:
+        message = self._message(spec, kind, code, tail(job.folder.log, diagnosis.TAIL_LINES))
+        code = kind.exit_code if kind is ExitKind.DEADLINE else code
+        job.finish(kind, exit_code=code, message=message)
+
+    def _message(self, spec: JobSpec, kind: ExitKind, code: int, log_tail: str) -> str:
+        return diagnosis.explain(
+            kind,
+            job=spec.entry_point,
+            worker=self._config.worker,
+            code=code,
+            tail=log_tail,
+            disk_free_bytes=shutil.disk_usage(self._config.work_dir).free,
+        )

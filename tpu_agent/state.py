@@ -1,0 +1,107 @@
+"""What the agent remembers in its work folder, so that it can be killed at any moment."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import Field
+
+from pipeline_store.formats import JobStatus, StoredFile
+
+
+class AgentRecord(StoredFile):
+    """``agent.json``: survives the agent."""
+
+    kind = "agent-record"
+
+    starts: int
+
+
+class JobRecord(StoredFile):
+    """``jobs/<job_id>/job.json``: what happened to a job on this VM so far."""
+
+    kind = "agent-job-record"
+
+    started: datetime | None = None
+    starts: int = 0
+    kills: int = Field(0, description="counts against max_restarts; a reboot does not")
+    outcome: JobStatus | None = Field(
+        None, description="set when the job has ended, before its status is in the store"
+    )
+
+
+class LogRecord(StoredFile):
+    """``jobs/<job_id>/log.json``: the last log chunk that was decided on.
+
+    Written before the chunk is uploaded: a new agent then uploads the very same bytes again instead
+    of a chunk of another length under a name that somebody may have read already.
+    """
+
+    kind = "agent-log-record"
+
+    chunks: int = 0
+    start: int = 0
+    end: int = 0
+    skipped: int = Field(0, description="bytes before start that no chunk holds")
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """Files of one job in the work folder."""
+
+    root: Path
+
+    @property
+    def record(self) -> str:
+        """JobRecord."""
+        return str(self.root / "job.json")
+
+    @property
+    def log_record(self) -> str:
+        """LogRecord."""
+        return str(self.root / "log.json")
+
+    @property
+    def log(self) -> Path:
+        """Output of the job, and the agent's remarks on it; only ever appended to."""
+        return self.root / "log.txt"
+
+    @property
+    def progress(self) -> Path:
+        """Progress, replaced by the job."""
+        return self.root / "progress.json"
+
+
+@dataclass(frozen=True)
+class WorkDir:
+    """The agent's own folder."""
+
+    root: Path
+
+    def job(self, job_id: str) -> JobFolder:
+        """Return a job's folder; the first thing written into it makes it."""
+        return JobFolder(self.root / "jobs" / job_id)
+
+    def count_start(self) -> int:
+        """Return 1 for the first agent on this VM, 2 for the next, and so on."""
+        path = str(self.root / "agent.json")
+        known = AgentRecord.load_or_none(path)
+        record = AgentRecord(starts=known.starts + 1 if known else 1)
+        record.write(path)
+        return record.starts
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only agent with this folder; the kernel takes the lock from a dead one.
+
+        :raises BlockingIOError: another agent is alive.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / "agent.lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield

@@ -1,0 +1,139 @@
+"""Every reason for which the agent must stop, looked at in one place."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from types import TracebackType
+from typing import Self
+
+from pipeline_store import uris
+from pipeline_store.formats import Attempt, FormatError
+from tpu_agent import metadata
+from tpu_agent.config import AgentConfig
+from tpu_agent.store import StoreUnavailableError, store_call
+
+TICK_SECONDS = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+class StopKind(Enum):
+    """What a stop means for the job that runs."""
+
+    REVOKED = "revoked"
+    """The TPU is released or another attempt's: stop and report nothing."""
+    EXPIRED = "expired"
+    """The TPU's time is over: stop and say so."""
+    SHUTDOWN = "shutdown"
+    """The VM goes away: let the job save, report what it says of itself."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why the agent stops."""
+
+    kind: StopKind
+    reason: str
+
+
+class Watch:
+    """Knows at any moment whether to stop, without waiting for anything.
+
+    Inside its ``with`` block a thread looks at the store and the metadata server, so that signals,
+    deadlines and the end of the TPU's time are noticed even while the store does not answer.
+    """
+
+    def __init__(
+        self, config: AgentConfig, preempted: Callable[[], bool] = metadata.preempted
+    ) -> None:
+        self._config = config
+        self._preempted = preempted
+        self._signal: str | None = None
+        self._seen: Stop | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Not joined: it may be waiting for the store, and it changes nothing.
+        self._ended.set()
+
+    def shut_down(self, signal_name: str) -> None:
+        """Take note of a signal; safe to call from a signal handler, so it only sets a field."""
+        self._signal = signal_name
+
+    def stop(self) -> Stop | None:
+        """Return why to stop, or None. A store that does not answer is no reason."""
+        if self._signal:
+            return Stop(StopKind.SHUTDOWN, f"{self._signal} received")
+        if self._seen:
+            return self._seen
+        if datetime.now(UTC) >= self._config.expires_at:
+            return Stop(StopKind.EXPIRED, f"this TPU expired at {self._config.expires_at}")
+        return None
+
+    def wait(self, seconds: float) -> Stop | None:
+        """Sleep, but return at once when there is a reason to stop."""
+        end = time.monotonic() + seconds
+        while not (stop := self.stop()) and time.monotonic() < end:
+            time.sleep(TICK_SECONDS)
+        return stop
+
+    def permission(self) -> Stop | None:
+        """Return None only when the store itself has said that this attempt may run.
+
+        Unlike for :meth:`stop`, silence is not consent here: nothing may start before the tombstone
+        was looked for.
+        """
+        while not (stop := self.stop()):
+            try:
+                return self._look()
+            except StoreUnavailableError as error:
+                _log.warning("%s; nothing is started before it succeeds", error)
+                self.wait(self._config.poll_interval)
+        return stop
+
+    def _run(self) -> None:
+        while not (self._seen or self._ended.wait(self._config.poll_interval)):
+            try:
+                self._seen = self._look()
+            except StoreUnavailableError as error:
+                _log.warning("%s; the agent goes on and asks again", error)
+            except Exception:  # noqa: BLE001 - the watch must not end silently
+                _log.exception("looking for reasons to stop failed; the agent asks again")
+
+    def _look(self) -> Stop | None:
+        if self._preempted():
+            return Stop(StopKind.SHUTDOWN, "the platform is taking this VM away (preempted)")
+        reason = self._revocation()
+        return Stop(StopKind.REVOKED, reason) if reason else None
+
+    def _revocation(self) -> str | None:
+        config = self._config
+        record = config.mailbox.record
+        try:
+            with store_call(f"looking for {config.released_uri} and {record}"):
+                if uris.exists(config.released_uri):
+                    return f"{config.released_uri} exists: the TPU is released"
+                attempt = Attempt.load_or_none(record)
+        except FormatError as error:
+            return str(error)
+        if attempt is None:
+            return f"{record} does not exist: this TPU is nobody's"
+        if attempt.token != config.token:
+            return f"{record} belongs to token {attempt.token}, this agent to {config.token}"
+        return None

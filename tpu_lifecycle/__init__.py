@@ -1,0 +1,1 @@
+"""The TPU life cycle without Airflow: backend, reservation, sweep, reaper, code bundle."""

@@ -1,0 +1,142 @@
+"""The attempts of a reservation as the store records them: asked for, and what became of it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pipeline_store import uris
+from pipeline_store.formats import Attempt, AttemptEvent, AttemptMark
+from pipeline_store.identity import resource_id
+from pipeline_store.layout import AttemptLayout, ReservationLayout
+from tpu_lifecycle.backend import TpuName
+
+
+@dataclass(frozen=True)
+class AttemptRecord:
+    """One attempt with the marks that are set; reload it to see newer ones."""
+
+    attempt: Attempt
+    layout: AttemptLayout
+    marks: dict[AttemptEvent, AttemptMark]
+
+    @property
+    def number(self) -> int:
+        """Return the attempt's number within its generation, counting from 1."""
+        return self.attempt.attempt
+
+    @property
+    def name(self) -> TpuName:
+        """Return where its TPU is, if there is one."""
+        return TpuName(self.attempt.zone, self.attempt.queued_resource_id)
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether it may still come to run jobs."""
+        return not self.marks.keys() & {
+            AttemptEvent.REFUSED,
+            AttemptEvent.LOST,
+            AttemptEvent.GONE,
+        }
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether its TPU was seen READY and not given up since."""
+        return self.is_usable and AttemptEvent.READY in self.marks
+
+    @property
+    def needs_deletion(self) -> bool:
+        """Return whether it was given up but its deletion is not confirmed."""
+        return not self.is_usable and AttemptEvent.GONE not in self.marks
+
+    @property
+    def may_land(self) -> bool:
+        """Return whether a create call of unknown outcome may still make its TPU appear."""
+        return not self.marks.keys() & {AttemptEvent.ANSWERED, AttemptEvent.READY}
+
+    @property
+    def outcome(self) -> str:
+        """Return how it ended, in words."""
+        for event in (AttemptEvent.LOST, AttemptEvent.REFUSED):
+            if event in self.marks:
+                return f"{event}: {self.marks[event].reason}"
+        return "released"
+
+    def has_reported(self) -> bool:
+        """Return whether the agent of its worker 0 ever said hello."""
+        return uris.exists(self.layout.hello(0))
+
+    def mark(
+        self,
+        event: AttemptEvent,
+        reason: str = "",
+        *,
+        workers: int | None = None,
+        node_created: datetime | None = None,
+    ) -> AttemptRecord:
+        """Set a mark unless it is set, and return the record with it."""
+        mark = AttemptMark(
+            event=event,
+            time=datetime.now(UTC),
+            reason=reason,
+            workers=workers,
+            node_created=node_created,
+        )
+        uri = self.layout.mark(event)
+        if not mark.create(uri):
+            mark = AttemptMark.load(uri)
+        return AttemptRecord(self.attempt, self.layout, self.marks | {event: mark})
+
+
+def load_attempt(reservation: ReservationLayout, number: int) -> AttemptRecord | None:
+    """Read one attempt with its marks, or None when there is none of that number."""
+    layout = reservation.attempt(number)
+    attempt = Attempt.load_or_none(layout.record)
+    if attempt is None:
+        return None
+    marks = {e: AttemptMark.load_or_none(layout.mark(e)) for e in AttemptEvent}
+    return AttemptRecord(attempt, layout, {e: mark for e, mark in marks.items() if mark})
+
+
+def load_attempts(reservation: ReservationLayout) -> list[AttemptRecord]:
+    """Read all attempts, oldest first. Their numbers have no gaps: each is created if absent."""
+    records: list[AttemptRecord] = []
+    while (record := load_attempt(reservation, len(records) + 1)) is not None:
+        records.append(record)
+    return records
+
+
+def create_attempt(
+    reservation: ReservationLayout, *, run_key: str, generation: int, number: int, zone: str
+) -> AttemptRecord | None:
+    """Write the next attempt's record; None when somebody else took the number first."""
+    name = resource_id(run_key, generation, number)
+    attempt = Attempt(
+        run_key=run_key,
+        generation=generation,
+        attempt=number,
+        token=secrets.token_hex(16),
+        zone=zone,
+        queued_resource_id=name,
+        node_id=name,
+        created=datetime.now(UTC),
+    )
+    layout = reservation.attempt(number)
+    return AttemptRecord(attempt, layout, {}) if attempt.create(layout.record) else None
+
+
+def next_zone(zones: Sequence[str], records: Sequence[AttemptRecord]) -> str:
+    """Return where to ask next: a lost TPU once more in its zone, then round the candidates."""
+    if not records:
+        return zones[0]
+    last = records[-1]
+    zone = last.attempt.zone
+    refused = AttemptEvent.REFUSED in last.marks
+    lost_twice = len(records) > 1 and all(
+        record.attempt.zone == zone and AttemptEvent.LOST in record.marks for record in records[-2:]
+    )
+    if not refused and not lost_twice:
+        return zone
+    return zones[(zones.index(zone) + 1) % len(zones)] if zone in zones else zones[0]

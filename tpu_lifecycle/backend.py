@@ -1,0 +1,180 @@
+"""What the life cycle asks of a TPU service, its answers, and its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+
+class TpuError(RuntimeError):
+    """A request to the TPU service failed. ``retryable`` says whether the same may work later."""
+
+    retryable = False
+
+
+class TpuCapacityError(TpuError):
+    """The zone has no TPU of this type to give now: another zone, or later."""
+
+    retryable = True
+
+
+class TpuQuotaError(TpuError):
+    """The project's quota does not allow the TPU here: another zone, or ask for quota."""
+
+    retryable = True
+
+
+class TpuPermissionError(TpuError):
+    """The account may not do this."""
+
+
+class TpuInvalidRequestError(TpuError):
+    """The request can never work, such as an accelerator type that the zone does not have."""
+
+
+class TpuNotFoundError(TpuError):
+    """There is no such resource."""
+
+
+class TpuConflictError(TpuError):
+    """The name is taken."""
+
+
+class TpuUnavailableError(TpuError):
+    """The service did not answer, or is busy with this resource: try again."""
+
+    retryable = True
+
+
+@dataclass(frozen=True, order=True)
+class TpuName:
+    """Where a TPU is: the id of queued resource and node, unique in its zone."""
+
+    zone: str
+    resource_id: str
+
+    def __str__(self) -> str:
+        return f"{self.resource_id} in {self.zone}"
+
+
+@dataclass(frozen=True)
+class TpuRequest:
+    """A TPU to ask for; fields are named as in the Cloud TPU API."""
+
+    name: TpuName
+    accelerator_type: str
+    runtime_version: str
+    provisioning_model: str
+    queue_timeout_seconds: int
+    labels: Mapping[str, str]
+    metadata: Mapping[str, str]
+    network: str | None = None
+    subnetwork: str | None = None
+    enable_external_ips: bool = False
+    service_account: str | None = None
+
+
+# Neither a queued resource nor a node ever comes back from these states to running a job.
+GONE_QUEUE_STATES = frozenset({"SUSPENDING", "SUSPENDED", "FAILED", "DELETING"})
+GONE_NODE_STATES = frozenset(
+    {
+        "PREEMPTED",
+        "TERMINATED",
+        "STOPPED",
+        "STOPPING",
+        "DELETING",
+        "HIDING",
+        "HIDDEN",
+        "UNKNOWN",
+    }
+)
+
+
+@dataclass(frozen=True)
+class TpuState:
+    """What the service says of one TPU. A state of None means: no such resource.
+
+    ``queued_resource`` and ``node`` are state names of the Cloud TPU API.
+    """
+
+    name: TpuName
+    queued_resource: str | None = None
+    node: str | None = None
+    health: str = ""
+    workers: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taken_by_service: bool = False
+    fault: TpuError | None = None
+    created: datetime | None = None
+    node_created: datetime | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Return whether anything of it is there, in whatever state."""
+        return self.queued_resource is not None or self.node is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether its VMs are up."""
+        return self.node == "READY" and self.gone_reason is None
+
+    @property
+    def gone_reason(self) -> str | None:
+        """Return why no job can run on it any more, or None when one can or will.
+
+        No single sign is reliable: a preempted node is not always PREEMPTED, it may just vanish.
+        """
+        if not self.exists:
+            return "it no longer exists"
+        if self.queued_resource in GONE_QUEUE_STATES:
+            by = " by the service" if self.taken_by_service else ""
+            cause = f": {self.fault}" if self.fault else ""
+            return f"its queued resource is {self.queued_resource}{by}{cause}"
+        if self.node in GONE_NODE_STATES:
+            return f"its node is {self.node}"
+        if self.queued_resource == "ACTIVE" and self.node is None:
+            return "its node no longer exists"
+        return None
+
+    def describe(self) -> str:
+        """Return the states in words, for logs."""
+        queued = self.queued_resource or "absent"
+        return f"queued resource {queued}, node {self.node or 'absent'}"
+
+
+class TpuBackend(Protocol):
+    """A TPU service. Every call is bounded in time and raises only :class:`TpuError`.
+
+    ``describe``, ``delete`` and ``list_zone`` may try again by themselves; ``create`` sends exactly
+    one request, because its caller has to look for the tombstone around each.
+    """
+
+    def create(self, request: TpuRequest) -> None:
+        """Ask for a TPU; returns when the service has accepted the request.
+
+        :raises TpuConflictError: the name is taken, perhaps by this very request.
+        :raises TpuUnavailableError: no answer; the request may still have been accepted.
+        """
+        ...
+
+    def describe(self, name: TpuName) -> TpuState:
+        """Return the present state; an absent TPU is a state, not an error."""
+        ...
+
+    def delete(self, name: TpuName) -> None:
+        """Ask for the deletion of whatever has the name; an absent TPU is no error.
+
+        Returns before it is gone: ask :meth:`describe`.
+
+        :raises TpuUnavailableError: no answer, or its present state does not allow it yet.
+        """
+        ...
+
+    def list_zone(self, zone: str, labels: Mapping[str, str]) -> list[TpuState]:
+        """Return every TPU of a zone that carries all the labels.
+
+        :raises TpuUnavailableError: the service could not look everywhere; never a shorter list.
+        """
+        ...

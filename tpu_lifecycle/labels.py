@@ -1,0 +1,74 @@
+"""Labels of a node: whose it is and until when. They identify; they never carry status."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pipeline_store.formats import Attempt, Reservation
+
+OWNER = "owner"
+DAG = "dag"
+RUN_KEY = "run-key"
+GENERATION = "generation"
+ATTEMPT = "attempt"
+EXPIRES_AT = "expires-at"
+
+_MAX_LENGTH = 63
+
+
+def label_value(text: str) -> str:
+    """Return the text with only what a label value may hold: ``[a-z0-9_-]``, 63 characters."""
+    return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:_MAX_LENGTH]
+
+
+def owner_label(owner: str) -> dict[str, str]:
+    """Return the label that all TPUs of an installation carry."""
+    return {OWNER: label_value(owner)}
+
+
+def run_labels(reservation: Reservation) -> dict[str, str]:
+    """Return the labels that all TPUs of a run carry, of every generation."""
+    return owner_label(reservation.owner) | {RUN_KEY: reservation.run_key}
+
+
+def attempt_labels(reservation: Reservation, attempt: Attempt) -> dict[str, str]:
+    """Return the labels of one attempt's TPU."""
+    return run_labels(reservation) | {
+        DAG: label_value(reservation.dag_id),
+        GENERATION: str(attempt.generation),
+        ATTEMPT: str(attempt.attempt),
+        EXPIRES_AT: str(int(reservation.expires_at.timestamp())),
+    }
+
+
+@dataclass(frozen=True)
+class TpuLabels:
+    """The labels of a TPU of ours, read back."""
+
+    dag: str
+    run_key: str
+    generation: int
+    attempt: int
+    expires_at: datetime
+
+    @classmethod
+    def parse(cls, labels: Mapping[str, str]) -> TpuLabels:
+        """Read labels.
+
+        :raises ValueError: a label is missing or not a number.
+        """
+        try:
+            return cls(
+                dag=labels.get(DAG, ""),
+                run_key=labels[RUN_KEY],
+                generation=int(labels[GENERATION]),
+                attempt=int(labels[ATTEMPT]),
+                expires_at=datetime.fromtimestamp(int(labels[EXPIRES_AT]), UTC),
+            )
+        except (KeyError, ValueError, OverflowError, OSError) as error:
+            raise ValueError(
+                f"labels {dict(labels)} are not as we write them: {error!r}"
+            ) from error

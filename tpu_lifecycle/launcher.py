@@ -1,0 +1,71 @@
+"""How code gets onto a TPU VM: a boot script in the node's metadata, and nothing by SSH."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from pipeline_store import uris
+
+BOOT_SCRIPT = Path(__file__).with_name("boot.py")
+
+
+class Launcher(Protocol):
+    """Gets the agent onto every worker of a TPU that is about to be created.
+
+    :func:`boot_metadata` is the one for TPU VMs; a launcher for another service (Compute Engine,
+    GKE) is another function with the same arguments.
+    """
+
+    def __call__(
+        self,
+        *,
+        mailbox_uri: str,
+        released_uri: str,
+        bundle_uri: str,
+        bundle_sha256: str,
+        token: str,
+        expires_at: datetime,
+        heartbeat_interval_seconds: float,
+    ) -> dict[str, str]:
+        """Return what the create call must hand to the machine."""
+        ...
+
+
+def boot_metadata(
+    *,
+    mailbox_uri: str,
+    released_uri: str,
+    bundle_uri: str,
+    bundle_sha256: str,
+    token: str,
+    expires_at: datetime,
+    heartbeat_interval_seconds: float,
+) -> dict[str, str]:
+    """Return the metadata of a node that boots into the agent.
+
+    Metadata is readable by everything on the VM and by whoever may see the node, so none of it is a
+    secret: the token tells attempts apart, it grants nothing.
+
+    :param mailbox_uri: folder of the attempt.
+    :param released_uri: tombstone of the reservation.
+    :param bundle_uri: code bundle in the store.
+    :param bundle_sha256: hash that it must have.
+    :param token: token of the attempt.
+    :param expires_at: moment after which the agent runs nothing.
+    :param heartbeat_interval_seconds: between two signs of life.
+    :raises ValueError: ``expires_at`` has no time zone, so that the VM could misread it.
+    """
+    if expires_at.tzinfo is None:
+        raise ValueError(f"expires_at {expires_at} has no time zone; use datetime.now(UTC).")
+    return {
+        "startup-script": BOOT_SCRIPT.read_text(encoding="utf-8"),
+        "mailbox-uri": mailbox_uri,
+        "released-uri": released_uri,
+        "bundle-url": uris.media_url(bundle_uri),
+        "bundle-sha256": bundle_sha256,
+        "attempt-token": token,
+        "expires-at": expires_at.astimezone(UTC).isoformat(),
+        "heartbeat-interval": str(heartbeat_interval_seconds),
+    }

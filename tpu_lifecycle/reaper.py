@@ -1,0 +1,157 @@
+"""Finds TPUs of ours that nobody will give back any more, and deletes them.
+
+Independent of Airflow and of the runs: it goes by labels alone, and reads the store only to learn
+which reservations were released. It never touches what carries another owner's label.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from pipeline_store import uris
+from pipeline_store.formats import TpuPlace
+from pipeline_store.layout import StoreLayout
+from tpu_lifecycle.attempts import load_attempt
+from tpu_lifecycle.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
+from tpu_lifecycle.labels import TpuLabels, owner_label
+
+PAUSE_SECONDS = 2.0
+"""Between two deletions: the API allows only so many a minute."""
+
+FRESH = timedelta(minutes=10)
+"""A queued resource that failed is left this long to the task that waits for it."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ReapedTpu:
+    """One line of the report."""
+
+    name: str
+    zone: str
+    age_seconds: float | None
+    state: str
+    run_key: str
+    reason: str
+    action: str
+
+    def __str__(self) -> str:
+        age = f"{self.age_seconds / 3600:.1f} h old" if self.age_seconds is not None else "age ?"
+        return f"{self.action}: {self.name} in {self.zone} ({age}, {self.state}): {self.reason}"
+
+
+@dataclass
+class ReaperReport:
+    """What one pass found and did."""
+
+    seen: int = 0
+    reaped: list[ReapedTpu] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """Return the report as a JSON object on one line."""
+        reaped = [vars(item) for item in self.reaped]
+        return json.dumps({"seen": self.seen, "reaped": reaped, "problems": self.problems})
+
+
+@dataclass
+class Reaper:
+    """One owner's reaper in one project.
+
+    :param zones: besides the zones that reservations in the store name.
+    :param dry_run: say what would be deleted, delete nothing.
+    """
+
+    backend: TpuBackend
+    store: StoreLayout
+    project_id: str
+    owner: str
+    zones: Iterable[str] = ()
+    dry_run: bool = False
+    log: logging.Logger = field(default_factory=lambda: _log)
+    sleep: Callable[[float], None] = time.sleep
+
+    def reap(self) -> ReaperReport:
+        """Make one pass. Whatever fails is in the report and does not stop the rest."""
+        report = ReaperReport()
+        for state in self.find(report):
+            try:
+                reason = self._reason(state)
+                if reason:
+                    report.reaped.append(self._delete(state, reason))
+            except Exception as error:  # noqa: BLE001 - one bad TPU must not save the others
+                self.log.warning("Skipping %s: %r", state.name, error)
+                report.problems.append(f"{state.name}: {error}")
+        return report
+
+    def find(self, report: ReaperReport) -> Iterator[TpuState]:
+        """Yield every TPU of the owner; zones that cannot be looked at go into the report."""
+        for zone in sorted({*self.zones, *stored_zones(self.store, self.project_id)}):
+            try:
+                states = self.backend.list_zone(zone, owner_label(self.owner))
+            except TpuError as error:
+                report.problems.append(f"zone {zone}: {error}")
+                continue
+            report.seen += len(states)
+            yield from states
+
+    def _reason(self, state: TpuState) -> str | None:
+        """Return why nobody needs the TPU any more, or None."""
+        now = datetime.now(UTC)
+        labels = TpuLabels.parse(state.labels)
+        if now >= labels.expires_at:
+            return f"expired at {labels.expires_at:%F %T} UTC"
+        reservation = self.store.run(labels.run_key).reservation(labels.generation)
+        if uris.exists(reservation.released):
+            return f"reservation g{labels.generation} of run {labels.run_key} was released"
+        attempt = load_attempt(reservation, labels.attempt)
+        if attempt is not None and not attempt.is_usable:
+            return f"its run gave it up ({attempt.outcome})"
+        is_fresh = state.created is not None and now - state.created < FRESH
+        if state.queued_resource in ("FAILED", "SUSPENDED") and not is_fresh:
+            return f"it is {state.queued_resource} and still takes name and quota"
+        return None
+
+    def _delete(self, state: TpuState, reason: str) -> ReapedTpu:
+        item = describe(state, reason, "would delete" if self.dry_run else self._push(state))
+        self.log.warning("TPU REAPER: %s", item)
+        return item
+
+    def _push(self, state: TpuState) -> str:
+        try:
+            self.backend.delete(state.name)
+        except TpuUnavailableError:
+            if state.queued_resource not in ("DELETING", "SUSPENDING"):
+                raise
+        self.sleep(PAUSE_SECONDS)
+        return "deleting" if self.backend.describe(state.name).exists else "deleted"
+
+
+def describe(state: TpuState, reason: str, action: str) -> ReapedTpu:
+    """Return the report line of a TPU."""
+    created = state.created or state.node_created
+    return ReapedTpu(
+        name=state.name.resource_id,
+        zone=state.name.zone,
+        age_seconds=(datetime.now(UTC) - created).total_seconds() if created else None,
+        state=state.describe(),
+        run_key=state.labels.get("run-key", ""),
+        reason=reason,
+        action=action,
+    )
+
+
+def stored_zones(store: StoreLayout, project_id: str) -> set[str]:
+    """Return every zone in which a reservation ever allowed a TPU."""
+    found = set()
+    for uri in uris.list_files(store.tpu_places):
+        place = TpuPlace.load(uri)
+        if place.project_id == project_id:
+            found.add(place.zone)
+    return found

@@ -1,0 +1,169 @@
+"""Decides from everything that is known of a TPU what has become of it or of its job.
+
+Pure functions of :class:`Facts`, so that every rule can be tested without a TPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from pipeline_store.formats import AttemptMark, ExitKind, JobStatus
+from tpu_lifecycle.backend import TpuState
+
+_Rule = Callable[["Facts"], "Verdict | None"]
+
+
+class Outcome(StrEnum):
+    """What became of a wait."""
+
+    WAITING = "waiting"
+    READY = "ready"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    LOST = "lost"
+    REFUSED = "refused"
+    RELEASED = "released"
+    DEADLINE = "deadline"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An outcome and why; ``exit_kind`` and ``worker`` only when a job failed."""
+
+    outcome: Outcome
+    reason: str = ""
+    exit_kind: ExitKind | None = None
+    worker: int | None = None
+    retryable: bool = True
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether the wait is over."""
+        return self.outcome is not Outcome.WAITING
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that is known at one moment. Times in seconds.
+
+    ``tpu`` is None while the service does not answer: that alone says nothing about the TPU.
+    ``silence`` is by worker the time since its last new heartbeat as we saw it, so that a wrong
+    clock on the VM cannot make it look dead.
+    """
+
+    now: datetime
+    deadline: datetime
+    released: bool = False
+    tpu: TpuState | None = None
+    ready: AttemptMark | None = None
+    hellos: frozenset[int] = frozenset()
+    silence: Mapping[int, float] = field(default_factory=dict)
+    statuses: Mapping[int, JobStatus] = field(default_factory=dict)
+    boot_timeout: float = 900.0
+    heartbeat_timeout: float = 300.0
+
+    @property
+    def workers(self) -> int:
+        """Return the number of hosts; 0 while it is not known."""
+        return (self.ready.workers or 1) if self.ready else 0
+
+
+def judge_readiness(facts: Facts) -> Verdict:
+    """Return whether a TPU that was asked for has come, or will not."""
+    return _first(facts, (_released, _refused, _ready, _deadline))
+
+
+def judge_job(facts: Facts) -> Verdict:
+    """Return how a job on all workers stands: any failed is failed, all ok is ok, else wait.
+
+    What workers have reported counts before what has become of the TPU since.
+    """
+    return _first(
+        facts,
+        (_failed, _stopped, _succeeded, _released, _deadline, _lost, _never_reported, _silent),
+    )
+
+
+def _first(facts: Facts, rules: tuple[_Rule, ...]) -> Verdict:
+    verdicts = (rule(facts) for rule in rules)
+    return next((v for v in verdicts if v is not None), Verdict(Outcome.WAITING))
+
+
+def _released(facts: Facts) -> Verdict | None:
+    if facts.released:
+        return Verdict(Outcome.RELEASED, "the reservation was released")
+    return None
+
+
+def _deadline(facts: Facts) -> Verdict | None:
+    if facts.now >= facts.deadline:
+        return Verdict(Outcome.DEADLINE, f"not done at {facts.deadline:%F %T} UTC")
+    return None
+
+
+def _refused(facts: Facts) -> Verdict | None:
+    if facts.tpu is None or (reason := facts.tpu.gone_reason) is None:
+        return None
+    fault = facts.tpu.fault
+    return Verdict(Outcome.REFUSED, reason, retryable=fault is None or fault.retryable)
+
+
+def _ready(facts: Facts) -> Verdict | None:
+    return Verdict(Outcome.READY) if facts.tpu is not None and facts.tpu.is_ready else None
+
+
+def _failed(facts: Facts) -> Verdict | None:
+    for worker, status in sorted(facts.statuses.items()):
+        if status.exit_kind not in (ExitKind.OK, ExitKind.PREEMPTED):
+            return Verdict(Outcome.FAILED, status.message, status.exit_kind, worker)
+    return None
+
+
+def _stopped(facts: Facts) -> Verdict | None:
+    for worker, status in sorted(facts.statuses.items()):
+        if status.exit_kind is ExitKind.PREEMPTED:
+            return Verdict(Outcome.LOST, f"worker {worker} was told to stop (preempted)")
+    return None
+
+
+def _succeeded(facts: Facts) -> Verdict | None:
+    if facts.workers and all(worker in facts.statuses for worker in range(facts.workers)):
+        return Verdict(Outcome.SUCCEEDED)
+    return None
+
+
+def _lost(facts: Facts) -> Verdict | None:
+    if facts.tpu is not None and (reason := facts.tpu.gone_reason) is not None:
+        return Verdict(Outcome.LOST, reason)
+    return None
+
+
+def _never_reported(facts: Facts) -> Verdict | None:
+    # Without an answer of the service a replacement could not be made anyway: wait.
+    if facts.tpu is None or facts.ready is None:
+        return None
+    waited = (facts.now - facts.ready.time).total_seconds()
+    missing = [w for w in range(facts.workers) if w not in facts.hellos]
+    if missing and waited > facts.boot_timeout:
+        return Verdict(
+            Outcome.LOST,
+            f"worker {missing[0]} never reported within {facts.boot_timeout:.0f} s of READY "
+            f"({len(missing)} of {facts.workers} workers missing)",
+        )
+    return None
+
+
+def _silent(facts: Facts) -> Verdict | None:
+    if facts.tpu is None:
+        return None
+    for worker, seconds in sorted(facts.silence.items()):
+        if worker not in facts.statuses and seconds > facts.heartbeat_timeout:
+            return Verdict(
+                Outcome.LOST,
+                f"worker {worker} gave no sign for {seconds:.0f} s ({facts.tpu.describe()}, health "
+                f"{facts.tpu.health or 'unknown'})",
+            )
+    return None

@@ -1,0 +1,166 @@
+"""Trained files without TensorFlow: find, verify, fetch and copy them."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from pipeline_store import uris
+from pipeline_store.formats import (
+    CheckpointManifest,
+    FileDigest,
+    FormatError,
+    ModelVersion,
+    TrainingResult,
+)
+from pipeline_store.layout import TrainingLayout
+from training.errors import UserError
+
+INPUTS_FILE = "inputs.json"
+VERSION_SUBFOLDER = "checkpoint"
+
+
+class ModelFiles(NamedTuple):
+    """Weights in the store: ``prefix`` is the tf.train.Checkpoint prefix relative to ``folder``."""
+
+    folder: str
+    prefix: str
+    files: list[FileDigest]
+
+    @property
+    def inputs(self) -> str:
+        """TrainingInputs, beside the weights."""
+        return uris.join(_parent(self.prefix), INPUTS_FILE)
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def result_checkpoint(training_uri: str) -> CheckpointManifest:
+    """Return the manifest of the checkpoint that a finished training ended with, verified.
+
+    :param training_uri: the ``training`` folder of a run.
+    :raises FileNotFoundError: the training has no result, or its checkpoint is gone.
+    :raises FormatError: a file of the checkpoint does not verify.
+    """
+    manifest = _result_manifest(training_uri)
+    verify_files(training_uri, manifest.files)
+    return manifest
+
+
+def _result_manifest(training_uri: str) -> CheckpointManifest:
+    result = TrainingResult.load(TrainingLayout(training_uri).result)
+    return CheckpointManifest.load(uris.join(training_uri, result.checkpoint))
+
+
+def model_files(model_uri: str) -> ModelFiles:
+    """Return where the weights of a model are; they are verified when they are fetched.
+
+    :param model_uri: a model version folder, or the ``training`` folder of a finished run.
+    :raises UserError: it is neither.
+    """
+    version = ModelVersion.load_or_none(uris.join(model_uri, "model.json"))
+    if version is not None:
+        folder = _parent(version.checkpoint_prefix)
+        files = [file for file in version.files if _parent(file.path) == folder]
+        return ModelFiles(model_uri, version.checkpoint_prefix, files)
+    if not uris.exists(TrainingLayout(model_uri).result):
+        raise UserError(
+            f"{model_uri} is not a model: expected a model version folder (with model.json) or the "
+            "training folder of a finished run (with result.json)."
+        )
+    manifest = _result_manifest(model_uri)
+    return ModelFiles(model_uri, manifest.prefix, manifest.files)
+
+
+def verify_files(folder_uri: str, files: list[FileDigest]) -> None:
+    """Read files and compare them with the size and hash they must have.
+
+    :param folder_uri: folder that the paths of the digests are relative to.
+    :raises FormatError: a file is absent, has another size, or another content.
+    """
+    for file in files:
+        verify_file(uris.join(folder_uri, file.path), file)
+
+
+def verify_file(uri: str, digest: FileDigest) -> None:
+    """Read one file and compare it with its digest.
+
+    :raises FormatError: it is absent, has another size, or another content.
+    """
+    _check_size(uri, digest)
+    _check_sha256(uri, digest, uris.sha256(uri))
+
+
+def _check_size(uri: str, digest: FileDigest) -> None:
+    try:
+        size = uris.size(uri)
+    except FileNotFoundError as error:
+        raise FormatError(f"{uri} is missing; its manifest names it.") from error
+    if size != digest.bytes:
+        raise FormatError(f"{uri} has {size} bytes; its manifest says {digest.bytes}.")
+
+
+def _check_sha256(uri: str, digest: FileDigest, sha256: str) -> None:
+    if sha256 != digest.sha256:
+        raise FormatError(
+            f"{uri} is damaged: its SHA-256 is {sha256}; its manifest says {digest.sha256}."
+        )
+
+
+def fetch_file(uri: str, digest: FileDigest, target: Path) -> None:
+    """Copy one file of the store to this machine, verifying the very bytes that are copied.
+
+    :raises FormatError: it is absent, has another size, or another content.
+    """
+    _check_size(uri, digest)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("wb") as file:
+        sha256 = _copy_hashing(uri, file)
+    _check_sha256(uri, digest, sha256)
+
+
+def _copy_hashing(uri: str, target: BinaryIO) -> str:
+    hasher = hashlib.sha256()
+    for chunk in uris.chunks(uri):
+        hasher.update(chunk)
+        target.write(chunk)
+    return hasher.hexdigest()
+
+
+def fetch_model(model: ModelFiles, target: Path) -> Path:
+    """Copy a model's files to a folder of this machine and return the checkpoint prefix there.
+
+    :raises FormatError: a file does not verify.
+    """
+    for file in model.files:
+        fetch_file(uris.join(model.folder, file.path), file, target / file.path)
+    return target / model.prefix
+
+
+def copy_checkpoint_files(training_uri: str, target_folder: str) -> tuple[list[FileDigest], str]:
+    """Copy the files of a finished training's checkpoint into a model version folder.
+
+    The whole checkpoint is copied, optimizer state included: tf-models and later trainings can
+    continue from it.
+
+    :param training_uri: the ``training`` folder of a run.
+    :param target_folder: the version's folder; the files come below ``checkpoint/``.
+    :returns: digests with paths relative to the target folder, and the checkpoint prefix, likewise.
+    :raises FileNotFoundError: the training has no result.
+    :raises FormatError: a file does not verify; files copied before it remain, uncommitted.
+    """
+    manifest = _result_manifest(training_uri)
+    copied = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for file in manifest.files:
+            name = file.path.rpartition("/")[2]
+            local = Path(scratch, name)
+            fetch_file(uris.join(training_uri, file.path), file, local)
+            path = f"{VERSION_SUBFOLDER}/{name}"
+            uris.upload(str(local), uris.join(target_folder, path))
+            copied.append(file.model_copy(update={"path": path}))
+    return copied, f"{VERSION_SUBFOLDER}/{manifest.prefix.rpartition('/')[2]}"

@@ -1,0 +1,196 @@
+"""Which checkpoints of a run count: commit, choice of the newest good one, removal of old ones.
+
+Bytes lie below the attempt's own prefix and mean nothing. ``checkpoints/<step>.json``, created if
+absent after a look at the run's holder, is the commit. Only files that it lists are ever read.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipeline_config import PipelineConfig
+from pipeline_store import uris
+from pipeline_store.formats import CheckpointManifest, FileDigest, FormatError, TrainingInputs
+from pipeline_store.layout import TrainingLayout
+from training import artifacts
+from training.commit import CommitGuard
+from training.errors import UserError
+
+log = logging.getLogger("training")
+
+WEIGHTS_NAME = "weights"
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """How far a training is: what a checkpoint knows besides the tensors."""
+
+    step: int = 0
+    loss: float = float("nan")
+    tokens: int = 0
+    seconds: float = 0.0
+    resumed_from: tuple[int, ...] = ()
+
+
+class CheckpointStore:
+    """The checkpoints of one training folder, as one trainer sees them."""
+
+    def __init__(
+        self,
+        layout: TrainingLayout,
+        guard: CommitGuard,
+        config: PipelineConfig,
+        *,
+        inputs: TrainingInputs,
+        data_sha256: str,
+    ) -> None:
+        self._layout = layout
+        self._guard = guard
+        self._config = config
+        self._inputs = inputs
+        self._data_sha256 = data_sha256
+        self._rejected: list[str] = []
+
+    def newest(self) -> CheckpointManifest | None:
+        """Return the newest checkpoint that verifies, or None when there is none.
+
+        :raises UserError: a checkpoint belongs to other settings or other data.
+        """
+        for uri in self._manifest_uris():
+            try:
+                manifest = CheckpointManifest.load(uri)
+                self.refuse_changed(manifest)
+                artifacts.verify_files(self._layout.root, manifest.files)
+            except FormatError as error:
+                log.warning("Checkpoint %s is not used: %s Trying the one before.", uri, error)
+                self._rejected.append(uri)
+                continue
+            return manifest
+        return None
+
+    def refuse_changed(self, manifest: CheckpointManifest) -> None:
+        """Return if the checkpoint was made with this configuration and data.
+
+        :raises UserError: it was not; the message lists what differs.
+        """
+        if (manifest.config_sha256, manifest.data_sha256) == (
+            self._config.training_sha256,
+            self._data_sha256,
+        ):
+            return
+        raise UserError(
+            f"Checkpoint {manifest.step} in {self._layout.root} was trained differently: "
+            f"{'; '.join(self._differences(manifest))}. Restore the settings and partitions to go "
+            "on with it, or start a new run."
+        )
+
+    def _differences(self, manifest: CheckpointManifest) -> list[str]:
+        prefix = uris.join(self._layout.root, manifest.prefix)
+        before = TrainingInputs.load_or_none(f"{prefix.rpartition('/')[0]}/{artifacts.INPUTS_FILE}")
+        if before is None:
+            return ["the hashes of settings or records differ"]
+        return setting_differences(before, self._inputs) + _record_differences(before, self._inputs)
+
+    def commit(self, files: list[Path], state: TrainingState) -> CheckpointManifest:
+        """Upload a checkpoint's files and make it count.
+
+        :param files: ``weights.*`` as written by tf.train.Checkpoint.
+        :param state: what the checkpoint stands for.
+        :returns: the manifest that counts; of the same step there is only ever one.
+        :raises LostHolderError: another attempt holds the run; the bytes stay unnamed.
+        """
+        # A folder of its own for every save: bytes that a manifest may name are never overwritten.
+        folder = f"{state.step:010d}-{uuid.uuid4().hex[:8]}"
+        target = uris.join(self._layout.attempt_files(self._guard.token), folder)
+        base = target.removeprefix(self._layout.root.rstrip("/") + "/")
+        manifest = CheckpointManifest(
+            step=state.step,
+            holder_token=self._guard.token,
+            prefix=f"{base}/{WEIGHTS_NAME}",
+            files=[self._upload(path, target, base) for path in files],
+            config_sha256=self._config.training_sha256,
+            data_sha256=self._data_sha256,
+            random_seed=self._config.training.random_seed,
+            created=datetime.now(UTC),
+            loss=state.loss,
+            tokens=state.tokens,
+            seconds=round(state.seconds, 3),
+            resumed_from=list(state.resumed_from),
+        )
+        self._guard.check()
+        committed = self._create(manifest)
+        self._remove_old()
+        return committed
+
+    def _upload(self, path: Path, target: str, base: str) -> FileDigest:
+        digest = FileDigest(
+            path=f"{base}/{path.name}", bytes=path.stat().st_size, sha256=uris.sha256(str(path))
+        )
+        uris.upload(str(path), uris.join(target, path.name))
+        return digest
+
+    def _create(self, manifest: CheckpointManifest) -> CheckpointManifest:
+        # Those that did not verify would be in the way: of a commit of the same step, and among the
+        # ones to keep. Only the holder gets here.
+        for uri in self._rejected:
+            uris.delete(uri)
+        self._rejected.clear()
+        uri = self._layout.checkpoint(manifest.step)
+        return manifest if manifest.create(uri) else CheckpointManifest.load(uri)
+
+    def _remove_old(self) -> None:
+        """Keep the newest; of the others delete the manifest first, so no manifest lies."""
+        keep = self._config.training.max_to_keep
+        for uri in self._manifest_uris()[keep:]:
+            try:
+                files = CheckpointManifest.load(uri).files
+            except FormatError:
+                files = []
+            uris.delete(uri)
+            for file in files:
+                uris.delete(uris.join(self._layout.root, file.path))
+
+    def sweep(self) -> None:
+        """Delete bytes that no manifest names: lost races, tries that died before their commit.
+
+        Only for a finished training, when nobody may be about to name them.
+        """
+        named = set()
+        for uri in self._manifest_uris():
+            manifest = CheckpointManifest.load(uri)
+            named |= {uris.join(self._layout.root, file.path) for file in manifest.files}
+        for uri in uris.list_files(uris.join(self._layout.root, "attempts")):
+            if uri not in named:
+                uris.delete(uri)
+
+    def _manifest_uris(self) -> list[str]:
+        """Return the manifests, newest first: steps are zero-padded, so names sort as numbers."""
+        return sorted(uris.list_files(self._layout.checkpoints), reverse=True)
+
+
+def setting_differences(before: TrainingInputs, now: TrainingInputs) -> list[str]:
+    """Return one phrase for each setting or vocabulary that changed."""
+    names = sorted(before.settings.keys() | now.settings.keys())
+    changed = [
+        f"{name} was {before.settings.get(name)!r} and is {now.settings.get(name)!r}"
+        for name in names
+        if before.settings.get(name) != now.settings.get(name)
+    ]
+    if before.vocabulary_sha256 != now.vocabulary_sha256:
+        changed.append(
+            f"the vocabulary was {before.vocabulary_sha256} and is {now.vocabulary_sha256}"
+        )
+    return changed
+
+
+def _record_differences(before: TrainingInputs, now: TrainingInputs) -> list[str]:
+    old, new = set(before.records.items()), set(now.records.items())
+    if list(before.records.items()) == list(now.records.items()):
+        return []
+    if old == new:
+        return ["the same shards are given in another order"]
+    return [f"{len(old - new)} shards of records are gone and {len(new - old)} are new"]

@@ -1,0 +1,150 @@
+"""Compare models on held-out documents of some partitions: identical rows, identical masks.
+
+``python -m training.evaluate --store STORE --config CONFIG --current-set 2026-01-02
+--set 2026-01-02=MANIFEST --model candidate=STORE/runs/KEY/training --output REPORT``
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from types import FrameType
+
+from pipeline_store.formats import EvaluationReport
+from pipeline_store.layout import StoreLayout
+from training import report as reports
+from training.commit import CommitGuard
+from training.errors import BadDataError, PreemptedError, UserError
+from training.job import load_config, run_job
+
+log = logging.getLogger("training")
+
+# Rounding of float32 sums on another machine or device, with much to spare: nats per token.
+AGREEMENT = 1e-3
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return the process exit code."""
+    arguments = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    return run_job(lambda: evaluate(arguments))
+
+
+def _on_sigterm(signum: int, frame: FrameType | None) -> None:
+    raise PreemptedError("nothing to save; the same command starts the evaluation again.")
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, sign, uri = text.partition("=")
+    if not (name and sign and uri):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=URI")
+    return name, uri
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m training.evaluate",
+        description="Scores models on the held-out documents of partitions and writes an "
+        "evaluation report with sums per document. Only validation records are read, so a model "
+        "is never scored on what it was trained on.",
+        epilog="exit codes: 0 done, 40 configuration or argument, 41 bad data or no agreement, "
+        "42 out of memory, 43 stopped by SIGTERM, 45 any other failure",
+    )
+    parser.add_argument("--store", required=True, metavar="URI", help="root of the store")
+    parser.add_argument("--config", required=True, metavar="URI", help="a run's config.json")
+    parser.add_argument(
+        "--current-set", required=True, metavar="PARTITION", help="the set of the run's own text"
+    )
+    parser.add_argument(
+        "--set",
+        required=True,
+        action="append",
+        type=_named,
+        dest="sets",
+        metavar="PARTITION=MANIFEST_URI",
+        help="held-out documents to score on; give it again for more sets",
+    )
+    parser.add_argument(
+        "--model",
+        required=True,
+        action="append",
+        type=_named,
+        dest="models",
+        metavar="NAME=MODEL_URI",
+        help="candidate=URI and, if there is a model in use, baseline=URI: a model version folder "
+        "or the training folder of a finished run",
+    )
+    parser.add_argument("--output", metavar="URI", help="report to create; kept if it exists")
+    parser.add_argument(
+        "--print-only",
+        action="store_true",
+        help="compute and print the scores, write nothing; if the output exists, say whether it "
+        "agrees",
+    )
+    return parser
+
+
+def evaluate(arguments: argparse.Namespace) -> None:
+    """Print the scores, computing them unless the output has them already.
+
+    :raises JobError: see :mod:`training.errors`.
+    """
+    sets, models = dict(arguments.sets), dict(arguments.models)
+    _check(arguments, sets, models)
+    store = StoreLayout(arguments.store)
+    output = store.resolve(arguments.output) if arguments.output else None
+    existing = EvaluationReport.load_or_none(output) if output else None
+    if existing is not None and not arguments.print_only:
+        log.info("%s exists and is kept.\n%s", output, reports.table(existing))
+        return
+    config = load_config(store.resolve(arguments.config))
+    guard = CommitGuard.from_environment()
+
+    # Here, so that a wrong argument is reported at once and not after seconds of imports.
+    from training import evaluator
+
+    report = evaluator.evaluate(
+        store=store,
+        config=config,
+        current_set=arguments.current_set,
+        manifest_uris=sets,
+        model_uris={name: store.resolve(uri) for name, uri in models.items()},
+    )
+    log.info("Held-out scores (* the run's own set):\n%s", reports.table(report))
+    if existing is not None:
+        _check_agreement(report, existing, arguments.output)
+    elif output is not None and not arguments.print_only:
+        guard.check()
+        report.create(output)
+        log.info("Written to %s.", output)
+
+
+def _check(arguments: argparse.Namespace, sets: dict[str, str], models: dict[str, str]) -> None:
+    if len(sets) < len(arguments.sets) or len(models) < len(arguments.models):
+        raise UserError("--set and --model need different names; one is given twice.")
+    if arguments.current_set not in sets:
+        raise UserError(
+            f"--current-set {arguments.current_set!r} is not among the sets {sorted(sets)}; add "
+            f"--set {arguments.current_set}=MANIFEST_URI."
+        )
+    if not (arguments.output or arguments.print_only):
+        raise UserError("Give --output for the report, or --print-only.")
+
+
+def _check_agreement(report: EvaluationReport, existing: EvaluationReport, output: str) -> None:
+    try:
+        difference = reports.largest_difference(report, existing)
+    except ValueError as error:
+        raise UserError(f"{output} cannot be compared: {error}.") from error
+    if difference > AGREEMENT:
+        raise BadDataError(
+            f"{output} does not agree: a loss differs by {difference:.6f} nats per token. The "
+            "report, the models or the records are not what they were."
+        )
+    log.info("%s agrees: largest difference of a loss %.1e nats per token.", output, difference)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""What the command lines of this package share: logging, SIGTERM and exit codes."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from pipeline_config import PipelineConfig, parse_config
+from pipeline_store import uris
+from pipeline_store.formats import ExitKind
+from training.errors import exit_kind_of
+
+log = logging.getLogger("training")
+
+
+class StopRequest:
+    """Remembers that SIGTERM arrived, so that a loop can end where its state can be saved.
+
+    Cloud TPU VMs send it when they are taken away. Python runs signal handlers between two calls
+    into TensorFlow, so one loop of steps and a save have to fit into the grace period.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def install(self) -> StopRequest:
+        """Handle SIGTERM from now on; only possible in the main thread."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        return self
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        self.requested = True
+        log.info("SIGTERM received: stopping after this loop of steps.")
+
+
+def run_job(job: Callable[[], None]) -> int:
+    """Run a job and return its exit code; every failure is logged, with what to do about it."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    # absl, which tf-models-official logs with, repeats every optimizer setting.
+    logging.getLogger("absl").setLevel(logging.WARNING)
+    try:
+        job()
+    except Exception as error:  # noqa: BLE001 - the process boundary: every failure gets its code
+        kind = exit_kind_of(error)
+        _log_failure(error, kind)
+        return kind.exit_code
+    return ExitKind.OK.exit_code
+
+
+def _log_failure(error: Exception, kind: ExitKind) -> None:
+    if kind is ExitKind.FAILED:
+        log.error("%s", error, exc_info=error)
+    elif kind is ExitKind.OUT_OF_MEMORY:
+        log.error(
+            "Out of memory: %s. Use a smaller training.global_batch_size (or "
+            "evaluation.global_batch_size), shorter rows, or a larger slice.",
+            error,
+        )
+    elif isinstance(error, FileNotFoundError):
+        log.error(
+            "There is no such file: %s. Check the URI and what should have written it.", error
+        )
+    else:
+        log.log(
+            logging.INFO if kind is ExitKind.PREEMPTED else logging.ERROR, "%s: %s", kind, error
+        )
+
+
+def load_config(uri: str) -> PipelineConfig:
+    """Read a stored ``config.json``.
+
+    :raises FileNotFoundError: there is none.
+    :raises ConfigError: it is damaged, of an unknown version, or breaks a rule.
+    """
+    return parse_config(uris.read(uri), uri)

@@ -1,0 +1,115 @@
+"""The BERT encoder and masked-LM head of tf-models, built from our configuration."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import tensorflow as tf
+import tf_keras
+from official.nlp.modeling.models import BertPretrainerV2
+from official.nlp.modeling.networks import BertEncoderV2
+
+from pipeline_config import PipelineConfig
+
+# BERT, arXiv 1810.04805; `initializer_range` in its published configurations.
+INITIALIZER_RANGE = 0.02
+
+
+def exact_gelu(features: tf.Tensor) -> tf.Tensor:
+    """Return x * Phi(x) by the error function: "gelu" of Hugging Face."""
+    return tf_keras.activations.gelu(features, approximate=False)
+
+
+def tanh_gelu(features: tf.Tensor) -> tf.Tensor:
+    """Return the tanh approximation: Google's BERT, "gelu_new" of Hugging Face."""
+    return tf_keras.activations.gelu(features, approximate=True)
+
+
+# Functions, never strings: the string "gelu" means one of these in one place of tf-models and the
+# other elsewhere.
+ACTIVATIONS = {"gelu": exact_gelu, "gelu_new": tanh_gelu}
+
+
+def build_model(config: PipelineConfig) -> BertPretrainerV2:
+    """Return the model with all its variables, random weights drawn from training.random_seed.
+
+    Outputs: ``mlm_logits`` [R, P, vocab_size] for the masked positions, in the arithmetic's type.
+    """
+    settings = config.model
+    activation = ACTIVATIONS[settings.hidden_act]
+    tf_keras.utils.set_random_seed(config.training.random_seed)
+    with _arithmetic(config.training.mixed_precision_dtype):
+        encoder = BertEncoderV2(
+            vocab_size=settings.vocab_size,
+            hidden_size=settings.hidden_size,
+            num_layers=settings.num_hidden_layers,
+            num_attention_heads=settings.num_attention_heads,
+            max_sequence_length=settings.max_position_embeddings,
+            type_vocab_size=settings.type_vocab_size,
+            inner_dim=settings.intermediate_size,
+            inner_activation=activation,
+            output_dropout=settings.hidden_dropout_prob,
+            attention_dropout=settings.attention_probs_dropout_prob,
+            initializer=_initializer(),
+            # A fixed name: variables are found by name in checkpoints.
+            name="bert_encoder",
+        )
+        model = BertPretrainerV2(
+            encoder, mlm_activation=activation, mlm_initializer=_initializer(), name="bert"
+        )
+        # The head has no variables before it is called once; restoring would silently skip it.
+        model(_one_row(config))
+    return model
+
+
+def _initializer() -> tf_keras.initializers.Initializer:
+    return tf_keras.initializers.TruncatedNormal(stddev=INITIALIZER_RANGE)
+
+
+@contextmanager
+def _arithmetic(dtype: str) -> Iterator[None]:
+    """Build layers that compute in this type; their variables stay float32."""
+    before = tf_keras.mixed_precision.global_policy()
+    policy = "mixed_bfloat16" if dtype == "bfloat16" else "float32"
+    tf_keras.mixed_precision.set_global_policy(policy)
+    try:
+        yield
+    finally:
+        tf_keras.mixed_precision.set_global_policy(before)
+
+
+def _one_row(config: PipelineConfig) -> dict[str, tf.Tensor]:
+    row = tf.zeros([1, config.masking.max_seq_length], tf.int32)
+    slots = tf.zeros([1, config.masking.max_predictions_per_seq], tf.int32)
+    return {
+        "input_word_ids": row,
+        "input_mask": tf.ones_like(row),
+        "input_type_ids": row,
+        "masked_lm_positions": slots,
+    }
+
+
+def trained_variables(model: BertPretrainerV2) -> list[tf.Variable]:
+    """Return the variables that masked-LM pretraining changes: all but the pooler's.
+
+    The pooler only serves next-sentence prediction, which is not trained; it has no gradient.
+    """
+    pooler = {id(v) for v in model.encoder_network.pooler_layer.trainable_variables}
+    return [v for v in model.trainable_variables if id(v) not in pooler]
+
+
+def named_variables(model: BertPretrainerV2) -> dict[str, tf.Variable]:
+    """Return the model's variables by name, without TensorFlow's ``:0``."""
+    return {variable.name.removesuffix(":0"): variable for variable in model.variables}
+
+
+def weights_sha256(model: BertPretrainerV2) -> str:
+    """Return the hash of all weights: equal hash, bit-identical model."""
+    digest = hashlib.sha256()
+    for name, variable in sorted(named_variables(model).items()):
+        value = variable.numpy()
+        digest.update(f"{name} {value.dtype} {value.shape}\n".encode())
+        digest.update(value.tobytes())
+    return digest.hexdigest()

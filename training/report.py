@@ -1,0 +1,65 @@
+"""Evaluation reports as text, and whether two of them agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pipeline_store.formats import EvaluationReport
+
+HEADER = ("set", "documents", "tokens", "model", "loss", "perplexity", "accuracy")
+UNIGRAM = "unigram"
+
+
+def table(report: EvaluationReport) -> str:
+    """Return the scores of every model on every set, token-weighted, as aligned text."""
+    rows = [HEADER, *_rows(report)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def _rows(report: EvaluationReport) -> Iterator[tuple[str, ...]]:
+    for number, (set_name, unigram_loss) in enumerate(report.unigram_losses.items()):
+        mark = " *" if set_name == report.current_set else ""
+        for model in report.models:
+            score = model.sets[number]
+            yield (
+                f"{set_name}{mark}",
+                f"{len(score.document_ids):,}",
+                f"{sum(score.token_counts):,.0f}",
+                model.name,
+                f"{score.loss:.4f}",
+                f"{math.exp(score.loss):.1f}",
+                f"{score.accuracy:.1%}",
+            )
+        perplexity = f"{math.exp(unigram_loss):.1f}"
+        yield (f"{set_name}{mark}", "", "", UNIGRAM, f"{unigram_loss:.4f}", perplexity, "")
+
+
+def largest_difference(one: EvaluationReport, other: EvaluationReport) -> float:
+    """Return the largest difference of a loss between two reports, in nats per token.
+
+    :raises ValueError: they are not about the same models, sets and documents.
+    """
+    if _subjects(one) != _subjects(other):
+        raise ValueError("the reports are about different models, sets or documents")
+    pairs = [
+        (mine.loss, theirs.loss)
+        for model, same in zip(one.models, other.models, strict=True)
+        for mine, theirs in zip(model.sets, same.sets, strict=True)
+    ]
+    pairs += [(loss, other.unigram_losses[name]) for name, loss in one.unigram_losses.items()]
+    return max(abs(mine - theirs) for mine, theirs in pairs)
+
+
+def _subjects(report: EvaluationReport) -> list[object]:
+    subjects: list[object] = [
+        (model.name, model.model_uri, score.set_name, score.document_ids)
+        for model in report.models
+        for score in model.sets
+    ]
+    return [*subjects, report.partition, sorted(report.unigram_losses)]
