@@ -65,9 +65,12 @@ format: $(INSTALLED)  ## Format the code
 docs: $(INSTALLED)  ## Write docs/config.md from the schema
 	$(BIN)/python -m pipeline_config docs
 
+COMPILE := $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --no-emit-index-url --no-header
+
 lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the locked files
-	$(BIN)/uv pip compile requirements.in --group orchestrator --group beam --group training \
-		--group local --generate-hashes --python-version 3.11 --no-emit-index-url --no-header \
+	$(COMPILE) requirements.in --group orchestrator --group beam --group training --group local \
 		-o requirements.txt
-	$(BIN)/uv pip compile -c requirements.txt --group dev --generate-hashes --python-version 3.11 \
-		--no-emit-index-url --no-header -o requirements-dev.txt
+	$(COMPILE) -c requirements.txt --group dev -o requirements-dev.txt
+	$(COMPILE) -c requirements.txt requirements.in --group training -o docker/requirements-training.txt
+	$(COMPILE) -c requirements.txt requirements.in --group orchestrator --group beam \
+		-o docker/requirements-airflow.txt

@@ -41,6 +41,7 @@ def read_arguments(
         raise UserError(f"missing {', '.join(missing)}; see --help.")
     try:
         identity.check_partition(partition)
+        layout = StoreLayout(uris.for_library(_absolute(store)))
         settings = parse_config(uris.read(_absolute(config)), config)
     except FileNotFoundError as error:
         raise UserError(f"--config: {config} does not exist.") from error
@@ -48,7 +49,6 @@ def read_arguments(
         raise
     except ValueError as error:
         raise UserError(str(error)) from error
-    layout = StoreLayout(_absolute(store))
     return JobArguments(settings, layout, partition, pattern or settings.corpus.input_pattern)
 
 

@@ -31,7 +31,10 @@ def list_inputs(pattern: str, partition: str, store: StoreLayout) -> list[str]:
         raise UserError(f"corpus.input_pattern {pattern!r} contains no pattern.")
     found: set[str] = set()
     for part in patterns:
-        matches = uris.glob(part)
+        try:
+            matches = uris.glob(part)
+        except ValueError as error:
+            raise UserError(f"corpus.input_pattern: {error}") from error
         if not matches:
             raise UserError(_no_match(part))
         found.update(matches)

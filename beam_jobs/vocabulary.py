@@ -13,8 +13,8 @@ PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 # Also their order, and ids, in a vocabulary that is trained here.
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 _RESERVED = re.compile(r"\[(?:PAD|UNK|CLS|SEP|MASK|unused\d+)\]")
-# A vocabulary is cased if a fair share of the tokens that could be capitals are; bert-base-cased
-# has 41 %, bert-base-uncased none. Below the minimum (Chinese, say) the share tells nothing.
+# A vocabulary is cased if a fair share of the tokens that could have capitals has; an uncased one
+# has none. With fewer such tokens than the minimum (Chinese, say) the share tells nothing.
 _MIN_TOKENS_WITH_CASE = 100
 _CASED_SHARE = 0.02
 

@@ -27,11 +27,14 @@ def train_wordpiece(sentences: Iterable[str], *, size: int, do_lower_case: bool)
     :param sentences: iterated over twice, so not an iterator.
     """
     tokenizer = untrained_tokenizer(do_lower_case, WordPiece(unk_token=UNK))
+    alphabet = _alphabet(sentences, tokenizer, size)
     trainer = WordPieceTrainer(
         vocab_size=size,
         min_frequency=_MIN_PAIR_COUNT,
         show_progress=False,
-        special_tokens=[*SPECIAL_TOKENS, *_alphabet(sentences, tokenizer, size)],
+        special_tokens=[*SPECIAL_TOKENS, *alphabet, *_inside_words(alphabet, tokenizer)],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
         continuing_subword_prefix=_CONTINUATION,
     )
     tokenizer.train_from_iterator(sentences, trainer)
@@ -40,17 +43,23 @@ def train_wordpiece(sentences: Iterable[str], *, size: int, do_lower_case: bool)
 
 
 def _alphabet(sentences: Iterable[str], tokenizer: Tokenizer, size: int) -> list[str]:
-    """Return the single-character pieces in a fixed order.
+    """Return the most frequent characters in a fixed order.
 
-    The trainer numbers pieces it meets in the order of a hash table with a random seed, and ties
-    between merges go by number, so every training would give another vocabulary. It keeps the
-    numbers of the pieces that it is given.
+    The trainer numbers pieces in the order of a hash table with a random seed, and ties between
+    merges go by number, so every training would give another vocabulary. Pieces that it is given
+    keep their numbers.
     """
     counts: Counter[str] = Counter()
     for sentence in sentences:
         counts.update(tokenizer.normalizer.normalize_str(sentence))
     limit = min(_MAX_ALPHABET, int(size * _MAX_ALPHABET_SHARE))
     by_count = sorted(counts, key=lambda character: (-counts[character], character))
-    kept = sorted([c for c in by_count if not c.isspace()][:limit])
-    inside = [c for c in kept if len(tokenizer.pre_tokenizer.pre_tokenize_str(f"a{c}")) == 1]
-    return [*kept, *(_CONTINUATION + character for character in inside)]
+    return sorted([character for character in by_count if not character.isspace()][:limit])
+
+
+def _inside_words(alphabet: list[str], tokenizer: Tokenizer) -> list[str]:
+    """Return the characters that do not stand alone, as they are written inside a word."""
+    split = tokenizer.pre_tokenizer.pre_tokenize_str
+    return [
+        f"{_CONTINUATION}{character}" for character in alphabet if len(split(f"a{character}")) == 1
+    ]

@@ -11,6 +11,7 @@ import hashlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from demo.installed_text import Harvest, topics
@@ -110,17 +111,19 @@ def from_folder(source: str, folder: Path, *, partitions: Sequence[str] = PARTIT
             f"{source}: {len(files)} files for {len(folders)} partitions; give one file, or at "
             "least as many as there are partitions."
         )
-    for number, target in enumerate(folders):
-        first, last = (len(files) * step // len(folders) for step in (number, number + 1))
-        copy_files(files[first:last], target)
+    borders = [len(files) * step // len(folders) for step in range(len(folders) + 1)]
+    shares = [files[first:last] for first, last in pairwise(borders)]
+    for target, share in zip(folders, shares, strict=True):
+        if not any(documents[path] for path in share):
+            raise CorpusError(f"partition {target.name} would get no document; give more text.")
+    for target, share in zip(folders, shares, strict=True):
+        copy_files(share, target)
     return [_part(target) for target in folders]
 
 
 def _part(folder: Path) -> Part:
     files = sorted(folder.iterdir())
     documents = sum(map(count_documents, files))
-    if not documents:
-        raise CorpusError(f"partition {folder.name} got no document; give more text.")
     return Part(folder.name, len(files), documents, sum(path.stat().st_size for path in files))
 
 

@@ -51,12 +51,14 @@ class Harvest:
         missing = characters
         for group in groups:
             allowance = min(missing, int(characters * MAX_GROUP_SHARE))
+            if allowance <= 0:
+                break
             for document in self._of_group(group):
-                if allowance <= 0:
-                    break
                 documents.append(document)
                 allowance -= len(document)
                 missing -= len(document)
+                if allowance <= 0:
+                    break
         return documents
 
     def _of_group(self, group: list[Path]) -> Iterator[str]:

@@ -34,6 +34,13 @@ class HealthCheck:
     def __init__(self, runtime: RuntimePaths, ports: Mapping[str, int]) -> None:
         self._runtime = runtime
         self._ports = ports
+        # One for all requests, because making one reads the system's certificates. No connection
+        # is kept open: a server that is being stopped would wait for it.
+        self._client = httpx.Client(
+            trust_env=False,
+            timeout=TIMEOUT_SECONDS,
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
 
     def problem(self, name: str, process: PartProcess) -> str | None:
         """Return what is wrong with a part, or None when it works.
@@ -95,8 +102,7 @@ class HealthCheck:
         return None
 
     def _get(self, name: str, page: str) -> httpx.Response:
-        with httpx.Client(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
-            return client.get(settings.url(self._ports[name]) + page)
+        return self._client.get(settings.url(self._ports[name]) + page)
 
 
 def _migration_problem(process: PartProcess) -> str | None:

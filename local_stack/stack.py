@@ -22,8 +22,12 @@ from local_stack.supervision import NotAnsweringError, Supervisor, render
 from pipeline_store.formats.base import FormatError
 
 DEFAULT_STATE_DIR = Path(".local")
-DEFAULT_START_SECONDS = 240.0
+DEFAULT_START_SECONDS = 300.0
 SUPERVISOR_STOP_SECONDS = 10
+RECOVERY_SECONDS = 60.0
+RECOVERY_POLL_SECONDS = 1.0
+# States in which supervisord leaves a part that it will not start again by itself.
+GIVEN_UP = frozenset({"STOPPED", "EXITED", "FATAL"})
 
 
 class Stack:
@@ -62,11 +66,11 @@ class Stack:
         """
         self.paths.create()
         with self._alone():
-            before = self.status()
-            if before.healthy:
+            running = self._running()
+            if running is not None:
                 self._check_same_settings()
                 self._say("The stack is already running.")
-                return before
+                return running
             self._stop()
             self._say(f"Starting the local stack in {self.paths.root} ...")
             try:
@@ -150,6 +154,24 @@ class Stack:
         """
         record = self._require_record()
         return all_parts(self.paths, RuntimePaths(Path(record.runtime_dir)), record.ports)
+
+    def _running(self) -> StackStatus | None:
+        """Return the status of a stack that works; one that is recovering is waited for.
+
+        Only a stack that is past help is started anew, because that ends the runs in it.
+        """
+        deadline = time.monotonic() + RECOVERY_SECONDS
+        while True:
+            status = self.status()
+            if status.healthy:
+                return status
+            broken = [part for part in status.parts if part.problem is not None]
+            stuck = any(part.state in GIVEN_UP for part in broken)
+            if not status.running or stuck or time.monotonic() > deadline:
+                for part in broken:
+                    self._say(f"  {part.name} does not work: {part.problem}")
+                return None
+            time.sleep(RECOVERY_POLL_SECONDS)
 
     def _prepare(self) -> StackRecord:
         self.paths.rotate_logs()

@@ -62,7 +62,8 @@ def render(parts: Iterable[Part], paths: StatePaths, runtime: RuntimePaths) -> s
         },
         # Its log goes to standard output, and from there into a file.
         "supervisord": {
-            "logfile": "NONE",
+            "logfile": "/dev/null",
+            "logfile_maxbytes": 0,
             "pidfile": paths.root / "supervisord.pid",
             "directory": paths.airflow_home,
             "user": os.getuid(),
@@ -176,6 +177,7 @@ class Supervisor:
         found = cast("list[dict[str, Any]]", self._call("getAllProcessInfo"))
         # Read after asking, so that a process just reported is counted.
         starts = SPAWNED.findall(self.log.read_text(errors="replace"))
+        found.sort(key=lambda info: (Tier[info["group"].upper()], info["name"]))
         return {
             info["name"]: PartProcess(
                 state=info["statename"],

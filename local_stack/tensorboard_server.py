@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 import types
 
-# TensorBoard takes its own small stand-in for TensorFlow when this module can be imported; the
-# package without TensorFlow ships it. Reading events is done by its data server either way.
-sys.modules["tensorboard.compat.notf"] = types.ModuleType("tensorboard.compat.notf")
+# TensorBoard uses a small stand-in of its own for TensorFlow when this module can be imported; its
+# build without TensorFlow contains it. Events are read by its data server either way.
+SWITCH = "tensorboard.compat.notf"
 
 
 def main() -> None:
     """Run TensorBoard with the command line's options."""
+    sys.modules[SWITCH] = types.ModuleType(SWITCH)
     from tensorboard.main import run_main  # type: ignore[import-untyped]
 
     run_main()

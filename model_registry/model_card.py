@@ -180,7 +180,7 @@ def _use(facts: ModelFacts) -> Iterator[str]:
     yield "python -m training.evaluate --store STORE \\"
     yield f"    --config {facts.folder}/config.json --current-set {partition} \\"
     yield f"    --set {partition}={facts.folder}/manifests/{partition}.json \\"
-    yield f"    --model candidate={facts.folder} --output evaluation.json"
+    yield f"    --model candidate={facts.folder} --print-only"
     yield "```\n"
     yield f"To start another lineage from it: `model.init_checkpoint={facts.folder}`.\n"
 

@@ -1,6 +1,7 @@
-"""Command line of the emulator.
+"""Emulates the Cloud TPU v2 API on a Unix socket; a TPU VM is a local process.
 
-python -m tpu_emulator serve --socket /tmp/tpu-demo/api.sock --state-dir /tmp/tpu-demo/state
+python -m tpu_emulator serve --socket .local/tpu/api.sock --state-dir .local/tpu/state
+python -m tpu_emulator admin --socket .local/tpu/api.sock table
 """
 
 from __future__ import annotations
@@ -86,11 +87,27 @@ def _reason(error: Any, socket: Path) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tpu_emulator", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tpu_emulator",
+        description=__doc__,
+        epilog="See docs/tpu-emulator.md for what it models.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    serve = commands.add_parser("serve", help="run an emulator until SIGTERM or SIGINT")
+    serve = commands.add_parser(
+        "serve",
+        help="run an emulator until SIGTERM or SIGINT",
+        description="Serves until SIGTERM or SIGINT. It runs the startup scripts that it is sent, "
+        "so it refuses a socket or state folder that other users can enter. State survives a "
+        "restart. Point a client at the gRPC target unix:<socket> with an insecure channel.",
+    )
     config.add_arguments(serve)
-    admin = commands.add_parser("admin", help="look into a running emulator, or disturb it")
+    admin = commands.add_parser(
+        "admin",
+        help="look into a running emulator, or disturb it",
+        description="Sends one command to a running emulator and prints its answer as JSON. "
+        "Faults apply to the next calls and survive a restart of the emulator.",
+    )
     admin.add_argument("--socket", type=Path, required=True, help="the emulator's socket")
     admin.add_argument("--timeout", type=float, default=10.0, help="seconds to wait for an answer")
     _add_views(admin.add_subparsers(dest="admin_command", required=True, metavar="COMMAND"))
@@ -150,7 +167,7 @@ def _add_faults(command: Any) -> None:
             o.method, seconds=o.seconds, commit_late=o.commit_late, count=o.count
         ),
     )
-    delay.add_argument("--seconds", type=float, required=True)
+    delay.add_argument("--seconds", type=float, required=True, help="how late")
     delay.add_argument(
         "--commit-late",
         action="store_true",

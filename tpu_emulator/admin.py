@@ -1,6 +1,6 @@
 """The admin client: looks into a running emulator and disturbs it.
 
-python -m tpu_emulator admin --socket /run/user/1000/tpu/api.sock table
+python -m tpu_emulator admin --socket .local/tpu/api.sock table
 """
 
 from __future__ import annotations

@@ -44,13 +44,24 @@ class EmulatorConfig:
     )
     vm_env: dict[str, str] = field(
         default_factory=dict,
-        metadata={"help": "KEY=VALUE in every VM's environment, repeatable", "repeat": True},
+        metadata={
+            "help": "sets a variable in the environment of every VM, for example a PATH to the "
+            "Python that startup scripts need; repeatable",
+            "metavar": "KEY=VALUE",
+            "repeat": True,
+        },
     )
     reservation: tuple[str, ...] = field(
-        default=(), metadata={"help": "name of a reservation that exists", "repeat": True}
+        default=(),
+        metadata={
+            "help": "name of a reservation that exists; repeatable",
+            "metavar": "NAME",
+            "repeat": True,
+        },
     )
 
 
+_METAVARS = {"float": "SECONDS", "Path": "PATH"}
 _NAMES = {option.name for option in fields(EmulatorConfig)}
 
 
@@ -68,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--{option.name.replace('_', '-')}",
             help=help_text,
             action="append" if meta.get("repeat") else "store",
+            metavar=meta.get("metavar") or _METAVARS.get(str(option.type)),
             choices=meta.get("choices") or None,
             type=_converter(option),
             default=argparse.SUPPRESS,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.server
 import json
 import re
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +22,24 @@ _DEFAULT_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 _FAKE_TOKEN = "fake-token-of-the-tpu-emulator"  # noqa: S105
 
 Tree = Mapping[str, Any]
+_TEXT = "application/text"
+_JSON = "application/json"
+_CHANGE_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer of the metadata server."""
+
+    code: int
+    body: str
+    content_type: str = _TEXT
+    location: str = ""
+
+    @property
+    def etag(self) -> str:
+        """Changes with the content."""
+        return hashlib.sha256(self.body.encode()).hexdigest()[:16]
 
 
 def document(node: Any, *, worker: int, preempted: bool) -> Tree:
@@ -111,43 +132,43 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
+        """Answers one request; every answer carries the header by which clients know a VM."""
         url = urlsplit(self.path)
-        query = parse_qs(url.query)
         if url.path == "/":
-            self._send(200, "computeMetadata/\n")
+            self._send(Reply(200, "computeMetadata/\n"))
         elif self.headers.get("Metadata-Flavor") != "Google" or "X-Forwarded-For" in self.headers:
-            self._send(403, "Missing required header: Metadata-Flavor: Google\n")
+            self._send(Reply(403, "Missing required header: Metadata-Flavor: Google\n"))
         elif not url.path.startswith(ROOT):
-            self._send(404, f"{url.path} was not found: paths start with {ROOT}\n")
+            self._send(Reply(404, f"{url.path} was not found: paths start with {ROOT}\n"))
         else:
-            self._answer(url.path, recursive=query.get("recursive", ["false"])[0] == "true")
+            query = {key: values[0] for key, values in parse_qs(url.query).items()}
+            try:
+                self._send(self._awaited(url.path, query))
+            except ValueError:
+                self._send(Reply(400, f"timeout_sec {query['timeout_sec']!r} is no number\n"))
 
-    def _answer(self, path: str, *, recursive: bool) -> None:
-        value: Any = self.tree()
-        for part in path.removeprefix(ROOT).strip("/").split("/"):
-            if part:
-                value = value.get(part) if isinstance(value, Mapping) else None
-        if value is None:
-            self._send(404, f"{path} was not found\n")
-        elif _is_leaf(path, value):
-            self._send(200, *_leaf(path, value))
-        elif not path.endswith("/"):
-            self.send_response(301)
-            self.send_header("Location", f"{path}/")
-            self.send_header("Metadata-Flavor", "Google")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-        elif recursive:
-            self._send(200, json.dumps(_camel_case(value)), "application/json")
-        else:
-            self._send(200, "".join(f"{key}{_slash(child)}\n" for key, child in value.items()))
+    def _awaited(self, path: str, query: Mapping[str, str]) -> Reply:
+        """The answer; with `wait_for_change` as soon as it differs from the one known."""
+        recursive = query.get("recursive", "").lower() == "true"
+        reply = lookup(self.tree(), path, recursive=recursive)
+        if query.get("wait_for_change", "").lower() != "true":
+            return reply
+        known = query.get("last_etag", reply.etag)
+        deadline = time.monotonic() + float(query.get("timeout_sec", "inf"))
+        while reply.etag == known and time.monotonic() < deadline:
+            time.sleep(_CHANGE_POLL_SECONDS)
+            reply = lookup(self.tree(), path, recursive=recursive)
+        return reply
 
-    def _send(self, code: int, body: str, content_type: str = "application/text") -> None:
-        data = body.encode()
-        self.send_response(code)
+    def _send(self, reply: Reply) -> None:
+        data = reply.body.encode()
+        self.send_response(reply.code)
         self.send_header("Metadata-Flavor", "Google")
-        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Type", reply.content_type)
         self.send_header("Content-Length", str(len(data)))
+        self.send_header("ETag", reply.etag)
+        if reply.location:
+            self.send_header("Location", reply.location)
         self.end_headers()
         self.wfile.write(data)
 
@@ -155,18 +176,37 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Says nothing: the VMs poll."""
 
 
-def _is_leaf(path: str, value: Any) -> bool:
-    return not isinstance(value, Mapping) or path.endswith("/token")
+def lookup(tree: Tree, path: str, *, recursive: bool) -> Reply:
+    """What a GET of this path answers.
+
+    Args:
+        tree: as `document` returns it.
+        path: starts with `ROOT`; a folder ends with a slash.
+        recursive: a folder is answered as JSON with everything below it.
+    """
+    value: Any = tree
+    for part in path.removeprefix(ROOT).strip("/").split("/"):
+        if part:
+            value = value.get(part) if isinstance(value, Mapping) else None
+    if value is None:
+        return Reply(404, f"{path} was not found\n")
+    if _is_token(value):
+        return Reply(200, json.dumps(value), _JSON)
+    if not isinstance(value, Mapping):
+        return Reply(200, "\n".join(value) if isinstance(value, list) else str(value))
+    if not path.endswith("/"):
+        return Reply(301, "", location=f"{path}/")
+    if recursive:
+        return Reply(200, json.dumps(_camel_case(value)), _JSON)
+    return Reply(200, "".join(f"{key}{_slash(child)}\n" for key, child in value.items()))
 
 
-def _leaf(path: str, value: Any) -> tuple[str, str]:
-    if path.endswith("/token"):
-        return json.dumps(value), "application/json"
-    return ("\n".join(value) if isinstance(value, list) else str(value)), "application/text"
+def _is_token(value: Any) -> bool:
+    return isinstance(value, Mapping) and "access_token" in value
 
 
 def _slash(value: Any) -> str:
-    return "/" if isinstance(value, Mapping) and "access_token" not in value else ""
+    return "/" if isinstance(value, Mapping) and not _is_token(value) else ""
 
 
 def _camel_case(value: Any) -> Any:
@@ -178,5 +218,5 @@ def _camel_case(value: Any) -> Any:
             child if key == "attributes" else _camel_case(child)
         )
         for key, child in value.items()
-        if key != "token"
+        if not _is_token(child)
     }

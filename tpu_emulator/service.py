@@ -60,9 +60,12 @@ class TpuService:
                 raise already_exists(queued.name)
             self._check_node_names_free(resources.node_names(queued))
             shortage = self._shortage(location)
-            operation = self._lifecycle.queued_resources.create(queued, shortage)
-            self._remember(request.request_id, "CreateQueuedResource", queued.name, operation)
-        return operation
+            if shortage != "sync":
+                operation = self._lifecycle.queued_resources.create(queued, shortage)
+                self._remember(request.request_id, "CreateQueuedResource", queued.name, operation)
+                return operation
+        # Raised out here: inside, the rollback would arm the fault again.
+        raise stockout(location.zone)
 
     def get_queued_resource(self, request: Any) -> Any:
         """One queued resource in any state."""
@@ -109,7 +112,10 @@ class TpuService:
         with self._store.transaction():
             validation.check_node(request.node, location)
             self._check_node_names_free([name])
-            return self._lifecycle.nodes.create(request.node, name, self._shortage(location))
+            shortage = self._shortage(location)
+            if shortage != "sync":
+                return self._lifecycle.nodes.create(request.node, name, shortage)
+        raise stockout(location.zone)
 
     def get_node(self, request: Any) -> Any:
         """One node in any state."""
@@ -198,17 +204,9 @@ class TpuService:
                 raise already_exists(name)
 
     def _shortage(self, location: Location) -> str | None:
-        """The shape of an armed stockout that only shows later.
-
-        Raises:
-            ApiError: RESOURCE_EXHAUSTED when it shows at once.
-        """
+        """The shape of an armed stockout, which this uses up, or None."""
         fault = self._faults.take(STOCKOUT, location.zone)
-        if fault is None:
-            return None
-        if fault["shape"] == "sync":
-            raise stockout(location.zone)
-        return str(fault["shape"])
+        return None if fault is None else str(fault["shape"])
 
     def _check_deletable(self, queued: Any, *, force: bool) -> None:
         state = queued.state.state

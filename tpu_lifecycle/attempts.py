@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -125,6 +126,16 @@ def create_attempt(
     )
     layout = reservation.attempt(number)
     return AttemptRecord(attempt, layout, {}) if attempt.create(layout.record) else None
+
+
+def asked_everywhere(zones: Sequence[str], records: Sequence[AttemptRecord]) -> bool:
+    """Return whether the newest refusal ends a round through all zones.
+
+    Whoever asks then waits before the next round.
+    """
+    refused = itertools.takewhile(lambda r: AttemptEvent.REFUSED in r.marks, reversed(records))
+    count = sum(1 for _ in refused)
+    return count > 0 and count % len(zones) == 0
 
 
 def next_zone(zones: Sequence[str], records: Sequence[AttemptRecord]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pipeline_store.formats import AttemptEvent
 from pipeline_store.layout import StoreLayout
 from tpu_lifecycle import labels
-from tpu_lifecycle.attempts import AttemptRecord, next_zone
+from tpu_lifecycle.attempts import AttemptRecord, asked_everywhere, next_zone
 from tpu_lifecycle.backend import (
     TpuBackend,
     TpuCapacityError,
@@ -21,6 +21,7 @@ from tpu_lifecycle.backend import (
     TpuUnavailableError,
 )
 from tpu_lifecycle.launcher import Launcher
+from tpu_lifecycle.log import Log
 from tpu_lifecycle.release import finish_deletion, give_up
 from tpu_lifecycle.reservation import OpenReservation, ReleasedError
 from tpu_lifecycle.sweep import Sweeper
@@ -55,29 +56,28 @@ class Provisioner:
     sweeper: Sweeper
     is_cancelled: Callable[[], bool] = lambda: False
     on_attempt: Callable[[AttemptRecord], object] = lambda record: None
-    log: logging.Logger = field(default_factory=lambda: _log)
+    log: Log = field(default_factory=lambda: _log)
 
-    def obtain(self, *, refusals: int = 0) -> AttemptRecord:
+    def obtain(self) -> AttemptRecord:
         """Return the attempt in use, or make the next one; the service has accepted it.
 
         It may not be READY yet. Safe to repeat by another process: an attempt of unknown outcome
         is asked for again under the same name, which can never make a second TPU.
 
-        :param refusals: how many zones refused since the caller began to ask.
         :raises ReleasedError: the reservation is released or used up.
         :raises PreemptionBudgetError: no further TPU may be lost.
         :raises BootFailureError: two TPUs in a row never reported.
-        :raises TpuError: no zone has one, or the request can never work.
+        :raises TpuError: no zone has one now, or the request can never work.
         """
         while True:
             record = self._current()
+            self._check_open(record.number)
             self.on_attempt(record)
             try:
                 self.ensure_created(record)
             except (TpuCapacityError, TpuQuotaError, TpuUnavailableError) as error:
-                refusals += 1
                 give_up(record, self.sweeper, event=AttemptEvent.REFUSED, reason=str(error))
-                if refusals >= len(self.reservation.record.zones):
+                if asked_everywhere(self.reservation.record.zones, self.reservation.attempts()):
                     raise
                 self.log.warning("%s; asking in the next zone", error)
             else:

@@ -19,6 +19,7 @@ from pipeline_store.layout import StoreLayout
 from tpu_lifecycle.attempts import load_attempt
 from tpu_lifecycle.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
 from tpu_lifecycle.labels import TpuLabels, owner_label
+from tpu_lifecycle.log import Log
 
 PAUSE_SECONDS = 2.0
 """Between two deletions: the API allows only so many a minute."""
@@ -74,7 +75,7 @@ class Reaper:
     owner: str
     zones: Iterable[str] = ()
     dry_run: bool = False
-    log: logging.Logger = field(default_factory=lambda: _log)
+    log: Log = field(default_factory=lambda: _log)
     sleep: Callable[[float], None] = time.sleep
 
     def reap(self) -> ReaperReport:
@@ -92,7 +93,13 @@ class Reaper:
 
     def find(self, report: ReaperReport) -> Iterator[TpuState]:
         """Yield every TPU of the owner; zones that cannot be looked at go into the report."""
-        for zone in sorted({*self.zones, *stored_zones(self.store, self.project_id)}):
+        zones = sorted({*self.zones, *stored_zones(self.store, self.project_id)})
+        if not zones:
+            report.problems.append(
+                f"no zone to look at: none is given, and no reservation in {self.store.root} names "
+                f"one of project {self.project_id}"
+            )
+        for zone in zones:
             try:
                 states = self.backend.list_zone(zone, owner_label(self.owner))
             except TpuError as error:

@@ -15,6 +15,7 @@ from tpu_lifecycle.backend import (
     TpuState,
     TpuUnavailableError,
 )
+from tpu_lifecycle.log import Log
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class Sweeper:
     pause: float = 2.0
     reissue: float = 60.0
     timeout: float = 900.0
-    log: logging.Logger = field(default_factory=lambda: _log)
+    log: Log = field(default_factory=lambda: _log)
     sleep: Callable[[float], None] = time.sleep
 
     def delete(self, names: Iterable[TpuName]) -> dict[TpuName, TpuState]:

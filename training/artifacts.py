@@ -15,7 +15,7 @@ from pipeline_store.formats import (
     ModelVersion,
     TrainingResult,
 )
-from pipeline_store.layout import TrainingLayout
+from pipeline_store.layout import TrainingLayout, VersionLayout
 from training.errors import UserError
 
 INPUTS_FILE = "inputs.json"
@@ -62,7 +62,7 @@ def model_files(model_uri: str) -> ModelFiles:
     :param model_uri: a model version folder, or the ``training`` folder of a finished run.
     :raises UserError: it is neither.
     """
-    version = ModelVersion.load_or_none(uris.join(model_uri, "model.json"))
+    version = ModelVersion.load_or_none(VersionLayout(model_uri).model)
     if version is not None:
         folder = _parent(version.checkpoint_prefix)
         files = [file for file in version.files if _parent(file.path) == folder]

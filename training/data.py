@@ -76,7 +76,7 @@ def record_numbers(
 
 def training_dataset(
     reader: RecordReader, config: PipelineConfig, first_step: int, strategy: tf.distribute.Strategy
-) -> tf.distribute.DistributedDataset:
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Return the batches from one step to the end of training.
 
     Each element is a tuple of one: a replica's share of the batch, as :func:`model_inputs` returns
@@ -102,7 +102,7 @@ def evaluation_dataset(
     rows: npt.NDArray[np.int64],
     config: PipelineConfig,
     strategy: tf.distribute.Strategy,
-) -> tf.distribute.DistributedDataset:
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Return the given records once, in order, in batches of evaluation.global_batch_size.
 
     Each element is a replica's share of (:func:`model_inputs`, row weights [R]). The last batch is
@@ -125,7 +125,7 @@ def _distribute(
     reader: RecordReader,
     config: PipelineConfig,
     strategy: tf.distribute.Strategy,
-) -> tf.distribute.DistributedDataset:
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Split global batches over the replicas, in order, and read the records of each share.
 
     :param batches: tuples that begin with record numbers [batch_size]; what follows them, also
@@ -144,9 +144,21 @@ def _distribute(
         def read(numbers: tf.Tensor, *rest: tf.Tensor) -> tuple[object, ...]:
             return (model_inputs(fetch(reader, numbers, per_replica, config)), *rest)
 
-        return batches.flat_map(shares).map(read).prefetch(PREFETCHED_BATCHES)
+        dataset = batches.flat_map(shares).map(read).prefetch(PREFETCHED_BATCHES)
+        return dataset.with_options(_options())
 
+    if strategy.num_replicas_in_sync == 1:
+        # Plain, as distribution adds a thread per device that slows down the end of a process.
+        return for_input_pipeline(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(for_input_pipeline)
+
+
+def _options() -> tf.data.Options:
+    options = tf.data.Options()
+    # Nothing here is to be tuned, and deleting an iterator would wait for the tuning thread, which
+    # sleeps for up to a minute.
+    options.autotune.enabled = False
+    return options
 
 
 def fetch(

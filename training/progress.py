@@ -9,20 +9,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-import tensorflow as tf
-
-from pipeline_store import uris
 from pipeline_store.formats import Progress
+from training.events import EventFiles
 
 log = logging.getLogger("training")
 
 SECONDS_BETWEEN_LINES = 2.0
+SECONDS_BETWEEN_EVENT_FILES = 30.0
 # Weight of the newest loop in the running mean of seconds per step.
 SMOOTHING = 0.3
 
 
 class LoopReport(NamedTuple):
-    """One loop of steps, as it is reported."""
+    """One loop of steps, as it is reported; loss and gradient norm are means over the loop."""
 
     step: int
     steps: int
@@ -32,6 +31,11 @@ class LoopReport(NamedTuple):
     tokens: int
     seconds: float
 
+    @property
+    def tokens_per_second(self) -> float:
+        """Return the rate over the loop."""
+        return self.tokens / self.seconds
+
 
 class Reporter:
     """Reports loops of steps in three places.
@@ -40,67 +44,73 @@ class Reporter:
     the on-VM agent, which puts it into its heartbeat. TensorBoard reads the events.
     """
 
-    def __init__(self, train_steps: int, events_uri: str) -> None:
+    def __init__(self, train_steps: int, events: EventFiles) -> None:
         self._train_steps = train_steps
-        self._writer = tf.summary.create_file_writer(uris.for_library(events_uri))
+        self._events = events
         self._progress_file = os.environ.get("REPRETRAIN_PROGRESS_FILE")
         self._seconds_per_step: float | None = None
-        self._last_line = 0.0
+        self._last_line = self._last_events = time.monotonic() - SECONDS_BETWEEN_LINES
         self._checkpoint_step: int | None = None
 
     def loop(self, report: LoopReport) -> None:
         """Report one loop of steps."""
-        self._write_events(report)
+        self._events.add(
+            report.step,
+            {
+                "loss": report.loss,
+                "learning_rate": report.learning_rate,
+                "gradient_norm": report.gradient_norm,
+                "tokens_per_second": report.tokens_per_second,
+            },
+        )
+        eta = self._eta(report)
+        self._write_progress(report, eta)
+        now = time.monotonic()
+        if now - self._last_events >= SECONDS_BETWEEN_EVENT_FILES:
+            self._publish_events()
+        if now - self._last_line >= SECONDS_BETWEEN_LINES or report.step == self._train_steps:
+            self._last_line = now
+            self._log(report, eta)
+
+    def checkpoint(self, step: int) -> None:
+        """Report a committed checkpoint."""
+        self._checkpoint_step = step
+        self._publish_events()
+        log.info("checkpoint %d committed", step)
+
+    def _eta(self, report: LoopReport) -> float:
         pace = report.seconds / report.steps
         if self._seconds_per_step is not None:
             pace = SMOOTHING * pace + (1 - SMOOTHING) * self._seconds_per_step
         self._seconds_per_step = pace
-        eta = (self._train_steps - report.step) * pace
-        rate = report.tokens / report.seconds
-        self._write_progress(
-            Progress(
-                step=report.step,
-                train_steps=self._train_steps,
-                loss=round(report.loss, 4),
-                tokens_per_second=round(rate, 1),
-                eta_seconds=round(eta, 1),
-                checkpoint_step=self._checkpoint_step,
-            )
-        )
-        now = time.monotonic()
-        if now - self._last_line < SECONDS_BETWEEN_LINES and report.step < self._train_steps:
-            return
-        self._last_line = now
+        return (self._train_steps - report.step) * pace
+
+    def _publish_events(self) -> None:
+        self._last_events = time.monotonic()
+        self._events.publish()
+
+    def _log(self, report: LoopReport, eta: float) -> None:
         log.info(
             "step %d/%d  loss %.4f  learning rate %.2e  %s tokens/s  ETA %s",
             report.step,
             self._train_steps,
             report.loss,
             report.learning_rate,
-            f"{rate:,.0f}",
+            f"{report.tokens_per_second:,.0f}",
             timedelta(seconds=round(eta)),
         )
 
-    def checkpoint(self, step: int) -> None:
-        """Report a committed checkpoint."""
-        self._checkpoint_step = step
-        self._writer.flush()
-        log.info("checkpoint %d committed", step)
-
-    def close(self) -> None:
-        """Write out what TensorBoard has not seen yet."""
-        self._writer.close()
-
-    def _write_events(self, report: LoopReport) -> None:
-        with self._writer.as_default(step=report.step):
-            tf.summary.scalar("loss", report.loss)
-            tf.summary.scalar("learning_rate", report.learning_rate)
-            tf.summary.scalar("gradient_norm", report.gradient_norm)
-            tf.summary.scalar("tokens_per_second", report.tokens / report.seconds)
-
-    def _write_progress(self, progress: Progress) -> None:
+    def _write_progress(self, report: LoopReport, eta: float) -> None:
         if self._progress_file is None:
             return
+        progress = Progress(
+            step=report.step,
+            train_steps=self._train_steps,
+            loss=round(report.loss, 4),
+            tokens_per_second=round(report.tokens_per_second, 1),
+            eta_seconds=round(eta, 1),
+            checkpoint_step=self._checkpoint_step,
+        )
         aside = Path(f"{self._progress_file}.aside")
         aside.write_text(progress.model_dump_json())
         aside.replace(self._progress_file)

@@ -20,6 +20,7 @@ from training.checkpoint_store import CheckpointStore, TrainingState
 from training.commit import CommitGuard
 from training.dropout import make_dropout_stateless
 from training.errors import NonFiniteLossError, PreemptedError
+from training.events import EventFiles
 from training.job import StopRequest
 from training.model import build_model, trained_variables, weights_sha256
 from training.optimizers import build_optimizer, build_schedule
@@ -75,7 +76,8 @@ class Trainer:
         """
         self._job.guard.check()
         saved = self._start()
-        reporter = Reporter(self._settings.train_steps, self._job.layout.events)
+        events = EventFiles(self._job.layout.events)
+        reporter = Reporter(self._settings.train_steps, events)
         run_loop = make_train_loop(
             self._strategy, self.model, self._optimizer, self._job.config.optimizer.clip_norm
         )
@@ -98,7 +100,6 @@ class Trainer:
                 saved = self._save()
                 reporter.checkpoint(saved.step)
 
-        reporter.close()
         assert saved is not None  # noqa: S101 - the last step is a save point
         return self._finish(saved)
 

@@ -59,7 +59,7 @@ class TpuHook(GoogleBaseHook):
 
     def new_backend(self, project_id: str) -> CloudTpuBackend:
         """Return a backend with a channel of its own; the caller closes it."""
-        # Imported late: a DAG file imports this module, and the client library is slow to load.
+        # Imported late: the client library is slow to load.
         from tpu_lifecycle.cloud_tpu import connect
 
         if self.is_insecure:

@@ -126,14 +126,10 @@ class TpuRunOperator(TpuAttemptOperator):
         self.entry_point = entry_point
         self.arguments = arguments
 
-    def job_ended(
-        self, context: Context, event: dict[str, Any], generation: int, holder_sequence: int
-    ) -> Any:
+    def job_ended(self, context: Context, event: dict[str, Any]) -> Any:
         """Go on when the wait for the job is over."""
         with typed_failures():
-            reservation = open_reservation(self.run_uri, generation)
-            record = self._take(reservation, reservation.attempt(event["attempt"]))
-            self.holder_sequence = holder_sequence
+            reservation, record = self._reopen(event)
             match event["outcome"]:
                 case Outcome.SUCCEEDED:
                     return self._result(reservation, record)
@@ -142,7 +138,7 @@ class TpuRunOperator(TpuAttemptOperator):
                 case Outcome.LOST:
                     self.log.warning("Lost %s: %s", record.name, event["reason"])
                     self._give_up(reservation, record, event["reason"])
-                    return self._obtain(context, reservation, refusals=0)
+                    return self._obtain(context, reservation)
                 case Outcome.DEADLINE:
                     self._stop()
             self._fail(reservation, event)
@@ -174,10 +170,6 @@ class TpuRunOperator(TpuAttemptOperator):
                 **self._trigger_arguments(reservation, record, deadline),
             ),
             method_name="job_ended",
-            kwargs={
-                "generation": reservation.record.generation,
-                "holder_sequence": self.holder_sequence,
-            },
             timeout=timeout_after(deadline, reservation.config.tpu.poll_interval),
         )
 

@@ -9,15 +9,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.providers.google.cloud.operators.cloud_base import GoogleCloudBaseOperator
-from airflow.sdk import BaseOperatorLink
+from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
 
-from hooks.tpu import TpuHook
 from links.tpu import RunFolderLink, TpuConsoleLink
 from pipeline_store.formats import AttemptEvent
 from pipeline_store.layout import StoreLayout
-from tpu_lifecycle.attempts import AttemptRecord
+from tpu_lifecycle.attempts import AttemptRecord, asked_everywhere
 from tpu_lifecycle.backend import TpuBackend, TpuError, TpuName
 from tpu_lifecycle.launcher import boot_metadata
 from tpu_lifecycle.provisioning import BootFailureError, PreemptionBudgetError, Provisioner
@@ -29,6 +27,8 @@ from triggers.tpu import TpuReadyTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from hooks.tpu import TpuHook
 
 KILL_SECONDS = 10.0
 
@@ -49,7 +49,7 @@ def typed_failures() -> Iterator[None]:
         raise kind(f"{type(error).__name__}: {error}") from error
 
 
-class TpuOperator(GoogleCloudBaseOperator):
+class TpuOperator(BaseOperator):
     """Base of all TPU operators.
 
     :param store_uri: the store. (templated)
@@ -75,6 +75,9 @@ class TpuOperator(GoogleCloudBaseOperator):
     @property
     def hook(self) -> TpuHook:
         """Return a hook for the connection."""
+        # Imported late: Google's provider is slow to load, and DAG files import this module.
+        from hooks.tpu import TpuHook
+
         return TpuHook(self.gcp_conn_id, self.impersonation_chain)
 
 
@@ -117,7 +120,7 @@ class TpuAttemptOperator(TpuRunScopedOperator):
     def execute(self, context: Context) -> Any:
         """Go on with the TPU that is there, or ask for one."""
         with typed_failures():
-            return self._obtain(context, open_reservation(self.run_uri), refusals=0)
+            return self._obtain(context, open_reservation(self.run_uri))
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
@@ -132,17 +135,16 @@ class TpuAttemptOperator(TpuRunScopedOperator):
                 "deleted. Was the triggerer down?"
             ) from error
 
-    def ready(self, context: Context, event: dict[str, Any], generation: int, refusals: int) -> Any:
+    def ready(self, context: Context, event: dict[str, Any]) -> Any:
         """Go on when the wait for READY is over."""
         with typed_failures():
-            reservation = open_reservation(self.run_uri, generation)
-            record = self._take(reservation, reservation.attempt(event["attempt"]))
+            reservation, record = self._reopen(event)
             if event["outcome"] == Outcome.READY:
                 return self._use(context, reservation, record)
             if event["outcome"] not in (Outcome.REFUSED, Outcome.DEADLINE):
                 self._fail(reservation, event)
-            self._refuse(reservation, record, event, refusals + 1)
-            return self._obtain(context, reservation, refusals=refusals + 1)
+            self._refuse(reservation, record, event)
+            return self._obtain(context, reservation)
 
     def on_kill(self) -> None:
         """Give back the TPU that is in hand, when the task is ended while its process works.
@@ -161,15 +163,13 @@ class TpuAttemptOperator(TpuRunScopedOperator):
     def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> Any:
         """Do the task's work with a TPU that is READY."""
 
-    def _obtain(self, context: Context, reservation: OpenReservation, *, refusals: int) -> Any:
-        record = self._provisioner(reservation).obtain(refusals=refusals)
+    def _obtain(self, context: Context, reservation: OpenReservation) -> Any:
+        record = self._provisioner(reservation).obtain()
         if record.is_ready:
             return self._use(context, reservation, record)
-        return self._wait_until_ready(reservation, record, refusals)
+        return self._wait_until_ready(reservation, record)
 
-    def _wait_until_ready(
-        self, reservation: OpenReservation, record: AttemptRecord, refusals: int
-    ) -> None:
+    def _wait_until_ready(self, reservation: OpenReservation, record: AttemptRecord) -> None:
         tpu = reservation.config.tpu
         seconds = tpu.queue_timeout_seconds + tpu.boot_timeout_seconds
         deadline = record.attempt.created + timedelta(seconds=seconds)
@@ -177,23 +177,18 @@ class TpuAttemptOperator(TpuRunScopedOperator):
         self.defer(
             trigger=TpuReadyTrigger(**self._trigger_arguments(reservation, record, deadline)),
             method_name="ready",
-            kwargs={"generation": reservation.record.generation, "refusals": refusals},
             timeout=timeout_after(deadline, tpu.poll_interval),
         )
 
     def _refuse(
-        self,
-        reservation: OpenReservation,
-        record: AttemptRecord,
-        event: dict[str, Any],
-        refusals: int,
+        self, reservation: OpenReservation, record: AttemptRecord, event: dict[str, Any]
     ) -> None:
-        """Give up an attempt that a zone had no TPU for; raise when no zone is left to ask."""
+        """Give up an attempt that a zone had no TPU for; raise when all zones were asked."""
         reason = event["reason"]
         give_up(record, self._sweeper(reservation), event=AttemptEvent.REFUSED, reason=reason)
         if not event.get("retryable", True):
             raise AirflowFailException(f"{record.name} cannot be had: {reason}")
-        if refusals >= len(reservation.record.zones):
+        if asked_everywhere(reservation.record.zones, reservation.attempts()):
             raise AirflowException(
                 f"None of {', '.join(reservation.record.zones)} has a "
                 f"{reservation.record.accelerator_type} now. Last: {reason}. Wait, or add "
@@ -207,6 +202,12 @@ class TpuAttemptOperator(TpuRunScopedOperator):
         if event["outcome"] in (Outcome.RELEASED, Outcome.DEADLINE):
             raise AirflowFailException(text)
         raise AirflowException(text)
+
+    def _reopen(self, event: dict[str, Any]) -> tuple[OpenReservation, AttemptRecord]:
+        """Return what the event of a trigger is about."""
+        reservation = open_reservation(self.run_uri, event["generation"])
+        self.holder_sequence = event["holder_sequence"]
+        return reservation, self._take(reservation, reservation.attempt(event["attempt"]))
 
     def _take(self, reservation: OpenReservation, record: AttemptRecord) -> AttemptRecord:
         """Remember the attempt, for on_kill and the console link."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from hooks.tpu import TpuHook
 from tpu_lifecycle.mailbox import LogReader
 from tpu_lifecycle.observe import JobWatch, Observation, ReadyWatch, progress_text
 from tpu_lifecycle.release import fenced_delete
@@ -37,7 +36,9 @@ class _TpuTrigger(BaseTrigger):
     """Looks at an attempt again and again until the wait is over.
 
     The event is a dictionary: ``outcome`` (:class:`tpu_lifecycle.verdict.Outcome` or ``error``),
-    ``reason``, ``attempt``, and for a failed job ``exit_kind`` and ``worker``.
+    ``reason``, ``generation``, ``attempt``, ``holder_sequence``, and for a failed job ``exit_kind``
+    and ``worker``. It says all that the task needs to go on, as ``dag.test()`` passes on nothing
+    else.
 
     :param run_uri: folder of the pipeline run.
     :param generation: reservation generation.
@@ -142,6 +143,8 @@ class _TpuTrigger(BaseTrigger):
         return fenced_delete(backend, reservation, record, holder_sequence=self.holder_sequence)
 
     def _open(self) -> tuple[TpuBackend, OpenReservation, AttemptRecord]:
+        from hooks.tpu import TpuHook
+
         reservation = open_reservation(self.run_uri, self.generation)
         hook = TpuHook(self.gcp_conn_id, self.impersonation_chain)
         backend = hook.backend(reservation.record.project_id)
@@ -152,7 +155,14 @@ class _TpuTrigger(BaseTrigger):
 
     def _event(self, outcome: str, reason: str, **details: Any) -> TriggerEvent:
         return TriggerEvent(
-            {"outcome": str(outcome), "reason": reason, "attempt": self.attempt, **details}
+            {
+                "outcome": str(outcome),
+                "reason": reason,
+                "generation": self.generation,
+                "attempt": self.attempt,
+                "holder_sequence": self.holder_sequence,
+                **details,
+            }
         )
 
     def _final_event(self, seen: Observation) -> TriggerEvent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +75,7 @@ def test_record_file_and_index_are_read_by_tensorflow(tmp_path: Path) -> None:
     assert read == records
     offsets = np.frombuffer(writer.index(), "<u8")
     assert offsets[-1] == len(data) == writer.bytes
-    slices = [data[a + 12 : b - 4] for a, b in zip(offsets, offsets[1:], strict=False)]
+    slices = [data[a + 12 : b - 4] for a, b in itertools.pairwise(offsets)]
     assert slices == records
 
 

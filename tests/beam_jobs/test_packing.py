@@ -26,8 +26,7 @@ def pack(lengths: list[list[int]], max_seq_length: int = 16) -> Rows:
 
 def bodies(rows: Rows) -> list[list[int]]:
     return [
-        row[1 : length - 1].tolist()
-        for row, length in zip(rows.tokens, rows.lengths, strict=True)
+        row[1 : length - 1].tolist() for row, length in zip(rows.tokens, rows.lengths, strict=True)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import struct
@@ -17,7 +18,7 @@ from pipeline_store.formats import PartitionManifest, ShardManifest, Split
 from pipeline_store.layout import StoreLayout
 
 PARTITION = "2026-01-31"
-_SYLLABLES = "ba ke li mo nu pra tri sto wen xi dor fal gim hut jas".split()
+_SYLLABLES = ["ba", "ke", "li", "mo", "nu", "pra", "tri", "sto", "wen", "xi", "dor", "fal", "gim"]
 
 
 def document(number: int, sentences: int = 12) -> str:
@@ -105,9 +106,7 @@ class Workspace:
             index = self.file(shard, shard.files[split].index.path)
             offsets = struct.unpack(f"<{len(index) // 8}Q", index)
             # A frame is 12 bytes of length and checksum, the record, 4 bytes of checksum.
-            found += [
-                data[a + 12 : b - 4] for a, b in zip(offsets, offsets[1:], strict=False)
-            ]
+            found += [data[a + 12 : b - 4] for a, b in itertools.pairwise(offsets)]
         return found
 
 

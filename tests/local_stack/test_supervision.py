@@ -162,6 +162,17 @@ def test_stopping_does_not_need_the_record(paths: StatePaths, begin: Begin) -> N
     assert processes.find(paths) == []
 
 
+def test_nothing_is_written_outside_of_the_state_folder(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    supervisor = begin(_part("worker", SLEEP))
+    assert "spawned: 'worker'" in supervisor.log.read_text()
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_control_socket_is_private(begin: Begin, paths: StatePaths) -> None:
     begin(_part("worker", SLEEP))
     socket = RuntimePaths.of(paths.root).supervisor_socket

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_store import identity, uris
@@ -17,6 +17,7 @@ RESOURCE_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 SHA = "0" * 64
 
 
+@settings(deadline=None)
 @given(st.text(), st.text(), st.integers(1, 999), st.integers(1, 999))
 def test_every_run_gets_a_name_the_cloud_takes(dag: str, run: str, gen: int, attempt: int) -> None:
     key = identity.run_key(dag, run)

@@ -280,6 +280,8 @@ CHANGES: dict[str, Any] = {
     "model.max_position_embeddings": 256,
     "model.type_vocab_size": 3,
     "model.hidden_act": "gelu_new",
+    "masking.max_seq_length": 64,
+    "masking.max_predictions_per_seq": 19,
 }
 
 

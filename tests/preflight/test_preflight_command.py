@@ -39,11 +39,11 @@ def test_a_preset_alone(capsys: Capture) -> None:
 
 
 def test_a_line_per_violation(capsys: Capture) -> None:
-    words = ["--set", "model.num_attention_heads=3", "--set", "trainig.train_steps=5"]
+    words = ["--set", "model.num_attention_heads=3", "--set", "train.train_steps=5"]
     assert call("--preset", "smoke", *words) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == [
-        "trainig.train_steps",
+        "train.train_steps",
         "model.num_attention_heads",
     ]
 

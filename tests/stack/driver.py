@@ -65,13 +65,14 @@ class Pipeline:
 
     def write_corpus(self, partition: str, *, part: int, parts: int) -> None:
         """Write some of Python's own reference text as a partition of two files."""
-        texts = [text for _, text in sorted(pydoc_data.topics.topics.items())][part::parts]
-        half = len(texts) // 2
-        for name, chosen in (("a.txt", texts[:half]), ("b.txt", texts[half:])):
-            # A blank line separates documents, so a document's own paragraphs are joined.
-            documents = [" ".join(text.split()) for text in chosen]
+        topics = [text for _, text in sorted(pydoc_data.topics.topics.items())]
+        paragraphs = [text for topic in topics for text in topic.split("\n\n") if len(text) > 200]
+        # A blank line separates documents; each paragraph is made one.
+        documents = sorted({" ".join(text.split()) for text in paragraphs})[part::parts]
+        half = len(documents) // 2
+        for name, chosen in (("a.txt", documents[:half]), ("b.txt", documents[half:])):
             uri = uris.join(self.store.root, "corpus", partition, name)
-            uris.write(uri, "\n\n".join(documents).encode())
+            uris.write(uri, "\n\n".join(chosen).encode())
 
     def trigger(self, partition: str, lineage: str, **conf: Any) -> str:
         """Start a run and return its id; conf names have ``__`` for the dot."""

@@ -6,12 +6,13 @@ import itertools
 import json
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import grpc
 import psutil
+from google.api_core import exceptions
 from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
@@ -88,12 +89,7 @@ class Tpu:
 
     def wait_queued_exists(self, resource_id: str) -> None:
         """Waits until the request is known, in any state."""
-        wait_for(
-            lambda: any(
-                row["queued_resource_id"] == resource_id
-                for row in self.admin.table()["queued_resources"]
-            )
-        )
+        wait_for(lambda: self._exists(self.queued_state, resource_id))
 
     def wait_node(self, node_id: str, state: str) -> None:
         wait_for(lambda: self.node_state(node_id) == state)
@@ -115,14 +111,15 @@ class Tpu:
 
     def wait_gone(self, resource_id: str) -> None:
         """Waits until no queued resource and no node of this id is left."""
+        wait_for(lambda: not self._exists(self.queued_state, resource_id))
+        wait_for(lambda: not self._exists(self.node_state, resource_id))
 
-        def gone() -> bool:
-            table = self.admin.table()
-            left = {row["queued_resource_id"] for row in table["queued_resources"]}
-            left |= {row["node_id"] for row in table["nodes"]}
-            return resource_id not in left
-
-        wait_for(gone)
+    def _exists(self, state: Callable[[str], str], resource_id: str) -> bool:
+        try:
+            state(resource_id)
+        except exceptions.NotFound:
+            return False
+        return True
 
 
 @contextmanager
@@ -135,12 +132,21 @@ def connect(emulator: RunningEmulator) -> Iterator[Tpu]:
 
 def metadata(port: int, path: str, *, header: bool = True) -> str:
     """Reads a path below `/computeMetadata/v1/` as a program on the VM would."""
-    headers = {"Metadata-Flavor": "Google"} if header else {}
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/computeMetadata/v1/{path}", headers=headers
-    )
-    with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+    with _open_metadata(port, path, header=header) as response:
         return response.read().decode()
+
+
+def metadata_headers(port: int, path: str) -> Mapping[str, str]:
+    with _open_metadata(port, path) as response:
+        return response.headers
+
+
+def _open_metadata(port: int, path: str, *, header: bool = True) -> Any:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/computeMetadata/v1/{path}",
+        headers={"Metadata-Flavor": "Google"} if header else {},
+    )
+    return urllib.request.urlopen(request, timeout=20)  # noqa: S310
 
 
 def metadata_json(port: int, path: str) -> Any:

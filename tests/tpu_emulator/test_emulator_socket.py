@@ -119,7 +119,7 @@ def test_options_can_come_from_a_file_and_bad_ones_are_named(folder: Path) -> No
     assert "KEY=VALUE" in _refusal(folder / "s", state, "--vm-env", "nonsense")
     assert "No such file" in _refusal(folder / "s", state, "--config", str(folder / "none"))
     config.write_text('{"boot_delay": "soon"}')
-    assert "boot_delay" in _refusal(folder / "s", state, "--config", str(config))
+    assert "boot-delay: invalid float" in _refusal(folder / "s", state, "--config", str(config))
 
 
 def test_a_path_that_is_no_folder_is_refused(folder: Path) -> None:

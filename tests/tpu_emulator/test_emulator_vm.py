@@ -3,11 +3,20 @@ from __future__ import annotations
 import json
 import os
 import urllib.error
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.tpu_emulator.support import Tpu, alive, metadata, metadata_json, node_body, unique
+from tests.tpu_emulator.support import (
+    Tpu,
+    alive,
+    metadata,
+    metadata_headers,
+    metadata_json,
+    node_body,
+    unique,
+)
 from tpu_emulator.testing import wait_for
 
 # Children in sessions of their own, children that shed the marker, one that ignores SIGTERM, and
@@ -119,6 +128,7 @@ def test_the_metadata_server_answers_like_the_real_one(tpu: Tpu) -> None:
         ("instance/attributes/missing", True, 404),
         ("instance/attributes/key/below", True, 404),
         ("instance/attributes/key", False, 403),
+        ("instance/id?wait_for_change=true&timeout_sec=soon", True, 400),
     ):
         with pytest.raises(urllib.error.HTTPError) as caught:
             metadata(port, path, header=header)
@@ -133,6 +143,24 @@ def test_changed_metadata_is_visible_at_once(tpu: Tpu) -> None:
         update_mask={"paths": ["metadata"]},
     )
     assert metadata(tpu.worker(name)["metadata_port"], "instance/attributes/drain") == "yes"
+
+
+def test_a_client_can_wait_for_a_change(tpu: Tpu) -> None:
+    body = node_body()
+    body["metadata"]["drain"] = "no"
+    name = tpu.active(node=body)
+    port = tpu.worker(name)["metadata_port"]
+    path = "instance/attributes/drain"
+    tag = metadata_headers(port, path)["ETag"]
+    wait = f"{path}?wait_for_change=true&last_etag={tag}"
+    assert metadata(port, f"{wait}&timeout_sec=0") == "no"
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(metadata, port, wait)
+        tpu.client.update_node(
+            node={"name": tpu.node_name(name), "metadata": {"drain": "yes"}},
+            update_mask={"paths": ["metadata"]},
+        )
+        assert waiting.result(timeout=20) == "yes"
 
 
 def test_google_auth_finds_credentials_and_project_on_the_vm(tpu: Tpu) -> None:

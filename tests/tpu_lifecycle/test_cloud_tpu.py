@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
-from pipeline_store.formats import Attempt, Reservation
+from pipeline_store.formats import Attempt, AttemptEvent, Reservation
 from tests.tpu_lifecycle.world import OTHER_ZONE, ZONE, World, connect_to
 from tpu_emulator.testing import wait_for
-from tpu_lifecycle import labels
+from tpu_lifecycle import cloud_tpu, labels
 from tpu_lifecycle.backend import TpuName, TpuState, TpuUnavailableError
-from tpu_lifecycle.cloud_tpu import connect
+from tpu_lifecycle.cloud_tpu import CloudTpuBackend, connect
 from tpu_lifecycle.labels import TpuLabels, label_value, owner_label
 
 MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -19,6 +21,17 @@ def test_an_absent_tpu_is_a_state(world: World) -> None:
     name = TpuName(ZONE, "bert-absent-g1-a1")
     assert world.backend.describe(name) == TpuState(name)
     world.backend.delete(name)  # no error
+
+
+def test_a_list_that_leaves_out_a_place_is_an_error_not_a_shorter_list() -> None:
+    # The emulator has no unreachable places, so the reply is made here.
+    page = SimpleNamespace(unreachable=["us-central1-a"], queued_resources=[])
+    client = SimpleNamespace(list_queued_resources=lambda **_: SimpleNamespace(pages=[page]))
+    with (
+        mock.patch.object(cloud_tpu, "PAUSES_SECONDS", ()),
+        pytest.raises(TpuUnavailableError, match="cannot see"),
+    ):
+        CloudTpuBackend(client, "p").list_zone(ZONE, {})
 
 
 def test_an_emulator_needs_an_endpoint() -> None:
@@ -32,14 +45,13 @@ def test_each_backend_has_a_channel_of_its_own(world: World) -> None:
     assert not world.backend.describe(TpuName(ZONE, "x")).exists
 
 
-def test_lists_are_selected_by_label_and_read_to_the_last_page(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reservation = world.reserve(**{"tpu.zones": [ZONE, OTHER_ZONE]})
+def test_lists_are_selected_by_label(world: World) -> None:
+    reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
     provisioner = world.provisioner(reservation)
     for number, zone in enumerate([ZONE, ZONE, ZONE, OTHER_ZONE], start=1):
         record = reservation.new_attempt(number, zone)
         world.backend.create(provisioner.request(record))
+        record.mark(AttemptEvent.ANSWERED)
     wanted = labels.run_labels(reservation.record)
     found = world.backend.list_zone(ZONE, wanted)
     assert [state.labels["attempt"] for state in found] == ["1", "2", "3"]
@@ -51,7 +63,7 @@ def test_lists_are_selected_by_label_and_read_to_the_last_page(
 def test_a_read_survives_a_moment_without_service_but_not_for_ever(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpu_lifecycle.cloud_tpu.PAUSES_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr(cloud_tpu, "PAUSES_SECONDS", (0.01, 0.01))
     name = TpuName(ZONE, "bert-absent-g1-a1")
     world.emulator.admin.fail_next("GetQueuedResource", code="UNAVAILABLE", count=2)
     assert not world.backend.describe(name).exists
@@ -97,7 +109,7 @@ def test_label_values_hold_only_what_labels_may() -> None:
         run_key="0a1b2c3d4e5f",
         generation=2,
         attempt=3,
-        token="t",
+        token="t",  # noqa: S106
         zone=ZONE,
         queued_resource_id="q",
         node_id="q",
@@ -108,5 +120,5 @@ def test_label_values_hold_only_what_labels_may() -> None:
     assert TpuLabels.parse(written) == TpuLabels(
         dag="my-dag", run_key="0a1b2c3d4e5f", generation=2, attempt=3, expires_at=MOMENT
     )
-    with pytest.raises(ValueError, match="not ours"):
+    with pytest.raises(ValueError, match="as we write them"):
         TpuLabels.parse({"owner": "team-a"})

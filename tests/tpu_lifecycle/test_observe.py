@@ -86,7 +86,7 @@ def watch(world: World, reservation: OpenReservation, record: AttemptRecord) -> 
 
 
 def test_a_job_is_followed_to_its_end(world: World) -> None:
-    reservation = world.reserve(**{"tpu.accelerator_type": "v5litepod-16"})
+    reservation = world.reserve({"tpu.accelerator_type": "v5litepod-16"})
     record = world.obtain_ready(reservation)
     assert record.marks["ready"].workers == 4  # type: ignore[index]
     mailbox, looking = Mailbox(record), watch(world, reservation, record)
@@ -151,8 +151,8 @@ def test_a_wrong_clock_on_the_vm_is_no_silence_but_silence_is(
 def test_what_an_orphan_writes_counts_for_nothing(world: World) -> None:
     record = world.reserve().new_attempt(1, "us-central1-a")
     mailbox = Mailbox(record)
-    mailbox.hello(token="another")
-    mailbox.beat(token="another")
+    mailbox.hello(token="another")  # noqa: S106
+    mailbox.beat(token="another")  # noqa: S106
     report = read_worker(record, 0, JOB)
     assert (report.heartbeat, report.status) == (None, None)
 

@@ -11,7 +11,7 @@ from pipeline_store.formats import AttemptEvent, Reservation, TpuPlace
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE, World, write_run
 from tpu_emulator.testing import wait_for
 from tpu_lifecycle import cloud_messages, provisioning
-from tpu_lifecycle.attempts import next_zone
+from tpu_lifecycle.attempts import AttemptRecord, asked_everywhere, next_zone
 from tpu_lifecycle.backend import (
     TpuBackend,
     TpuCapacityError,
@@ -54,8 +54,8 @@ def _quick_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_reservation_opens_the_next_generation_and_releases_earlier_ones(world: World) -> None:
     run = write_run(world.store)
-    first = world.reserve(run)
-    second = world.reserve(run)
+    first = world.reserve(run=run)
+    second = world.reserve(run=run)
     assert (first.record.generation, second.record.generation) == (1, 2)
     assert first.is_released()
     assert not second.is_released()
@@ -72,7 +72,7 @@ def test_a_run_without_reservation_says_what_to_do(world: World) -> None:
 
 
 def test_the_tpu_is_asked_for_as_configured(world: World) -> None:
-    reservation = world.reserve(**{"tpu.provisioning_model": "spot"})
+    reservation = world.reserve({"tpu.provisioning_model": "spot"})
     record = world.obtain_ready(reservation)
     [queued] = world.emulator.admin.table()["queued_resources"]
     [node] = world.nodes()
@@ -146,18 +146,19 @@ def test_a_foreign_tpu_of_the_same_name_is_left_alone(world: World) -> None:
 
 @pytest.mark.parametrize("shape", ["sync", "state"])
 def test_a_stockout_moves_on_to_the_next_zone(world: World, shape: str) -> None:
-    reservation = world.reserve(**{"tpu.zones": [ZONE, OTHER_ZONE]})
+    reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
     world.emulator.admin.stockout(ZONE, shape=shape)
     provisioner = world.provisioner(reservation)
     record = provisioner.obtain()
     if shape == "state":
         watch = ReadyWatch(world.backend, reservation, record, reservation.wait_deadline)
-        verdict = wait_for(lambda: v if (v := watch.look().verdict).is_final else None)
+        wait_for(lambda: watch.look().verdict.is_final)
+        verdict = watch.look().verdict
         assert verdict.outcome is Outcome.REFUSED
         assert "no more capacity" in verdict.reason
         assert verdict.retryable
         give_up(record, world.sweeper(), event=AttemptEvent.REFUSED, reason=verdict.reason)
-        record = provisioner.obtain(refusals=1)
+        record = provisioner.obtain()
     assert (record.number, record.attempt.zone) == (2, OTHER_ZONE)
     assert [q["zone"] for q in world.emulator.admin.table()["queued_resources"]] == [OTHER_ZONE]
     report = world.release(reservation)
@@ -169,12 +170,12 @@ def test_a_stockout_moves_on_to_the_next_zone(world: World, shape: str) -> None:
 
 
 def test_no_zone_has_capacity(world: World) -> None:
-    reservation = world.reserve(**{"tpu.zones": [ZONE, OTHER_ZONE]})
+    reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
     world.emulator.admin.stockout("*", shape="sync", count=2)
     with pytest.raises(TpuCapacityError):
         world.provisioner(reservation).obtain()
     world.emulator.admin.clear_faults()
-    # A retry of the task starts over, in the zone after the last one.
+    # A retry of the task starts the next round, in the zone after the last one.
     assert world.provisioner(reservation).obtain().attempt.zone == ZONE
     world.release(reservation)
 
@@ -245,7 +246,7 @@ def test_a_cancelled_task_deletes_what_its_call_made(world: World) -> None:
 
 
 def test_a_tpu_that_vanished_is_replaced_within_the_budget(world: World) -> None:
-    reservation = world.reserve(**{"budget.max_preemptions": 1})
+    reservation = world.reserve({"budget.max_preemptions": 1})
     first = world.obtain_ready(reservation)
     world.emulator.admin.preempt(first.attempt.node_id, node_state="GONE")
     wait_for(lambda: world.backend.describe(first.name).gone_reason)
@@ -294,9 +295,9 @@ def test_an_attempt_is_superseded_by_a_newer_one(world: World) -> None:
 
 def test_zones_are_taken_in_turn(world: World) -> None:
     zones = [ZONE, OTHER_ZONE]
-    reservation = world.reserve(**{"tpu.zones": zones})
+    reservation = world.reserve({"tpu.zones": zones})
     assert isinstance(reservation.record, Reservation)
-    records = []
+    records: list[AttemptRecord] = []
     events = [AttemptEvent.LOST, AttemptEvent.LOST, AttemptEvent.REFUSED, AttemptEvent.LOST]
     # Lost once: the same zone again. Lost twice there, or refused: the next one.
     expected = [ZONE, ZONE, OTHER_ZONE, ZONE, ZONE]
@@ -305,3 +306,15 @@ def test_zones_are_taken_in_turn(world: World) -> None:
         assert zone == expected[number - 1]
         records.append(reservation.new_attempt(number, zone).mark(event))
     assert next_zone(zones, records) == expected[-1]
+
+
+def test_a_round_of_refusals_ends_when_all_zones_were_asked(world: World) -> None:
+    zones = [ZONE, OTHER_ZONE]
+    reservation = world.reserve({"tpu.zones": zones})
+    records: list[AttemptRecord] = []
+    refused, lost = AttemptEvent.REFUSED, AttemptEvent.LOST
+    ends = []
+    for number, event in enumerate([refused, lost, refused, refused, refused, refused], start=1):
+        records.append(reservation.new_attempt(number, ZONE).mark(event))
+        ends.append(asked_everywhere(zones, records))
+    assert ends == [False, False, False, True, False, True]

@@ -34,9 +34,8 @@ def make_reaper(world: World, owner: str = OWNER, *, dry_run: bool = False) -> R
 
 def reap_all(world: World, owner: str = OWNER) -> ReaperReport:
     report = make_reaper(world, owner).reap()
-    for item in report.reaped:
-        name = TpuName(item.zone, item.name)
-        wait_for(lambda name=name: not world.backend.describe(name).exists)
+    names = [TpuName(item.zone, item.name) for item in report.reaped]
+    wait_for(lambda: not any(world.backend.describe(name).exists for name in names))
     return report
 
 
@@ -103,7 +102,7 @@ def test_failed_and_suspended_queued_resources_are_deleted(
 
 
 def test_every_zone_of_a_reservation_is_looked_at(world: World) -> None:
-    reservation = world.reserve(**{"tpu.zones": [ZONE, OTHER_ZONE]})
+    reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
     assert stored_zones(world.store, world.emulator.project) == {ZONE, OTHER_ZONE}
     assert stored_zones(world.store, "other-project") == set()
     name = ask_for(world, expired(reservation), OTHER_ZONE)
@@ -136,6 +135,11 @@ def test_one_poisoned_tpu_does_not_save_the_others(world: World) -> None:
 def test_a_zone_that_does_not_answer_is_reported(world: World) -> None:
     world.emulator.admin.fail_next("ListQueuedResources", code="PERMISSION_DENIED", message="no")
     assert "PERMISSION_DENIED" in reap_all(world).problems[0]
+
+
+def test_looking_nowhere_is_a_problem(world: World) -> None:
+    report = Reaper(world.backend, world.store, world.emulator.project, OWNER).reap()
+    assert "no zone" in report.problems[0]
 
 
 def test_a_dry_run_deletes_nothing(world: World) -> None:
@@ -174,5 +178,5 @@ def test_the_command_fails_when_it_could_not_look_everywhere(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world.emulator.admin.fail_next("ListQueuedResources", code="PERMISSION_DENIED", message="no")
-    assert main(arguments(world, "reap", "--once")) == 1
+    assert main(arguments(world, "reap", "--once", "--zone", ZONE)) == 1
     assert "PROBLEM: zone" in capsys.readouterr().err

@@ -56,7 +56,7 @@ def test_a_reservation_that_made_nothing_is_released(world: World) -> None:
 
 
 def test_a_tpu_that_no_record_mentions_is_found_by_its_label(world: World) -> None:
-    reservation = world.reserve(**{"tpu.zones": [ZONE, OTHER_ZONE]})
+    reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
     provisioner = world.provisioner(reservation)
     record = reservation.new_attempt(1, OTHER_ZONE)
     world.backend.create(provisioner.request(record))
@@ -120,9 +120,9 @@ def test_the_grace_period_is_long_while_a_request_may_still_land(
 
 def test_earlier_generations_are_swept_too_and_later_ones_never(world: World) -> None:
     run = write_run(world.store)
-    first = world.reserve(run)
+    first = world.reserve(run=run)
     old = world.obtain_ready(first)
-    second = world.reserve(run)
+    second = world.reserve(run=run)
     new = world.obtain_ready(second)
     # A delete task of the first generation that comes late leaves the second alone.
     assert world.release(first).deleted == [old.name]
@@ -131,9 +131,9 @@ def test_earlier_generations_are_swept_too_and_later_ones_never(world: World) ->
     assert uris.exists(first.layout.ledger)
     assert uris.exists(second.layout.ledger)
 
-    third = world.reserve(run)
+    third = world.reserve(run=run)
     forgotten = world.obtain_ready(third)
-    fourth = world.reserve(run)
+    fourth = world.reserve(run=run)
     assert world.release(fourth).deleted == [forgotten.name]
     assert len(Ledger.load(third.layout.ledger).entries) == 1
 
@@ -146,7 +146,7 @@ def test_a_tpu_that_is_being_preempted_is_deleted_once_it_is_suspended(world: Wo
 
 
 def test_a_zone_that_cannot_be_looked_at_fails_the_release_after_the_rest(world: World) -> None:
-    reservation = world.reserve(**{"tpu.zones": [ZONE, OTHER_ZONE]})
+    reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
     world.obtain_ready(reservation)
     world.emulator.admin.fail_next(
         "ListQueuedResources", code="PERMISSION_DENIED", message="no", count=1

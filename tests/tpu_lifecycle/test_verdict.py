@@ -18,7 +18,7 @@ RUNNING = TpuState(NAME, queued_resource="ACTIVE", node="READY", health="HEALTHY
 def status(worker: int, kind: ExitKind = ExitKind.OK, message: str = "") -> JobStatus:
     return JobStatus(
         worker=worker,
-        token="t",
+        token="t",  # noqa: S106
         job_id="010-train",
         exit_kind=kind,
         exit_code=kind.exit_code,

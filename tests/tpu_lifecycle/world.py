@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +35,7 @@ def idle_launcher(*, mailbox_uri: str, token: str, **_: Any) -> dict[str, str]:
     return {"startup-script": LONG_SLEEP, "mailbox-uri": mailbox_uri, "attempt-token": token}
 
 
-def write_run(store: StoreLayout, **overrides: Any) -> RunLayout:
+def write_run(store: StoreLayout, overrides: Mapping[str, Any] | None = None) -> RunLayout:
     """Write a new run's record and configuration, as the validate task does."""
     run_id = f"manual__{uuid.uuid4()}"
     key = run_key(DAG_ID, run_id)
@@ -45,7 +46,7 @@ def write_run(store: StoreLayout, **overrides: Any) -> RunLayout:
         "tpu.poll_interval": 0.5,
         "tpu.heartbeat_interval_seconds": 0.5,
     }
-    config = with_overrides(load_preset("smoke"), fast | overrides)
+    config = with_overrides(load_preset("smoke"), fast | dict(overrides or {}))
     uris.write(run.config, config.to_bytes())
     RunRecord(
         run_key=key,
@@ -72,10 +73,13 @@ class World:
     def create(cls, emulator: RunningEmulator, folder: Path) -> World:
         return cls(emulator, connect_to(emulator), StoreLayout(str(folder / "store")))
 
-    def reserve(self, run: RunLayout | None = None, **overrides: Any) -> OpenReservation:
+    def reserve(
+        self, overrides: Mapping[str, Any] | None = None, *, run: RunLayout | None = None
+    ) -> OpenReservation:
+        """Reserve for a run, or for a new one whose settings differ from the test defaults."""
         return reserve(
             self.store,
-            (run or write_run(self.store, **overrides)).root,
+            (run or write_run(self.store, overrides)).root,
             project_id=self.emulator.project,
             owner=OWNER,
             bundle_sha256="0" * 64,

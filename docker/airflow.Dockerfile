@@ -1,0 +1,36 @@
+# Airflow with the DAGs, the operators and the data job. Every Airflow component runs this image.
+#
+#   docker build -f docker/airflow.Dockerfile -t bert-repretraining .
+FROM debian:12.11-slim AS build
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends python3-venv=3.11.2-1+b1 \
+    && rm -rf /var/lib/apt/lists/*
+COPY docker/requirements-airflow.txt /tmp/requirements.txt
+RUN python3 -m venv /opt/venv \
+    && /opt/venv/bin/pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt
+
+FROM debian:12.11-slim
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends python3=3.11.2-1+b1 \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --create-home airflow
+COPY --from=build /opt/venv /opt/venv
+WORKDIR /opt/repretraining
+COPY beam_jobs beam_jobs
+COPY dags dags
+COPY mlm_records mlm_records
+COPY model_registry model_registry
+COPY pipeline_config pipeline_config
+COPY pipeline_store pipeline_store
+COPY plugins plugins
+COPY preflight preflight
+COPY tpu_agent tpu_agent
+COPY tpu_lifecycle tpu_lifecycle
+COPY training training
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONPATH=/opt/repretraining \
+    AIRFLOW__CORE__DAGS_FOLDER=/opt/repretraining/dags \
+    AIRFLOW__CORE__PLUGINS_FOLDER=/opt/repretraining/plugins \
+    AIRFLOW__CORE__LOAD_EXAMPLES=false
+USER airflow
+ENTRYPOINT ["airflow"]

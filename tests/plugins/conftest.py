@@ -1,0 +1,44 @@
+"""Airflow in this process, without a database: operators and triggers get what they need."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+# Airflow reads these when it is first imported, which is before any fixture runs.
+os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-"))
+os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "false")
+
+import pytest
+
+from tests.plugins.driver import Driver
+from tests.tpu_lifecycle.world import World
+from tpu_emulator.testing import RunningEmulator, start_emulator
+
+
+@pytest.fixture(scope="package")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEmulator]:
+    # The boot script runs with the Python that PATH finds first, as on a TPU VM.
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    folder = tmp_path_factory.mktemp("cloud")
+    with start_emulator(folder, vm_env={"PATH": path}) as running:
+        yield running
+
+
+@pytest.fixture
+def world(emulator: RunningEmulator, tmp_path: Path) -> Iterator[World]:
+    """A store of its own; the shared cloud is empty before and after."""
+    world = World.create(emulator, tmp_path)
+    world.assert_nothing_left()
+    yield world
+    emulator.admin.clear_faults()
+    world.assert_nothing_left()
+
+
+@pytest.fixture
+def driver(world: World, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """Runs operators of a new pipeline run against the emulated cloud."""
+    return Driver.create(world, monkeypatch)

@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from airflow.sdk.bases.operator import TriggerFailureReason
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+
+from hooks.tpu import TpuHook
+from operators import tpu as operators
+from operators.tpu import (
+    TpuCreateOperator,
+    TpuDeleteOperator,
+    TpuReaperOperator,
+    TpuReserveOperator,
+    TpuRunOperator,
+)
+from pipeline_store.formats import AttemptEvent, ExitKind, Holder, JobStatus
+from tests.plugins.driver import CONN_ID, Driver, first_event, from_wire
+from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE
+from tpu_emulator.testing import wait_for
+
+QUICK_JOB = {"job_id": "010-train", "entry_point": "training.quick", "arguments": ["--any"]}
+ENDLESS_JOB = QUICK_JOB | {"entry_point": "training.endless"}
+
+
+def reserve(driver: Driver) -> dict[str, int]:
+    operator = TpuReserveOperator(task_id="reserve", tpu_owner=OWNER, **driver.arguments)
+    return operator.execute(driver.context())
+
+
+def create(driver: Driver) -> int:
+    attempt: int = driver.finish(TpuCreateOperator(task_id="create", **driver.arguments))
+    return attempt
+
+
+def run_operator(driver: Driver, job: dict[str, Any], task_id: str = "train") -> TpuRunOperator:
+    return TpuRunOperator(task_id=task_id, **job, **driver.arguments)
+
+
+def event_of(driver: Driver, **changes: Any) -> dict[str, Any]:
+    sequence = Holder.load(driver.run.holder).sequence
+    return {"generation": 1, "attempt": 1, "holder_sequence": sequence} | changes
+
+
+def delete(driver: Driver) -> dict[str, Any]:
+    return TpuDeleteOperator(task_id="delete", **driver.arguments).execute(driver.context())
+
+
+def test_two_jobs_on_one_tpu_that_is_given_back(
+    driver: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reserve(driver) == {"generation": 1}
+    assert create(driver) == 1
+    trained = driver.finish(run_operator(driver, QUICK_JOB))
+    assert trained == {"status": "succeeded", "attempt": 1, "attempts_lost": 0}
+    second = QUICK_JOB | {"job_id": "020-evaluate"}
+    evaluated = driver.finish(run_operator(driver, second, "evaluate"))
+    assert evaluated["attempt"] == 1
+    # The job's own output is in the task's log.
+    assert "010-train | hello from the job" in capsys.readouterr().out
+    assert len(driver.world.nodes()) == 1
+    report = delete(driver)
+    assert report["deleted"] == [str(driver.reservation.attempt(1).name)]
+    assert report["chip_seconds"] > 0
+    assert "No TPU left" in capsys.readouterr().out
+    driver.world.assert_nothing_left()
+    assert delete(driver)["deleted"] == []
+
+
+def test_a_job_that_fails_fails_the_task_with_its_last_words(driver: Driver) -> None:
+    reserve(driver)
+    create(driver)
+    job = QUICK_JOB | {"entry_point": "training.broken"}
+    with pytest.raises(AirflowFailException, match=r"worker 0: failed(.|\n)*the last words"):
+        driver.finish(run_operator(driver, job))
+    delete(driver)
+
+
+def test_advice_comes_with_the_failures_that_have_one(driver: Driver) -> None:
+    event = {"exit_kind": "out_of_memory", "worker": 3, "reason": "hbm is full"}
+    with pytest.raises(AirflowFailException, match=r"worker 3(.|\n)*global_batch_size(.|\n)*hbm"):
+        run_operator(driver, QUICK_JOB)._fail_job(event)
+
+
+def test_a_lost_tpu_is_replaced_and_the_job_submitted_again(driver: Driver) -> None:
+    driver.configure({"budget.max_preemptions": 1})
+    reserve(driver)
+    create(driver)
+    operator = run_operator(driver, ENDLESS_JOB)
+    deferred = driver.start(operator)
+    first = driver.reservation.attempt(1)
+    driver.world.emulator.admin.preempt(first.attempt.node_id)
+    event = asyncio.run(first_event(from_wire(deferred.trigger)))
+    assert event["outcome"] == "lost"
+
+    def next_deferral(deferred: TaskDeferred, event: dict[str, Any]) -> TaskDeferred:
+        with pytest.raises(TaskDeferred) as again:
+            driver.resume(run_operator(driver, ENDLESS_JOB), deferred, event)
+        return again.value
+
+    # The lost one is gone, the next one is asked for, waited for, and gets the same job.
+    waiting = next_deferral(deferred, event)
+    assert type(waiting.trigger).__name__ == "TpuReadyTrigger"
+    assert AttemptEvent.GONE in driver.reservation.attempt(1).marks
+    ready = asyncio.run(first_event(from_wire(waiting.trigger)))
+    running = next_deferral(waiting, ready)
+    second = driver.reservation.attempt(2)
+    holder = Holder.load(driver.run.holder)
+    assert (holder.attempt, holder.token) == (2, second.attempt.token)
+    assert second.attempt.token != first.attempt.token
+    # Wait until its agent has spoken: two TPUs that never do are another failure.
+    wait_for(second.has_reported)
+    driver.world.emulator.admin.preempt(second.attempt.node_id, node_state="GONE")
+    lost = asyncio.run(first_event(from_wire(running.trigger)))
+    with pytest.raises(AirflowFailException, match="max_preemptions=1"):
+        driver.resume(run_operator(driver, ENDLESS_JOB), running, lost)
+    delete(driver)
+
+
+def test_a_retry_goes_on_to_wait_for_the_job_that_runs(driver: Driver) -> None:
+    reserve(driver)
+    assert create(driver) == 1
+    assert create(driver) == 1
+    first = driver.start(run_operator(driver, ENDLESS_JOB), try_number=1)
+    second = driver.start(run_operator(driver, ENDLESS_JOB), try_number=2)
+    assert len(driver.reservation.attempts()) == 1
+    # The first try's cancellation, which Airflow may deliver late, leaves the second's TPU alone.
+    asyncio.run(from_wire(first.trigger).on_kill())
+    name = driver.reservation.attempt(1).name
+    assert driver.world.backend.describe(name).is_ready
+    asyncio.run(from_wire(second.trigger).on_kill())
+    wait_for(lambda: not driver.world.backend.describe(name).exists)
+    asyncio.run(from_wire(second.trigger).on_kill())  # again is harmless
+    delete(driver)
+
+
+def test_a_run_that_is_cleared_with_its_setups_starts_a_new_generation(driver: Driver) -> None:
+    reserve(driver)
+    create(driver)
+    old = driver.start(run_operator(driver, ENDLESS_JOB))
+    old_name = driver.reservation.attempt(1).name
+    assert reserve(driver) == {"generation": 2}
+    create(driver)
+    new_name = driver.reservation.attempt(1).name
+    assert driver.world.backend.describe(new_name).is_ready
+    asyncio.run(from_wire(old.trigger).on_kill())
+    wait_for(lambda: not driver.world.backend.describe(old_name).exists)
+    assert driver.world.backend.describe(new_name).is_ready
+    assert delete(driver)["deleted"] == [str(new_name)]
+
+
+def test_create_asks_in_the_next_zone_after_a_stockout(driver: Driver) -> None:
+    driver.configure({"tpu.zones": [ZONE, OTHER_ZONE]})
+    driver.world.emulator.admin.stockout(ZONE, shape="state")
+    reserve(driver)
+    assert create(driver) == 2
+    assert [event["outcome"] for event in driver.events] == ["refused", "ready"]
+    assert driver.reservation.attempt(2).attempt.zone == OTHER_ZONE
+    delete(driver)
+
+
+def test_create_may_be_retried_when_no_zone_has_capacity(driver: Driver) -> None:
+    driver.world.emulator.admin.stockout(ZONE, shape="state")
+    reserve(driver)
+    with pytest.raises(AirflowException, match=f"None of {ZONE} has a v5litepod-1 now") as error:
+        create(driver)
+    assert not isinstance(error.value, AirflowFailException)
+    assert create(driver) == 2
+    delete(driver)
+
+
+def test_create_fails_at_once_when_the_request_can_never_work(driver: Driver) -> None:
+    driver.configure({"tpu.accelerator_type": "v5litepod-7"})
+    reserve(driver)
+    with pytest.raises(AirflowFailException, match=r"tpu\.accelerator_type"):
+        create(driver)
+    delete(driver)
+
+
+def test_a_task_of_a_released_reservation_fails(driver: Driver) -> None:
+    reserve(driver)
+    create(driver)
+    deferred = driver.start(run_operator(driver, ENDLESS_JOB))
+    delete(driver)
+    with pytest.raises(AirflowFailException, match="released"):
+        driver.finish(run_operator(driver, ENDLESS_JOB), deferred)
+    with pytest.raises(AirflowFailException, match="was released"):
+        create(driver)
+
+
+def test_without_a_reservation_nothing_is_asked_for(driver: Driver) -> None:
+    with pytest.raises(AirflowFailException, match="run the reserve task first"):
+        create(driver)
+    assert delete(driver)["deleted"] == []
+
+
+def test_killing_the_process_of_a_task_gives_back_what_it_has_in_hand(driver: Driver) -> None:
+    reserve(driver)
+    operator = TpuCreateOperator(task_id="create", **driver.arguments)
+    operator.on_kill()  # nothing in hand yet
+    operator = TpuCreateOperator(task_id="create", **driver.arguments)
+    driver.start(operator)
+    operator.on_kill()
+    name = driver.reservation.attempt(1).name
+    wait_for(lambda: not driver.world.backend.describe(name).exists)
+    # What is still running of the killed task asks for nothing any more.
+    with pytest.raises(AirflowFailException, match="being cancelled"):
+        operator.execute(driver.context())
+    delete(driver)
+
+
+def test_a_deferral_that_timed_out_stops_the_job(driver: Driver) -> None:
+    reserve(driver)
+    create(driver)
+    driver.start(run_operator(driver, ENDLESS_JOB))
+    failure = {"error": TriggerFailureReason.TRIGGER_TIMEOUT}
+    with pytest.raises(AirflowFailException, match="triggerer down"):
+        run_operator(driver, ENDLESS_JOB).resume_execution("__fail__", failure, driver.context())
+    name = driver.reservation.attempt(1).name
+    wait_for(lambda: not driver.world.backend.describe(name).exists)
+    delete(driver)
+
+
+def test_the_jobs_deadline_stops_it(driver: Driver) -> None:
+    reserve(driver)
+    create(driver)
+    deferred = driver.start(run_operator(driver, ENDLESS_JOB))
+    event = event_of(driver, outcome="deadline", reason="late")
+    with pytest.raises(AirflowFailException, match="deadline: late"):
+        driver.resume(run_operator(driver, ENDLESS_JOB), deferred, event)
+    name = driver.reservation.attempt(1).name
+    wait_for(lambda: not driver.world.backend.describe(name).exists)
+    delete(driver)
+
+
+def test_a_trigger_that_cannot_look_lets_the_task_be_retried(driver: Driver) -> None:
+    reserve(driver)
+    create(driver)
+    deferred = driver.start(run_operator(driver, ENDLESS_JOB))
+    event = event_of(driver, outcome="error", reason="store is away")
+    with pytest.raises(AirflowException, match="store is away") as error:
+        driver.resume(run_operator(driver, ENDLESS_JOB), deferred, event)
+    assert not isinstance(error.value, AirflowFailException)
+    assert len(driver.world.nodes()) == 1
+    delete(driver)
+
+
+def test_a_failed_delete_may_be_retried_whatever_the_reason(driver: Driver) -> None:
+    reserve(driver)
+    create(driver)
+    driver.world.emulator.admin.fail_next(
+        "ListQueuedResources", code="PERMISSION_DENIED", message="no"
+    )
+    with pytest.raises(AirflowException, match="TpuPermissionError") as error:
+        delete(driver)
+    assert not isinstance(error.value, AirflowFailException)
+    delete(driver)
+
+
+@pytest.mark.parametrize("default_retries", [None, 2, 9])
+def test_delete_has_at_least_five_retries(driver: Driver, default_retries: int | None) -> None:
+    defaults = {} if default_retries is None else {"retries": default_retries}
+    operator = TpuDeleteOperator(task_id="delete", default_args=defaults, **driver.arguments)
+    assert operator.retries == max(default_retries or 0, 5)
+    assert operator.retry_exponential_backoff
+
+
+def test_the_reaper_takes_what_was_released_and_left(
+    driver: Driver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpu_lifecycle.reaper.PAUSE_SECONDS", 0.0)
+
+    def reap(**changes: Any) -> list[str]:
+        arguments = {"store_uri": driver.world.store.root, "gcp_conn_id": CONN_ID}
+        operator = TpuReaperOperator(
+            task_id="reap", tpu_owner=OWNER, zones=[ZONE], **arguments | changes
+        )
+        return operator.execute(driver.context())
+
+    reserve(driver)
+    create(driver)
+    assert reap() == []
+    driver.reservation.release("test")
+    assert len(reap(dry_run=True)) == 1
+    assert len(driver.world.nodes()) == 1
+    [line] = reap()
+    assert "was released" in line
+    assert "TPU REAPER HAD TO ACT" in capsys.readouterr().out
+    name = driver.reservation.attempt(1).name
+    wait_for(lambda: not driver.world.backend.describe(name).exists)
+    driver.world.emulator.admin.fail_next("ListNodes", code="PERMISSION_DENIED", message="no")
+    with pytest.raises(AirflowException, match="Not everything"):
+        reap()
+
+
+def test_templated_fields_exist_and_links_lead_somewhere(driver: Driver) -> None:
+    reserve(driver)
+    operator = run_operator(driver, QUICK_JOB)
+    kinds = [TpuReserveOperator, TpuCreateOperator, TpuDeleteOperator]
+    for each in [operator, *(kind(task_id="t", **driver.arguments) for kind in kinds)]:
+        assert {"run_uri", "store_uri", "gcp_conn_id"} <= set(each.template_fields)
+        assert all(hasattr(each, name) for name in each.template_fields)
+    folder, console = operator.operator_extra_links
+    assert folder.get_link(operator, ti_key=None) == f"file://{driver.run.root}"  # type: ignore[arg-type]
+    assert console.get_link(operator, ti_key=None) == ""  # type: ignore[arg-type]
+    name = driver.reservation.new_attempt(1, ZONE).name
+    operator.tpu_place = ("my-project", name)
+    assert console.get_link(operator, ti_key=None) == (  # type: ignore[arg-type]
+        f"https://console.cloud.google.com/compute/tpus/details/{ZONE}/{name.resource_id}"
+        "?project=my-project"
+    )
+
+
+def test_the_hook_keeps_one_channel_per_connection(driver: Driver) -> None:
+    hook = TpuHook(CONN_ID)
+    assert hook.is_insecure
+    assert hook.endpoint == driver.world.emulator.endpoint
+    assert hook.backend() is TpuHook(CONN_ID).backend(driver.world.emulator.project)
+    assert hook.backend("other-project") is not hook.backend()
+    assert hook.test_connection()[0]
+
+
+def test_every_way_a_job_ends_is_known(driver: Driver) -> None:
+    assert set(operators.ADVICE) <= set(ExitKind)
+    assert JobStatus.model_fields["exit_kind"].annotation is ExitKind

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.triggers.base import BaseTrigger
+
+from pipeline_store import uris
+from pipeline_store.formats import ExitKind, Progress
+from tests.plugins.driver import CONN_ID, Driver, first_event, from_wire
+from tests.tpu_lifecycle.test_observe import JOB, Mailbox
+from tests.tpu_lifecycle.world import World
+from tpu_emulator.testing import wait_for
+from tpu_lifecycle.holder import become_holder
+from tpu_lifecycle.mailbox import submit_job
+from tpu_lifecycle.reservation import OpenReservation
+from triggers import tpu as triggers
+from triggers.tpu import TpuJobTrigger, TpuReadyTrigger
+
+COMMON: dict[str, Any] = {
+    "run_uri": "/store/runs/0a1b2c3d4e5f",
+    "generation": 2,
+    "attempt": 3,
+    "deadline": 1769860800.5,
+    "poll_interval": 30.0,
+    "gcp_conn_id": "my_connection",
+    "impersonation_chain": ["a@example.com", "b@example.com"],
+    "holder_sequence": 7,
+}
+
+
+@pytest.mark.parametrize(
+    ("trigger", "path", "arguments"),
+    [
+        (TpuReadyTrigger(**COMMON), "triggers.tpu.TpuReadyTrigger", COMMON),
+        (
+            TpuJobTrigger(job_id=JOB, viewer="try1", **COMMON),
+            "triggers.tpu.TpuJobTrigger",
+            COMMON | {"job_id": JOB, "viewer": "try1"},
+        ),
+    ],
+)
+def test_serialization(trigger: BaseTrigger, path: str, arguments: dict[str, Any]) -> None:
+    assert trigger.serialize() == (path, arguments)
+    assert from_wire(trigger).serialize() == (path, arguments)
+
+
+def test_every_trigger_has_a_serialization_test() -> None:
+    public = {
+        name
+        for name, value in vars(triggers).items()
+        if inspect.isclass(value) and issubclass(value, BaseTrigger) and not name.startswith("_")
+    } - {"BaseTrigger"}
+    assert public == {"TpuReadyTrigger", "TpuJobTrigger"}
+
+
+def trigger_for(kind: type, reservation: OpenReservation, **changes: Any) -> Any:
+    arguments = {
+        "run_uri": reservation.run.root,
+        "generation": reservation.record.generation,
+        "attempt": 1,
+        "deadline": reservation.wait_deadline.timestamp(),
+        "poll_interval": 0.05,
+        "gcp_conn_id": CONN_ID,
+    }
+    if kind is TpuJobTrigger:
+        arguments |= {"job_id": JOB, "viewer": "try1"}
+    return from_wire(kind(**arguments | changes))
+
+
+@pytest.fixture
+def rented(driver: Driver) -> Any:
+    """A READY TPU; the world is emptied afterwards."""
+    reservation = driver.world.reserve()
+    driver.world.obtain_ready(reservation)
+    yield reservation
+    driver.world.release(reservation)
+
+
+def test_ready_fires_when_the_tpu_is_there(
+    driver: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reservation = driver.world.reserve()
+    driver.world.provisioner(reservation).obtain()
+    event = asyncio.run(first_event(trigger_for(TpuReadyTrigger, reservation)))
+    assert (event["outcome"], event["attempt"]) == ("ready", 1)
+    assert reservation.attempt(1).is_ready
+    assert "queued resource ACTIVE, node READY" in capsys.readouterr().out
+    driver.world.release(reservation)
+
+
+def test_a_job_is_followed_in_the_log_until_it_ends(
+    rented: OpenReservation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = rented.attempt(1)
+    submit_job(rented, record, job_id=JOB, entry_point="training.train", arguments=[])
+    mailbox = Mailbox(record)
+    mailbox.log(0, "building the model\n")
+    mailbox.beat(progress=Progress(step=60, train_steps=60, loss=4.2), chunks=1)
+
+    async def follow() -> dict[str, Any]:
+        event = asyncio.create_task(first_event(trigger_for(TpuJobTrigger, rented)))
+        shown = ""
+        while "60/60" not in shown:
+            await asyncio.sleep(0.02)
+            shown += capsys.readouterr().out
+        assert f"{JOB} | building the model" in shown
+        assert f"{JOB}: step 60/60 (100%), loss 4.200" in shown
+        mailbox.log(1, "all done\n")
+        mailbox.end(chunks=2)
+        return await event
+
+    event = asyncio.run(follow())
+    assert event["outcome"] == "succeeded"
+    shown = capsys.readouterr().out
+    assert "all done" in shown
+    assert "building the model" not in shown
+
+
+def test_a_restarted_trigger_does_not_repeat_the_log(
+    rented: OpenReservation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mailbox = Mailbox(rented.attempt(1))
+    mailbox.log(0, "first\n")
+    mailbox.beat(chunks=1)
+
+    async def watch_for_a_while() -> None:
+        task = asyncio.create_task(first_event(trigger_for(TpuJobTrigger, rented)))
+        cursor = rented.attempt(1).layout.log_cursor(JOB, "try1")
+        while not uris.exists(cursor):
+            await asyncio.sleep(0.02)
+        task.cancel()
+        # It must end as cancelled: Airflow calls on_kill only then.
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(watch_for_a_while())
+    mailbox.end(kind=ExitKind.USER_ERROR, chunks=1)
+    assert "first" in capsys.readouterr().out
+    event = asyncio.run(first_event(trigger_for(TpuJobTrigger, rented)))
+    assert "first" not in capsys.readouterr().out
+    assert event == {
+        "outcome": "failed",
+        "reason": "last words",
+        "generation": 1,
+        "attempt": 1,
+        "holder_sequence": None,
+        "retryable": True,
+        "exit_kind": "user_error",
+        "worker": 0,
+    }
+
+
+@pytest.mark.parametrize("kind", [TpuJobTrigger, TpuReadyTrigger])
+def test_the_triggers_own_deadline_fires(driver: Driver, kind: type) -> None:
+    reservation = driver.world.reserve()
+    driver.world.emulator.admin.stockout("us-central1-a", shape="wait")
+    driver.world.provisioner(reservation).obtain()
+    trigger = trigger_for(kind, reservation, deadline=datetime.now(UTC).timestamp())
+    assert asyncio.run(first_event(trigger))["outcome"] == "deadline"
+    driver.world.release(reservation)
+
+
+def test_a_few_failures_to_look_pass_and_many_are_told(
+    rented: OpenReservation, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triggers, "MAX_ERRORS", 3)
+    fail_next = driver.world.emulator.admin.fail_next
+    fail_next("GetQueuedResource", code="PERMISSION_DENIED", message="no", count=2)
+    mailbox = Mailbox(rented.attempt(1))
+    mailbox.end()
+    assert asyncio.run(first_event(trigger_for(TpuJobTrigger, rented)))["outcome"] == "succeeded"
+    fail_next("GetQueuedResource", code="PERMISSION_DENIED", message="no", count=3)
+    event = asyncio.run(first_event(trigger_for(TpuJobTrigger, rented)))
+    assert event["outcome"] == "error"
+    assert "PERMISSION_DENIED" in event["reason"]
+
+
+def test_a_deadline_passes_also_while_looking_fails(
+    rented: OpenReservation, driver: Driver
+) -> None:
+    driver.world.emulator.admin.fail_next("GetQueuedResource", code="PERMISSION_DENIED", count=1)
+    trigger = trigger_for(TpuJobTrigger, rented, deadline=0.0)
+    assert asyncio.run(first_event(trigger))["outcome"] == "deadline"
+
+
+def test_on_kill_deletes_only_what_it_was_started_with(
+    rented: OpenReservation, world: World
+) -> None:
+    record = rented.attempt(1)
+    sequence = become_holder(rented.run, record.attempt).sequence
+    newer = become_holder(rented.run, record.attempt).sequence
+    name = record.name
+    asyncio.run(trigger_for(TpuReadyTrigger, rented).on_kill())
+    asyncio.run(trigger_for(TpuJobTrigger, rented, holder_sequence=sequence).on_kill())
+    assert world.backend.describe(name).is_ready
+    asyncio.run(trigger_for(TpuJobTrigger, rented, holder_sequence=newer).on_kill())
+    wait_for(lambda: not world.backend.describe(name).exists)
+
+
+def test_on_kill_is_bounded(
+    rented: OpenReservation, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert triggers.KILL_SECONDS < 30
+    monkeypatch.setattr(triggers, "KILL_SECONDS", 0.1)
+    trigger = trigger_for(TpuReadyTrigger, rented)
+    monkeypatch.setattr(trigger, "_kill", lambda: time.sleep(0.5))
+    with pytest.raises(TimeoutError):
+        asyncio.run(trigger.on_kill())
+
+
+def test_no_code_swallows_a_cancellation() -> None:
+    tree = ast.parse(Path(triggers.__file__).read_text())
+    caught = [
+        ast.unparse(handler.type) if handler.type else "everything"
+        for handler in ast.walk(tree)
+        if isinstance(handler, ast.ExceptHandler)
+    ]
+    assert caught == ["Exception"]

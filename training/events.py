@@ -1,0 +1,42 @@
+"""TensorBoard events in the store: each file is uploaded once, complete, and never changed.
+
+TensorFlow would append to one file. Object stores cannot append, its own support for ``gs://`` is a
+separate package, and TensorBoard keeps reading the old file when one is replaced. A folder of small
+files that follow each other is what all of them understand.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import tensorflow as tf
+
+from pipeline_store import uris
+
+
+class EventFiles:
+    """Scalars of a training, gathered on the local disk until they are published."""
+
+    def __init__(self, folder_uri: str) -> None:
+        self._folder_uri = folder_uri
+        self._scratch = tempfile.TemporaryDirectory()
+        self._writer: tf.summary.SummaryWriter | None = None
+
+    def add(self, step: int, scalars: dict[str, float]) -> None:
+        """Note some values of a step."""
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(self._scratch.name)
+        with self._writer.as_default(step=step):
+            for name, value in scalars.items():
+                tf.summary.scalar(name, value)
+
+    def publish(self) -> None:
+        """Upload what was added since the last time."""
+        if self._writer is None:
+            return
+        self._writer.close()
+        self._writer = None
+        for path in sorted(Path(self._scratch.name).iterdir()):
+            uris.upload(str(path), uris.join(self._folder_uri, path.name))
+            path.unlink()
