@@ -13,7 +13,7 @@ FROM debian:12.11-slim
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3=3.11.2-1+b1 \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --create-home airflow
+    && useradd --create-home --uid 10001 airflow
 COPY --from=build /opt/venv /opt/venv
 WORKDIR /opt/repretraining
 COPY beam_jobs beam_jobs
@@ -32,5 +32,5 @@ ENV PATH=/opt/venv/bin:$PATH \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/repretraining/dags \
     AIRFLOW__CORE__PLUGINS_FOLDER=/opt/repretraining/plugins \
     AIRFLOW__CORE__LOAD_EXAMPLES=false
-USER airflow
+USER 10001
 ENTRYPOINT ["airflow"]

@@ -15,8 +15,8 @@ FROM debian:12.11-slim
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3=3.11.2-1+b1 \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --create-home trainer
+    && useradd --create-home --uid 10001 trainer
 COPY --from=build /opt/venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
-USER trainer
+USER 10001
 ENTRYPOINT ["python"]

@@ -8,6 +8,7 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -76,8 +77,7 @@ class Trainer:
         """
         self._job.guard.check()
         saved = self._start()
-        events = EventFiles(self._job.layout.events)
-        reporter = Reporter(self._settings.train_steps, events)
+        reporter = Reporter(self._settings.train_steps, EventFiles(self._job.layout.events))
         run_loop = make_train_loop(
             self._strategy, self.model, self._optimizer, self._job.config.optimizer.clip_norm
         )
@@ -90,15 +90,14 @@ class Trainer:
 
         while self._state.step < self._settings.train_steps:
             if stop.requested:
-                self._give_up(saved)
+                self._give_up(saved, reporter)
             before, begin = self._state, time.monotonic()
             steps = _steps_until_stop(before.step, self._job.config)
             metrics = run_loop(batches, tf.constant(steps))
             self._advance(steps, metrics, begin)
             reporter.loop(self._report(before, metrics))
             if self._is_save_point():
-                saved = self._save()
-                reporter.checkpoint(saved.step)
+                saved = self._save(reporter)
 
         assert saved is not None  # noqa: S101 - the last step is a save point
         return self._finish(saved)
@@ -156,16 +155,18 @@ class Trainer:
         step = self._state.step
         return step % self._settings.checkpoint_interval == 0 or step == self._settings.train_steps
 
-    def _save(self) -> CheckpointManifest:
+    def _save(self, reporter: Reporter) -> CheckpointManifest:
         with tempfile.TemporaryDirectory() as scratch:
             files = checkpoints.write_files(
                 Path(scratch), self.model, self._optimizer, self._job.inputs
             )
-            return self._job.store.commit(files, self._state)
+            manifest = self._job.store.commit(files, self._state)
+        reporter.checkpoint(manifest.step)
+        return manifest
 
-    def _give_up(self, saved: CheckpointManifest | None) -> None:
+    def _give_up(self, saved: CheckpointManifest | None, reporter: Reporter) -> NoReturn:
         if self._state.step and (saved is None or saved.step < self._state.step):
-            self._save()
+            self._save(reporter)
         raise PreemptedError(
             f"stopped at step {self._state.step} of {self._settings.train_steps}, which is saved; "
             "the same command goes on from there."
