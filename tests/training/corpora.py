@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from mlm_records import FEATURES, document_key, feature_arrays, mask_rows, row_keys
 from pipeline_config import PipelineConfig
@@ -203,6 +202,8 @@ class TinyStore:
 
 def write_records(path: Path, features: dict[str, np.ndarray]) -> np.ndarray:
     """Write a TFRecord file and return its offset index, uint64 [records + 1]."""
+    import tensorflow as tf
+
     sizes = [0]
     with tf.io.TFRecordWriter(str(path)) as writer:
         for row in range(len(features["input_ids"])):
