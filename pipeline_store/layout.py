@@ -52,9 +52,13 @@ class AttemptLayout:
         """JobStatus."""
         return uris.join(self.workers, str(worker), job_id, "status.json")
 
+    def log(self, worker: int, job_id: str) -> str:
+        """Folder of the job's log."""
+        return uris.join(self.workers, str(worker), job_id, "log")
+
     def log_chunk(self, worker: int, job_id: str, chunk: int) -> str:
         """Piece of the job's log, UTF-8 text; chunks count from 0."""
-        return uris.join(self.workers, str(worker), job_id, "log", f"{chunk:06d}.txt")
+        return uris.join(self.log(worker, job_id), f"{chunk:06d}.txt")
 
 
 @dataclass(frozen=True)

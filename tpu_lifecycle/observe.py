@@ -6,12 +6,15 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, Progress
 from tpu_lifecycle.attempts import AttemptRecord
 from tpu_lifecycle.backend import TpuBackend, TpuState, TpuUnavailableError
 from tpu_lifecycle.mailbox import LogReader, WorkerReport, read_worker
 from tpu_lifecycle.reservation import OpenReservation
 from tpu_lifecycle.verdict import Facts, Verdict, judge_job, judge_readiness
+
+RECAP_LINES = 20
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,21 @@ class JobWatch:
     def _progress(self, report: WorkerReport) -> Progress | None:
         beat = report.heartbeat
         return beat.progress if beat is not None and beat.job_id == self.job_id else None
+
+
+def recap(record: AttemptRecord, job_id: str) -> list[str]:
+    """Return how far a job came on an attempt: progress, last lines, and where its log is.
+
+    Airflow keeps, of all waits of one try of a task, only the last one's log lines.
+    """
+    lines = []
+    beat = read_worker(record, 0, job_id).heartbeat
+    if beat is not None and beat.job_id == job_id:
+        lines += [progress_text(beat.progress)] if beat.progress else []
+        if beat.log_chunks:
+            chunk = uris.read_or_none(record.layout.log_chunk(0, job_id, beat.log_chunks - 1))
+            lines += (chunk or b"").decode(errors="replace").splitlines()[-RECAP_LINES:]
+    return [*lines, f"whole log: {record.layout.log(0, job_id)}"]
 
 
 def progress_text(progress: Progress) -> str:

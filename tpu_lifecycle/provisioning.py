@@ -22,7 +22,7 @@ from tpu_lifecycle.backend import (
 )
 from tpu_lifecycle.launcher import Launcher
 from tpu_lifecycle.log import Log
-from tpu_lifecycle.release import finish_deletion, give_up
+from tpu_lifecycle.release import finish_deletion, give_back_earlier, give_up
 from tpu_lifecycle.reservation import OpenReservation, ReleasedError
 from tpu_lifecycle.sweep import Sweeper
 
@@ -69,6 +69,7 @@ class Provisioner:
         :raises BootFailureError: two TPUs in a row never reported.
         :raises TpuError: no zone has one now, or the request can never work.
         """
+        give_back_earlier(self.reservation, self.sweeper)
         while True:
             record = self._current()
             self._check_open(record.number)

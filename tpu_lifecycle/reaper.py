@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from pipeline_store import uris
-from pipeline_store.formats import TpuPlace
+from pipeline_store.formats import Released, TpuPlace
 from pipeline_store.layout import StoreLayout
 from tpu_lifecycle.attempts import load_attempt
 from tpu_lifecycle.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
@@ -24,8 +24,8 @@ from tpu_lifecycle.log import Log
 PAUSE_SECONDS = 2.0
 """Between two deletions: the API allows only so many a minute."""
 
-FRESH = timedelta(minutes=10)
-"""A queued resource that failed is left this long to the task that waits for it."""
+PATIENCE = timedelta(minutes=10)
+"""So long a TPU that its run does not want any more is left to the task that gives it back."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +67,7 @@ class Reaper:
 
     :param zones: besides the zones that reservations in the store name.
     :param dry_run: say what would be deleted, delete nothing.
+    :param patience: before it steps in for a task; a TPU that expired is deleted at once.
     """
 
     backend: TpuBackend
@@ -75,6 +76,7 @@ class Reaper:
     owner: str
     zones: Iterable[str] = ()
     dry_run: bool = False
+    patience: timedelta = PATIENCE
     log: Log = field(default_factory=lambda: _log)
     sleep: Callable[[float], None] = time.sleep
 
@@ -114,16 +116,23 @@ class Reaper:
         labels = TpuLabels.parse(state.labels)
         if now >= labels.expires_at:
             return f"expired at {labels.expires_at:%F %T} UTC"
+        since, reason = self._abandoned(state, labels)
+        return reason if since is not None and now - since >= self.patience else None
+
+    def _abandoned(self, state: TpuState, labels: TpuLabels) -> tuple[datetime | None, str]:
+        """Return since when its own run does not want the TPU, and why."""
         reservation = self.store.run(labels.run_key).reservation(labels.generation)
-        if uris.exists(reservation.released):
-            return f"reservation g{labels.generation} of run {labels.run_key} was released"
+        tombstone = Released.load_or_none(reservation.released)
+        if tombstone is not None:
+            what = f"reservation g{labels.generation} of run {labels.run_key}"
+            return tombstone.released, f"{what} was released at {tombstone.released:%F %T} UTC"
         attempt = load_attempt(reservation, labels.attempt)
         if attempt is not None and not attempt.is_usable:
-            return f"its run gave it up ({attempt.outcome})"
-        is_fresh = state.created is not None and now - state.created < FRESH
-        if state.queued_resource in ("FAILED", "SUSPENDED") and not is_fresh:
-            return f"it is {state.queued_resource} and still takes name and quota"
-        return None
+            newest = max(mark.time for mark in attempt.marks.values())
+            return newest, f"its run gave it up ({attempt.outcome})"
+        if state.queued_resource in ("FAILED", "SUSPENDED"):
+            return state.created, f"it is {state.queued_resource} and still takes name and quota"
+        return None, ""
 
     def _delete(self, state: TpuState, reason: str) -> ReapedTpu:
         item = describe(state, reason, "would delete" if self.dry_run else self._push(state))

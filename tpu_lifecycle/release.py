@@ -17,6 +17,9 @@ IN_FLIGHT_SECONDS = 60.0
 """Longest time after the tombstone in which a create call of unknown outcome may still land: its
 own timeout, and as much again for a service that answers late."""
 
+UNSETTLED_PAUSE_SECONDS = 5.0
+"""Between two looks whether a create call was answered meanwhile."""
+
 
 @dataclass(frozen=True)
 class ReleaseReport:
@@ -37,13 +40,28 @@ def release(reservation: OpenReservation, sweeper: Sweeper, *, reason: str) -> R
     for generation in generations:
         generation.release(reason)
     seen = _sweep(generations, sweeper)
-    grace = _grace_seconds(generations)
-    sweeper.log.info("First sweep done; looking again in %.0f s for TPUs that land late", grace)
-    sweeper.sleep(grace)
+    _wait_for_late_landings(generations, sweeper)
     seen |= _sweep(generations, sweeper)
     for generation in generations:
         _close_books(generation, seen)
     return ReleaseReport(Ledger.load(reservation.layout.ledger), sorted(seen))
+
+
+def give_back_earlier(reservation: OpenReservation, sweeper: Sweeper) -> None:
+    """Give back what earlier generations of the run still have: it never rents two TPUs at once.
+
+    :raises TpuError: something could not be deleted or confirmed; call again.
+    """
+    records = [
+        record
+        for generation in earlier_reservations(reservation)
+        for record in generation.attempts()
+        if AttemptEvent.GONE not in record.marks
+    ]
+    seen = sweeper.delete(record.name for record in records)
+    for record in records:
+        if not record.may_land:
+            _mark_gone(record, seen)
 
 
 def give_up(
@@ -108,14 +126,24 @@ def _generation_of(state: TpuState) -> int:
         return 0  # owner and run are ours; a label we cannot read must not keep it alive
 
 
-def _grace_seconds(generations: Sequence[OpenReservation]) -> float:
-    grace = generations[-1].config.tpu.delete_grace_seconds
-    unsettled = any(
+def _wait_for_late_landings(generations: Sequence[OpenReservation], sweeper: Sweeper) -> None:
+    """Wait the grace period, and longer while a create call has no answer yet."""
+    waited = generations[-1].config.tpu.delete_grace_seconds
+    sweeper.log.info("First sweep done; looking again in %.0f s for TPUs that land late", waited)
+    sweeper.sleep(waited)
+    while waited < IN_FLIGHT_SECONDS and _is_unsettled(generations):
+        sweeper.log.info("A create call has no answer yet: waiting for it")
+        pause = min(UNSETTLED_PAUSE_SECONDS, IN_FLIGHT_SECONDS - waited)
+        sweeper.sleep(pause)
+        waited += pause
+
+
+def _is_unsettled(generations: Sequence[OpenReservation]) -> bool:
+    return any(
         record.may_land and AttemptEvent.GONE not in record.marks
         for generation in generations
         for record in generation.attempts()
     )
-    return max(grace, IN_FLIGHT_SECONDS) if unsettled else grace
 
 
 def _close_books(reservation: OpenReservation, seen: dict[TpuName, TpuState]) -> None:

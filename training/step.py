@@ -52,9 +52,8 @@ def make_replica_step(
         gradients = tape.gradient(loss_sum, variables)
 
         replicas = tf.distribute.get_replica_context()
-        loss_sum, masked, tokens = replicas.all_reduce(
-            "SUM", [loss_sum, tf.reduce_sum(weights), tf.reduce_sum(batch["input_mask"])]
-        )
+        loss_sum, masked = replicas.all_reduce("SUM", [loss_sum, tf.reduce_sum(weights)])
+        tokens = replicas.all_reduce("SUM", tf.reduce_sum(batch["input_mask"]))
         gradients = replicas.all_reduce("SUM", gradients)
 
         # A batch without a single prediction has zero gradients; it must not divide by zero.

@@ -29,6 +29,7 @@ from tpu_lifecycle.bundle import build_bundle
 from tpu_lifecycle.holder import become_holder
 from tpu_lifecycle.ledger import timeline, total
 from tpu_lifecycle.mailbox import submit_job
+from tpu_lifecycle.observe import recap
 from tpu_lifecycle.reaper import Reaper
 from tpu_lifecycle.release import ReleaseReport, give_up, release
 from tpu_lifecycle.reservation import (
@@ -136,7 +137,6 @@ class TpuRunOperator(TpuAttemptOperator):
                 case Outcome.FAILED:
                     self._fail_job(event)
                 case Outcome.LOST:
-                    self.log.warning("Lost %s: %s", record.name, event["reason"])
                     self._give_up(reservation, record, event["reason"])
                     return self._obtain(context, reservation)
                 case Outcome.DEADLINE:
@@ -174,6 +174,9 @@ class TpuRunOperator(TpuAttemptOperator):
         )
 
     def _give_up(self, reservation: OpenReservation, record: AttemptRecord, reason: str) -> None:
+        for line in recap(record, self.job_id):
+            self.log.info("%s | %s", self.job_id, line)
+        self.log.warning("Lost %s: %s", record.name, reason)
         give_up(record, self._sweeper(reservation), event=AttemptEvent.LOST, reason=reason)
         for line in timeline(reservation.attempts()):
             self.log.info("Timeline: %s", line)

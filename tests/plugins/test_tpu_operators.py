@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from operators.tpu import (
     TpuReserveOperator,
     TpuRunOperator,
 )
-from pipeline_store.formats import AttemptEvent, ExitKind, Holder, JobStatus
+from pipeline_store.formats import AttemptEvent, ExitKind, Holder, JobStatus, Released
 from tests.plugins.driver import CONN_ID, Driver, first_event, from_wire
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE
 from tpu_emulator.testing import wait_for
@@ -145,8 +146,9 @@ def test_a_run_that_is_cleared_with_its_setups_starts_a_new_generation(driver: D
     create(driver)
     new_name = driver.reservation.attempt(1).name
     assert driver.world.backend.describe(new_name).is_ready
+    assert not driver.world.backend.describe(old_name).exists
+    # The old try's cancellation comes after the new TPU is there, as Airflow does it.
     asyncio.run(from_wire(old.trigger).on_kill())
-    wait_for(lambda: not driver.world.backend.describe(old_name).exists)
     assert driver.world.backend.describe(new_name).is_ready
     assert delete(driver)["deleted"] == [str(new_name)]
 
@@ -282,7 +284,11 @@ def test_the_reaper_takes_what_was_released_and_left(
     reserve(driver)
     create(driver)
     assert reap() == []
-    driver.reservation.release("test")
+    reservation = driver.reservation
+    an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    Released(
+        run_key=reservation.record.run_key, generation=1, released=an_hour_ago, reason="test"
+    ).create(reservation.layout.released)
     assert len(reap(dry_run=True)) == 1
     assert len(driver.world.nodes()) == 1
     [line] = reap()

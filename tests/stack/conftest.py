@@ -23,6 +23,6 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
         socket = RuntimePaths.of(stack.paths.root).emulator_socket
         with AdminClient(socket) as admin:
             pipeline = Pipeline(stack, api, admin, StoreLayout(str(stack.paths.store)))
-            for part, partition in enumerate(("2026-01-01", "2026-01-02")):
-                pipeline.write_corpus(partition, part=part, parts=2)
+            for seed, partition in enumerate(("2026-01-01", "2026-01-02")):
+                pipeline.write_corpus(partition, seed=seed)
             yield pipeline

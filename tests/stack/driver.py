@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import pydoc_data.topics
+import random
 import signal
 import time
 from collections.abc import Callable
@@ -31,6 +31,7 @@ TINY: dict[str, Any] = {
     "model.max_position_embeddings": 64,
     "masking.max_seq_length": 64,
     "masking.max_predictions_per_seq": 10,
+    "optimizer.learning_rate": 5e-3,
     "optimizer.warmup_steps": 5,
     "training.train_steps": 60,
     "training.global_batch_size": 16,
@@ -54,6 +55,16 @@ def until(
     raise AssertionError(f"waited {seconds:.0f} s in vain for {name or what}")
 
 
+# What a word can be follows from its place, and what it is from the noun before.
+NOUNS = [f"{start}{end}" for start in "bdfglmnprst" for end in ("ako", "emu", "ila", "oro")]
+VERBS = [f"{noun[::-1]}es" for noun in NOUNS]
+
+
+def _sentence(draw: random.Random) -> str:
+    first, second = (draw.randrange(len(NOUNS)) for _ in range(2))
+    return f"the {NOUNS[first]} {VERBS[first]} every {NOUNS[second]} that {VERBS[second]}."
+
+
 @dataclass
 class Pipeline:
     """The main DAG on a running stack."""
@@ -63,15 +74,14 @@ class Pipeline:
     admin: AdminClient
     store: StoreLayout
 
-    def write_corpus(self, partition: str, *, part: int, parts: int) -> None:
-        """Write some of Python's own reference text as a partition of two files."""
-        topics = [text for _, text in sorted(pydoc_data.topics.topics.items())]
-        paragraphs = [text for topic in topics for text in topic.split("\n\n") if len(text) > 200]
-        # A blank line separates documents; each paragraph is made one.
-        documents = sorted({" ".join(text.split()) for text in paragraphs})[part::parts]
-        half = len(documents) // 2
-        for name, chosen in (("a.txt", documents[:half]), ("b.txt", documents[half:])):
+    def write_corpus(self, partition: str, *, seed: int, documents: int = 400) -> None:
+        """Write a partition of two files, in a language that a tiny model learns in seconds."""
+        draw = random.Random(seed)
+        texts = [" ".join(_sentence(draw) for _ in range(8)) for _ in range(documents)]
+        half = documents // 2
+        for name, chosen in (("a.txt", texts[:half]), ("b.txt", texts[half:])):
             uri = uris.join(self.store.root, "corpus", partition, name)
+            # A blank line separates documents.
             uris.write(uri, "\n\n".join(chosen).encode())
 
     def trigger(self, partition: str, lineage: str, **conf: Any) -> str:

@@ -18,7 +18,7 @@ from pipeline_store.formats import (
 from tests.tpu_lifecycle.world import World
 from tpu_lifecycle.attempts import AttemptRecord
 from tpu_lifecycle.mailbox import LogReader, WorkerReport, read_worker, submit_job
-from tpu_lifecycle.observe import JobWatch, progress_text
+from tpu_lifecycle.observe import JobWatch, progress_text, recap
 from tpu_lifecycle.reservation import OpenReservation, ReservationError
 from tpu_lifecycle.verdict import Outcome
 
@@ -204,6 +204,25 @@ def test_a_job_is_submitted_once(world: World) -> None:
     assert spec.token == record.attempt.token
     assert spec.holder_uri == reservation.run.holder
     assert spec.deadline == reservation.job_deadline
+
+
+def test_how_far_a_job_came_can_be_told_afterwards(world: World) -> None:
+    record = world.reserve().new_attempt(1, "us-central1-a")
+    where = f"whole log: {record.layout.log(0, JOB)}"
+    assert recap(record, JOB) == [where]
+    mailbox = Mailbox(record)
+    mailbox.log(0, "old\n")
+    mailbox.log(1, "".join(f"line {number}\n" for number in range(100)))
+    mailbox.beat(progress=Progress(step=1, train_steps=2), chunks=2)
+    lines = recap(record, JOB)
+    assert (lines[0], lines[1], lines[-2], lines[-1]) == (
+        "step 1/2 (50%)",
+        "line 80",
+        "line 99",
+        where,
+    )
+    mailbox.beat(job_id="020-evaluate", chunks=2)
+    assert recap(record, JOB) == [where]
 
 
 def test_progress_in_words() -> None:

@@ -103,19 +103,23 @@ def test_a_living_creator_undoes_a_request_that_lands_during_the_release(world: 
     world.release(reservation)
 
 
-@pytest.mark.parametrize(("answered", "expected"), [(True, 0.2), (False, 60.0)])
+@pytest.mark.parametrize(("answered_after", "expected"), [(0, 0.2), (3, 10.2), (99, 60.0)])
 def test_the_grace_period_is_long_while_a_request_may_still_land(
-    world: World, answered: bool, expected: float
+    world: World, answered_after: int, expected: float
 ) -> None:
     reservation = world.reserve()
     record = reservation.new_attempt(1, ZONE)
-    if answered:
-        record.mark(AttemptEvent.ANSWERED)
     slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) >= answered_after:
+            record.mark(AttemptEvent.ANSWERED)
+
     sweeper = world.sweeper()
-    sweeper.sleep = slept.append
+    sweeper.sleep = sleep
     release.release(reservation, sweeper, reason="test")
-    assert slept == [expected]
+    assert sum(slept) == pytest.approx(expected)
 
 
 def test_earlier_generations_are_swept_too_and_later_ones_never(world: World) -> None:
@@ -123,19 +127,26 @@ def test_earlier_generations_are_swept_too_and_later_ones_never(world: World) ->
     first = world.reserve(run=run)
     old = world.obtain_ready(first)
     second = world.reserve(run=run)
-    new = world.obtain_ready(second)
-    # A delete task of the first generation that comes late leaves the second alone.
-    assert world.release(first).deleted == [old.name]
-    assert world.backend.describe(new.name).is_ready
-    assert world.release(second).deleted == [new.name]
-    assert uris.exists(first.layout.ledger)
-    assert uris.exists(second.layout.ledger)
+    assert world.release(second).deleted == [old.name]
+    assert len(Ledger.load(first.layout.ledger).entries) == 1
+    assert Ledger.load(second.layout.ledger).entries == []
 
     third = world.reserve(run=run)
-    forgotten = world.obtain_ready(third)
-    fourth = world.reserve(run=run)
-    assert world.release(fourth).deleted == [forgotten.name]
-    assert len(Ledger.load(third.layout.ledger).entries) == 1
+    new = world.obtain_ready(third)
+    # A delete task of an earlier generation that comes late leaves the newest alone.
+    assert world.release(second).deleted == []
+    assert world.backend.describe(new.name).is_ready
+    assert world.release(third).deleted == [new.name]
+
+
+def test_a_new_generation_gives_back_the_old_ones_tpu_before_it_asks(world: World) -> None:
+    run = write_run(world.store)
+    old = world.obtain_ready(world.reserve(run=run))
+    second = world.reserve(run=run)
+    new = world.obtain_ready(second)
+    assert not world.backend.describe(old.name).exists
+    assert [node["node_id"] for node in world.nodes()] == [new.attempt.node_id]
+    assert world.release(second).deleted == [new.name]
 
 
 def test_a_tpu_that_is_being_preempted_is_deleted_once_it_is_suspended(world: World) -> None:
