@@ -17,6 +17,8 @@ from tpu_lifecycle.backend import (
 )
 from tpu_lifecycle.log import Log
 
+MAX_PAUSE_SECONDS = 8.0
+
 _log = logging.getLogger(__name__)
 
 
@@ -24,13 +26,13 @@ _log = logging.getLogger(__name__)
 class Sweeper:
     """Deletes by name, confirms by looking. Durations are seconds.
 
-    :param pause: between two looks.
+    :param pause: between the first two looks; doubles up to ``MAX_PAUSE_SECONDS``.
     :param reissue: after which a deletion that got stuck is asked for again.
     :param timeout: after which :meth:`delete` gives up.
     """
 
     backend: TpuBackend
-    pause: float = 2.0
+    pause: float = 0.5
     reissue: float = 60.0
     timeout: float = 900.0
     log: Log = field(default_factory=lambda: _log)
@@ -46,6 +48,7 @@ class Sweeper:
         asked: dict[TpuName, float] = {}
         seen: dict[TpuName, TpuState] = {}
         deadline = time.monotonic() + self.timeout
+        pause = self.pause
         while True:
             results = {name: self._push(name, asked, seen) for name in waiting}
             waiting = [name for name, is_gone in results.items() if is_gone is not True]
@@ -56,7 +59,8 @@ class Sweeper:
                 raise next(iter(failed.values()))
             if time.monotonic() > deadline:
                 raise TpuUnavailableError(self._left(waiting, seen, failed))
-            self.sleep(self.pause)
+            self.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
     def find(
         self, zones: Iterable[str], labels: Mapping[str, str]

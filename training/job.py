@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from pipeline_config import PipelineConfig, parse_config
@@ -38,18 +39,26 @@ class StopRequest:
 
 def run_job(job: Callable[[], None]) -> int:
     """Run a job and return its exit code; every failure is logged, with what to do about it."""
+    with _log_to_stdout():
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001 - the process boundary: each has its exit code
+            kind = exit_kind_of(error)
+            _log_failure(error, kind)
+            return kind.exit_code
+    return ExitKind.OK.exit_code
+
+
+@contextmanager
+def _log_to_stdout() -> Iterator[None]:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    # absl, which tf-models-official logs with, repeats every optimizer setting.
-    logging.getLogger("absl").setLevel(logging.WARNING)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
     try:
-        job()
-    except Exception as error:  # noqa: BLE001 - the process boundary: every failure gets its code
-        kind = exit_kind_of(error)
-        _log_failure(error, kind)
-        return kind.exit_code
-    return ExitKind.OK.exit_code
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def _log_failure(error: Exception, kind: ExitKind) -> None:

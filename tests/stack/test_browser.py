@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, sync_playwright
 
+from pipeline_config import PipelineConfig, load_preset, parse_config, with_overrides
 from pipeline_store import uris
 from tests.stack.driver import DAG_ID, TINY, Pipeline, until
 
@@ -46,31 +46,27 @@ def test_a_run_triggered_from_the_form_succeeds(pipeline: Pipeline, page: Page) 
     page.get_by_role("button", name="Trigger").first.click()
     form = page.get_by_role("dialog")
     form.wait_for()
-    # The sections of the schema are the sections of the form.
-    for section in ("corpus", "masking", "training", "tpu"):
-        form.get_by_text(section, exact=True).first.wait_for()
-    form.get_by_role("button", name="training", exact=True).click()
-    steps = form.locator('[name="element_training.train_steps"]').first
-    steps.fill("40")
-    form.get_by_role("button", name="Advanced Options").click()
-    editor = form.locator(".cm-content").first
-    text = editor.inner_text()
-    conf = json.loads(text)
-    assert conf["training.train_steps"] == 40
-    conf |= TINY | {
-        "training.train_steps": 40,
+    wanted = TINY | {
         "corpus.partition": "2026-01-01",
         "model.lineage_id": "from-the-form",
+        "training.train_steps": 40,
     }
-    editor.fill(json.dumps(conf))
-    form.get_by_role("button", name="Trigger").click()
+    # The sections of the schema are the sections of the form.
+    for section in PipelineConfig.model_fields:
+        form.get_by_role("button", name=section, exact=True).click()
+        for name, value in wanted.items():
+            if name.startswith(f"{section}."):
+                form.locator(f'[name="element_{name}"]').fill(str(value))
+                form.locator(f'[name="element_{name}"]').press("Tab")
+    form.get_by_role("button", name="Trigger", exact=True).click()
     run_id = until(
         lambda: next((r.run_id for r in pipeline.api.runs(DAG_ID) if r.run_id not in known), None),
         name="the run",
     )
     assert pipeline.finish(run_id)[0] == "success"
-    stored = json.loads(uris.read(pipeline.run(run_id).config))
-    assert stored["training"]["train_steps"] == 40
+    run = pipeline.run(run_id)
+    stored = parse_config(uris.read(run.config), run.config)
+    assert stored == with_overrides(load_preset("smoke"), wanted)
     page.goto(f"{pipeline.api.base_url}/dags/{DAG_ID}/runs/{run_id}")
     page.get_by_text("promotion", exact=False).first.wait_for()
     pipeline.assert_nothing_left()

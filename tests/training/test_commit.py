@@ -63,7 +63,7 @@ def test_half_an_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         (FormatError("x"), ExitKind.BAD_DATA),
         (MemoryError("x"), ExitKind.OUT_OF_MEMORY),
         (tf.errors.ResourceExhaustedError(None, None, "x"), ExitKind.OUT_OF_MEMORY),
-        (tf.errors.InternalError(None, None, "RESOURCE_EXHAUSTED: hbm"), ExitKind.OUT_OF_MEMORY),
+        (tf.errors.InternalError(None, None, "RESOURCE_EXHAUSTED: x"), ExitKind.OUT_OF_MEMORY),
         (PreemptedError("x"), ExitKind.PREEMPTED),
         (NonFiniteLossError("x"), ExitKind.FAILED),
         (LostHolderError("x"), ExitKind.FAILED),
