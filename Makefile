@@ -10,7 +10,7 @@ PACKAGES := beam_jobs dags demo local_stack mlm_records model_registry pipeline_
 	plugins preflight tpu_agent tpu_emulator tpu_lifecycle training
 
 .DEFAULT_GOAL := help
-.PHONY: help install up down status demo test lint types imports unit e2e browser format docs lock
+.PHONY: help install up down status demo recompute overhead test lint types imports unit e2e browser format docs lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,6 +25,12 @@ install: $(INSTALLED)  ## Create .venv from the locked requirements
 
 demo: $(INSTALLED)  ## Run the main job for two days of text; CORPUS=<folder or glob> for your own
 	$(BIN)/python -m demo --state-dir $(STATE) $(if $(CORPUS),--corpus '$(CORPUS)')
+
+recompute: $(INSTALLED)  ## Score the demo's saved models again and compare with what it reported
+	$(BIN)/python -m demo.recompute --state-dir $(STATE)
+
+overhead: $(INSTALLED)  ## Compare the demo's wall clock with the same work done plainly
+	$(BIN)/python -m benchmarks.overhead --state-dir $(STATE)
 
 up: $(INSTALLED)  ## Start the local stack: PostgreSQL, Airflow, TPU emulator, TensorBoard
 	$(BIN)/python -m local_stack up --state-dir $(STATE)

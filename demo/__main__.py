@@ -41,8 +41,12 @@ def main(argv: list[str] | None = None) -> int:
     console = Console(soft_wrap=True, highlight=False)
     try:
         _run(options, console)
-    except (DemoError, StackError, AirflowApiError, corpus.CorpusError) as error:
-        console.print(f"[bold red]demo:[/] {error}", markup=True)
+    except corpus.CorpusError as error:
+        hint = "Name a folder or glob of .txt, .jsonl (field text) or .gz files."
+        print(f"demo: {error} {hint} Nothing was started.", file=sys.stderr)
+        return 1
+    except (DemoError, StackError, AirflowApiError) as error:
+        print(f"demo: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -144,32 +144,34 @@ class CheckpointStore:
 
     def _remove_old(self) -> None:
         """Keep the newest; of the others delete the manifest first, so no manifest lies."""
-        keep = self._config.training.max_to_keep
-        for uri in self._manifest_uris()[keep:]:
-            try:
-                files = CheckpointManifest.load(uri).files
-            except FormatError:
-                files = []
+        for uri in self._manifest_uris()[self._config.training.max_to_keep :]:
+            paths = _named_paths(uri)
             uris.delete(uri)
-            for file in files:
-                uris.delete(uris.join(self._layout.root, file.path))
+            for path in paths:
+                uris.delete(uris.join(self._layout.root, path))
 
     def sweep(self) -> None:
         """Delete bytes that no manifest names: lost races, tries that died before their commit.
 
         Only for a finished training, when nobody may be about to name them.
         """
-        named = set()
-        for uri in self._manifest_uris():
-            manifest = CheckpointManifest.load(uri)
-            named |= {uris.join(self._layout.root, file.path) for file in manifest.files}
+        named = {path for uri in self._manifest_uris() for path in _named_paths(uri)}
         for uri in uris.list_files(uris.join(self._layout.root, "attempts")):
-            if uri not in named:
+            # attempts/<token>/<folder>/<file>: a listing may spell the folder above differently.
+            if "/".join(uri.split("/")[-4:]) not in named:
                 uris.delete(uri)
 
     def _manifest_uris(self) -> list[str]:
         """Return the manifests, newest first: steps are zero-padded, so names sort as numbers."""
         return sorted(uris.list_files(self._layout.checkpoints), reverse=True)
+
+
+def _named_paths(manifest_uri: str) -> list[str]:
+    """Return the files that a manifest names, relative to the training; a damaged one has none."""
+    try:
+        return [file.path for file in CheckpointManifest.load(manifest_uri).files]
+    except FormatError:
+        return []
 
 
 def setting_differences(before: TrainingInputs, now: TrainingInputs) -> list[str]:

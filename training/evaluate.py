@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
-from types import FrameType
+from typing import NoReturn
 
 from pipeline_store.formats import EvaluationReport
 from pipeline_store.layout import StoreLayout
 from training import report as reports
 from training.commit import CommitGuard
 from training.errors import BadDataError, PreemptedError, UserError
-from training.job import load_config, run_job
+from training.job import load_config, on_sigterm, run_job
 
 log = logging.getLogger("training")
 
@@ -28,11 +27,11 @@ AGREEMENT = 1e-3
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the process exit code."""
     arguments = _parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, _on_sigterm)
-    return run_job(lambda: evaluate(arguments))
+    with on_sigterm(_stop):
+        return run_job(lambda: evaluate(arguments))
 
 
-def _on_sigterm(signum: int, frame: FrameType | None) -> None:
+def _stop() -> NoReturn:
     raise PreemptedError("nothing to save; the same command starts the evaluation again.")
 
 

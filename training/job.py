@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import uris
@@ -25,16 +24,27 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self._requested = False
 
-    def install(self) -> StopRequest:
-        """Handle SIGTERM from now on; only possible in the main thread."""
-        signal.signal(signal.SIGTERM, self._on_signal)
-        return self
+    @property
+    def requested(self) -> bool:
+        """Return whether to stop at the next opportunity."""
+        return self._requested
 
-    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        self.requested = True
+    def on_signal(self) -> None:
+        """Take note of the signal."""
+        self._requested = True
         log.info("SIGTERM received: stopping after this loop of steps.")
+
+
+@contextmanager
+def on_sigterm(action: Callable[[], None]) -> Iterator[None]:
+    """Call the action when SIGTERM arrives; only possible in the main thread."""
+    before = signal.signal(signal.SIGTERM, lambda signum, frame: action())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def run_job(job: Callable[[], None]) -> int:

@@ -43,6 +43,8 @@ def _rows(report: EvaluationReport) -> Iterator[tuple[str, ...]]:
 def largest_difference(one: EvaluationReport, other: EvaluationReport) -> float:
     """Return the largest difference of a loss between two reports, in nats per token.
 
+    Models go by name: a version's folder holds the same weights as the run that it came from.
+
     :raises ValueError: they are not about the same models, sets and documents.
     """
     if _subjects(one) != _subjects(other):
@@ -58,7 +60,7 @@ def largest_difference(one: EvaluationReport, other: EvaluationReport) -> float:
 
 def _subjects(report: EvaluationReport) -> list[object]:
     subjects: list[object] = [
-        (model.name, model.model_uri, score.set_name, score.document_ids)
+        (model.name, score.set_name, score.document_ids)
         for model in report.models
         for score in model.sets
     ]

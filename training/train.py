@@ -15,7 +15,7 @@ from pipeline_store.layout import RunLayout, StoreLayout
 from training import artifacts, corpus
 from training.checkpoint_store import CheckpointStore
 from training.commit import CommitGuard
-from training.job import StopRequest, load_config, run_job
+from training.job import StopRequest, load_config, on_sigterm, run_job
 
 log = logging.getLogger("training")
 
@@ -23,9 +23,10 @@ log = logging.getLogger("training")
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the process exit code."""
     arguments = _parser().parse_args(argv)
+    stop = StopRequest()
     # Before TensorFlow is imported: a signal in those seconds must not be lost.
-    stop = StopRequest().install()
-    return run_job(lambda: train(arguments, stop))
+    with on_sigterm(stop.on_signal):
+        return run_job(lambda: train(arguments, stop))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,7 +68,8 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
 
     :raises JobError: see :mod:`training.errors`.
     """
-    run, store = RunLayout(arguments.run), StoreLayout(arguments.store)
+    store = StoreLayout(arguments.store)
+    run = RunLayout(store.resolve(arguments.run))
     config = load_config(run.config)
     sources = corpus.training_sources(arguments.manifest, store, config)
     vocabulary = corpus.vocabulary_info(store, config)
@@ -96,7 +98,7 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
         guard=guard,
         reader=reader,
         inputs=inputs,
-        store=checkpoints,
+        checkpoint_store=checkpoints,
         init_model=init_model,
     )
     if arguments.dry_run:

@@ -32,6 +32,8 @@ from training.strategies import create_strategy
 
 log = logging.getLogger("training")
 
+DRY_RUN_ROWS = 8
+
 
 @dataclass(frozen=True)
 class TrainingJob:
@@ -42,7 +44,7 @@ class TrainingJob:
     guard: CommitGuard
     reader: RecordReader
     inputs: TrainingInputs
-    store: CheckpointStore
+    checkpoint_store: CheckpointStore
     init_model: str | None
 
 
@@ -104,7 +106,7 @@ class Trainer:
 
     def _start(self) -> CheckpointManifest | None:
         """Restore the newest good checkpoint, or else load the initial model, if any."""
-        manifest = self._job.store.newest()
+        manifest = self._job.checkpoint_store.newest()
         if manifest is not None:
             checkpoints.restore(self._job.layout.root, manifest, self.model, self._optimizer)
             self._state = TrainingState(
@@ -160,7 +162,7 @@ class Trainer:
             files = checkpoints.write_files(
                 Path(scratch), self.model, self._optimizer, self._job.inputs
             )
-            manifest = self._job.store.commit(files, self._state)
+            manifest = self._job.checkpoint_store.commit(files, self._state)
         reporter.checkpoint(manifest.step)
         return manifest
 
@@ -185,7 +187,7 @@ class Trainer:
         )
         self._job.guard.check()
         result.create(layout.result)
-        self._job.store.sweep()
+        self._job.checkpoint_store.sweep()
         return result
 
 
@@ -201,26 +203,27 @@ def _steps_until_stop(step: int, config: PipelineConfig) -> int:
 
 
 def dry_run(job: TrainingJob) -> None:
-    """Build the model and one batch, compute its loss, and print what was found; write nothing."""
-    strategy = create_strategy(job.config, job.config.training.global_batch_size)
-    with strategy.scope():
-        model = build_model(job.config)
-        if job.init_model is not None:
-            log.info("%s: %s", job.init_model, checkpoints.load_weights(model, job.init_model))
-    (batch,) = next(iter(data.training_dataset(job.reader, job.config, 0, strategy)))
-    first = tf.nest.map_structure(lambda v: strategy.experimental_local_results(v)[0], batch)
-    weights = first["masked_lm_weights"]
-    losses = masked_lm_losses(model(first)["mlm_logits"], first["masked_lm_ids"]) * weights
+    """Build the model and one batch, score a few of its rows, print what was found; write nothing.
 
+    Runs on any machine: no TPU is needed to find out whether model and records fit together.
+    """
+    model = build_model(job.config)
+    if job.init_model is not None:
+        log.info("%s: %s", job.init_model, checkpoints.load_weights(model, job.init_model))
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     log.info("model: %s parameters in %d variables", f"{parameters:,}", len(model.variables))
     log.info("records: %s in %d shards", f"{len(job.reader):,}", len(job.inputs.records))
-    log.info(
-        "batch: %d rows on each of %d replicas", weights.shape[0], strategy.num_replicas_in_sync
-    )
-    for name, value in sorted(first.items()):
+
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    (batch,) = next(iter(data.training_dataset(job.reader, job.config, 0, strategy)))
+    log.info("global batch:")
+    for name, value in sorted(batch.items()):
         log.info("  %-22s %-8s %s", name, value.dtype.name, tuple(value.shape))
+
+    few = {name: value[:DRY_RUN_ROWS] for name, value in batch.items()}
+    weights = few["masked_lm_weights"]
+    losses = masked_lm_losses(model(few)["mlm_logits"], few["masked_lm_ids"]) * weights
     mean = float(tf.reduce_sum(losses) / tf.maximum(tf.reduce_sum(weights), 1.0))
     uniform = math.log(job.config.model.vocab_size)
-    log.info("loss of the first batch: %.4f (guessing all tokens alike: %.4f)", mean, uniform)
+    log.info("loss of its first rows: %.4f (guessing all tokens alike: %.4f)", mean, uniform)
     log.info("Dry run: nothing was written.")

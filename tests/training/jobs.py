@@ -36,20 +36,13 @@ class StopAfter(StopRequest):
     """A stop request that arrives after some looks, as SIGTERM would at that loop."""
 
     def __init__(self, looks: int) -> None:
-        self._looks = looks
         super().__init__()
+        self._looks = looks
 
     @property
     def requested(self) -> bool:
         self._looks -= 1
         return self._looks < 0
-
-    @requested.setter
-    def requested(self, value: bool) -> None:
-        assert value is False
-
-    def install(self) -> StopRequest:
-        return self
 
 
 def train_until(

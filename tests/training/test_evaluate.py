@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -259,7 +260,10 @@ def test_attempt_that_lost_the_run_writes_no_report(
     ],
 )
 def test_wrong_arguments_are_explained(
-    two_days: TwoDays, capsys: pytest.CaptureFixture[str], change, message: str
+    two_days: TwoDays,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[list[str]], list[str]],
+    message: str,
 ) -> None:
     assert evaluate.main(change(arguments(two_days))) == USER_ERROR
     assert message in capsys.readouterr().out

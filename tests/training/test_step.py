@@ -10,10 +10,11 @@ from pipeline_config import PipelineConfig
 from tests.training.conftest import REPLICAS
 from tests.training.corpora import TinyStore, tiny_config
 from training import corpus, data
+from training.dropout import make_dropout_stateless
 from training.model import build_model, named_variables, trained_variables
 from training.optimizers import build_optimizer
 from training.records import RecordReader
-from training.step import StepMetrics, make_train_loop
+from training.step import StepMetrics, make_replica_step, make_train_loop
 
 
 def train(
@@ -86,5 +87,21 @@ def test_number_of_steps_does_not_compile_again(reader: RecordReader) -> None:
     batches = iter(data.training_dataset(reader, config, 0, strategy))
     for steps in (1, 3, 2):
         loop(batches, tf.constant(steps))
+    assert isinstance(loop, tf.types.experimental.PolymorphicFunction)
     assert loop.experimental_get_tracing_count() == 1
     assert int(optimizer.iterations) == 6
+
+
+def test_step_compiles_to_one_static_program(reader: RecordReader) -> None:
+    # What a TPU needs: every shape known, nothing that calls back to the host.
+    config = tiny_config(model__hidden_dropout_prob=0.1, training__mixed_precision_dtype="bfloat16")
+    model = build_model(config)
+    optimizer = build_optimizer(config, trained_variables(model))
+    make_dropout_stateless(model, 1, optimizer.iterations)
+    step = tf.function(make_replica_step(model, optimizer, 1.0), jit_compile=True)
+    device = tf.distribute.OneDeviceStrategy("/cpu:0")
+    (batch,) = next(iter(data.training_dataset(reader, config, 0, device)))
+    metrics = step(batch)
+    assert all(value.shape == () for value in metrics)
+    assert float(metrics.loss_sum) / float(metrics.masked_tokens) == pytest.approx(5.77, abs=0.2)
+    assert int(optimizer.iterations) == 1

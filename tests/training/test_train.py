@@ -26,6 +26,7 @@ from tests.training.jobs import (
     train_arguments,
     train_until,
 )
+from training import artifacts
 from training import train as train_command
 
 
@@ -226,6 +227,15 @@ def test_initial_checkpoint_of_the_configuration_is_used(
     assert train(tiny, run, manifest) == 0
     assert result(run).weights_sha256 == result(two_days.second).weights_sha256
     assert "28 variables loaded, 0 new, 0 dropped" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("spelling", ["file://{}/runs/r", "{}//runs//r/", "runs/r"])
+def test_run_folder_may_be_spelled_in_any_way(tiny: TinyStore, spelling: str) -> None:
+    manifest, run = tiny.partition("2026-01-01"), tiny.run("r")
+    words = train_arguments(tiny, run, manifest)
+    words[1] = spelling.format(tiny.layout.root)
+    assert train_command.main(words) == 0
+    assert artifacts.result_checkpoint(run.training.root).step == 12
 
 
 def test_everything_works_in_a_bucket(
