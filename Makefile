@@ -6,14 +6,14 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 STATE ?= .local
 CORPUS ?=
-PACKAGES := beam_jobs dags demo local_stack mlm_records model_registry pipeline_config pipeline_store \
+PACKAGES := beam_jobs benchmarks dags demo local_stack mlm_records model_registry pipeline_config pipeline_store \
 	plugins preflight tpu_agent tpu_emulator tpu_lifecycle training
 
 .DEFAULT_GOAL := help
 .PHONY: help install up down status demo recompute overhead test lint types imports unit e2e browser format docs lock
 
 help:  ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(INSTALLED): requirements.txt requirements-dev.txt
 	@PYTHON=$(PYTHON) scripts/make-venv $(VENV) $(UV_VERSION)
@@ -43,15 +43,15 @@ status: $(INSTALLED)  ## Show the parts of the local stack
 
 test: lint types imports unit  ## Everything that must pass before a change lands
 
-lint: $(INSTALLED)
+lint: $(INSTALLED)  ## Style, errors and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 
-types: $(INSTALLED)
+types: $(INSTALLED)  ## Type check
 	$(BIN)/mypy $(PACKAGES)
 
-imports: $(INSTALLED)
+imports: $(INSTALLED)  ## Who may import whom
 	PYTHONPATH=.:plugins $(BIN)/lint-imports
 
 unit: $(INSTALLED)  ## All tests, with a real run of the DAG on the local stack

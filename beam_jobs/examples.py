@@ -26,7 +26,6 @@ _BYTES = b"\x0a"
 _VALUE = b"\x12"
 _FLOAT_LIST = b"\x12"
 _INT64_LIST = b"\x1a"
-_MAX_VARINT_BYTES = 10
 
 
 def serialize_examples(

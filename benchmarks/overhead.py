@@ -21,7 +21,11 @@ from typing import Any
 
 def main(argv: list[str] | None = None) -> int:
     """Run the benchmark; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.overhead",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     options = parser.parse_args(argv)
     path = options.state_dir / "demo-summary.json"

@@ -23,7 +23,6 @@ from datetime import timedelta
 
 import pendulum
 from airflow.sdk import DAG, CronPartitionTimetable, TaskGroup
-from operators.tpu import TpuCreateOperator, TpuDeleteOperator, TpuReserveOperator, TpuRunOperator
 
 from operators.python_module import PythonModuleOperator
 from operators.repretraining import (
@@ -32,6 +31,7 @@ from operators.repretraining import (
     PromoteOperator,
     ValidateRunOperator,
 )
+from operators.tpu import TpuCreateOperator, TpuDeleteOperator, TpuReserveOperator, TpuRunOperator
 from pipeline_config import load_preset
 from pipeline_config.settings import load_settings
 from trigger_form import trigger_form

@@ -7,7 +7,8 @@ reservation was released, when its run gave it up, or when it failed and still t
 of other owners are never touched.
 
 It logs an error whenever it had to act: then find out why the teardown did not. If Airflow itself
-may be down, run the same from cron: `python -m tpu_lifecycle reap --once --help`.
+may be down, run the same from cron:
+`python -m tpu_lifecycle reap --once --store URI --project PROJECT`.
 """
 
 from __future__ import annotations

@@ -19,15 +19,15 @@ from demo import corpus, follow, summary
 from local_stack.airflow_api import AirflowApi, AirflowApiError
 from local_stack.errors import StackError
 from local_stack.paths import RuntimePaths
+from local_stack.settings import PRESET
 from local_stack.stack import Stack
-from pipeline_config import ConfigError
+from pipeline_config import ConfigError, load_preset, with_overrides
 from pipeline_config.loading import parse_overrides
 from pipeline_store import identity
 from pipeline_store.layout import StoreLayout
 from tpu_emulator.admin import AdminClient
 
 DAG_ID = "bert_repretraining"
-PARTITIONS = ("2026-01-01", "2026-01-02")
 RUN_SECONDS = 1800.0
 
 
@@ -46,13 +46,20 @@ def main(argv: list[str] | None = None) -> int:
         print(f"demo: {error} {hint} Nothing was started.", file=sys.stderr)
         return 1
     except (DemoError, StackError, AirflowApiError) as error:
-        print(f"demo: {error}", file=sys.stderr)
+        print(f"demo: {error}\n`make down` stops what is running.", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted; `make down` stops what is running.", file=sys.stderr)
+        return 130
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m demo",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument(
         "--corpus",
         metavar="FOLDER_OR_GLOB",
@@ -76,6 +83,7 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     def say(line: str) -> None:
         console.print(f"[{time.monotonic() - began:5.0f} s] {line}", markup=False)
 
+    settings = _overrides(options.settings)
     stack = Stack(options.state_dir, say=say)
     store = StoreLayout(str(stack.paths.store))
     lineage_id = _new_lineage(store)
@@ -83,21 +91,21 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     # The corpus first: a bad one must be known before anything is started.
     if options.corpus:
         say(f"corpus: your files, {options.corpus}")
-        parts = corpus.from_folder(options.corpus, text, partitions=PARTITIONS)
+        parts = corpus.from_folder(options.corpus, text, partitions=corpus.PARTITIONS)
     else:
         say("corpus: documentation of the Python packages installed here")
-        parts = corpus.build(text, partitions=PARTITIONS)
+        parts = corpus.build(text, partitions=corpus.PARTITIONS)
     for part in parts:
         say(f"  {part}")
     stack.up()
     api = stack.api()
     api.wait_for_dag(DAG_ID)
     api.unpause(DAG_ID)
-    conf = _overrides(options.settings) | {
+    conf = settings | {
         "corpus.input_pattern": f"corpora/{lineage_id}/{{partition}}/*",
         "model.lineage_id": lineage_id,
     }
-    days = [_day(api, store, partition, conf, say) for partition in PARTITIONS]
+    days = [_day(api, store, partition, conf, say) for partition in corpus.PARTITIONS]
     results = [
         summary.load_result(day, store.lineage(lineage_id).manifests(day.partition)) for day in days
     ]
@@ -113,7 +121,9 @@ def _run(options: argparse.Namespace, console: Console) -> None:
 
 def _overrides(words: list[str]) -> dict[str, Any]:
     try:
-        return parse_overrides(words)
+        overrides = parse_overrides(words)
+        with_overrides(load_preset(PRESET), overrides)
+        return overrides
     except ConfigError as error:
         raise DemoError(str(error)) from error
 

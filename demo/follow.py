@@ -60,11 +60,7 @@ def follow(
 
 def _progress(run: RunLayout) -> str | None:
     """Return a line on the job that a TPU worker is running now."""
-    beats = [
-        uri
-        for uri in uris.list_files(uris.join(run.root, "reservations"))
-        if uri.endswith("/heartbeat.json")
-    ]
+    beats = [uri for uri in uris.list_files(run.reservations) if uri.endswith("/heartbeat.json")]
     if not beats:
         return None
     try:

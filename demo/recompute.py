@@ -12,13 +12,17 @@ import sys
 from pathlib import Path
 
 from pipeline_store import identity, uris
-from pipeline_store.formats import EvaluationReport, RunRecord
+from pipeline_store.formats import EvaluationReport, ExitKind, RunRecord
 from pipeline_store.layout import StoreLayout
 
 
 def main(argv: list[str] | None = None) -> int:
     """Recompute every loss of the last demo; return 1 when one differs."""
-    parser = argparse.ArgumentParser(prog="python -m demo.recompute", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m demo.recompute",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     options = parser.parse_args(argv)
     path = options.state_dir / "demo-summary.json"
@@ -26,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{path} is missing; run `make demo` first.", file=sys.stderr)
         return 1
     store = StoreLayout(str(options.state_dir.resolve() / "store"))
-    statuses = [
+    statuses = {
         subprocess.run(
             [
                 sys.executable,
@@ -38,16 +42,19 @@ def main(argv: list[str] | None = None) -> int:
             check=False,
         ).returncode
         for run_key in json.loads(path.read_text())["run_keys"].values()
-    ]
-    print("All losses agree." if not any(statuses) else "Losses differ; see above.")
-    return int(any(statuses))
+    }
+    if ExitKind.BAD_DATA.exit_code in statuses:
+        print("Losses differ; see above.")
+    else:
+        print("All losses agree." if statuses == {0} else "Not all could be computed; see above.")
+    return int(statuses != {0})
 
 
 def _arguments(store: StoreLayout, run_key: str) -> list[str]:
     """Return the command line that scores a run's models from their version folders."""
     run = store.run(run_key)
     lineage = store.lineage(RunRecord.load(run.record).lineage_id)
-    [report_uri] = uris.list_files(uris.join(run.root, "evaluations"))
+    report_uri = uris.list_files(run.evaluations)[-1]
     report = EvaluationReport.load(report_uri)
     arguments = ["--store", store.root, "--config", run.config, "--output", report_uri]
     arguments += ["--current-set", report.current_set]

@@ -40,8 +40,8 @@ def load_result(day: Day, manifests: str) -> DayResult:
     :param manifests: folder of the partition's manifests; the demo's lineage has one per partition.
     :raises FileNotFoundError: the run did not get as far as a verdict.
     """
-    reports = uris.list_files(uris.join(day.run.root, "evaluations"))
-    verdicts = uris.list_files(uris.join(day.run.root, "verdicts"))
+    reports = uris.list_files(day.run.evaluations)
+    verdicts = uris.list_files(day.run.verdicts)
     if not reports or not verdicts:
         raise FileNotFoundError(f"{day.run.root} has no verdict; the run ended {day.state}.")
     return DayResult(

@@ -227,10 +227,6 @@ class AirflowApi(AirflowSession):
         """Return one backfill."""
         return _backfill(self.request("GET", f"/backfills/{backfill_id}"))
 
-    def cancel_backfill(self, backfill_id: int) -> Backfill:
-        """Cancel the runs of a backfill that have not begun; one that has begun goes on."""
-        return _backfill(self.request("PUT", f"/backfills/{backfill_id}/cancel"))
-
     def _dag_or_none(self, dag_id: str) -> Any:
         try:
             return self.request("GET", f"/dags/{dag_id}")

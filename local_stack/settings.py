@@ -23,6 +23,8 @@ MARKER = "REPRETRAIN_STACK"
 API_SERVER, TASK_LOGS, TENSORBOARD = "api-server", "task-logs", "tensorboard"
 PORT_NAMES = (API_SERVER, TASK_LOGS, TENSORBOARD)
 DATABASE_USER = "airflow"
+# What the trigger form starts from: a model that a CPU trains in minutes.
+PRESET = "smoke"
 # Passed on from the caller. Nothing else is: a proxy, a cloud login or an Airflow setting of the
 # caller's shell would make the same stack behave differently on another day.
 INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TERM", "TMPDIR")
@@ -134,7 +136,7 @@ def _project(paths: StatePaths, runtime: RuntimePaths) -> dict[str, str]:
     return {
         "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection),
         "REPRETRAIN_STORE_URI": str(paths.store),
-        "REPRETRAIN_PRESET": "smoke",
+        "REPRETRAIN_PRESET": PRESET,
     }
 
 

@@ -44,15 +44,20 @@ def preset_names() -> list[str]:
 def load_preset(name: str) -> PipelineConfig:
     """Return a preset's configuration.
 
+    :param name: one of :func:`preset_names`, or the path of a ``.toml`` file of your own, which may
+        say ``extends = "NAME"``.
+
     :raises ConfigError: there is no such preset, or it breaks a rule.
     """
     return with_overrides(PipelineConfig(), _preset_overrides(name))
 
 
 def _preset_overrides(name: str) -> dict[str, Any]:
-    path = PRESETS / f"{name}.toml"
-    if name not in preset_names():
-        raise ConfigError([f"preset: {name!r} does not exist; choose from {preset_names()}."])
+    is_own = name.endswith(".toml")
+    path = Path(name) if is_own else PRESETS / f"{name}.toml"
+    if not (path.is_file() if is_own else name in preset_names()):
+        line = f"preset: {name!r} does not exist; name a .toml file or one of {preset_names()}."
+        raise ConfigError([line])
     content = tomllib.loads(path.read_text())
     parent = content.pop("extends", None)
     own = {f"{section}.{key}": v for section, part in content.items() for key, v in part.items()}
@@ -69,13 +74,15 @@ def with_overrides(base: PipelineConfig, overrides: Mapping[str, Any]) -> Pipeli
     """
     merged = base.model_dump(mode="json")
     known = [name for name, _ in fields()]
+    optional = {name for name, field in fields() if type(None) in get_args(field.annotation)}
     problems = []
     for key, value in overrides.items():
         if key not in known:
             problems.append(_unknown_key(key, value, known))
             continue
         section, name = key.split(".")
-        merged[section][name] = value
+        # An empty input of a form or command line means "no value" where there may be none.
+        merged[section][name] = None if value == "" and key in optional else value
     try:
         config = PipelineConfig.model_validate(merged)
     except ValidationError as error:

@@ -134,6 +134,17 @@ def _strategy_fits_batch(config: PipelineConfig) -> Iterator[str]:
             )
 
 
+def _slice_is_one_host(config: PipelineConfig) -> Iterator[str]:
+    """The slice is a single host, because the trainer does not join several."""
+    family = config.tpu.accelerator_type.rpartition("-")[0]
+    count, limit = chips(config.tpu.accelerator_type), 8 if family in {"v5litepod", "v6e"} else 4
+    if config.training.distribution_strategy == "tpu" and count > limit:
+        yield (
+            f"tpu.accelerator_type: {config.tpu.accelerator_type} has {count} chips on several "
+            f"hosts, each of which would train by itself; one host of {family} has at most {limit}."
+        )
+
+
 def _silence_is_longer_than_a_beat(config: PipelineConfig) -> Iterator[str]:
     """A single late heartbeat is not a lost worker."""
     tpu = config.tpu
@@ -185,6 +196,7 @@ RULES = (
     _rate_schedule_fits,
     _spot_saves_in_time,
     _strategy_fits_batch,
+    _slice_is_one_host,
     _silence_is_longer_than_a_beat,
     _cost_stays_in_budget,
 )

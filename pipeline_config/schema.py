@@ -30,8 +30,8 @@ class CorpusConfig(Section):
     partition: str | None = Field(
         None,
         max_length=63,
-        description="Part of the corpus to train on, such as 2026-01-31. Empty: the date of the "
-        "run's data interval, or for a manual run the newest partition that has files.",
+        description="Part of the corpus to train on, such as 2026-01-31. Empty: the run's own "
+        "partition key (by schedule, the day before), else the newest part that has files.",
     )
     input_pattern: str = Field(
         "corpus/{partition}/*",

@@ -20,7 +20,9 @@ class Settings:
     store_uri: str = field(
         metadata={"help": "the store: an absolute folder or `gs://BUCKET/PREFIX`"}
     )
-    preset: str = field(metadata={"help": "preset that the trigger form starts from"})
+    preset: str = field(
+        metadata={"help": "what form and scheduled runs start from: a preset or a `.toml` file"}
+    )
     schedule: str = field(metadata={"help": "cron expression of the periodic runs, UTC"})
     gcp_conn_id: str = field(metadata={"help": "Airflow connection to Google Cloud"})
     owner: str = field(metadata={"help": "owner of the DAGs, and label of the TPUs"})

@@ -143,9 +143,14 @@ class RunLayout:
         """Holder."""
         return uris.join(self.root, "holder.json")
 
+    @property
+    def reservations(self) -> str:
+        """Folder with one folder per reservation generation."""
+        return uris.join(self.root, "reservations")
+
     def reservation(self, generation: int) -> ReservationLayout:
         """Return one reservation generation."""
-        return ReservationLayout(uris.join(self.root, "reservations", f"g{generation}"))
+        return ReservationLayout(uris.join(self.reservations, f"g{generation}"))
 
     @property
     def training(self) -> TrainingLayout:
@@ -155,13 +160,23 @@ class RunLayout:
         """
         return TrainingLayout(uris.join(self.root, "training"))
 
+    @property
+    def evaluations(self) -> str:
+        """Folder of evaluation reports, one per baseline."""
+        return uris.join(self.root, "evaluations")
+
     def evaluation(self, baseline: str | None) -> str:
         """EvaluationReport of the run's candidate against a baseline version (None: unigram)."""
-        return uris.join(self.root, "evaluations", f"{baseline or 'unigram'}.json")
+        return uris.join(self.evaluations, f"{baseline or 'unigram'}.json")
+
+    @property
+    def verdicts(self) -> str:
+        """Folder of verdicts, one per baseline."""
+        return uris.join(self.root, "verdicts")
 
     def verdict(self, baseline: str | None) -> str:
         """Verdict on the run's candidate against a baseline version (None: unigram)."""
-        return uris.join(self.root, "verdicts", f"{baseline or 'unigram'}.json")
+        return uris.join(self.verdicts, f"{baseline or 'unigram'}.json")
 
 
 @dataclass(frozen=True)
@@ -199,11 +214,6 @@ class VersionLayout:
     def card(self) -> str:
         """Model card, Markdown."""
         return uris.join(self.root, "MODEL_CARD.md")
-
-    @property
-    def checkpoint(self) -> str:
-        """Folder of the weights."""
-        return uris.join(self.root, "checkpoint")
 
     @property
     def manifests(self) -> str:
@@ -297,6 +307,10 @@ class StoreLayout:
     def tpu_place(self, project_id: str, zone: str) -> str:
         """TpuPlace."""
         return uris.join(self.tpu_places, project_id, f"{zone}.json")
+
+    def probe(self, unique: str) -> str:
+        """Object that preflight writes and deletes to see whether the store can be written."""
+        return uris.join(self.root, "preflight", unique)
 
     def bundle(self, sha256: str) -> str:
         """Code bundle, a zip file named by its hash."""

@@ -19,11 +19,11 @@ from pipeline_config import (
 )
 from pipeline_config.loading import parse_overrides
 from pipeline_config.settings import load_settings
-from pipeline_store import identity, uris
+from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from preflight.checks import check
 from preflight.estimates import estimate_lines
-from preflight.partitions import find_partitions
+from preflight.partitions import choose_partition
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -95,28 +95,10 @@ def _check_store(config: PipelineConfig, options: argparse.Namespace) -> str:
     if options.store is None:
         return "files not looked at (no --store)"
     store = StoreLayout(options.store)
-    partition = _partition(config, options.partition, store)
+    partition = choose_partition(config, options.partition, store)
     if problems := check(config, store, partition):
         raise ConfigError(problems)
     return f"partition {partition}"
-
-
-def _partition(config: PipelineConfig, wanted: str | None, store: StoreLayout) -> str:
-    named = wanted or config.corpus.partition
-    if named is not None:
-        try:
-            return identity.check_partition(named)
-        except ValueError as error:
-            raise ConfigError([f"--partition: {error}"]) from error
-    pattern = config.corpus.input_pattern
-    try:
-        found = find_partitions(pattern, store)
-    except Exception as error:  # each kind of store has errors of its own
-        raise ConfigError([f"--store: {type(error).__name__}: {error}"]) from error
-    if not found:
-        line = f"corpus.input_pattern: {pattern!r} matches no file of any partition below "
-        raise ConfigError([f"{line}{store.root}; add text there or name another pattern."])
-    return found[-1]
 
 
 if __name__ == "__main__":

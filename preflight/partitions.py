@@ -5,14 +5,37 @@ from __future__ import annotations
 import re
 
 from beam_jobs.inputs import input_patterns
-from pipeline_store import uris
+from pipeline_config import ConfigError, PipelineConfig
+from pipeline_store import identity, uris
 from pipeline_store.layout import StoreLayout
 
-__all__ = ["find_partitions", "input_patterns"]
+__all__ = ["choose_partition", "find_partitions", "input_patterns"]
 
 PLACEHOLDER = "{partition}"
 _SIGNS = re.compile(r"(\*|\?|\[!?\]?[^\]]*\]|\{partition\})")
 _PARTITION = "[a-z0-9][a-z0-9._-]{0,62}"
+
+
+def choose_partition(config: PipelineConfig, wanted: str | None, store: StoreLayout) -> str:
+    """Return the partition to work on: the wanted, else the configured, else the newest.
+
+    :raises ConfigError: it is not a partition id, or no partition has a file.
+    """
+    named = wanted or config.corpus.partition
+    if named is not None:
+        try:
+            return identity.check_partition(named)
+        except ValueError as error:
+            raise ConfigError([f"corpus.partition: {error}"]) from error
+    pattern = config.corpus.input_pattern
+    try:
+        found = find_partitions(pattern, store)
+    except Exception as error:  # each kind of store has errors of its own
+        raise ConfigError([f"{store.root}: {type(error).__name__}: {error}"]) from error
+    if not found:
+        line = f"corpus.input_pattern: {pattern!r} matches no file of any partition below "
+        raise ConfigError([f"{line}{store.root}; add text there or name another pattern."])
+    return found[-1]
 
 
 def find_partitions(pattern: str, store: StoreLayout) -> list[str]:

@@ -24,7 +24,7 @@ _PARTS = {
 
 def store_problems(store: StoreLayout) -> Iterator[str]:
     """Yield a line when a file cannot be written to the store, read back and deleted."""
-    probe = uris.join(store.root, "preflight", uuid.uuid4().hex)
+    probe = store.probe(uuid.uuid4().hex)
     try:
         uris.write(probe, b"probe")
         found = uris.read(probe)

@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
             "--zone",
             action="append",
             default=[],
-            help="look here too, repeatable; zones that reservations in the store name are known",
+            help="look here too, repeatable; zones in which a TPU was ever asked for are known",
         )
         command.add_argument("--owner", default=settings.owner, help="default: %(default)s")
         command.add_argument("--endpoint", help="of the API, such as unix:/path/of/emulator.sock")

@@ -1,7 +1,8 @@
 """Finds TPUs of ours that nobody will give back any more, and deletes them.
 
-Independent of Airflow and of the runs: it goes by labels alone, and reads the store only to learn
-which reservations were released. It never touches what carries another owner's label.
+Independent of Airflow and of its runs' states: it finds TPUs by label and asks the store whether
+their run still wants them (tombstone, marks of the attempt). It never touches what carries another
+owner's label.
 """
 
 from __future__ import annotations

@@ -65,9 +65,12 @@ def _log_to_stdout() -> Iterator[None]:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+    # TensorFlow's imports install a root handler, which would write every line a second time.
+    log.propagate = False
     try:
         yield
     finally:
+        log.propagate = True
         log.removeHandler(handler)
 
 

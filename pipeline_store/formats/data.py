@@ -76,7 +76,10 @@ class ShardManifest(StoredFile):
 
 
 class PartitionManifest(StoredFile):
-    """``manifest.json``: all shards of one partition. The only way readers find records."""
+    """``partitions/<partition>/<manifest_id>.json``: all shards of one partition.
+
+    The only way readers find records.
+    """
 
     kind = "partition-manifest"
 

@@ -92,7 +92,7 @@ class ModelScore(BaseModel):
 
 
 class EvaluationReport(StoredFile):
-    """``evaluation.json``: candidate, baseline and unigram model on identical masks."""
+    """``evaluations/<baseline|unigram>.json``: all models on identical masks."""
 
     kind = "evaluation"
 
@@ -114,7 +114,7 @@ class VerdictKind(StrEnum):
 
 
 class Verdict(StoredFile):
-    """``verdict.json``: the decision with the numbers it rests on."""
+    """``verdicts/<baseline|unigram>.json``: the decision with the numbers it rests on."""
 
     kind = "verdict"
 

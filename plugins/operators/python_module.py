@@ -55,7 +55,13 @@ class PythonModuleOperator(BaseOperator):
             raise AirflowException(
                 f"{self.module} ended with exit code {result.exit_code} ({kind}): {result.output}"
             )
-        summary: dict[str, Any] = json.loads(result.output)
+        try:
+            summary: dict[str, Any] = json.loads(result.output)
+        except ValueError as error:
+            raise AirflowException(
+                f"{self.module} did its work, but its last line is not its summary: "
+                f"{result.output!r}. Trying again repeats nothing that is done."
+            ) from error
         return summary
 
     def on_kill(self) -> None:

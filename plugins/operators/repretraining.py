@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from model_registry import gate, registry
 
+from model_registry import gate, registry
 from pipeline_config import ConfigError, PipelineConfig, load_preset, parse_config, with_overrides
 from pipeline_store import identity, uris
 from pipeline_store.formats import EvaluationReport, RunRecord, Verdict, VerdictKind
-from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
+from pipeline_store.layout import RunLayout, StoreLayout
 from preflight import checks
-from preflight.partitions import find_partitions, input_patterns
+from preflight.partitions import choose_partition, input_patterns
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -97,17 +97,7 @@ class ValidateRunOperator(BaseOperator):
         if wanted and scheduled and wanted != scheduled:
             line = f"corpus.partition: {wanted!r} differs from this run's partition key "
             raise ConfigError([f"{line}{scheduled!r}; leave one of them empty."])
-        if wanted or scheduled:
-            try:
-                return identity.check_partition(wanted or scheduled)
-            except ValueError as error:
-                raise ConfigError([f"corpus.partition: {error}"]) from error
-        pattern = config.corpus.input_pattern
-        found = find_partitions(pattern, store)
-        if not found:
-            line = f"corpus.input_pattern: {pattern!r} matches no file of any partition below "
-            raise ConfigError([f"{line}{store.root}; add text there or name another pattern."])
-        return found[-1]
+        return choose_partition(config, scheduled, store)
 
     @staticmethod
     def _has_files(config: PipelineConfig, store: StoreLayout, partition: str) -> bool:
@@ -165,8 +155,8 @@ class PlanJobsOperator(BaseOperator):
             sets = registry.manifests(lineage, baseline) | sets
             models.append(f"baseline={lineage.version(baseline.version_id)}")
         train = ["--run", run.root, "--store", store.root, "--manifest", self.manifest_uri]
-        if start := self._start(lineage, record, run):
-            train += ["--init-model", start]
+        if record.parent_version is not None:
+            train += ["--init-model", lineage.version(record.parent_version)]
         baseline_id = baseline.version_id if baseline else None
         evaluate = ["--store", store.root, "--config", run.config]
         evaluate += ["--current-set", record.partition, "--output", run.evaluation(baseline_id)]
@@ -175,12 +165,6 @@ class PlanJobsOperator(BaseOperator):
         for model in models:
             evaluate += ["--model", model]
         return {"train": train, "evaluate": evaluate, "baseline": baseline_id}
-
-    @staticmethod
-    def _start(lineage: LineageLayout, record: RunRecord, run: RunLayout) -> str | None:
-        if record.parent_version is not None:
-            return lineage.version(record.parent_version)
-        return parse_config(uris.read(run.config), run.config).model.init_checkpoint
 
 
 class JudgeOperator(BaseOperator):

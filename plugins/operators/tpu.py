@@ -253,10 +253,11 @@ class TpuDeleteOperator(TpuRunScopedOperator):
 class TpuReaperOperator(TpuOperator):
     """Deletes TPUs of ours that are expired or released and still there.
 
-    The second, independent cleaner: it knows no runs, only labels. Returns one line per TPU it
-    acted on, and fails, after doing all it could, if it could not look or delete everywhere.
+    The second, independent cleaner: it finds TPUs by label and asks the store whether their run
+    still wants them. Returns one line per TPU it acted on, and fails, after doing all it could, if
+    it could not look or delete everywhere.
 
-    :param zones: besides those that reservations in the store name. (templated)
+    :param zones: besides those in which a TPU was ever asked for. (templated)
     :param project_id: Google Cloud project; None: the connection's. (templated)
     :param tpu_owner: value of the owner label; None: ``REPRETRAIN_OWNER``. (templated)
     :param dry_run: only say what would be deleted.

@@ -23,7 +23,7 @@ _SYLLABLES = ["ba", "ke", "li", "mo", "nu", "pra", "tri", "sto", "wen", "xi", "d
 
 def document(number: int, sentences: int = 12) -> str:
     """Return a document of its own: several lines, no blank one."""
-    draw = random.Random(number)  # noqa: S311
+    draw = random.Random(number)
 
     def word() -> str:
         return "".join(draw.choices(_SYLLABLES, k=draw.randint(1, 4)))

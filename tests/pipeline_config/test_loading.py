@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,9 +59,24 @@ def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
         load_preset("smoky")
 
 
-def test_a_preset_cannot_be_a_path() -> None:
+@pytest.mark.parametrize("name", ["../presets/smoke", "/absent/own.toml"])
+def test_a_path_that_is_no_preset_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
-        load_preset("../presets/smoke")
+        load_preset(name)
+
+
+def test_a_preset_of_ones_own_extends_another(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('extends = "smoke"\n[tpu]\nzones = ["europe-west4-b"]\n')
+    config = load_preset(str(own))
+    assert config.tpu.zones == ["europe-west4-b"]
+    assert config.training == SMOKE.training
+
+
+def test_empty_text_means_no_value_where_there_may_be_none() -> None:
+    assert with_overrides(SMOKE, {"corpus.partition": ""}).corpus.partition is None
+    with pytest.raises(ConfigError, match=r"corpus\.input_pattern"):
+        with_overrides(SMOKE, {"corpus.input_pattern": ""})
 
 
 def test_overrides_replace_and_keep() -> None:

@@ -13,6 +13,14 @@ BASE = load_preset("smoke")
 
 # Rule: a violation of it alone, the setting that the line names first, and words it must contain.
 BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
+    "_slice_is_one_host": (
+        {
+            "tpu.accelerator_type": "v5litepod-16",
+            "training.distribution_strategy": "tpu",
+        },
+        "tpu.accelerator_type",
+        ["v5litepod-16", "16 chips", "at most 8"],
+    ),
     "_partition_is_an_id": (
         {"corpus.partition": "2026/01"},
         "corpus.partition",
