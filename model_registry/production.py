@@ -50,8 +50,8 @@ def promote(
         if in_use != expected_baseline:
             raise ProductionMovedError(
                 f"{version_id} was compared with {expected_baseline or 'no model in use'}, but "
-                f"{in_use or 'no model'} is in use now ({lineage.production}): evaluate again. "
-                "Clear this run's tasks from `plan` on."
+                f"{in_use or 'no model'} is in use now ({lineage.production}). The "
+                "version stays as evidence of its own comparison; trigger a new run."
             )
         return _next(current, version_id, reason, rolled_back)
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from model_registry import model_card
 from model_registry.errors import ProductionMovedError, RegistryError
+from model_registry.gate import UNIGRAM
 from model_registry.model_card import ModelFacts
 from model_registry.production import production
 from model_registry.versions import load_version, manifests
@@ -33,24 +34,30 @@ def publish(
     """Publish a run's candidate, which the gate must have promoted; a run has one version at most.
 
     Everything is copied into the version's folder, every byte checked on the way; ``model.json``
-    comes last and makes it a version. Doing it again returns the version that is there.
+    comes last and makes it a version. Doing it again returns the version that is there, provided
+    that it won the same comparison: a version never carries the evidence of another one.
 
     :param run: the run, with its training result, evaluation and verdict.
     :param manifest_uri: PartitionManifest that the run trained on.
     :param baseline: version that the candidate was compared with; None for the unigram model.
-    :raises RegistryError: the verdict is a rejection, or vocabularies differ.
+    :raises RegistryError: the verdict is a rejection, vocabularies differ, or the run was published
+        already after a comparison with another baseline.
     :raises ProductionMovedError: another model came into use since the comparison.
     :raises FormatError: files of the run are damaged.
     """
     record = RunRecord.load(run.record)
     lineage = store.lineage(record.lineage_id)
     folder = VersionLayout(lineage.version(identity.version_id(record.run_key)))
-    if (published := ModelVersion.load_or_none(folder.model)) is not None:
-        return published
+    if uris.exists(folder.model):
+        return _published(folder, baseline)
     facts = _gather(lineage, run, record, manifest_uri, baseline)
-    _require_still_in_use(lineage, baseline)
+    _require_still_in_use(lineage, baseline, facts.version_id)
 
     weights, prefix = copy_checkpoint_files(run.training.root, folder.root)
+    # Copying takes minutes. Whoever was overtaken must not replace the documents of a version.
+    if uris.exists(folder.model):
+        return _published(folder, baseline)
+    _require_still_in_use(lineage, baseline, facts.version_id)
     files = weights + _write_documents(facts, folder)
     model = ModelVersion(
         version_id=facts.version_id,
@@ -65,8 +72,22 @@ def publish(
         metrics=_metrics(facts.report, facts.verdict),
         created=datetime.now(UTC),
     )
+    _require_still_in_use(lineage, baseline, facts.version_id)
     # Another try of this task may have been faster: what it published counts.
-    return model if model.create(folder.model) else ModelVersion.load(folder.model)
+    return model if model.create(folder.model) else _published(folder, baseline)
+
+
+def _published(folder: VersionLayout, baseline: str | None) -> ModelVersion:
+    """Return the version that is there, if it was made by a comparison with this baseline."""
+    model, reference = ModelVersion.load(folder.model), Verdict.load(folder.verdict).reference
+    wanted = baseline or UNIGRAM
+    if reference != wanted:
+        raise RegistryError(
+            f"Run {model.run_key} was already published as {model.version_id} against "
+            f"{reference!r}, and a version never changes: it cannot be published against "
+            f"{wanted!r} too. Trigger a new run of the partition."
+        )
+    return model
 
 
 def _gather(
@@ -117,10 +138,11 @@ def _require_one_vocabulary(lineage: LineageLayout, facts: ModelFacts) -> None:
         )
 
 
-def _require_still_in_use(lineage: LineageLayout, baseline: str | None) -> None:
-    """Refuse before gigabytes are copied; :func:`promote` decides for good."""
+def _require_still_in_use(lineage: LineageLayout, baseline: str | None, version_id: str) -> None:
+    """Refuse before a copy and before the commit; :func:`promote` decides for good."""
     current = production(lineage)
-    if (current.version_id if current else None) != baseline:
+    # Another try of this task may have put this very version into use in the meantime.
+    if (current.version_id if current else None) not in (baseline, version_id):
         raise ProductionMovedError(
             f"The candidate was compared with {baseline or 'no model in use'}, but "
             f"{current.version_id if current else 'no model'} is in use now: evaluate again. "

@@ -34,6 +34,12 @@ class ModelFiles(NamedTuple):
         """TrainingInputs, beside the weights."""
         return uris.join(_parent(self.prefix), INPUTS_FILE)
 
+    @property
+    def sha256(self) -> str:
+        """Hash of names and contents: the same for a run's result and the version made of it."""
+        lines = sorted(f"{file.path.rpartition('/')[2]} {file.sha256}\n" for file in self.files)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
 
 def _parent(path: str) -> str:
     return path.rpartition("/")[0]

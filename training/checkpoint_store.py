@@ -11,6 +11,7 @@ import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
@@ -36,6 +37,13 @@ class TrainingState:
     resumed_from: tuple[int, ...] = ()
 
 
+class Commit(NamedTuple):
+    """The checkpoint that counts after a commit: ours, or one that was there before."""
+
+    manifest: CheckpointManifest
+    is_ours: bool
+
+
 class CheckpointStore:
     """The checkpoints of one training folder, as one trainer sees them."""
 
@@ -53,7 +61,7 @@ class CheckpointStore:
         self._config = config
         self._inputs = inputs
         self._data_sha256 = data_sha256
-        self._rejected: list[str] = []
+        self._rejected: dict[str, bytes] = {}
 
     def newest(self) -> CheckpointManifest | None:
         """Return the newest checkpoint that verifies, or None when there is none.
@@ -61,13 +69,14 @@ class CheckpointStore:
         :raises UserError: a checkpoint belongs to other settings or other data.
         """
         for uri in self._manifest_uris():
+            data = uris.read(uri)
             try:
-                manifest = CheckpointManifest.load(uri)
+                manifest = CheckpointManifest.parse(data, uri)
                 self.refuse_changed(manifest)
                 artifacts.verify_files(self._layout.root, manifest.files)
             except FormatError as error:
                 log.warning("Checkpoint %s is not used: %s Trying the one before.", uri, error)
-                self._rejected.append(uri)
+                self._rejected[uri] = data
                 continue
             return manifest
         return None
@@ -95,12 +104,14 @@ class CheckpointStore:
             return ["the hashes of settings or records differ"]
         return setting_differences(before, self._inputs) + _record_differences(before, self._inputs)
 
-    def commit(self, files: list[Path], state: TrainingState) -> CheckpointManifest:
+    def commit(self, files: list[Path], state: TrainingState) -> Commit:
         """Upload a checkpoint's files and make it count.
 
         :param files: ``weights.*`` as written by tf.train.Checkpoint.
         :param state: what the checkpoint stands for.
-        :returns: the manifest that counts; of the same step there is only ever one.
+        :returns: the manifest that counts; of the same step there is only ever one, and if it is
+            not ours, the caller has to go on from it.
+        :raises UserError: the manifest that counts belongs to other settings or other data.
         :raises LostHolderError: another attempt holds the run; the bytes stay unnamed.
         """
         # A folder of its own for every save: bytes that a manifest may name are never overwritten.
@@ -133,14 +144,21 @@ class CheckpointStore:
         uris.upload(str(path), uris.join(target, path.name))
         return digest
 
-    def _create(self, manifest: CheckpointManifest) -> CheckpointManifest:
+    def _create(self, manifest: CheckpointManifest) -> Commit:
         # Those that did not verify would be in the way: of a commit of the same step, and among the
-        # ones to keep. Only the holder gets here.
-        for uri in self._rejected:
-            uris.delete(uri)
+        # ones to keep. Only the holder gets here, but another process may have been holder since
+        # they were read: what came into their place has not been looked at and stays.
+        for uri, data in self._rejected.items():
+            if uris.read_or_none(uri) == data:
+                uris.delete(uri)
         self._rejected.clear()
         uri = self._layout.checkpoint(manifest.step)
-        return manifest if manifest.create(uri) else CheckpointManifest.load(uri)
+        if manifest.create(uri):
+            return Commit(manifest, is_ours=True)
+        counts = CheckpointManifest.load(uri)
+        self.refuse_changed(counts)
+        # A try of this very call may have created it: a folder is never named by another one.
+        return Commit(counts, is_ours=counts.prefix == manifest.prefix)
 
     def _remove_old(self) -> None:
         """Keep the newest; of the others delete the manifest first, so no manifest lies."""

@@ -11,8 +11,9 @@ import logging
 import sys
 from typing import NoReturn
 
-from pipeline_store.formats import EvaluationReport
+from pipeline_store.formats import EvaluationReport, PartitionManifest
 from pipeline_store.layout import StoreLayout
+from training import artifacts
 from training import report as reports
 from training.commit import CommitGuard
 from training.errors import BadDataError, PreemptedError, UserError
@@ -75,7 +76,11 @@ def _parser() -> argparse.ArgumentParser:
         help="candidate=URI and, if there is a model in use, baseline=URI: a model version folder "
         "or the training folder of a finished run",
     )
-    parser.add_argument("--output", metavar="URI", help="report to create; kept if it exists")
+    parser.add_argument(
+        "--output",
+        metavar="URI",
+        help="report to create; kept if it exists and was made from the same manifests and models",
+    )
     parser.add_argument(
         "--print-only",
         action="store_true",
@@ -95,6 +100,9 @@ def evaluate(arguments: argparse.Namespace) -> None:
     store = StoreLayout(arguments.store)
     output = store.resolve(arguments.output) if arguments.output else None
     existing = EvaluationReport.load_or_none(output) if output else None
+    models = {name: store.resolve(uri) for name, uri in models.items()}
+    if existing is not None:
+        _require_same_subjects(existing, arguments, _made_from(arguments, store, sets, models))
     if existing is not None and not arguments.print_only:
         log.info("%s exists and is kept.\n%s", output, reports.table(existing))
         return
@@ -109,7 +117,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
         config=config,
         current_set=arguments.current_set,
         manifest_uris=sets,
-        model_uris={name: store.resolve(uri) for name, uri in models.items()},
+        model_uris=models,
     )
     log.info("Held-out scores (* the run's own set):\n%s", reports.table(report))
     if existing is not None:
@@ -130,6 +138,36 @@ def _check(arguments: argparse.Namespace, sets: dict[str, str], models: dict[str
         )
     if not (arguments.output or arguments.print_only):
         raise UserError("Give --output for the report, or --print-only.")
+
+
+def _made_from(
+    arguments: argparse.Namespace, store: StoreLayout, sets: dict[str, str], models: dict[str, str]
+) -> dict[str, str]:
+    """Return what a report with these arguments rests on, as :func:`training.report.made_from`."""
+    manifests = {n: PartitionManifest.load(store.resolve(uri)) for n, uri in sets.items()}
+    return {
+        "current set": arguments.current_set,
+        **{f"set {name}": manifest.content_sha256 for name, manifest in manifests.items()},
+        **{f"model {name}": artifacts.model_files(uri).sha256 for name, uri in models.items()},
+    }
+
+
+def _require_same_subjects(
+    existing: EvaluationReport, arguments: argparse.Namespace, asked: dict[str, str]
+) -> None:
+    found = reports.made_from(existing)
+    differences = [
+        f"{name} is {found.get(name, 'not there')} in the report and "
+        f"{asked.get(name, 'not there')} in the arguments"
+        for name in sorted(found.keys() | asked.keys())
+        if found.get(name) != asked.get(name)
+    ]
+    if differences:
+        raise UserError(
+            f"{arguments.output} exists and was made from something else: "
+            f"{'; '.join(differences)}. Give the manifests and models it was made from, or "
+            "another --output."
+        )
 
 
 def _check_agreement(report: EvaluationReport, existing: EvaluationReport, output: str) -> None:

@@ -27,6 +27,7 @@ class EvaluationSet:
     """
 
     name: str
+    manifest_sha256: str
     reader: RecordReader
     rows: npt.NDArray[np.int64]
     documents: npt.NDArray[np.int64]
@@ -54,7 +55,8 @@ def open_set(
     keys = document_keys(reader)
     rows = choose_rows(keys, config.evaluation.max_records_per_set)
     chosen, documents = np.unique(keys[rows], return_inverse=True)
-    return EvaluationSet(name, reader, rows, documents, [f"{int(key):016x}" for key in chosen])
+    document_ids = [f"{int(key):016x}" for key in chosen]
+    return EvaluationSet(name, manifest.content_sha256, reader, rows, documents, document_ids)
 
 
 def document_keys(reader: RecordReader) -> npt.NDArray[np.uint64]:

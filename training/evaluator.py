@@ -12,7 +12,7 @@ from official.nlp.modeling.models import BertPretrainerV2
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import DocumentSetScore, EvaluationReport, ModelScore
 from pipeline_store.layout import StoreLayout
-from training import checkpoints, corpus, data, unigram
+from training import artifacts, checkpoints, corpus, data, unigram
 from training.errors import BadDataError
 from training.evaluation_sets import EvaluationSet, open_set
 from training.model import build_model
@@ -54,12 +54,14 @@ def evaluate(
         checkpoints.load_weights(model, uri)
         log.info("Scoring %s (%s).", name, uri)
         set_scores = [_score_set(chosen, score_batch, config, strategy) for chosen in sets]
-        scores.append(ModelScore(name=name, model_uri=uri, sets=set_scores))
+        sha256 = artifacts.model_files(uri).sha256
+        scores.append(ModelScore(name=name, model_uri=uri, files_sha256=sha256, sets=set_scores))
 
     train = RecordReader(corpus.training_sources(list(manifest_uris.values()), store, config))
     return EvaluationReport(
         partition=current_set,
         current_set=current_set,
+        evaluated={chosen.name: chosen.manifest_sha256 for chosen in sets},
         models=scores,
         unigram_losses=_unigram_losses(sets, train, config, vocabulary.size),
     )

@@ -40,6 +40,16 @@ def _rows(report: EvaluationReport) -> Iterator[tuple[str, ...]]:
         yield (f"{set_name}{mark}", "", "", UNIGRAM, f"{unigram_loss:.4f}", perplexity, "")
 
 
+def made_from(report: EvaluationReport) -> dict[str, str]:
+    """Return the content hash of every manifest and model that a report rests on, by description.
+
+    Content and not places: a version has copies of its run's checkpoint and of the manifests.
+    """
+    sets = {f"set {name}": sha256 for name, sha256 in report.evaluated.items()}
+    models = {f"model {model.name}": model.files_sha256 for model in report.models}
+    return {"current set": report.current_set, **sets, **models}
+
+
 def largest_difference(one: EvaluationReport, other: EvaluationReport) -> float:
     """Return the largest difference of a loss between two reports, in nats per token.
 

@@ -108,14 +108,7 @@ class Trainer:
         """Restore the newest good checkpoint, or else load the initial model, if any."""
         manifest = self._job.checkpoint_store.newest()
         if manifest is not None:
-            checkpoints.restore(self._job.layout.root, manifest, self.model, self._optimizer)
-            self._state = TrainingState(
-                step=manifest.step,
-                loss=manifest.loss,
-                tokens=manifest.tokens,
-                seconds=manifest.seconds,
-                resumed_from=(*manifest.resumed_from, manifest.step),
-            )
+            self._restore(manifest)
             log.info("Resuming from checkpoint %d (loss %.4f).", manifest.step, manifest.loss)
         elif self._job.init_model is not None:
             report = checkpoints.load_weights(self.model, self._job.init_model)
@@ -123,6 +116,16 @@ class Trainer:
         else:
             log.info("Starting from random weights.")
         return manifest
+
+    def _restore(self, manifest: CheckpointManifest) -> None:
+        checkpoints.restore(self._job.layout.root, manifest, self.model, self._optimizer)
+        self._state = TrainingState(
+            step=manifest.step,
+            loss=manifest.loss,
+            tokens=manifest.tokens,
+            seconds=manifest.seconds,
+            resumed_from=(*manifest.resumed_from, manifest.step),
+        )
 
     def _advance(self, steps: int, metrics: StepMetrics, begin: float) -> None:
         loss = float(metrics.loss_sum) / max(float(metrics.masked_tokens), 1.0)
@@ -162,7 +165,11 @@ class Trainer:
             files = checkpoints.write_files(
                 Path(scratch), self.model, self._optimizer, self._job.inputs
             )
-            manifest = self._job.checkpoint_store.commit(files, self._state)
+            manifest, is_ours = self._job.checkpoint_store.commit(files, self._state)
+        if not is_ours:
+            # The result must describe the weights that are committed, not those of this process.
+            log.warning("Checkpoint %d was there already; going on from it.", manifest.step)
+            self._restore(manifest)
         reporter.checkpoint(manifest.step)
         return manifest
 
@@ -186,7 +193,8 @@ class Trainer:
             resumed_from=list(self._state.resumed_from),
         )
         self._job.guard.check()
-        result.create(layout.result)
+        if not result.create(layout.result):
+            result = TrainingResult.load(layout.result)
         self._job.checkpoint_store.sweep()
         return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,7 +24,8 @@ class FileDigest(BaseModel):
 
     path: str = Field(description="relative to the folder of the manifest that names it")
     bytes: int
-    sha256: str
+    # Strict, because files in caches are named by it.
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
 class RecordFile(BaseModel):
@@ -94,6 +96,11 @@ class PartitionManifest(StoredFile):
     records: dict[Split, int]
     tokens: dict[Split, int]
     dropped: dict[str, int]
+
+    @property
+    def content_sha256(self) -> str:
+        """Return the SHA-256 of the file: copies of a manifest have the same one."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
 
 
 class ShardOutcome(BaseModel):

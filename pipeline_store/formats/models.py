@@ -88,6 +88,9 @@ class ModelScore(BaseModel):
 
     name: str = Field(description="candidate, or baseline")
     model_uri: str
+    files_sha256: str = Field(
+        description="hash of the names and contents of the model's files, wherever they lie"
+    )
     sets: list[DocumentSetScore]
 
 
@@ -98,6 +101,7 @@ class EvaluationReport(StoredFile):
 
     partition: str
     current_set: str = Field(description="name of the set with this run's own held-out documents")
+    evaluated: dict[str, str] = Field(description="SHA-256 of the partition manifest, by set")
     models: list[ModelScore]
     unigram_losses: dict[str, float] = Field(
         description="by set: loss in nats of predicting by token frequency in the training records"

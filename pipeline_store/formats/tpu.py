@@ -29,6 +29,13 @@ class Reservation(StoredFile):
     bundle_sha256: str = Field(description="code that the TPU VMs of this generation run")
     created: datetime
     expires_at: datetime = Field(description="no TPU of this generation may live longer")
+    delete_grace_seconds: float = Field(
+        description="between the two sweeps of the release; here, as giving back must not depend "
+        "on a configuration that a later program may not be able to read"
+    )
+    price_per_chip_hour: float
+    currency: str
+    price_date: str
 
 
 class Released(StoredFile):
@@ -58,8 +65,9 @@ class Attempt(StoredFile):
 
 
 class AttemptEvent(StrEnum):
-    """A turning point in the life of an attempt; each happens at most once."""
+    """A turning point in the life of an attempt; each but ``asked`` happens at most once."""
 
+    ASKED = "asked"
     ANSWERED = "answered"
     READY = "ready"
     REFUSED = "refused"
@@ -70,9 +78,10 @@ class AttemptEvent(StrEnum):
 class AttemptMark(StoredFile):
     """``marks/<event>.json``: created once, when the event is first noticed.
 
-    ``answered``: the service answered the create call, so it cannot take effect later any more.
-    ``refused``: no TPU came of it (capacity, quota). ``lost``: it was taken away or fell silent.
-    ``gone``: its deletion is confirmed.
+    ``asked``: a create call is about to be sent; written anew before each, so that its time says
+    until when the call may take effect. ``answered``: the service answered the create call, so it
+    cannot take effect later any more. ``refused``: no TPU came of it (capacity, quota). ``lost``:
+    it was taken away or fell silent. ``gone``: its deletion is confirmed.
     """
 
     kind = "attempt-mark"

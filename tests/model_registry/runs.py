@@ -140,10 +140,12 @@ class FinishedRun:
         report = EvaluationReport(
             partition=self.partition,
             current_set=self.partition,
+            evaluated={self.partition: "1" * 64},
             models=[
                 ModelScore(
                     name=name,
                     model_uri=uri,
+                    files_sha256="2" * 64,
                     sets=[
                         DocumentSetScore(
                             set_name=self.partition,

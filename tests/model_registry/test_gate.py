@@ -52,12 +52,19 @@ def report(
     baseline: list[DocumentSetScore] | None = None,
     unigram: dict[str, float] | None = None,
 ) -> EvaluationReport:
-    models = [ModelScore(name="candidate", model_uri="/store/runs/k/training", sets=candidate)]
+    uri, sha256 = "/store/runs/k/training", "1" * 64
+    models = [ModelScore(name="candidate", model_uri=uri, files_sha256=sha256, sets=candidate)]
     if baseline is not None:
         uri = f"/store/lineages/l/versions/{VERSION}"
-        models.append(ModelScore(name="baseline", model_uri=uri, sets=baseline))
+        models.append(
+            ModelScore(name="baseline", model_uri=uri, files_sha256=sha256, sets=baseline)
+        )
     return EvaluationReport(
-        partition=NEW, current_set=NEW, models=models, unigram_losses=unigram or {NEW: 6.5}
+        partition=NEW,
+        current_set=NEW,
+        evaluated={score.set_name: "0" * 64 for score in candidate},
+        models=models,
+        unigram_losses=unigram or {NEW: 6.5},
     )
 
 

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from model_registry import registry
+from model_registry import publishing, registry
 from pipeline_config import parse_config
 from pipeline_store import uris
 from pipeline_store.formats import (
     EvaluationReport,
+    FileDigest,
     FormatError,
     ModelVersion,
     PartitionManifest,
@@ -184,14 +185,69 @@ def test_a_comparison_with_an_old_model_does_not_promote(any_store: str) -> None
     slow = FinishedRun(any_store, "2", parent=first.version_id)
     publish(slow, first.version_id)
     fast = in_use(any_store, "3", first.version_id)
-    with pytest.raises(registry.ProductionMovedError, match=r"evaluate again.*`plan`"):
+    with pytest.raises(registry.ProductionMovedError, match=r"in use now.*trigger a new run"):
         promote(slow, first.version_id)
     pointer = ProductionPointer.load(slow.lineage.production)
     assert (pointer.version_id, pointer.sequence) == (fast.version_id, 2)
-    # Compared again, now with the model in use.
+
+
+def test_a_version_does_not_get_the_evidence_of_another_comparison(any_store: str) -> None:
+    first = in_use(any_store, "1")
+    slow = FinishedRun(any_store, "2", parent=first.version_id)
+    published = publish(slow, first.version_id)
+    fast = in_use(any_store, "3", first.version_id)
+    slow.evaluate(baseline=fast.version_id, gain=0.5)
+    wanted = f"published as {slow.version_id} against '{first.version_id}'.*'{fast.version_id}'"
+    with pytest.raises(registry.RegistryError, match=f"{wanted}.*Trigger a new run"):
+        publish(slow, fast.version_id)
+    folder = VersionLayout(slow.lineage.version(slow.version_id))
+    assert Verdict.load(folder.verdict).reference == first.version_id
+    assert registry.verify(slow.lineage, slow.version_id) == published
+
+
+def test_production_that_moves_while_files_are_copied_stops_the_version(
+    any_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = in_use(any_store, "1")
+    slow = FinishedRun(any_store, "2", parent=first.version_id)
+    copy = publishing.copy_checkpoint_files
+
+    def overtaken(*arguments: str) -> tuple[list[FileDigest], str]:
+        with monkeypatch.context() as patch:
+            patch.setattr(publishing, "copy_checkpoint_files", copy)
+            in_use(any_store, "3", first.version_id)
+        return copy(*arguments)
+
+    monkeypatch.setattr(publishing, "copy_checkpoint_files", overtaken)
+    with pytest.raises(registry.ProductionMovedError, match=r"evaluate again.*`plan`"):
+        publish(slow, first.version_id)
+    assert not uris.exists(slow.lineage.model(slow.version_id))
+    monkeypatch.undo()
+
+    # Nothing was published, so the run can be compared again, now with the model in use.
+    fast = registry.production(slow.lineage)
+    assert fast is not None
     slow.evaluate(baseline=fast.version_id, gain=0.5)
     publish(slow, fast.version_id)
     assert promote(slow, fast.version_id).sequence == 3
+
+
+def test_a_try_overtaken_by_another_returns_what_that_one_published(
+    any_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = FinishedRun(any_store, "1")
+    copy = publishing.copy_checkpoint_files
+
+    def overtaken(*arguments: str) -> tuple[list[FileDigest], str]:
+        with monkeypatch.context() as patch:
+            patch.setattr(publishing, "copy_checkpoint_files", copy)
+            publish(run)
+            promote(run)
+        return copy(*arguments)
+
+    monkeypatch.setattr(publishing, "copy_checkpoint_files", overtaken)
+    assert publish(run) == registry.production(run.lineage)
+    assert len(registry.list_versions(run.lineage)) == 1
 
 
 def test_publishing_stops_early_when_production_moved(any_store: str) -> None:

@@ -14,6 +14,7 @@ from pipeline_store import formats
 from pipeline_store.formats import (
     DocumentSetScore,
     ExitKind,
+    FileDigest,
     FormatError,
     Holder,
     StoredFile,
@@ -21,6 +22,10 @@ from pipeline_store.formats import (
 )
 
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
+SHA256 = st.text("0123456789abcdef", min_size=64, max_size=64)
+st.register_type_strategy(
+    FileDigest, st.builds(FileDigest, path=st.text(), bytes=st.integers(), sha256=SHA256)
+)
 
 KINDS: list[Any] = [
     kind
@@ -119,6 +124,12 @@ def test_a_damaged_file_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:
 def test_stored_files_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         HOLDER.sequence = 9  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("sha256", ["", "a" * 63, "A" * 64, "../" + "a" * 61, "a" * 64 + "\n"])
+def test_a_digest_that_is_none_is_refused(sha256: str) -> None:
+    with pytest.raises(ValueError, match="sha256"):
+        FileDigest(path="weights.index", bytes=1, sha256=sha256)
 
 
 def test_verdict_strings_are_the_published_ones() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,6 +124,66 @@ def test_finished_training_with_changed_configuration_is_refused(
     Path(run.config).write_bytes(tiny_config(training__random_seed=5).to_bytes())
     assert train(tiny, run, manifest) == USER_ERROR
     assert "training.random_seed was 1 and is 5" in capsys.readouterr().out
+
+
+def while_saving(monkeypatch: pytest.MonkeyPatch, save: int, act: Callable[[], None]) -> None:
+    """Have something happen during a save of the trainer, the first being number 1."""
+    write, saves = checkpoints.write_files, count(1)
+
+    def write_files(*arguments: Any) -> list[Path]:
+        if next(saves) == save:
+            act()
+        return write(*arguments)
+
+    monkeypatch.setattr(checkpoints, "write_files", write_files)
+
+
+def test_result_describes_the_checkpoint_that_another_process_committed(
+    tiny: TinyStore, two_days: TwoDays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, run = tiny.partition("2026-01-01"), tiny.run("r")
+
+    def commit_other_weights() -> None:
+        other = artifacts.result_checkpoint(two_days.second.training.root)
+        for file in other.files:
+            target = Path(run.training.root, file.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(Path(two_days.second.training.root, file.path).read_bytes())
+        mine = CheckpointManifest.load(run.training.checkpoint(8))
+        hashes = {"config_sha256": mine.config_sha256, "data_sha256": mine.data_sha256}
+        other.model_copy(update=hashes).write(run.training.checkpoint(12))
+
+    while_saving(monkeypatch, 3, commit_other_weights)
+    assert train(tiny, run, manifest) == 0
+    assert artifacts.result_checkpoint(run.training.root).step == 12
+    stored, expected = result(run), result(two_days.second)
+    assert stored.weights_sha256 == expected.weights_sha256
+    assert (stored.final_loss, stored.tokens) == (expected.final_loss, expected.tokens)
+    assert stored.resumed_from == [12]
+    # What the result says is what the committed files hold.
+    model = build_model(tiny.config)
+    checkpoints.load_weights(model, run.training.root)
+    assert weights_sha256(model) == stored.weights_sha256
+
+
+def test_checkpoint_that_replaced_a_damaged_one_is_not_deleted(
+    tiny: TinyStore, two_days: TwoDays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, manifest = half_trained(tiny, monkeypatch)
+    damaged = weights_file(run, 8, ".data")
+    flip(damaged)
+    other = "other"
+
+    def repair() -> None:
+        flip(damaged)
+        uri = run.training.checkpoint(8)
+        CheckpointManifest.load(uri).model_copy(update={"holder_token": other}).write(uri)
+
+    while_saving(monkeypatch, 1, repair)
+    assert train(tiny, run, manifest) == 0
+    assert CheckpointManifest.load(run.training.checkpoint(8)).holder_token == other
+    assert result(run).resumed_from == [8]
+    assert result(run).weights_sha256 == result(two_days.first).weights_sha256
 
 
 def test_only_the_newest_are_kept_with_their_bytes(

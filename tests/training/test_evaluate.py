@@ -156,8 +156,37 @@ def test_existing_report_is_kept_and_shown(
     assert report_file.stat().st_mtime_ns == before
 
 
+def test_existing_report_about_something_else_is_refused(
+    two_days: TwoDays, report_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = report_file.read_bytes()
+    first, second = (
+        artifacts.model_files(run.training.root).sha256 for run in (two_days.first, two_days.second)
+    )
+    words = arguments(two_days, "--output", str(report_file))
+    words[words.index(f"candidate={two_days.second.training.root}")] = (
+        f"candidate={two_days.first.training.root}"
+    )
+    assert evaluate.main(words) == USER_ERROR
+    output = capsys.readouterr().out
+    assert f"model candidate is {second} in the report and {first} in the arguments" in output
+    assert "model baseline" not in output
+
+    later = PartitionManifest.load(two_days.manifests["2026-01-02"])
+    words = arguments(two_days, "--output", str(report_file), "--print-only")
+    words[words.index(f"2026-01-01={two_days.manifests['2026-01-01']}")] = (
+        f"2026-01-01={two_days.manifests['2026-01-02']}"
+    )
+    assert evaluate.main(words) == USER_ERROR
+    output = capsys.readouterr().out
+    assert f"{later.content_sha256} in the arguments" in output
+    assert "set 2026-01-01 is" in output
+    assert "set 2026-01-02 is" not in output
+    assert report_file.read_bytes() == before
+
+
 def test_published_version_scores_as_its_training_does(
-    two_days: TwoDays, report: EvaluationReport, tmp_path: Path
+    two_days: TwoDays, report: EvaluationReport, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "version"
     files, prefix = artifacts.copy_checkpoint_files(two_days.second.training.root, str(folder))
@@ -183,6 +212,14 @@ def test_published_version_scores_as_its_training_does(
     assert evaluate.main(words) == 0
     published = EvaluationReport.load(str(tmp_path / "report.json"))
     assert published.models[0].sets[0] == report.models[0].sets[1]
+
+    # The run's own folder and a copy of the manifest are the same model and set as the report's.
+    copy = tmp_path / "manifests" / "2026-01-02.json"
+    copy.parent.mkdir()
+    copy.write_bytes(Path(two_days.manifests["2026-01-02"]).read_bytes())
+    words[-3:] = [f"2026-01-02={copy}", "--model", f"candidate={two_days.second.training.root}"]
+    assert evaluate.main([*words, "--print-only"]) == 0
+    assert "report.json agrees" in capsys.readouterr().out
 
 
 def test_whole_documents_are_chosen_up_to_the_limit() -> None:
