@@ -156,6 +156,29 @@ def _silence_is_longer_than_a_beat(config: PipelineConfig) -> Iterator[str]:
         )
 
 
+def _zones_are_different(config: PipelineConfig) -> Iterator[str]:
+    """No zone is listed twice."""
+    zones = config.tpu.zones
+    if twice := sorted({zone for zone in zones if zones.count(zone) > 1}):
+        yield (
+            f"tpu.zones: {', '.join(twice)} is listed more than once; each zone is asked once a "
+            "round, so name it once."
+        )
+
+
+def _waiting_leaves_time_to_train(config: PipelineConfig) -> Iterator[str]:
+    """Waiting for one TPU does not use up budget.max_hours."""
+    tpu, seconds = config.tpu, config.budget.max_hours * 3600
+    waiting = tpu.queue_timeout_seconds + tpu.boot_timeout_seconds
+    if waiting >= seconds:
+        yield (
+            f"tpu.queue_timeout_seconds: {tpu.queue_timeout_seconds} s in the queue and "
+            f"tpu.boot_timeout_seconds={tpu.boot_timeout_seconds} leave nothing of "
+            f"budget.max_hours={config.budget.max_hours} ({seconds:.0f} s); shorten the waits or "
+            "raise budget.max_hours."
+        )
+
+
 def _cost_stays_in_budget(config: PipelineConfig) -> Iterator[str]:
     """The dearest possible outcome is within budget.max_cost."""
     budget = config.budget
@@ -198,5 +221,7 @@ RULES = (
     _strategy_fits_batch,
     _slice_is_one_host,
     _silence_is_longer_than_a_beat,
+    _zones_are_different,
+    _waiting_leaves_time_to_train,
     _cost_stays_in_budget,
 )

@@ -6,13 +6,20 @@ import itertools
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pipeline_store import uris
 from pipeline_store.formats import Attempt, AttemptEvent, AttemptMark
 from pipeline_store.identity import resource_id
 from pipeline_store.layout import AttemptLayout, ReservationLayout
 from tpu_lifecycle.backend import TpuName
+
+LANDING_WINDOW = timedelta(seconds=60)
+"""Longest time after a create call was sent in which it may still take effect, or what it made may
+not be visible yet: the call's own timeout, and as much again for a service that is late."""
+
+REFUSALS = ("PERMISSION_DENIED", "INVALID_ARGUMENT")
+"""Answers to a create call with which no look into the same zone can be expected to work."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,39 @@ class AttemptRecord:
         return not self.marks.keys() & {AttemptEvent.ANSWERED, AttemptEvent.READY}
 
     @property
+    def asked(self) -> datetime | None:
+        """Return when the last create call was sent, or None when none was."""
+        mark = self.marks.get(AttemptEvent.ASKED)
+        return mark.time if mark else None
+
+    @property
+    def was_asked(self) -> bool:
+        """Return whether a create call was ever sent."""
+        return bool(
+            self.marks.keys() & {AttemptEvent.ASKED, AttemptEvent.ANSWERED, AttemptEvent.READY}
+        )
+
+    @property
+    def is_landing(self) -> bool:
+        """Return whether its TPU may appear although nobody asks for it any more."""
+        since = self.asked or self.attempt.created
+        return self.may_land and datetime.now(UTC) - since < LANDING_WINDOW
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Return whether looking once more may find what was not there before."""
+        return AttemptEvent.GONE not in self.marks and (
+            self.is_landing or (self.may_land and self.is_usable)
+        )
+
+    @property
+    def was_denied(self) -> bool:
+        """Return whether its one create call was answered with a lasting refusal: it has no TPU."""
+        answer = self.marks.get(AttemptEvent.ANSWERED)
+        is_refusal = answer is not None and any(code in answer.reason for code in REFUSALS)
+        return is_refusal and AttemptEvent.READY not in self.marks
+
+    @property
     def outcome(self) -> str:
         """Return how it ended, in words."""
         for event in (AttemptEvent.LOST, AttemptEvent.REFUSED):
@@ -68,6 +108,12 @@ class AttemptRecord:
     def has_reported(self) -> bool:
         """Return whether the agent of its worker 0 ever said hello."""
         return uris.exists(self.layout.hello(0))
+
+    def mark_asked(self) -> AttemptRecord:
+        """Note that a create call is about to be sent, and return the record with that."""
+        mark = AttemptMark(event=AttemptEvent.ASKED, time=datetime.now(UTC))
+        mark.write(self.layout.mark(AttemptEvent.ASKED))
+        return AttemptRecord(self.attempt, self.layout, self.marks | {AttemptEvent.ASKED: mark})
 
     def mark(
         self,

@@ -61,7 +61,10 @@ class TpuName:
 
 @dataclass(frozen=True)
 class TpuRequest:
-    """A TPU to ask for; fields are named as in the Cloud TPU API."""
+    """A TPU to ask for; fields are named as in the Cloud TPU API.
+
+    ``token`` tells a repetition of this request from another one for the same name.
+    """
 
     name: TpuName
     accelerator_type: str
@@ -70,6 +73,7 @@ class TpuRequest:
     queue_timeout_seconds: int
     labels: Mapping[str, str]
     metadata: Mapping[str, str]
+    token: str = ""
     network: str | None = None
     subnetwork: str | None = None
     enable_external_ips: bool = False

@@ -30,12 +30,12 @@ _CODES: dict[grpc.StatusCode, tuple[type[TpuError], str]] = {
         "Check tpu.accelerator_type, tpu.runtime_version and tpu.zones.",
     ),
     grpc.StatusCode.OUT_OF_RANGE: (TpuInvalidRequestError, "Check the tpu settings."),
-    grpc.StatusCode.UNIMPLEMENTED: (TpuInvalidRequestError, "Check the API endpoint."),
+    grpc.StatusCode.UNIMPLEMENTED: (TpuError, "Check the API endpoint."),
     grpc.StatusCode.NOT_FOUND: (TpuNotFoundError, "Check project, zone and reservation."),
     grpc.StatusCode.ALREADY_EXISTS: (TpuConflictError, ""),
     grpc.StatusCode.PERMISSION_DENIED: (
         TpuPermissionError,
-        "The account needs roles/tpu.admin in the project and may use tpu.service_account.",
+        "Does the account have roles/tpu.admin, and do project and zone exist?",
     ),
     grpc.StatusCode.UNAUTHENTICATED: (
         TpuPermissionError,
@@ -68,10 +68,6 @@ def to_tpu_error(status: grpc.StatusCode, message: str, what: str) -> TpuError:
         return _exhausted(message, text)
     if status is grpc.StatusCode.FAILED_PRECONDITION and "capacity" in message.lower():
         return TpuCapacityError(text)
-    if status is grpc.StatusCode.PERMISSION_DENIED and "or it may not exist" in message:
-        return TpuInvalidRequestError(
-            f"{text} Check that tpu.zones exist and the project is right."
-        )
     kind, advice = _CODES.get(status, (TpuUnavailableError, ""))
     return kind(f"{text} {advice}".rstrip())
 

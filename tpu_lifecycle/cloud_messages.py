@@ -47,12 +47,10 @@ def state(
     name: TpuName, queued: tpu_v2.QueuedResource | None, node: tpu_v2.Node | None
 ) -> TpuState:
     """Return what the two messages say; None stands for a resource that does not exist."""
-    labels: dict[str, str] = {}
+    # A queued resource has no labels of its own; while it waits, only its node_spec shows them.
+    labels = dict(node.labels) if node is not None else {}
     if queued is not None and queued.tpu.node_spec:
-        # A queued resource has no labels of its own.
-        labels = dict(queued.tpu.node_spec[0].node.labels)
-    elif node is not None:
-        labels = dict(node.labels)
+        labels |= queued.tpu.node_spec[0].node.labels
     return TpuState(
         name=name,
         queued_resource=_state_name(queued.state.state) if queued is not None else None,

@@ -83,15 +83,20 @@ class CloudTpuBackend:
         self._client.transport.close()
 
     def create(self, request: TpuRequest) -> None:
-        """Send one CreateQueuedResource. Equal names give equal request ids, so none doubles."""
+        """Send one CreateQueuedResource.
+
+        Equal names and tokens give equal request ids: a repetition makes nothing new, and is not
+        taken for somebody else's request for the same name.
+        """
         name = request.name
+        request_id = uuid.uuid5(_REQUEST_IDS, f"{self._queued(name)}#{request.token}")
         with api_call(f"CreateQueuedResource {name}"):
             self._client.create_queued_resource(
                 request={
                     "parent": self._parent(name.zone),
                     "queued_resource_id": name.resource_id,
                     "queued_resource": messages.queued_resource(request, self._parent(name.zone)),
-                    "request_id": str(uuid.uuid5(_REQUEST_IDS, self._queued(name))),
+                    "request_id": str(request_id),
                 },
                 timeout=RPC_TIMEOUT_SECONDS,
             )

@@ -18,14 +18,14 @@ def build_ledger(reservation: OpenReservation, records: Iterable[AttemptRecord])
     it was seen READY, to the moment its deletion was confirmed: a little more, never less. An
     attempt that never got a node costs nothing.
     """
-    budget = reservation.config.budget
+    terms = reservation.record
     return Ledger(
         run_key=reservation.record.run_key,
         generation=reservation.record.generation,
         entries=[_entry(reservation, record) for record in records],
-        price_per_chip_hour=budget.price_per_chip_hour,
-        currency=budget.currency,
-        price_date=budget.price_date,
+        price_per_chip_hour=terms.price_per_chip_hour,
+        currency=terms.currency,
+        price_date=terms.price_date,
     )
 
 
@@ -48,7 +48,7 @@ def _entry(reservation: OpenReservation, record: AttemptRecord) -> LedgerEntry:
         outcome=record.outcome,
         billed_seconds=seconds,
         chip_seconds=seconds * count,
-        cost=seconds * count / 3600 * reservation.config.budget.price_per_chip_hour,
+        cost=seconds * count / 3600 * reservation.record.price_per_chip_hour,
     )
 
 
@@ -66,6 +66,8 @@ def timeline(records: Iterable[AttemptRecord]) -> list[str]:
     for record in records:
         lines.append((record.attempt.created, f"a{record.number} asked for in {record.name.zone}"))
         for event, mark in record.marks.items():
+            if event is AttemptEvent.ASKED:
+                continue
             reason = f": {mark.reason}" if mark.reason else ""
             lines.append((mark.time, f"a{record.number} {event}{reason}"))
     return [f"{time:%F %T} UTC  {text}" for time, text in sorted(lines)]

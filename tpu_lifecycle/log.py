@@ -15,3 +15,7 @@ class Log(Protocol):
     def warning(self, msg: Any, /, *args: Any) -> Any:
         """Tell what went otherwise than meant."""
         ...
+
+    def error(self, msg: Any, /, *args: Any) -> Any:
+        """Tell what a person has to look at."""
+        ...

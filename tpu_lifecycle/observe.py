@@ -48,6 +48,7 @@ class ReadyWatch:
             deadline=self.deadline,
             released=self.reservation.is_released(),
             tpu=tpu,
+            asked=self.record.asked,
         )
         return Observation(judge_readiness(facts), tpu)
 

@@ -22,7 +22,7 @@ from tpu_lifecycle.backend import (
 )
 from tpu_lifecycle.launcher import Launcher
 from tpu_lifecycle.log import Log
-from tpu_lifecycle.release import finish_deletion, give_back_earlier, give_up
+from tpu_lifecycle.release import delete_attempt, finish_deletion, give_back_earlier, give_up
 from tpu_lifecycle.reservation import OpenReservation, ReleasedError
 from tpu_lifecycle.sweep import Sweeper
 
@@ -77,7 +77,13 @@ class Provisioner:
             try:
                 self.ensure_created(record)
             except (TpuCapacityError, TpuQuotaError, TpuUnavailableError) as error:
-                give_up(record, self.sweeper, event=AttemptEvent.REFUSED, reason=str(error))
+                give_up(
+                    self.reservation,
+                    self.reservation.attempt(record.number),
+                    self.sweeper,
+                    event=AttemptEvent.REFUSED,
+                    reason=str(error),
+                )
                 if asked_everywhere(self.reservation.record.zones, self.reservation.attempts()):
                     raise
                 self.log.warning("%s; asking in the next zone", error)
@@ -97,7 +103,9 @@ class Provisioner:
         problem: TpuError | None = None
         for pause in (*CREATE_PAUSES_SECONDS, None):
             self._check_open(record.number)
-            problem = self._ask(record, request)
+            may_land_already = record.asked is not None
+            record = record.mark_asked()
+            problem = self._ask(record, request, may_land_already=may_land_already)
             self._undo_if_released(record)
             if problem is None:
                 return
@@ -114,12 +122,18 @@ class Provisioner:
         records = self.reservation.attempts()
         for record in records:
             if record.needs_deletion:
-                finish_deletion(record, self.sweeper)
+                finish_deletion(self.reservation, record, self.sweeper)
         newest = records[-1] if records else None
         if newest is not None and newest.is_ready:
             reason = self.backend.describe(newest.name).gone_reason
             if reason is not None:
-                give_up(newest, self.sweeper, event=AttemptEvent.LOST, reason=reason)
+                give_up(
+                    self.reservation,
+                    newest,
+                    self.sweeper,
+                    event=AttemptEvent.LOST,
+                    reason=reason,
+                )
                 records, newest = self.reservation.attempts(), None
         if newest is not None and newest.is_usable:
             self.log.info("Going on with attempt %d, %s", newest.number, newest.name)
@@ -153,14 +167,18 @@ class Provisioner:
         if self.is_cancelled():
             raise ReleasedError(f"{self.reservation}: this task is being cancelled.")
 
-    def _ask(self, record: AttemptRecord, request: TpuRequest) -> TpuError | None:
+    def _ask(
+        self, record: AttemptRecord, request: TpuRequest, *, may_land_already: bool
+    ) -> TpuError | None:
         """Send one create call; returns what was wrong."""
         try:
             self._create_or_adopt(request)
         except TpuUnavailableError as error:
             return error
         except TpuError as error:
-            record.mark(AttemptEvent.ANSWERED, str(error))
+            # A refusal says nothing of an earlier call that had no answer.
+            if not may_land_already:
+                record.mark(AttemptEvent.ANSWERED, str(error))
             return error
         record.mark(AttemptEvent.ANSWERED)
         return None
@@ -171,7 +189,7 @@ class Provisioner:
             self._check_open(record.number)
         except ReleasedError:
             self.log.warning("Released while %s was asked for; deleting it", record.name)
-            self.sweeper.delete([record.name])
+            delete_attempt(self.reservation, record, self.sweeper)
             raise
 
     def _create_or_adopt(self, request: TpuRequest) -> None:
@@ -194,6 +212,8 @@ class Provisioner:
         """Return what is asked of the service for an attempt; the same each time."""
         tpu = self.reservation.config.tpu
         reservation = self.reservation.record
+        # Counted from the attempt's record, not from now: a repetition has to ask for the same.
+        left = int((reservation.expires_at - record.attempt.created).total_seconds())
         metadata = self.launcher(
             mailbox_uri=record.layout.root,
             released_uri=self.reservation.layout.released,
@@ -208,9 +228,10 @@ class Provisioner:
             accelerator_type=tpu.accelerator_type,
             runtime_version=tpu.runtime_version,
             provisioning_model=tpu.provisioning_model,
-            queue_timeout_seconds=tpu.queue_timeout_seconds,
+            queue_timeout_seconds=max(1, min(tpu.queue_timeout_seconds, left)),
             labels=labels.attempt_labels(reservation, record.attempt),
             metadata=metadata,
+            token=record.attempt.token,
             network=tpu.network,
             subnetwork=tpu.subnetwork,
             enable_external_ips=tpu.enable_external_ips,

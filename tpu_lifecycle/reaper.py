@@ -96,7 +96,7 @@ class Reaper:
 
     def find(self, report: ReaperReport) -> Iterator[TpuState]:
         """Yield every TPU of the owner; zones that cannot be looked at go into the report."""
-        zones = sorted({*self.zones, *stored_zones(self.store, self.project_id)})
+        zones = sorted({*self.zones, *stored_zones(self.store, self.project_id, report.problems)})
         if not zones:
             report.problems.append(
                 f"no zone to look at: none is given, and no reservation in {self.store.root} names "
@@ -164,11 +164,24 @@ def describe(state: TpuState, reason: str, action: str) -> ReapedTpu:
     )
 
 
-def stored_zones(store: StoreLayout, project_id: str) -> set[str]:
-    """Return every zone in which a reservation ever allowed a TPU."""
-    found = set()
-    for uri in uris.list_files(store.tpu_places):
-        place = TpuPlace.load(uri)
+def stored_zones(store: StoreLayout, project_id: str, problems: list[str]) -> set[str]:
+    """Return every zone in which a reservation ever allowed a TPU.
+
+    :param problems: gets a line for what cannot be read. A store that is away or damaged must not
+        stop the reaper: what has expired says so in its labels.
+    """
+    found: set[str] = set()
+    try:
+        places = list(uris.list_files(store.tpu_places))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the given zones are looked at
+        problems.append(f"cannot list {store.tpu_places}: {error!r}")
+        return found
+    for uri in places:
+        try:
+            place = TpuPlace.load(uri)
+        except Exception as error:  # noqa: BLE001 - one bad file must not hide the others
+            problems.append(f"cannot read {uri}: {error!r}")
+            continue
         if place.project_id == project_id:
             found.add(place.zone)
     return found

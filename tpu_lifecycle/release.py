@@ -7,18 +7,25 @@ from dataclasses import dataclass
 
 from pipeline_store.formats import AttemptEvent, Holder, Ledger
 from tpu_lifecycle import labels
-from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.backend import TpuBackend, TpuName, TpuState
+from tpu_lifecycle.attempts import LANDING_WINDOW, AttemptRecord
+from tpu_lifecycle.backend import (
+    TpuBackend,
+    TpuInvalidRequestError,
+    TpuName,
+    TpuPermissionError,
+    TpuState,
+)
 from tpu_lifecycle.ledger import build_ledger
 from tpu_lifecycle.reservation import OpenReservation, earlier_reservations
 from tpu_lifecycle.sweep import Sweeper
 
-IN_FLIGHT_SECONDS = 60.0
-"""Longest time after the tombstone in which a create call of unknown outcome may still land: its
-own timeout, and as much again for a service that answers late."""
+IN_FLIGHT_SECONDS = LANDING_WINDOW.total_seconds()
+"""Longest time after the tombstone in which a create call of unknown outcome may still land."""
 
 UNSETTLED_PAUSE_SECONDS = 5.0
 """Between two looks whether a create call was answered meanwhile."""
+
+_Pair = tuple[OpenReservation, AttemptRecord]
 
 
 @dataclass(frozen=True)
@@ -52,31 +59,59 @@ def give_back_earlier(reservation: OpenReservation, sweeper: Sweeper) -> None:
 
     :raises TpuError: something could not be deleted or confirmed; call again.
     """
-    records = [
-        record
+    pairs = [
+        (generation, record)
         for generation in earlier_reservations(reservation)
         for record in generation.attempts()
         if AttemptEvent.GONE not in record.marks
     ]
-    seen = sweeper.delete(record.name for record in records)
-    for record in records:
+    seen = _delete(pairs, sweeper)
+    for _, record in pairs:
         if not record.may_land:
             _mark_gone(record, seen)
 
 
 def give_up(
-    record: AttemptRecord, sweeper: Sweeper, *, event: AttemptEvent, reason: str
+    reservation: OpenReservation,
+    record: AttemptRecord,
+    sweeper: Sweeper,
+    *,
+    event: AttemptEvent,
+    reason: str,
 ) -> AttemptRecord:
     """Mark an attempt as refused or lost, delete its TPU and confirm that it is gone.
 
     :raises TpuError: it could not be confirmed; :func:`finish_deletion` goes on from there.
     """
-    return finish_deletion(record.mark(event, reason), sweeper)
+    return finish_deletion(reservation, record.mark(event, reason), sweeper)
 
 
-def finish_deletion(record: AttemptRecord, sweeper: Sweeper) -> AttemptRecord:
-    """Delete the TPU of an attempt that was given up, and mark it gone."""
-    return _mark_gone(record, sweeper.delete([record.name]))
+def finish_deletion(
+    reservation: OpenReservation, record: AttemptRecord, sweeper: Sweeper
+) -> AttemptRecord:
+    """Delete the TPU of an attempt that was given up, and mark it gone.
+
+    While a create call of it may still take effect it is not marked: whoever comes next, at the
+    latest the teardown, deletes again.
+    """
+    seen = delete_attempt(reservation, record, sweeper)
+    return record if record.is_landing else _mark_gone(record, seen)
+
+
+def delete_attempt(
+    reservation: OpenReservation, record: AttemptRecord, sweeper: Sweeper
+) -> dict[TpuName, TpuState]:
+    """Delete one attempt's TPU and confirm, unless what has its name is somebody else's."""
+    return _delete([(reservation, record)], sweeper)
+
+
+def ask_deletion(backend: TpuBackend, reservation: OpenReservation, record: AttemptRecord) -> bool:
+    """Ask for the deletion of an attempt's TPU, if it is there and ours; confirms nothing."""
+    state = backend.describe(record.name)
+    if not state.exists or not _is_ours(reservation, record, state):
+        return False
+    backend.delete(record.name)
+    return True
 
 
 def fenced_delete(
@@ -99,23 +134,41 @@ def fenced_delete(
     holds = holder is not None and holder.token == record.attempt.token
     if holds and (holder is None or holder.sequence != holder_sequence):
         return False
-    state = backend.describe(record.name)
-    ours = labels.attempt_labels(reservation.record, record.attempt)
-    if not state.exists or not ours.items() <= state.labels.items():
-        return False
-    backend.delete(record.name)
-    return True
+    return ask_deletion(backend, reservation, record)
+
+
+def _is_ours(reservation: OpenReservation, record: AttemptRecord, state: TpuState) -> bool:
+    # Some states of the service show no labels at all; then the name counts, if we asked for it.
+    if not state.labels:
+        return record.was_asked
+    return labels.run_labels(reservation.record).items() <= state.labels.items()
+
+
+def _delete(pairs: Sequence[_Pair], sweeper: Sweeper) -> dict[TpuName, TpuState]:
+    """Delete by name what is ours, and confirm."""
+    by_name = {record.name: (reservation, record) for reservation, record in pairs}
+    return sweeper.delete(
+        by_name,
+        is_ours=lambda state: _is_ours(*by_name[state.name], state),
+        denied={record.name for _, record in pairs if record.was_denied},
+    )
 
 
 def _sweep(generations: Sequence[OpenReservation], sweeper: Sweeper) -> dict[TpuName, TpuState]:
     """Delete by name, then by label: that finds what no record of ours mentions."""
-    seen = sweeper.delete(record.name for g in generations for record in g.attempts())
+    pairs = [(g, record) for g in generations for record in g.attempts()]
+    seen = _delete(pairs, sweeper)
     newest = generations[-1].record
     zones = sorted({zone for g in generations for zone in g.record.zones})
     found, problems = sweeper.find(zones, labels.run_labels(newest))
     seen |= sweeper.delete(s.name for s in found if _generation_of(s) <= newest.generation)
-    if problems:
-        raise problems[0]
+    # A zone that was never asked, or only refused, holds nothing. If it does not exist, a look
+    # into it fails each time, and must not fail the teardown for ever.
+    asked = {record.name.zone for _, record in pairs if not record.was_denied}
+    for zone, error in problems.items():
+        lasting = isinstance(error, TpuPermissionError | TpuInvalidRequestError)
+        if zone in asked or not lasting:
+            raise type(error)(f"Zone {zone} could not be looked at, so it may hold a TPU: {error}")
     return seen
 
 
@@ -128,7 +181,7 @@ def _generation_of(state: TpuState) -> int:
 
 def _wait_for_late_landings(generations: Sequence[OpenReservation], sweeper: Sweeper) -> None:
     """Wait the grace period, and longer while a create call has no answer yet."""
-    waited = generations[-1].config.tpu.delete_grace_seconds
+    waited = generations[-1].record.delete_grace_seconds
     sweeper.log.info("First sweep done; looking again in %.0f s for TPUs that land late", waited)
     sweeper.sleep(waited)
     while waited < IN_FLIGHT_SECONDS and _is_unsettled(generations):
@@ -140,9 +193,7 @@ def _wait_for_late_landings(generations: Sequence[OpenReservation], sweeper: Swe
 
 def _is_unsettled(generations: Sequence[OpenReservation]) -> bool:
     return any(
-        record.may_land and AttemptEvent.GONE not in record.marks
-        for generation in generations
-        for record in generation.attempts()
+        record.is_unsettled for generation in generations for record in generation.attempts()
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import uris
@@ -27,7 +28,15 @@ class OpenReservation:
     run: RunLayout
     layout: ReservationLayout
     record: Reservation
-    config: PipelineConfig
+
+    @cached_property
+    def config(self) -> PipelineConfig:
+        """Read the run's configuration.
+
+        When it is first used: giving back does not use it, so that a program that cannot read a
+        run's configuration any more can still give back what the run rented.
+        """
+        return load_config(self.run)
 
     def __str__(self) -> str:
         return f"reservation g{self.record.generation} of run {self.record.run_key}"
@@ -120,10 +129,12 @@ def reserve(
     :param project_id: Google Cloud project to rent in.
     :param owner: value of the owner label; the reaper deletes only what carries its own.
     :param bundle_sha256: code bundle for the TPU VMs.
+    :raises ReservationError: an earlier generation may have a TPU in another project.
     """
     run = RunLayout(run_uri)
     config = load_config(run)
     record = RunRecord.load(run.record)
+    _check_project(run, project_id)
     for zone in config.tpu.zones:
         # First of all, so that the reaper looks wherever a TPU can ever be.
         TpuPlace(project_id=project_id, zone=zone).create(store.tpu_place(project_id, zone))
@@ -141,15 +152,53 @@ def reserve(
             bundle_sha256=bundle_sha256,
             created=created,
             expires_at=created + timedelta(hours=config.budget.max_hours),
+            delete_grace_seconds=config.tpu.delete_grace_seconds,
+            price_per_chip_hour=config.budget.price_per_chip_hour,
+            currency=config.budget.currency,
+            price_date=config.budget.price_date,
         )
         layout = run.reservation(generation)
         if reservation.create(layout.record):
             break
         generation += 1
-    opened = OpenReservation(run, layout, reservation, config)
+    opened = OpenReservation(run, layout, reservation)
     for earlier in earlier_reservations(opened):
         earlier.release(f"superseded by generation {generation}")
     return opened
+
+
+def _check_project(run: RunLayout, project_id: str) -> None:
+    """Refuse a change of project while something may be left in the earlier one.
+
+    Everything of a run is given back through one connection to one project.
+    """
+    for number in range(1, newest_generation(run) + 1):
+        layout = run.reservation(number)
+        earlier = Reservation.load(layout.record).project_id
+        # The ledger is written when all of a generation is confirmed gone.
+        if earlier != project_id and not uris.exists(layout.ledger):
+            raise ReservationError(
+                f"Run {run.root} is to rent in project {project_id}, but its reservation "
+                f"g{number} in project {earlier} is not given back yet. Run the delete task "
+                f"first, or reserve in {earlier} again."
+            )
+
+
+def write_tombstones(run_uri: str, reason: str) -> int:
+    """Release all generations of a run; return the newest one's number, 0 when there is none.
+
+    Needs nothing but the store: neither the run's configuration nor a reservation is read.
+    """
+    run = RunLayout(run_uri)
+    newest = newest_generation(run)
+    for number in range(1, newest + 1):
+        Released(
+            run_key=run_uri.rstrip("/").rpartition("/")[2],
+            generation=number,
+            released=datetime.now(UTC),
+            reason=reason,
+        ).create(run.reservation(number).released)
+    return newest
 
 
 def newest_generation(run: RunLayout) -> int:
@@ -174,7 +223,7 @@ def open_reservation(run_uri: str, generation: int | None = None) -> OpenReserva
             f"Run {run_uri} has no reservation{f' g{number}' if number else ''}; run the reserve "
             "task first."
         )
-    return OpenReservation(run, run.reservation(number), record, load_config(run))
+    return OpenReservation(run, run.reservation(number), record)
 
 
 def earlier_reservations(reservation: OpenReservation) -> list[OpenReservation]:

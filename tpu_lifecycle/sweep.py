@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from tpu_lifecycle.backend import (
@@ -12,6 +13,7 @@ from tpu_lifecycle.backend import (
     TpuError,
     TpuInvalidRequestError,
     TpuName,
+    TpuPermissionError,
     TpuState,
     TpuUnavailableError,
 )
@@ -38,9 +40,20 @@ class Sweeper:
     log: Log = field(default_factory=lambda: _log)
     sleep: Callable[[float], None] = time.sleep
 
-    def delete(self, names: Iterable[TpuName]) -> dict[TpuName, TpuState]:
-        """Delete and confirm.
+    def delete(
+        self,
+        names: Iterable[TpuName],
+        *,
+        is_ours: Callable[[TpuState], bool] = lambda state: True,
+        denied: AbstractSet[TpuName] = frozenset(),
+    ) -> dict[TpuName, TpuState]:
+        """Delete and confirm. Only the service's word that there is no such TPU means gone.
 
+        :param is_ours: whether what has the name may be deleted; else it is left alone, and the
+            name counts as gone, as it cannot be ours as well.
+        :param denied: names whose only create call was answered with a refusal. They have no TPU,
+            so that it is enough when looking is refused like asking was: the zone may not exist,
+            and a teardown that insisted on looking there would fail for ever.
         :returns: of every TPU that was there, its state with the node, if it was seen.
         :raises TpuError: some could not be deleted or confirmed; all others are gone. Call again.
         """
@@ -50,13 +63,18 @@ class Sweeper:
         deadline = time.monotonic() + self.timeout
         pause = self.pause
         while True:
-            results = {name: self._push(name, asked, seen) for name in waiting}
+            results: dict[TpuName, bool | TpuError] = {}
+            for name in waiting:
+                found = self._push(name, asked, seen, is_ours)
+                is_refused = isinstance(found, TpuPermissionError | TpuInvalidRequestError)
+                results[name] = found if not (is_refused and name in denied) else True
             waiting = [name for name, is_gone in results.items() if is_gone is not True]
             if not waiting:
                 return seen
             failed = {name: e for name, e in results.items() if isinstance(e, TpuError)}
             if len(failed) == len(waiting) and not any(e.retryable for e in failed.values()):
-                raise next(iter(failed.values()))
+                first = next(iter(failed.values()))
+                raise type(first)(self._left(waiting, seen, failed))
             if time.monotonic() > deadline:
                 raise TpuUnavailableError(self._left(waiting, seen, failed))
             self.sleep(pause)
@@ -64,27 +82,36 @@ class Sweeper:
 
     def find(
         self, zones: Iterable[str], labels: Mapping[str, str]
-    ) -> tuple[list[TpuState], list[TpuError]]:
-        """Return everything in the zones that carries the labels, and what went wrong."""
+    ) -> tuple[list[TpuState], dict[str, TpuError]]:
+        """Return everything in the zones that carries the labels, and what went wrong by zone."""
         found: list[TpuState] = []
-        problems: list[TpuError] = []
+        problems: dict[str, TpuError] = {}
         for zone in zones:
             try:
                 found += self.backend.list_zone(zone, labels)
-            except TpuInvalidRequestError as error:
-                self.log.warning("Nothing can be in zone %s: %s", zone, error)
             except TpuError as error:
                 self.log.warning("Cannot look into zone %s: %s", zone, error)
-                problems.append(error)
+                problems[zone] = error
         return found, problems
 
     def _push(
-        self, name: TpuName, asked: dict[TpuName, float], seen: dict[TpuName, TpuState]
+        self,
+        name: TpuName,
+        asked: dict[TpuName, float],
+        seen: dict[TpuName, TpuState],
+        is_ours: Callable[[TpuState], bool],
     ) -> bool | TpuError:
         """Bring one deletion forward; True when it is gone, an error when it cannot be asked."""
         try:
             state = self.backend.describe(name)
             if not state.exists:
+                return True
+            if not is_ours(state):
+                self.log.error(
+                    "%s is not ours (labels %s): left alone. Look whose it is.",
+                    name,
+                    dict(state.labels),
+                )
                 return True
             if name not in seen:
                 self.log.info("Deleting %s (%s)", name, state.describe())
@@ -93,9 +120,6 @@ class Sweeper:
             if self._should_ask(state, asked.get(name)):
                 self.backend.delete(name)
                 asked[name] = time.monotonic()
-        except TpuInvalidRequestError as error:
-            self.log.warning("Nothing can be named so: %s", error)
-            return True
         except TpuError as error:
             self.log.warning("%s", error)
             return error
@@ -118,6 +142,6 @@ class Sweeper:
             for name in waiting
         ]
         return (
-            f"Not confirmed gone after {self.timeout:.0f} s: {'; '.join(parts)}. The task tries "
+            f"Not confirmed gone: {'; '.join(parts)}. The task tries "
             "again, and the tpu_reaper DAG deletes it too."
         )

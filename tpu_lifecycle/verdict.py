@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from pipeline_store.formats import AttemptMark, ExitKind, JobStatus
+from tpu_lifecycle.attempts import LANDING_WINDOW
 from tpu_lifecycle.backend import TpuState
 
 _Rule = Callable[["Facts"], "Verdict | None"]
@@ -50,14 +51,15 @@ class Facts:
     """All that is known at one moment. Times in seconds.
 
     ``tpu`` is None while the service does not answer: that alone says nothing about the TPU.
-    ``silence`` is by worker the time since its last new heartbeat as we saw it, so that a wrong
-    clock on the VM cannot make it look dead.
+    ``asked`` is when the TPU was last asked for. ``silence`` is by worker the time since its last
+    new heartbeat as we saw it, so that a wrong clock on the VM cannot make it look dead.
     """
 
     now: datetime
     deadline: datetime
     released: bool = False
     tpu: TpuState | None = None
+    asked: datetime | None = None
     ready: AttemptMark | None = None
     hellos: frozenset[int] = frozenset()
     silence: Mapping[int, float] = field(default_factory=dict)
@@ -79,7 +81,8 @@ def judge_readiness(facts: Facts) -> Verdict:
 def judge_job(facts: Facts) -> Verdict:
     """Return how a job on all workers stands: any failed is failed, all ok is ok, else wait.
 
-    What workers have reported counts before what has become of the TPU since.
+    What workers have reported counts before what has become of the TPU since, but for a failure
+    that the loss of the TPU explains.
     """
     return _first(
         facts,
@@ -107,6 +110,8 @@ def _deadline(facts: Facts) -> Verdict | None:
 def _refused(facts: Facts) -> Verdict | None:
     if facts.tpu is None or (reason := facts.tpu.gone_reason) is None:
         return None
+    if not facts.tpu.exists and facts.asked and facts.now - facts.asked < LANDING_WINDOW:
+        return None  # what was just accepted need not be visible yet
     fault = facts.tpu.fault
     return Verdict(Outcome.REFUSED, reason, retryable=fault is None or fault.retryable)
 
@@ -117,9 +122,23 @@ def _ready(facts: Facts) -> Verdict | None:
 
 def _failed(facts: Facts) -> Verdict | None:
     for worker, status in sorted(facts.statuses.items()):
-        if status.exit_kind not in (ExitKind.OK, ExitKind.PREEMPTED):
-            return Verdict(Outcome.FAILED, status.message, status.exit_kind, worker)
+        if status.exit_kind in (ExitKind.OK, ExitKind.PREEMPTED):
+            continue
+        # A TPU that is taken away breaks its jobs before it is gone: then the job is not to blame.
+        if status.exit_kind in (ExitKind.FAILED, ExitKind.KILLED) and not _is_there(facts):
+            reason = f"worker {worker} ended with {status.exit_kind} as the TPU went"
+            return Verdict(Outcome.LOST, f"{reason}: {_absence(facts)}")
+        return Verdict(Outcome.FAILED, status.message, status.exit_kind, worker)
     return None
+
+
+def _is_there(facts: Facts) -> bool:
+    return facts.tpu is not None and facts.tpu.gone_reason is None
+
+
+def _absence(facts: Facts) -> str:
+    gone = facts.tpu.gone_reason if facts.tpu is not None else None
+    return gone or "the TPU service does not answer"
 
 
 def _stopped(facts: Facts) -> Verdict | None:

@@ -22,7 +22,7 @@ from operators.tpu_base import (
 )
 from pipeline_config.settings import load_settings
 from pipeline_store.formats import AttemptEvent, ExitKind
-from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.layout import StoreLayout
 from tpu_lifecycle.attempts import AttemptRecord
 from tpu_lifecycle.backend import TpuError
 from tpu_lifecycle.bundle import build_bundle
@@ -34,9 +34,9 @@ from tpu_lifecycle.reaper import Reaper
 from tpu_lifecycle.release import ReleaseReport, give_up, release
 from tpu_lifecycle.reservation import (
     OpenReservation,
-    newest_generation,
     open_reservation,
     reserve,
+    write_tombstones,
 )
 from tpu_lifecycle.verdict import Outcome
 from triggers.tpu import TpuJobTrigger
@@ -177,7 +177,8 @@ class TpuRunOperator(TpuAttemptOperator):
         for line in recap(record, self.job_id):
             self.log.info("%s | %s", self.job_id, line)
         self.log.warning("Lost %s: %s", record.name, reason)
-        give_up(record, self._sweeper(reservation), event=AttemptEvent.LOST, reason=reason)
+        sweeper = self._sweeper(reservation)
+        give_up(reservation, record, sweeper, event=AttemptEvent.LOST, reason=reason)
         for line in timeline(reservation.attempts()):
             self.log.info("Timeline: %s", line)
 
@@ -211,16 +212,14 @@ class TpuDeleteOperator(TpuRunScopedOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return what was deleted and what it cost."""
-        if newest_generation(RunLayout(self.run_uri)) == 0:
+        reason = f"delete task, try {context['ti'].try_number}"
+        # Before anything that can fail: from now on nobody makes a TPU for this run.
+        if write_tombstones(self.run_uri, reason) == 0:
             self.log.info("No TPU left: nothing was ever reserved for %s", self.run_uri)
             return {"deleted": [], "chip_seconds": 0.0, "cost": 0.0}
         reservation = open_reservation(self.run_uri)
         try:
-            report = release(
-                reservation,
-                self._sweeper(reservation),
-                reason=f"delete task, try {context['ti'].try_number}",
-            )
+            report = release(reservation, self._sweeper(reservation), reason=reason)
         except TpuError as error:
             # Always worth another try, whatever the reason: a TPU may be running.
             raise AirflowException(f"{type(error).__name__}: {error}") from error

@@ -19,7 +19,7 @@ from tpu_lifecycle.attempts import AttemptRecord, asked_everywhere
 from tpu_lifecycle.backend import TpuBackend, TpuError, TpuName
 from tpu_lifecycle.launcher import boot_metadata
 from tpu_lifecycle.provisioning import BootFailureError, PreemptionBudgetError, Provisioner
-from tpu_lifecycle.release import fenced_delete, give_up
+from tpu_lifecycle.release import ask_deletion, fenced_delete, give_up
 from tpu_lifecycle.reservation import OpenReservation, ReservationError, open_reservation
 from tpu_lifecycle.sweep import Sweeper
 from tpu_lifecycle.verdict import Outcome
@@ -173,6 +173,7 @@ class TpuAttemptOperator(TpuRunScopedOperator):
         tpu = reservation.config.tpu
         seconds = tpu.queue_timeout_seconds + tpu.boot_timeout_seconds
         deadline = record.attempt.created + timedelta(seconds=seconds)
+        deadline = min(deadline, reservation.record.expires_at)
         self.log.info("Waiting for %s, at most until %s UTC", record.name, f"{deadline:%F %T}")
         self.defer(
             trigger=TpuReadyTrigger(**self._trigger_arguments(reservation, record, deadline)),
@@ -185,7 +186,8 @@ class TpuAttemptOperator(TpuRunScopedOperator):
     ) -> None:
         """Give up an attempt that a zone had no TPU for; raise when all zones were asked."""
         reason = event["reason"]
-        give_up(record, self._sweeper(reservation), event=AttemptEvent.REFUSED, reason=reason)
+        sweeper = self._sweeper(reservation)
+        give_up(reservation, record, sweeper, event=AttemptEvent.REFUSED, reason=reason)
         if not event.get("retryable", True):
             raise AirflowFailException(f"{record.name} cannot be had: {reason}")
         if asked_everywhere(reservation.record.zones, reservation.attempts()):
@@ -248,7 +250,7 @@ class TpuAttemptOperator(TpuRunScopedOperator):
         reservation = open_reservation(self.run_uri)
         for record in reservation.attempts()[-1:]:
             try:
-                self._backend(reservation).delete(record.name)
+                ask_deletion(self._backend(reservation), reservation, record)
             except TpuError as error:
                 self.log.warning("%s; the teardown deletes it", error)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from operators.tpu import (
     TpuReserveOperator,
     TpuRunOperator,
 )
+from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, ExitKind, Holder, JobStatus, Released
 from tests.plugins.driver import CONN_ID, Driver, first_event, from_wire
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE
@@ -259,6 +261,23 @@ def test_a_failed_delete_may_be_retried_whatever_the_reason(driver: Driver) -> N
         delete(driver)
     assert not isinstance(error.value, AirflowFailException)
     delete(driver)
+
+
+def test_the_tombstone_needs_neither_configuration_nor_connection(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve(driver)
+    reserve(driver)
+    uris.write(driver.run.config, b"not a configuration")
+    variable = f"AIRFLOW_CONN_{CONN_ID.upper()}"
+    connection = os.environ[variable]
+    monkeypatch.setenv(variable, "{}")
+    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever a broken connection raises
+        delete(driver)
+    for number in (1, 2):
+        assert uris.exists(driver.run.reservation(number).released)
+    monkeypatch.setenv(variable, connection)
+    assert delete(driver)["deleted"] == []
 
 
 @pytest.mark.parametrize("default_retries", [None, 2, 9])

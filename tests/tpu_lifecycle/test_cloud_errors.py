@@ -40,8 +40,9 @@ NO_QUOTA = "Quota limit 'TPUV5sLitepodPerProjectPerZoneForTPUAPI' has been excee
         (
             "PERMISSION_DENIED",
             "Permission denied on 'locations/x' (or it may not exist)",
-            TpuInvalidRequestError,
+            TpuPermissionError,
         ),
+        ("UNIMPLEMENTED", "unknown method", TpuError),
         ("UNAUTHENTICATED", "no", TpuPermissionError),
         ("UNAVAILABLE", "later", TpuUnavailableError),
         ("INTERNAL", "oops", TpuUnavailableError),

@@ -5,11 +5,12 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+from google.cloud import tpu_v2
 
 from pipeline_store.formats import Attempt, AttemptEvent, Reservation
 from tests.tpu_lifecycle.world import OTHER_ZONE, ZONE, World, connect_to
 from tpu_emulator.testing import wait_for
-from tpu_lifecycle import cloud_tpu, labels
+from tpu_lifecycle import cloud_messages, cloud_tpu, labels
 from tpu_lifecycle.backend import TpuName, TpuState, TpuUnavailableError
 from tpu_lifecycle.cloud_tpu import CloudTpuBackend, connect
 from tpu_lifecycle.labels import TpuLabels, label_value, owner_label
@@ -90,6 +91,16 @@ def test_a_node_without_its_queued_resource_is_found_and_deleted(world: World) -
     assert world.sweeper().delete([name]).keys() == {name}
 
 
+def test_labels_are_taken_from_the_node_when_the_request_shows_none() -> None:
+    name = TpuName(ZONE, "q")
+    node = tpu_v2.Node(labels={"owner": "us", "attempt": "1"})
+    bare = tpu_v2.QueuedResource(tpu={"node_spec": [{"node_id": "q"}]})
+    assert cloud_messages.state(name, bare, node).labels == {"owner": "us", "attempt": "1"}
+    spec = {"node_id": "q", "node": {"labels": {"owner": "us"}}}
+    asked = tpu_v2.QueuedResource(tpu={"node_spec": [spec]})
+    assert cloud_messages.state(name, asked, None).labels == {"owner": "us"}
+
+
 def test_label_values_hold_only_what_labels_may() -> None:
     assert label_value("Team Ä/1") == "team---1"
     assert len(label_value("x" * 100)) == 63
@@ -104,6 +115,10 @@ def test_label_values_hold_only_what_labels_may() -> None:
         bundle_sha256="0",
         created=MOMENT,
         expires_at=MOMENT,
+        delete_grace_seconds=90.0,
+        price_per_chip_hour=1.2,
+        currency="USD",
+        price_date="2026-01",
     )
     attempt = Attempt(
         run_key="0a1b2c3d4e5f",

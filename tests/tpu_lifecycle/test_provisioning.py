@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from google.cloud import tpu_v2
@@ -10,7 +11,7 @@ from google.cloud import tpu_v2
 from pipeline_store.formats import AttemptEvent, Reservation, TpuPlace
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE, World, write_run
 from tpu_emulator.testing import wait_for
-from tpu_lifecycle import cloud_messages, provisioning
+from tpu_lifecycle import attempts, cloud_messages, provisioning
 from tpu_lifecycle.attempts import AttemptRecord, asked_everywhere, next_zone
 from tpu_lifecycle.backend import (
     TpuBackend,
@@ -26,7 +27,12 @@ from tpu_lifecycle.holder import become_holder
 from tpu_lifecycle.observe import ReadyWatch
 from tpu_lifecycle.provisioning import BootFailureError, PreemptionBudgetError
 from tpu_lifecycle.release import give_up
-from tpu_lifecycle.reservation import ReleasedError, ReservationError, open_reservation
+from tpu_lifecycle.reservation import (
+    ReleasedError,
+    ReservationError,
+    open_reservation,
+    reserve,
+)
 from tpu_lifecycle.verdict import Outcome
 
 
@@ -87,7 +93,7 @@ def test_the_tpu_is_asked_for_as_configured(world: World) -> None:
         "attempt": "1",
         "expires-at": str(int(reservation.record.expires_at.timestamp())),
     }
-    assert set(record.marks) == {AttemptEvent.ANSWERED, AttemptEvent.READY}
+    assert set(record.marks) == {AttemptEvent.ASKED, AttemptEvent.ANSWERED, AttemptEvent.READY}
     assert record.marks[AttemptEvent.READY].workers == 1
     world.release(reservation)
 
@@ -157,7 +163,9 @@ def test_a_stockout_moves_on_to_the_next_zone(world: World, shape: str) -> None:
         assert verdict.outcome is Outcome.REFUSED
         assert "no more capacity" in verdict.reason
         assert verdict.retryable
-        give_up(record, world.sweeper(), event=AttemptEvent.REFUSED, reason=verdict.reason)
+        give_up(
+            reservation, record, world.sweeper(), event=AttemptEvent.REFUSED, reason=verdict.reason
+        )
         record = provisioner.obtain()
     assert (record.number, record.attempt.zone) == (2, OTHER_ZONE)
     assert [q["zone"] for q in world.emulator.admin.table()["queued_resources"]] == [OTHER_ZONE]
@@ -205,13 +213,86 @@ def test_a_service_that_is_away_for_a_moment_is_asked_again(world: World) -> Non
     world.release(reservation)
 
 
-def test_a_create_call_without_answer_may_still_land(world: World) -> None:
+def test_a_create_call_without_answer_may_still_land(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reservation = world.reserve()
     world.emulator.admin.fail_next("CreateQueuedResource", code="UNAVAILABLE", count=3)
     with pytest.raises(TpuUnavailableError):
         world.provisioner(reservation).obtain()
-    assert reservation.attempt(1).may_land
+    record = reservation.attempt(1)
+    assert record.may_land
+    assert record.is_landing
+    assert record.needs_deletion
+    # It lands now: whoever comes next deletes it, and the ledger is written only when it is gone.
+    world.backend.create(world.provisioner(reservation).request(record))
+    second = world.provisioner(reservation).obtain()
+    assert second.number == 2
+    assert not world.backend.describe(record.name).exists
+    assert AttemptEvent.GONE not in reservation.attempt(1).marks
+    monkeypatch.setattr(attempts, "LANDING_WINDOW", timedelta(0))
+    assert not reservation.attempt(1).is_landing
+    world.release(reservation)
     assert AttemptEvent.GONE in reservation.attempt(1).marks
+
+
+def test_a_refusal_after_a_call_without_answer_is_no_answer_to_that(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reservation = world.reserve()
+    denied = ("PERMISSION_DENIED", "tpu.nodes.create denied")
+    world.emulator.admin.fail_next("CreateQueuedResource", code="UNAVAILABLE", count=1)
+    pauses = iter([denied])
+
+    def sleep(seconds: float) -> None:
+        code, message = next(pauses)
+        world.emulator.admin.fail_next("CreateQueuedResource", code=code, message=message)
+
+    monkeypatch.setattr(provisioning.time, "sleep", sleep)
+    with pytest.raises(TpuPermissionError):
+        world.provisioner(reservation).obtain()
+    record = reservation.attempt(1)
+    assert record.may_land
+    assert not record.was_denied
+
+
+def test_the_queue_deadline_is_within_the_reservation(world: World) -> None:
+    reservation = world.reserve({"budget.max_hours": 0.1, "tpu.queue_timeout_seconds": 200})
+    record = reservation.new_attempt(1, ZONE)
+    assert world.provisioner(reservation).request(record).queue_timeout_seconds == 200
+    soon = record.attempt.created + timedelta(seconds=30)
+    shorter = replace(
+        reservation, record=reservation.record.model_copy(update={"expires_at": soon})
+    )
+    assert world.provisioner(shorter).request(record).queue_timeout_seconds == 30
+
+
+def test_a_foreign_request_is_never_taken_for_ours(world: World) -> None:
+    reservation = world.reserve()
+    provisioner = world.provisioner(reservation)
+    record = reservation.new_attempt(1, ZONE)
+    request = provisioner.request(record)
+    foreign = replace(request, labels={"owner": "somebody-else"})
+    world.backend.create(replace(foreign, token="theirs"))  # noqa: S106
+    with pytest.raises(TpuConflictError):
+        world.backend.create(request)
+    with pytest.raises(TpuConflictError, match="not ours"):
+        provisioner.obtain()
+    # Nor does giving back touch it.
+    assert world.release(reservation).deleted == []
+    assert world.backend.describe(record.name).exists
+    world.sweeper().delete([record.name])
+
+
+def test_another_project_is_refused_until_the_earlier_one_is_given_back(world: World) -> None:
+    run = write_run(world.store)
+    first = world.reserve(run=run)
+    place = {"owner": OWNER, "bundle_sha256": "0" * 64}
+    with pytest.raises(ReservationError, match=f"other-project.*{world.emulator.project}"):
+        reserve(world.store, run.root, project_id="other-project", **place)
+    world.release(first)
+    second = reserve(world.store, run.root, project_id="other-project", **place)
+    assert second.record.generation == 2
 
 
 def test_nothing_is_asked_for_after_the_release(world: World) -> None:
@@ -267,7 +348,9 @@ def test_two_tpus_that_never_reported_end_the_attempts(world: World) -> None:
     reservation = world.reserve()
     for _ in range(2):
         record = world.obtain_ready(reservation)
-        give_up(record, world.sweeper(), event=AttemptEvent.LOST, reason="never reported")
+        give_up(
+            reservation, record, world.sweeper(), event=AttemptEvent.LOST, reason="never reported"
+        )
     with pytest.raises(BootFailureError, match=r"tpu\.service_account"):
         world.provisioner(reservation).obtain()
     world.release(reservation)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE, World, idle_launcher
 from tpu_emulator.testing import wait_for
@@ -108,10 +109,33 @@ def test_tasks_that_are_at_it_are_not_disturbed(world: World) -> None:
 
 def test_every_zone_of_a_reservation_is_looked_at(world: World) -> None:
     reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
-    assert stored_zones(world.store, world.emulator.project) == {ZONE, OTHER_ZONE}
-    assert stored_zones(world.store, "other-project") == set()
+    assert stored_zones(world.store, world.emulator.project, []) == {ZONE, OTHER_ZONE}
+    assert stored_zones(world.store, "other-project", []) == set()
     name = ask_for(world, expired(reservation), OTHER_ZONE)
     assert [item.name for item in reap_all(world).reaped] == [name.resource_id]
+
+
+def test_a_damaged_place_is_reported_and_the_rest_looked_at(world: World) -> None:
+    name = ask_for(world, expired(world.reserve()))
+    uris.write(world.store.tpu_place(world.emulator.project, OTHER_ZONE), b"not json")
+    report = reap_all(world)
+    assert [item.name for item in report.reaped] == [name.resource_id]
+    [problem] = report.problems
+    assert f"{OTHER_ZONE}.json" in problem
+
+
+def test_without_its_store_it_still_deletes_what_has_expired(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = ask_for(world, expired(world.reserve()))
+
+    def away(uri: str) -> list[str]:
+        raise OSError(f"{uri} is away")
+
+    monkeypatch.setattr(reaper.uris, "list_files", away)
+    report = reap_all(world)
+    assert [item.name for item in report.reaped] == [name.resource_id]
+    assert "is away" in report.problems[0]
 
 
 def test_other_owners_are_never_touched(world: World) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from tpu_lifecycle.backend import TpuError, TpuPermissionError, TpuUnavailableEr
 from tpu_lifecycle.holder import become_holder
 from tpu_lifecycle.ledger import timeline, total
 from tpu_lifecycle.release import fenced_delete, give_up
-from tpu_lifecycle.reservation import ReleasedError
+from tpu_lifecycle.reservation import ReleasedError, open_reservation
 
 
 def test_everything_is_given_back_and_accounted_for(world: World) -> None:
@@ -190,10 +191,56 @@ def test_what_cannot_be_deleted_is_named(world: World) -> None:
 def test_an_attempt_that_is_given_up_is_confirmed_gone(world: World) -> None:
     reservation = world.reserve()
     record = world.obtain_ready(reservation)
-    gone = give_up(record, world.sweeper(), event=AttemptEvent.LOST, reason="because")
+    gone = give_up(reservation, record, world.sweeper(), event=AttemptEvent.LOST, reason="because")
     world.assert_nothing_left()
     assert not gone.needs_deletion
     assert gone.outcome == "lost: because"
+
+
+@pytest.mark.parametrize("message", ["no", "on 'locations/x' (or it may not exist)"])
+def test_no_error_counts_as_absence(world: World, message: str) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    world.emulator.admin.fail_next(
+        "GetQueuedResource", code="PERMISSION_DENIED", message=message, count=1
+    )
+    with pytest.raises(TpuPermissionError, match=str(record.name)):
+        world.release(reservation)
+    assert AttemptEvent.GONE not in reservation.attempt(1).marks
+    assert world.release(reservation).deleted == [record.name]
+
+
+def test_a_zone_that_does_not_exist_does_not_fail_the_release_for_ever(world: World) -> None:
+    reservation = world.reserve({"tpu.zones": ["nowhere-north1-z", ZONE]})
+    with pytest.raises(TpuPermissionError, match="may not exist"):
+        world.provisioner(reservation).obtain()
+    assert reservation.attempt(1).was_denied
+    assert world.release(reservation).deleted == []
+    assert AttemptEvent.GONE in reservation.attempt(1).marks
+
+
+def test_giving_back_does_not_read_the_runs_configuration(world: World) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    uris.write(reservation.run.config, b"[of another program version]")
+    reopened = open_reservation(reservation.run.root)
+    assert world.release(reopened).deleted == [record.name]
+    assert Ledger.load(reservation.layout.ledger).entries[0].chip_seconds > 0
+
+
+@pytest.mark.parametrize("was_asked", [True, False])
+def test_a_tpu_without_labels_is_ours_only_if_we_asked_for_it(
+    world: World, was_asked: bool
+) -> None:
+    reservation = world.reserve()
+    record = reservation.new_attempt(1, ZONE)
+    bare = replace(world.provisioner(reservation).request(record), labels={})
+    world.backend.create(bare)
+    record = record.mark_asked().mark(AttemptEvent.ANSWERED) if was_asked else record
+    gone = release.delete_attempt(reservation, record, world.sweeper())
+    assert list(gone) == ([record.name] if was_asked else [])
+    assert world.backend.describe(record.name).exists is not was_asked
+    world.sweeper().delete([record.name])
 
 
 class TestFencedDelete:
@@ -210,7 +257,7 @@ class TestFencedDelete:
         reservation = world.reserve()
         old = world.obtain_ready(reservation)
         sequence = become_holder(reservation.run, old.attempt).sequence
-        give_up(old, world.sweeper(), event=AttemptEvent.LOST, reason="preempted")
+        give_up(reservation, old, world.sweeper(), event=AttemptEvent.LOST, reason="preempted")
         new = world.obtain_ready(reservation)
         become_holder(reservation.run, new.attempt)
         assert not fenced_delete(world.backend, reservation, old, holder_sequence=sequence)

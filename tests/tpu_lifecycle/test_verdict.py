@@ -81,6 +81,28 @@ def test_what_was_reported_counts_before_what_became_of_the_tpu() -> None:
     assert judge_job(facts(statuses={0: status(0)}, tpu=gone)).outcome is Outcome.LOST
 
 
+@pytest.mark.parametrize("kind", [ExitKind.FAILED, ExitKind.KILLED])
+@pytest.mark.parametrize("tpu", [None, TpuState(NAME), replace(RUNNING, node="PREEMPTED")])
+def test_a_failure_that_the_loss_of_the_tpu_explains_is_a_loss(
+    kind: ExitKind, tpu: TpuState | None
+) -> None:
+    failed = {1: status(1, kind)}
+    verdict = judge_job(facts(statuses=failed, tpu=tpu))
+    assert verdict.outcome is Outcome.LOST
+    assert f"worker 1 ended with {kind}" in verdict.reason
+    assert judge_job(facts(statuses=failed)).outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [ExitKind.USER_ERROR, ExitKind.BAD_DATA, ExitKind.OUT_OF_MEMORY, ExitKind.DEADLINE],
+)
+def test_a_failure_of_the_jobs_own_stays_final_when_the_tpu_is_gone(kind: ExitKind) -> None:
+    for tpu in (None, TpuState(NAME)):
+        verdict = judge_job(facts(statuses={1: status(1, kind)}, tpu=tpu))
+        assert (verdict.outcome, verdict.exit_kind) == (Outcome.FAILED, kind)
+
+
 @pytest.mark.parametrize(
     ("state", "reason"),
     [
@@ -155,6 +177,15 @@ def waiting(**changes: Any) -> Facts:
 )
 def test_readiness(state: TpuState | None, expected: Outcome) -> None:
     assert judge_readiness(waiting(tpu=state)).outcome is expected
+
+
+def test_what_was_just_asked_for_need_not_be_visible_yet() -> None:
+    absent = waiting(tpu=TpuState(NAME), asked=NOW - timedelta(seconds=59))
+    assert judge_readiness(absent).outcome is Outcome.WAITING
+    later = replace(absent, asked=NOW - timedelta(seconds=60))
+    assert judge_readiness(later).outcome is Outcome.REFUSED
+    failed = replace(absent, tpu=TpuState(NAME, queued_resource="FAILED"))
+    assert judge_readiness(failed).outcome is Outcome.REFUSED
 
 
 def test_a_refusal_says_whether_another_zone_may_help() -> None:
