@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-
-# Airflow reads these when it is first imported, which is before any fixture runs.
-os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-"))
-os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "false")
 
 import pytest
 
