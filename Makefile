@@ -10,7 +10,7 @@ PACKAGES := beam_jobs benchmarks dags demo local_stack mlm_records model_registr
 	plugins preflight tpu_agent tpu_emulator tpu_lifecycle training
 
 .DEFAULT_GOAL := help
-.PHONY: help install up down status demo recompute overhead test lint types imports unit e2e browser format docs lock
+.PHONY: help install up down status demo recompute overhead packing-loss bench-data test lint types imports unit slow e2e browser format docs lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ recompute: $(INSTALLED)  ## Score the demo's saved models again and compare with
 
 overhead: $(INSTALLED)  ## Compare the demo's wall clock with the same work done plainly
 	$(BIN)/python -m benchmarks.overhead --state-dir $(STATE)
+
+packing-loss: $(INSTALLED)  ## Train with rows packed in two ways and compare held-out losses
+	$(BIN)/python -m benchmarks.packing_loss
 
 up: $(INSTALLED)  ## Start the local stack: PostgreSQL, Airflow, TPU emulator, TensorBoard
 	$(BIN)/python -m local_stack up --state-dir $(STATE)
@@ -55,7 +58,10 @@ imports: $(INSTALLED)  ## Who may import whom
 	PYTHONPATH=.:plugins $(BIN)/lint-imports
 
 unit: $(INSTALLED)  ## All tests, with a real run of the DAG on the local stack
-	$(BIN)/pytest -m "not browser"
+	$(BIN)/pytest -m "not browser and not slow"
+
+slow: $(INSTALLED)  ## The tests that are left out of `make test` for their length
+	$(BIN)/pytest -m slow
 
 e2e: $(INSTALLED)  ## Only the tests on the local stack
 	$(BIN)/pytest -m "stack and not browser"
@@ -80,3 +86,4 @@ lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the 
 	$(COMPILE) -c requirements.txt requirements.in --group training -o docker/requirements-training.txt
 	$(COMPILE) -c requirements.txt requirements.in --group orchestrator --group beam \
 		-o docker/requirements-airflow.txt
+	$(COMPILE) -c requirements.txt requirements.in --group beam -o docker/requirements-beam.txt

@@ -3,60 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from beam_jobs.content import Content, split_of
-from beam_jobs.documents import Rejected
-from beam_jobs.drops import DropReason
+from beam_jobs.content import Content
+from beam_jobs.decided import decided
+from beam_jobs.drops import DropReason, Rejected, RejectedFileError
 from beam_jobs.inputs import InputFormat
 from beam_jobs.masked_records import RecordBuilder
-from beam_jobs.packing import Rows, pack_rows
-from beam_jobs.reading import RejectedFileError
 from beam_jobs.record_files import DeadLetterWriter, RecordWriter
-from beam_jobs.shard_contents import DocumentCounts, read_contents
-from beam_jobs.tokenizing import WordPieceTokenizer
-from beam_jobs.vocabulary import CLS, SEP, UNK, Vocabulary
+from beam_jobs.rows import Documents
+from beam_jobs.shard_contents import read_contents
+from beam_jobs.shard_statistics import RowSet, RowSetStatistics, ShardStatistics, row_sets
+from beam_jobs.shard_writer import ShardWriter
+from beam_jobs.tokenizing import make_tokenizer
+from beam_jobs.vocabulary import SEP, UNK, Vocabulary
 from mlm_records import document_key
 from pipeline_config import PipelineConfig
-from pipeline_store.formats import Split
+from pipeline_store.formats import ShardDecisions, Split
+
+__all__ = [
+    "RECIPE_VERSION",
+    "RowSet",
+    "RowSetStatistics",
+    "ShardConverter",
+    "ShardOutputs",
+    "ShardStatistics",
+    "row_sets",
+]
 
 # Part of every shard's key. Raise it when equal input and settings give other bytes than before.
-RECIPE_VERSION = 1
-BATCH_CHARACTERS = 1 << 18
-
-
-@dataclass
-class SplitStatistics:
-    """What one record file holds; each of the ``dupe_factor`` copies counts."""
-
-    documents: int = 0
-    records: int = 0
-    tokens: int = 0
-    masked_tokens: int = 0
-
-
-@dataclass
-class ShardStatistics(DocumentCounts):
-    """What became of a shard's documents: each is counted in one split or in ``dropped``."""
-
-    unknown_tokens: int = 0
-    splits: dict[Split, SplitStatistics] = field(
-        default_factory=lambda: {split: SplitStatistics() for split in Split}
-    )
-
-    @property
-    def tokens(self) -> int:
-        """Real tokens written, on both sides of the split."""
-        return sum(split.tokens for split in self.splits.values())
+RECIPE_VERSION = 2
+BATCH_CHARACTERS = 1 << 19
+# Rare new words are forgotten after as much text, so that the batches make no difference.
+_BLOCK_CHARACTERS = 1 << 23
 
 
 class ShardOutputs(NamedTuple):
     """Where a shard's records and rejected documents go."""
 
-    records: Mapping[Split, RecordWriter]
+    records: Mapping[RowSet, RecordWriter]
     dead_letters: DeadLetterWriter
 
     def clear(self) -> None:
@@ -65,8 +52,18 @@ class ShardOutputs(NamedTuple):
             writer.clear()
 
 
+class _Batch(NamedTuple):
+    """Documents with their sides; ``ends_block``: rare new words are forgotten after it."""
+
+    contents: list[Content]
+    sides: list[Split]
+    ends_block: bool
+
+
 class ShardConverter:
-    """Turns shards into records; the bytes depend on input, vocabulary and configuration alone.
+    """Turns shards into records.
+
+    The bytes depend on input, vocabulary, configuration and decisions alone.
 
     :param batch_characters: text converted at once; bounds the memory, changes no byte.
     """
@@ -79,15 +76,25 @@ class ShardConverter:
     ) -> None:
         self._config = config
         self._vocabulary = vocabulary
-        self._tokenizer = WordPieceTokenizer(vocabulary, config.vocabulary.do_lower_case)
-        self._builder = RecordBuilder(config.masking, vocabulary)
-        self._copies = {Split.TRAIN: config.masking.dupe_factor, Split.VALIDATION: 1}
+        self._tokenizer = make_tokenizer(vocabulary, config.vocabulary.do_lower_case)
+        self._builders = {rows: self._record_builder(rows) for rows in row_sets(config)}
         self._batch_characters = batch_characters
+
+    def _record_builder(self, rows: RowSet) -> RecordBuilder:
+        copies = self._config.masking.dupe_factor if rows.split == Split.TRAIN else 1
+        return RecordBuilder(
+            self._config.masking,
+            self._vocabulary,
+            max_seq_length=rows.max_seq_length,
+            max_predictions_per_seq=rows.max_predictions_per_seq,
+            copies=copies if rows.masked else 0,
+        )
 
     def convert(
         self,
         stream: BinaryIO,
         input_format: InputFormat,
+        decisions: ShardDecisions,
         outputs: ShardOutputs,
         report: Callable[[ShardStatistics], None] = lambda statistics: None,
     ) -> ShardStatistics:
@@ -96,69 +103,73 @@ class ShardConverter:
         Nothing is written of a file that is binary, cut short or damaged. It counts as the
         documents that were read before that showed, and at least as one.
 
-        :param stream: the shard's bytes, gzip-compressed or not.
+        :param stream: the shard's bytes, compressed or not.
+        :param decisions: what becomes of its documents because of other ones.
         :param report: called after each batch with the statistics so far.
+        :raises ValueError: the decisions are about documents that the file does not have.
         """
-        statistics = ShardStatistics()
+        statistics = ShardStatistics.of(self._builders)
+        sep_id = self._vocabulary.ids[SEP]
+        writer = ShardWriter(
+            self._config.masking, sep_id, self._builders, outputs.records, statistics
+        )
         contents = read_contents(
             stream,
             input_format,
-            self._config.corpus.text_field,
+            self._config.corpus,
+            split_sentences=self._config.masking.packing == "segment_pair",
             counts=statistics,
-            seen=set(),
             reject=outputs.dead_letters.add,
         )
+        fraction = self._config.corpus.validation_fraction
         try:
-            for batch in self._batches(contents):
-                self._write(batch, outputs, statistics)
+            for batch in self._batches(decided(contents, decisions, fraction, statistics)):
+                writer.add(self._tokenized(batch, statistics))
+                if batch.ends_block:
+                    statistics.new_words.prune()
                 report(statistics)
         except RejectedFileError as error:
             outputs.clear()
             outputs.dead_letters.add(Rejected(error.reason, error.detail, error.offset, line=0))
-            return ShardStatistics(statistics.documents, statistics.dropped)
+            return ShardStatistics.of(self._builders, statistics)
+        writer.finish()
+        report(statistics)
         return statistics
 
-    def _batches(self, contents: Iterator[Content]) -> Iterator[list[Content]]:
-        batch: list[Content] = []
-        characters = 0
-        for content in contents:
-            batch.append(content)
-            characters += sum(map(len, content.sentences))
-            if characters >= self._batch_characters:
-                yield batch
-                batch, characters = [], 0
-        if batch:
-            yield batch
+    def _batches(self, chosen: Iterator[tuple[Content, Split]]) -> Iterator[_Batch]:
+        contents: list[Content] = []
+        sides: list[Split] = []
+        in_batch = in_block = 0
+        for content, side in chosen:
+            contents.append(content)
+            sides.append(side)
+            size = sum(map(len, content.sentences))
+            in_batch, in_block = in_batch + size, in_block + size
+            ends_block = in_block >= _BLOCK_CHARACTERS
+            if ends_block or in_batch >= self._batch_characters:
+                yield _Batch(contents, sides, ends_block)
+                contents, sides, in_batch = [], [], 0
+                in_block = 0 if ends_block else in_block
+        if contents:
+            yield _Batch(contents, sides, ends_block=False)
 
-    def _write(
-        self, batch: list[Content], outputs: ShardOutputs, statistics: ShardStatistics
-    ) -> None:
-        """Write the records of a batch of documents, in order."""
-        rows = self._rows(batch)
-        has_rows = np.bincount(rows.documents, minlength=len(batch)) > 0
-        statistics.drop(DropReason.EMPTY, len(batch) - int(has_rows.sum()))
-        statistics.unknown_tokens += int((rows.tokens == self._vocabulary.ids[UNK]).sum())
-        keys = np.array([document_key(content.sha256) for content in batch], np.uint64)
-        fraction = self._config.corpus.validation_fraction
-        sides = np.array([split_of(content.sha256, fraction) for content in batch])
-        for split, counts in statistics.splits.items():
-            counts.documents += int((has_rows & (sides == split)).sum())
-            mine = rows.select((sides == split)[rows.documents])
-            copies = self._copies[split]
-            for records in self._builder.build(mine, keys[mine.documents], copies):
-                outputs.records[split].write_records(records.examples)
-                counts.records += len(records.examples)
-                counts.tokens += records.tokens
-                counts.masked_tokens += records.masked_tokens
+    def _tokenized(self, batch: _Batch, statistics: ShardStatistics) -> dict[Split, Documents]:
+        """Return the documents of each side; those without a token are dropped."""
+        texts = [text for content in batch.contents for text in content.sentences]
+        ids, lengths = self._tokenizer.encode(texts, statistics.new_words)
+        text_ends = np.cumsum(lengths)
+        last_texts = np.cumsum([len(content.sentences) for content in batch.contents])
+        ends = np.append(0, text_ends)[last_texts]
+        starts = np.append(0, ends[:-1])
+        keys = np.array([document_key(content.sha256) for content in batch.contents], np.uint64)
+        documents = Documents(ids, starts, ends, keys, text_ends[lengths > 0])
 
-    def _rows(self, batch: list[Content]) -> Rows:
-        sentences = [sentence for content in batch for sentence in content.sentences]
-        ids, lengths = self._tokenizer.encode(sentences)
-        borders = np.cumsum([len(content.sentences) for content in batch])[:-1]
-        return pack_rows(
-            ids,
-            np.split(np.cumsum(lengths), borders),
-            max_seq_length=self._config.masking.max_seq_length,
-            cls_id=self._vocabulary.ids[CLS],
-            sep_id=self._vocabulary.ids[SEP],
-        )
+        has_tokens = ends > starts
+        statistics.drop(DropReason.EMPTY, int(np.count_nonzero(~has_tokens)))
+        statistics.count_documents((ends - starts)[has_tokens])
+        statistics.unknown_tokens += int(np.count_nonzero(ids == self._vocabulary.ids[UNK]))
+        held_out = np.array([side == Split.VALIDATION for side in batch.sides])
+        return {
+            Split.TRAIN: documents.select(has_tokens & ~held_out),
+            Split.VALIDATION: documents.select(has_tokens & held_out),
+        }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
-from pipeline_store.formats import ExitKind
+from pipeline_config import ConfigError
+from pipeline_store.formats import ExitKind, FormatError, JobFailure
 
 
 class JobError(Exception):
@@ -23,3 +25,27 @@ class BadDataError(JobError):
     """Too much of the input cannot be read, or nothing of it can be used."""
 
     exit_kind = ExitKind.BAD_DATA
+
+
+# What no second try can remove, so that an engine need not try again either.
+JOB_ERRORS = (JobError, ConfigError, FormatError)
+
+
+def failure_of(error: Exception) -> JobFailure:
+    """Return one of the job's errors as what a worker can hand over."""
+    kind = error.exit_kind if isinstance(error, JobError) else ExitKind.USER_ERROR
+    return JobFailure(exit_kind=kind, message=str(error))
+
+
+def raise_failures(failures: Sequence[JobFailure]) -> None:
+    """Raise the first failure, if there is one; bad data before others.
+
+    :raises UserError: something of the request cannot be carried out.
+    :raises BadDataError: something cannot be read.
+    """
+    ordered = sorted(failures, key=lambda failure: (failure.exit_kind, failure.message))
+    if not ordered:
+        return
+    more = f" ({len(ordered) - 1} more failures)" if len(ordered) > 1 else ""
+    kinds = {kind.exit_kind: kind for kind in (UserError, BadDataError)}
+    raise kinds[ordered[0].exit_kind](ordered[0].message + more)

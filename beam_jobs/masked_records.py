@@ -1,4 +1,4 @@
-"""Token rows to serialised masked-LM records."""
+"""Planned rows to serialised records: masked as often as asked for, or not at all."""
 
 from __future__ import annotations
 
@@ -10,65 +10,94 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.examples import serialize_examples
-from beam_jobs.packing import Rows
-from beam_jobs.vocabulary import CLS, MASK, PAD, SEP, UNK, Vocabulary
-from mlm_records import feature_arrays, mask_rows, row_keys
+from beam_jobs.rows import RowBuilder, RowPlan, Rows
+from beam_jobs.vocabulary import CLS, SEP, Vocabulary
+from mlm_records import (
+    MaskedRows,
+    MaskingRecipe,
+    feature_arrays,
+    mask_rows,
+    record_features,
+    row_keys,
+    token_table,
+)
 from pipeline_config.schema import MaskingConfig
 
-# Bounds the memory of the arrays that masking needs; a row's bytes do not depend on it.
-_TOKENS_AT_ONCE = 1 << 18
+# Bounds the memory of the arrays in use, and keeps them in the processor's cache. A row's bytes do
+# not depend on it.
+_TOKENS_AT_ONCE = 1 << 16
 
 
 class Records(NamedTuple):
-    """Serialised records with the real and the masked tokens in them."""
+    """Serialised records of R rows, with the copies of a row after each other.
+
+    ``lengths`` [R]: real tokens of each row. ``masked_tokens``: predictions in all records.
+    """
 
     examples: list[bytes]
-    tokens: int
+    lengths: npt.NDArray[np.int32]
     masked_tokens: int
 
 
 class RecordBuilder:
-    """Masks rows and serialises them.
+    """Makes the records of one record file.
 
-    ``[UNK]`` is never chosen for prediction: what an unknown word was cannot be learned.
+    :param copies: how often each row is written, each time with other masks; 0 for rows that are
+        written once and not masked.
     """
 
-    def __init__(self, masking: MaskingConfig, vocabulary: Vocabulary) -> None:
-        self._masking = masking
-        self._mask_id = vocabulary.ids[MASK]
-        self._special_ids = np.array([vocabulary.ids[name] for name in (PAD, CLS, SEP, UNK)])
-        self._replacement_ids = np.array(vocabulary.ordinary_ids, np.int32)
+    def __init__(
+        self,
+        masking: MaskingConfig,
+        vocabulary: Vocabulary,
+        *,
+        max_seq_length: int,
+        max_predictions_per_seq: int,
+        copies: int,
+    ) -> None:
+        self._copies = copies
+        self._table = token_table(vocabulary.tokens, vocabulary.kind)
+        self._recipe = MaskingRecipe(
+            masked_lm_prob=masking.masked_lm_prob,
+            max_predictions_per_seq=max_predictions_per_seq,
+            random_seed=masking.random_seed,
+            unit=masking.unit,
+            max_span_words=masking.max_span_words,
+        )
+        self._features = record_features(
+            masked=copies > 0, next_sentence=masking.packing == "segment_pair"
+        )
+        self._rows = RowBuilder(
+            max_seq_length, cls_id=vocabulary.ids[CLS], sep_id=vocabulary.ids[SEP]
+        )
+        self._rows_at_once = max(1, _TOKENS_AT_ONCE // max_seq_length)
 
-    def build(
-        self, rows: Rows, document_keys: npt.NDArray[np.uint64], copies: int
-    ) -> Iterator[Records]:
-        """Yield the records of the rows, in order; the copies of a row follow each other.
+    def build(self, plan: RowPlan) -> Iterator[Records]:
+        """Yield the records of the planned rows, in order."""
+        for rows in self._rows.build(plan, self._rows_at_once):
+            yield self._masked(rows) if self._copies else self._unmasked(rows)
 
-        :param document_keys: :func:`mlm_records.document_key` of each row's document, shape [R].
-        :param copies: how often each row is written, each time with other masks.
-        """
-        step = max(1, _TOKENS_AT_ONCE // rows.tokens.shape[1])
-        for start in range(0, len(rows.lengths), step):
-            part = slice(start, start + step)
-            yield self._part(rows.select(part), document_keys[part], copies)
+    def _unmasked(self, rows: Rows) -> Records:
+        return Records(self._serialized(rows, rows.tokens), rows.lengths, 0)
 
-    def _part(self, rows: Rows, keys: npt.NDArray[np.uint64], copies: int) -> Records:
-        maskable = ~np.isin(rows.tokens, self._special_ids)
+    def _masked(self, rows: Rows) -> Records:
         by_copy: list[list[bytes]] = []
         masked_tokens = 0
-        for copy in range(copies):
-            masked = mask_rows(
-                rows.tokens,
-                rows.lengths,
-                maskable,
-                row_keys(keys, rows.numbers, copy),
-                masked_lm_prob=self._masking.masked_lm_prob,
-                max_predictions_per_seq=self._masking.max_predictions_per_seq,
-                mask_token_id=self._mask_id,
-                replacement_ids=self._replacement_ids,
-                random_seed=self._masking.random_seed,
-            )
-            by_copy.append(serialize_examples(feature_arrays(masked, rows.lengths, keys)))
+        for copy in range(self._copies):
+            keys = row_keys(rows.documents, rows.numbers, copy)
+            masked = mask_rows(rows.tokens, rows.lengths, keys, self._table, self._recipe)
+            by_copy.append(self._serialized(rows, masked))
             masked_tokens += int(masked.weights.sum())
         examples = list(chain.from_iterable(zip(*by_copy, strict=True)))
-        return Records(examples, int(rows.lengths.sum()) * copies, masked_tokens)
+        return Records(examples, rows.lengths, masked_tokens)
+
+    def _serialized(self, rows: Rows, tokens: MaskedRows | npt.NDArray[np.int32]) -> list[bytes]:
+        arrays = feature_arrays(
+            tokens,
+            rows.lengths,
+            rows.documents,
+            row_numbers=None if self._copies else rows.numbers,
+            first_lengths=rows.first_lengths,
+            next_sentence_labels=rows.random_next,
+        )
+        return serialize_examples(self._features, arrays)

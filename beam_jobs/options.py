@@ -3,45 +3,103 @@
 from __future__ import annotations
 
 import argparse
-import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 
-# Beam's DirectRunner downloads the Prism engine when it can and falls back to this one when it
-# cannot, so what runs would depend on the network.
-LOCAL_RUNNER = "FnApiRunner"
+from beam_jobs.errors import UserError
 
-logger = logging.getLogger(__name__)
+_DESCRIPTION = """\
+Turns one partition of raw text into masked-LM records, shard by shard.
 
+Copies of documents are found first, in this and all earlier partitions; then every shard that is
+not done yet is converted. The last line printed is a summary in JSON."""
+_EPILOG = """\
+Options that are not listed here are Beam's and go before what beam.* of the configuration says,
+such as --runner=DataflowRunner --project=my-project, or --direct_running_mode=multi_threading.
 
-class PrepareCorpusOptions(PipelineOptions):
-    """Options of ``python -m beam_jobs.prepare_corpus`` beside Beam's own."""
-
-    @classmethod
-    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
-        # Beam parses every option class for every pipeline of a process, so none can be required.
-        parser.prog = "python -m beam_jobs.prepare_corpus"
-        parser.add_argument(
-            "--config", metavar="FILE", help="required: config.json, a path or gs:// URI"
-        )
-        parser.add_argument("--store", metavar="URI", help="required: a directory or gs:// URI")
-        parser.add_argument("--partition", metavar="ID", help="required: such as 2026-01-31")
-        parser.add_argument(
-            "--input", metavar="PATTERN", help="instead of corpus.input_pattern of the file"
-        )
-        parser.add_argument(
-            "--dry-run",
-            dest="list_only",
-            action="store_true",
-            help="check the inputs and list the shards with their state; do no work",
-        )
+exit codes: 0 done; 40 the request is wrong; 41 the input is bad; other: run again, what is done is
+kept. See docs/data.md."""
 
 
-def local_by_default(options: PipelineOptions) -> PipelineOptions:
-    """Pin the engine of local runs, unless another runner is asked for."""
-    standard = options.view_as(StandardOptions)
-    if standard.runner == "DirectRunner":
-        logger.info("DirectRunner may download another engine; %s is used", LOCAL_RUNNER)
-    if standard.runner in (None, "DirectRunner"):
-        standard.runner = LOCAL_RUNNER
-    return options
+@dataclass(frozen=True)
+class PrepareCorpusOptions:
+    """What the command was called with; ``beam`` are Beam's options."""
+
+    config: str
+    store: str
+    partition: str
+    pattern: str | None
+    dry_run: bool
+    labels: dict[str, str]
+    beam: list[str]
+
+
+def parse_options(argv: Sequence[str] | None) -> PrepareCorpusOptions:
+    """Read the command line.
+
+    :raises UserError: a label has no value, or an option is neither ours nor Beam's.
+    """
+    known, rest = _parser().parse_known_args(argv)
+    refuse_unknown(rest)
+    return PrepareCorpusOptions(
+        config=known.config,
+        store=known.store,
+        partition=known.partition,
+        pattern=known.input,
+        dry_run=known.dry_run,
+        labels=dict(_label(text) for text in known.label),
+        beam=rest,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m beam_jobs.prepare_corpus",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        # Otherwise the beginning of one of Beam's options might be taken for one of ours.
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", required=True, help="config.json, a path or gs:// URI"
+    )
+    parser.add_argument("--store", metavar="URI", required=True, help="a directory or gs:// URI")
+    parser.add_argument("--partition", metavar="ID", required=True, help="such as 2026-01-31")
+    parser.add_argument(
+        "--input", metavar="PATTERN", help="instead of corpus.input_pattern of the configuration"
+    )
+    parser.add_argument(
+        "--dry-run",
+        # Beam has an option of this name, which does something else.
+        "--dry_run",
+        action="store_true",
+        help="list the shards with their state and the copies known so far; change nothing",
+    )
+    parser.add_argument(
+        "--label",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="label of the Dataflow job and its machines; may be given more than once",
+    )
+    return parser
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not (key and sign and value):
+        raise UserError(f"--label {text!r}: write KEY=VALUE.")
+    return key, value
+
+
+def refuse_unknown(arguments: Sequence[str]) -> None:
+    """Check that Beam knows the options; it would itself pass over those that it does not."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for options in PipelineOptions.__subclasses__():
+        options._add_argparse_args(parser)  # as Beam's own parser is made
+    _, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        raise UserError(f"unknown options {' '.join(unknown)}; see --help.")

@@ -1,103 +1,127 @@
-"""Token streams to rows: several sentences of one document per row, ``[CLS] ... [SEP]``.
+"""Documents to rows of one segment, as in RoBERTa (arXiv 1907.11692, section 4.2).
 
-As the DOC-SENTENCES layout of RoBERTa (arXiv 1907.11692, section 4.2), except that a sentence may
-continue in the next row where ending the row before it would leave much of the row empty: padding
-costs as much TPU time as text.
+There a row ends with a sentence. Here it ends where it is full, as padding costs as much TPU time
+as text: every row of a document but its last has ``max_seq_length`` tokens.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-# A row ends with a whole sentence if that leaves at most an eighth of it empty.
-_LEAST_FILL = 7 / 8
+from beam_jobs.rows import Documents, Ids, Keys, Places, RowPlan
 
 
-class Rows(NamedTuple):
-    """R rows of ``S = max_seq_length`` tokens.
+class Packer(Protocol):
+    """Lays the documents of a shard out in rows; one for each record file.
 
-    ``tokens`` [R, S] int32, zero-padded; ``lengths`` [R] int32, ``[CLS]`` and ``[SEP]`` included;
-    ``documents`` [R] int64, index of the row's document in the batch; ``numbers`` [R] uint64, the
-    row's number within its document, from 0.
+    Which rows come out does not depend on how the documents are divided among the calls.
     """
 
-    tokens: npt.NDArray[np.int32]
-    lengths: npt.NDArray[np.int32]
-    documents: npt.NDArray[np.int64]
-    numbers: npt.NDArray[np.uint64]
+    def add(self, documents: Documents) -> RowPlan:
+        """Return the rows that are complete with these documents."""
+        ...
 
-    def select(self, chosen: npt.NDArray[np.bool_] | slice) -> Rows:
-        """Return some of the rows, in order; an array of choices has shape [R]."""
-        return Rows(
-            self.tokens[chosen],
-            self.lengths[chosen],
-            self.documents[chosen],
-            self.numbers[chosen],
+    def finish(self) -> RowPlan:
+        """Return the rows that are left when the shard ends."""
+        ...
+
+
+class DocumentPacker:
+    """``doc_sentences``: a row has text of one document; its last one may be short."""
+
+    def __init__(self, max_seq_length: int) -> None:
+        self._room = max_seq_length - 2
+
+    def add(self, documents: Documents) -> RowPlan:
+        """See :class:`Packer`."""
+        counts = -(-(documents.ends - documents.starts) // self._room)
+        before = np.cumsum(counts) - counts
+        numbers = np.arange(int(counts.sum())) - np.repeat(before, counts)
+        starts = np.repeat(documents.starts, counts) + numbers * self._room
+        sizes = np.minimum(np.repeat(documents.ends, counts) - starts, self._room)
+        keys = np.repeat(documents.keys, counts)
+        return RowPlan(documents.ids, starts, sizes, keys, numbers.astype(np.uint64))
+
+    def finish(self) -> RowPlan:
+        """See :class:`Packer`."""
+        return RowPlan.empty()
+
+
+class StreamPacker:
+    """``full_sentences``: documents follow each other, ``[SEP]`` between those that share a row.
+
+    A document begins a new row if nothing but the ``[SEP]`` would fit into the one before; that row
+    is one token short. The row that is not yet full is kept for the next documents.
+    """
+
+    def __init__(self, max_seq_length: int, sep_id: int) -> None:
+        self._room = max_seq_length - 2
+        self._sep_id = sep_id
+        self._open: Ids = np.empty(0, np.int32)
+        self._open_key, self._open_number = np.uint64(0), 0
+
+    def add(self, documents: Documents) -> RowPlan:
+        """See :class:`Packer`."""
+        if not len(documents.keys):
+            return RowPlan.empty()
+        sizes = documents.ends - documents.starts
+        starts = self._starts(sizes)
+        stream, short = self._stream(documents, starts)
+        begins = np.arange(0, len(stream), self._room)
+        keys, numbers = self._first_documents(documents.keys, starts, begins)
+        ends = np.minimum(begins + self._room, len(stream))
+        ends[short] -= 1
+        complete = len(stream) // self._room
+        self._open = stream[complete * self._room :]
+        if len(self._open):
+            self._open_key, self._open_number = keys[-1], int(numbers[-1])
+        done = slice(complete)
+        return RowPlan(stream, begins[done], (ends - begins)[done], keys[done], numbers[done])
+
+    def finish(self) -> RowPlan:
+        """See :class:`Packer`."""
+        if not len(self._open):
+            return RowPlan.empty()
+        return RowPlan(
+            self._open,
+            np.zeros(1, np.int64),
+            np.array([len(self._open)]),
+            np.array([self._open_key], np.uint64),
+            np.array([self._open_number], np.uint64),
         )
 
-
-def pack_rows(
-    ids: npt.NDArray[np.int32],
-    sentence_ends: Sequence[npt.NDArray[np.int64]],
-    *,
-    max_seq_length: int,
-    cls_id: int,
-    sep_id: int,
-) -> Rows:
-    """Cut documents into rows. Every token is in exactly one row, in order.
-
-    :param ids: tokens of all documents, one document after the other.
-    :param sentence_ends: for each document, where in ``ids`` each of its sentences ends.
-    """
-    room = max_seq_length - 2
-    starts, stops, documents, numbers = [], [], [], []
-    begin = 0
-    for document, ends in enumerate(sentence_ends):
-        for number, (start, stop) in enumerate(_spans(begin, ends.tolist(), room)):
+    def _starts(self, sizes: Places) -> Places:
+        """Return where each document begins in the stream that the open row begins."""
+        starts = []
+        end = len(self._open)
+        for size in sizes.tolist():
+            # Between two documents there is a place for a [SEP], but not where a row begins.
+            start = end + (end % self._room != 0)
             starts.append(start)
-            stops.append(stop)
-            documents.append(document)
-            numbers.append(number)
-        begin = stops[-1] if stops else 0
-    start_of, stop_of = np.array(starts, np.int64), np.array(stops, np.int64)
-    return Rows(
-        tokens=_matrix(ids, start_of, stop_of - start_of, (room, cls_id, sep_id)),
-        lengths=(stop_of - start_of + 2).astype(np.int32),
-        documents=np.array(documents, np.int64),
-        numbers=np.array(numbers, np.uint64),
-    )
+            end = start + size
+        return np.array(starts, np.int64)
 
+    def _stream(self, documents: Documents, starts: Places) -> tuple[Ids, Places]:
+        """Return the tokens of all rows, and which rows end before a [SEP] that is left out."""
+        sizes = documents.ends - documents.starts
+        stream = np.full(starts[-1] + sizes[-1], self._sep_id, np.int32)
+        stream[: len(self._open)] = self._open
+        before = np.cumsum(sizes) - sizes
+        numbers = np.arange(int(sizes.sum()))
+        targets = numbers + np.repeat(starts - before, sizes)
+        stream[targets] = documents.ids[numbers + np.repeat(documents.starts - before, sizes)]
+        gaps = np.concatenate([[starts[0] > len(self._open)], starts[1:] > (starts + sizes)[:-1]])
+        new_rows = gaps & (starts % self._room == 0)
+        return stream, starts[new_rows] // self._room - 1
 
-def _spans(start: int, ends: list[int], room: int) -> Iterator[tuple[int, int]]:
-    """Yield where each row of one document starts and stops."""
-    end = ends[-1] if ends else start
-    while start < end:
-        stop = min(start + room, end)
-        whole = bisect_right(ends, stop)
-        if stop < end and whole and ends[whole - 1] - start >= _LEAST_FILL * room:
-            stop = ends[whole - 1]
-        yield start, stop
-        start = stop
-
-
-def _matrix(
-    ids: npt.NDArray[np.int32],
-    starts: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
-    layout: tuple[int, int, int],
-) -> npt.NDArray[np.int32]:
-    room, cls_id, sep_id = layout
-    tokens = np.zeros((len(starts), room + 2), np.int32)
-    tokens[:, 0] = cls_id
-    places = np.arange(room)
-    inside = places < sizes[:, None]
-    # Reads past a span's end are clipped into the array and then not used.
-    sources = np.minimum(starts[:, None] + places, max(len(ids) - 1, 0))
-    tokens[:, 1:-1] = np.where(inside, ids[sources] if len(ids) else 0, 0)
-    tokens[np.arange(len(starts)), sizes + 1] = sep_id
-    return tokens
+    def _first_documents(self, keys: Keys, starts: Places, begins: Places) -> tuple[Keys, Keys]:
+        """Return each row's first document, and the row's number among the rows it begins."""
+        first = np.searchsorted(starts, begins, side="right") - 1
+        numbers = np.arange(len(begins)) - np.searchsorted(first, first)
+        documents = keys[first]
+        if first[0] < 0:
+            documents[0] = self._open_key
+            numbers[0] = self._open_number
+        return documents, numbers.astype(np.uint64)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from pydantic import BaseModel
 
@@ -13,11 +14,22 @@ from beam_jobs.cli import JobArguments
 from beam_jobs.drops import HARMLESS, count_bad, is_rejected_file
 from beam_jobs.errors import BadDataError
 from pipeline_store import identity, uris
-from pipeline_store.formats import PartitionManifest, ShardManifest, ShardOutcome, Split
+from pipeline_store.formats import (
+    DataStatistics,
+    DuplicateIndex,
+    PartitionManifest,
+    RecordFile,
+    ShardManifest,
+    ShardOutcome,
+    Split,
+)
 from pipeline_store.layout import LineageLayout
 
 _PARALLEL_READS = 16
 _NAMED_FILES = 3
+_NEW_WORDS = 1000
+
+Key = TypeVar("Key")
 
 logger = logging.getLogger(__name__)
 
@@ -89,10 +101,15 @@ def _worst(tallies: Sequence[Tally]) -> str:
 
 
 def combine(
-    arguments: JobArguments, vocabulary_sha256: str, shards: Sequence[ShardManifest]
+    arguments: JobArguments,
+    vocabulary_sha256: str,
+    shards: Sequence[ShardManifest],
+    duplicate_index: DuplicateIndex | None,
 ) -> PartitionManifest:
     """Return the manifest of a partition that consists of these shards."""
     config, store = arguments.config, arguments.store
+    masking = config.masking
+    main, extra = masking.max_seq_length, masking.extra_max_seq_length
     dropped: Counter[str] = Counter()
     for shard in shards:
         dropped.update(shard.dropped)
@@ -101,14 +118,53 @@ def combine(
         lineage_id=config.model.lineage_id,
         vocabulary_sha256=vocabulary_sha256,
         config_sha256=config.data_sha256,
-        max_seq_length=config.masking.max_seq_length,
-        max_predictions_per_seq=config.masking.max_predictions_per_seq,
+        settings=config.data_settings,
+        packing=masking.packing,
+        masked=not masking.dynamic,
+        max_seq_length=main,
+        max_predictions_per_seq=masking.max_predictions_per_seq,
+        extra_max_seq_length=extra,
+        extra_max_predictions_per_seq=extra and masking.extra_max_predictions_per_seq,
         shards=[store.shard_manifest(shard.shard_key) for shard in shards],
         documents=sum(shard.documents for shard in shards),
-        records={s: sum(shard.files[s].records for shard in shards) for s in Split},
-        tokens={s: sum(shard.files[s].tokens for shard in shards) for s in Split},
+        records={s: sum(f.records for f in _files(shards, s, main)) for s in Split},
+        tokens={s: sum(f.tokens for f in _files(shards, s, main)) for s in Split},
+        extra_records={s: sum(f.records for f in _files(shards, s, extra)) for s in Split},
+        extra_tokens={s: sum(f.tokens for f in _files(shards, s, extra)) for s in Split},
         dropped=dict(sorted(dropped.items())),
+        duplicate_index=duplicate_index,
+        statistics=add_statistics([shard.statistics for shard in shards]),
     )
+
+
+def _files(
+    shards: Sequence[ShardManifest], split: Split, max_seq_length: int | None
+) -> list[RecordFile]:
+    """Return the shards' record files of a split and row length."""
+    if max_seq_length is None:
+        return []
+    files = [shard.file(split, max_seq_length) for shard in shards]
+    return [file for file in files if file is not None]
+
+
+def add_statistics(parts: Sequence[DataStatistics]) -> DataStatistics:
+    """Return the sums; of the new words the most frequent ones."""
+    new_words = _add(part.new_words for part in parts)
+    ranked = sorted(new_words.items(), key=lambda item: (-item[1], item[0]))
+    return DataStatistics(
+        document_tokens=dict(sorted(_add(part.document_tokens for part in parts).items())),
+        row_tokens=dict(sorted(_add(part.row_tokens for part in parts).items())),
+        text_tokens=sum(part.text_tokens for part in parts),
+        unknown_tokens=sum(part.unknown_tokens for part in parts),
+        new_words=dict(ranked[:_NEW_WORDS]),
+    )
+
+
+def _add(parts: Iterable[Mapping[Key, int]]) -> Counter[Key]:
+    total: Counter[Key] = Counter()
+    for part in parts:
+        total.update(part)
+    return total
 
 
 def warn_of_oddities(outcomes: Sequence[ShardOutcome], shards: Sequence[ShardManifest]) -> None:
@@ -154,9 +210,10 @@ def check_usable(manifest: PartitionManifest, inputs: Sequence[str]) -> None:
         )
 
 
-def commit(manifest: PartitionManifest, lineage: LineageLayout) -> str:
-    """Store the manifest unless it is there already; return its URI."""
+def commit(manifest: PartitionManifest, lineage: LineageLayout) -> tuple[PartitionManifest, str]:
+    """Store the manifest unless one of the same shards is there; return what is, and its URI."""
     keys = [uri.split("/")[-2] for uri in manifest.shards]
     uri = lineage.manifest(manifest.partition, identity.manifest_id(manifest.partition, keys))
-    manifest.create(uri)
-    return uri
+    if manifest.create(uri):
+        return manifest, uri
+    return PartitionManifest.load(uri), uri

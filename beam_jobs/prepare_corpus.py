@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apache_beam.options.pipeline_options import PipelineOptions
-
 from beam_jobs.cli import JobArguments, read_arguments, run_cli
+from beam_jobs.dry_run import list_shards
+from beam_jobs.errors import raise_failures
 from beam_jobs.inputs import list_inputs
 from beam_jobs.lineage_vocabulary import load_vocabulary
-from beam_jobs.options import PrepareCorpusOptions, local_by_default
+from beam_jobs.options import parse_options
 from beam_jobs.partition import (
     check_readable,
     check_usable,
@@ -29,10 +29,10 @@ from beam_jobs.partition import (
     tally,
     warn_of_oddities,
 )
-from beam_jobs.pipeline import PartitionJob, run_pipeline
-from beam_jobs.shards import find_done, identify
+from beam_jobs.pipeline import PartitionJob
+from beam_jobs.running import RemoteJob, run_job
 from pipeline_config import PipelineConfig
-from pipeline_store.formats import PartitionManifest, ShardOutcome, Split
+from pipeline_store.formats import PartitionManifest, ShardManifest, ShardOutcome, Split
 from pipeline_store.layout import StoreLayout
 
 
@@ -42,7 +42,10 @@ class PreparedPartition:
 
     manifest: PartitionManifest
     manifest_uri: str
+    shards: list[ShardManifest]
     outcomes: list[ShardOutcome]
+    kept_sides: int
+    remote_job: RemoteJob | None
 
 
 def prepare(
@@ -63,57 +66,90 @@ def prepare(
     arguments = JobArguments(
         config, StoreLayout(store_uri), partition, pattern or config.corpus.input_pattern
     )
-    return prepare_partition(arguments, PipelineOptions(list(pipeline_args))).manifest
+    return prepare_partition(arguments, pipeline_args).manifest
 
 
-def prepare_partition(arguments: JobArguments, options: PipelineOptions) -> PreparedPartition:
-    """Do the work of :func:`prepare`."""
+def prepare_partition(
+    arguments: JobArguments,
+    pipeline_args: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
+) -> PreparedPartition:
+    """Do the work of :func:`prepare`.
+
+    :param labels: of the job, where it runs on Dataflow.
+    """
     config, store, partition = arguments.config, arguments.store, arguments.partition
     inputs = list_inputs(arguments.pattern, partition, store)
     vocabulary = load_vocabulary(config, store)
-    job = PartitionJob(config, store, partition, arguments.pattern, vocabulary, len(inputs))
-    outcomes = run_pipeline(job, local_by_default(options))
-    shards = read_shards([outcome.manifest_uri for outcome in outcomes])
-    warn_of_oddities(outcomes, shards)
+    job = PartitionJob(config, store, partition, arguments.pattern, vocabulary.sha256)
+    found, remote_job = run_job(job, inputs, pipeline_args, labels or {})
+    raise_failures(found.failures)
+    shards = read_shards([outcome.manifest_uri for outcome in found.outcomes])
+    warn_of_oddities(found.outcomes, shards)
     check_readable([tally(shard) for shard in shards], config.corpus.max_bad_fraction)
-    manifest = combine(arguments, vocabulary.sha256, shards)
+    manifest = combine(arguments, vocabulary.sha256, shards, found.duplicate_index)
     check_usable(manifest, inputs)
-    manifest_uri = commit(manifest, store.lineage(config.model.lineage_id))
-    return PreparedPartition(manifest, manifest_uri, outcomes)
+    lineage = store.lineage(config.model.lineage_id)
+    manifest, manifest_uri = commit(manifest, lineage)
+    return PreparedPartition(
+        manifest, manifest_uri, shards, found.outcomes, found.kept_sides, remote_job
+    )
 
 
-def summarize(prepared: PreparedPartition, max_seq_length: int) -> dict[str, Any]:
+def summarize(prepared: PreparedPartition) -> dict[str, Any]:
     """Return the numbers that the command prints."""
     manifest = prepared.manifest
     reused = sum(outcome.reused for outcome in prepared.outcomes)
-    places = sum(manifest.records.values()) * max_seq_length
-    return {
+    summary: dict[str, Any] = {
         "partition": manifest.partition,
         "documents": manifest.documents,
-        "records": {str(split): manifest.records[split] for split in Split},
-        "tokens": {str(split): manifest.tokens[split] for split in Split},
+        "records": _by_split(manifest.records),
+        "tokens": _by_split(manifest.tokens),
         "dropped": manifest.dropped,
-        "row_fill": round(sum(manifest.tokens.values()) / places, 4),
+        "row_fill": _fill(manifest.records, manifest.tokens, manifest.max_seq_length),
+    }
+    if manifest.extra_max_seq_length is not None:
+        summary |= {
+            "extra_records": _by_split(manifest.extra_records),
+            "extra_tokens": _by_split(manifest.extra_tokens),
+            "extra_row_fill": _fill(
+                manifest.extra_records, manifest.extra_tokens, manifest.extra_max_seq_length
+            ),
+        }
+    statistics = manifest.statistics
+    summary |= {
+        "text_tokens": statistics.text_tokens,
+        "unknown_share": _share(statistics.unknown_tokens, statistics.text_tokens),
+        "masked_share": _masked_share(prepared.shards),
+        "kept_sides": prepared.kept_sides,
         "shards_processed": len(prepared.outcomes) - reused,
         "shards_reused": reused,
         "manifest": prepared.manifest_uri,
     }
+    if prepared.remote_job is not None:
+        summary |= {
+            "dataflow_job": prepared.remote_job.job_id,
+            "dataflow_link": prepared.remote_job.link,
+        }
+    return summary
 
 
-def list_shards(arguments: JobArguments) -> dict[str, Any]:
-    """Return what a run would do, doing none of it."""
-    config, store = arguments.config, arguments.store
-    inputs = list_inputs(arguments.pattern, arguments.partition, store)
-    vocabulary = load_vocabulary(config, store)
-    shards = {uri: identify(uri, config, vocabulary.sha256).key for uri in inputs}
-    done = {uri: find_done(store, key) is not None for uri, key in shards.items()}
-    return {
-        "partition": arguments.partition,
-        "dry_run": True,
-        "shards": {uri: "done" if done[uri] else "to do" for uri in inputs},
-        "shards_to_process": sum(not state for state in done.values()),
-        "shards_reused": sum(done.values()),
-    }
+def _by_split(counts: Mapping[Split, int]) -> dict[str, int]:
+    return {str(split): counts[split] for split in Split}
+
+
+def _fill(records: Mapping[Split, int], tokens: Mapping[Split, int], max_seq_length: int) -> float:
+    return _share(sum(tokens.values()), sum(records.values()) * max_seq_length)
+
+
+def _masked_share(shards: Sequence[ShardManifest]) -> float:
+    """Return how much of the rows that are masked already is masked."""
+    files = [file for shard in shards for file in shard.files if file.masked]
+    return _share(sum(f.masked_tokens for f in files), sum(f.tokens for f in files))
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / max(1, whole), 4)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -121,18 +157,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def job() -> dict[str, Any]:
         began = time.monotonic()
-        options = PrepareCorpusOptions(list(sys.argv[1:] if argv is None else argv))
+        options = parse_options(argv)
         arguments = read_arguments(
             config=options.config,
             store=options.store,
             partition=options.partition,
-            pattern=options.input,
+            pattern=options.pattern,
         )
-        if options.list_only:
+        if options.dry_run:
             return list_shards(arguments)
-        prepared = prepare_partition(arguments, options)
-        summary = summarize(prepared, arguments.config.masking.max_seq_length)
-        return summary | {"seconds": round(time.monotonic() - began, 1)}
+        prepared = prepare_partition(arguments, options.beam, options.labels)
+        # Imported here, as it needs Matplotlib.
+        from beam_jobs.report import write_report
+
+        lineage = arguments.store.lineage(arguments.config.model.lineage_id)
+        report = write_report(prepared.manifest, prepared.manifest_uri, arguments.store, lineage)
+        seconds = round(time.monotonic() - began, 1)
+        return summarize(prepared) | {"report": report, "seconds": seconds}
 
     return run_cli("prepare_corpus", job)
 

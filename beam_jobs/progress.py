@@ -1,62 +1,198 @@
-"""Says on stderr how far the data job is."""
+"""How far the data job is: workers leave counts in a folder, the launcher adds them up and says so.
+
+A file for each process, because Beam's own counters arrive only when a bundle ends, and on one
+machine a bundle is all that a worker does.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import threading
 import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
 
-from beam_jobs.conversion import ShardStatistics
-from pipeline_store.formats import ShardManifest, ShardOutcome, Split
-
-_SECONDS_BETWEEN_LINES = 2.0
+_SECONDS_BETWEEN_WRITES = 0.5
+_SECONDS_BETWEEN_LOOKS = 0.5
+_LOOKS_BETWEEN_LINES = 4
+# Of less time no rate can be told, as the beginning is known only to a look.
+_SECONDS_FOR_A_RATE = 1.0
+_MEGABYTE = 1e6
+_PLAN = "plan.json"
 
 logger = logging.getLogger(__name__)
 
+Counts = Counter[str]
+
+
+class Pass(StrEnum):
+    """The two passes over the text."""
+
+    SIGN = "signing"
+    CONVERT = "converting"
+
 
 class ProgressMeter:
-    """Counts over all shards that this process works on; its threads share one.
+    """Counts for one pass over all shards that this process works on.
 
-    :param shards: how many shards the partition has.
+    :param folder: where the launcher looks; None if it cannot look into this machine's folders.
     """
 
-    def __init__(self, shards: int) -> None:
-        self._shards = shards
+    def __init__(self, folder: str | None, stage: Pass) -> None:
+        self._file = None if folder is None else Path(folder, f"{stage}-{uuid.uuid4().hex}.json")
         self._lock = threading.Lock()
-        self._start = self._last_line = time.monotonic()
-        self._finished = 0
-        self._done = (0, 0)
-        self._running: dict[str, tuple[int, int]] = {}
+        self._done: Counts = Counter()
+        self._running: dict[str, Counts] = {}
+        self._last_write = 0.0
+        self._write(always=True)
 
-    def update(self, input_uri: str, statistics: ShardStatistics) -> None:
-        """Take note of a shard's statistics so far."""
+    def update(self, uri: str, **counts: int) -> None:
+        """Take note of how far a shard is."""
         with self._lock:
-            self._running[input_uri] = (statistics.documents, statistics.tokens)
-            self._say()
+            self._running[uri] = Counter(counts)
+            self._write()
 
-    def finish(self, shard: ShardManifest, outcome: ShardOutcome) -> None:
+    def finish(self, uri: str, **counts: int) -> None:
         """Take note of a shard that is done."""
         with self._lock:
-            self._finished += 1
-            self._running.pop(outcome.input_uri, None)
-            if outcome.reused:
-                logger.info("reused: %s is done, %s", outcome.input_uri, outcome.manifest_uri)
-            else:
-                tokens = sum(shard.files[split].tokens for split in Split)
-                self._done = (self._done[0] + shard.documents, self._done[1] + tokens)
-            self._say(always=self._finished == self._shards)
+            self._done.update(self._running.pop(uri, Counter()) | Counter({**counts, "shards": 1}))
+            self._write()
 
-    def _say(self, always: bool = False) -> None:
+    def flush(self) -> None:
+        """Make sure that the launcher sees the last counts."""
+        with self._lock:
+            self._write(always=True)
+
+    def _write(self, always: bool = False) -> None:
         now = time.monotonic()
-        if not always and now - self._last_line < _SECONDS_BETWEEN_LINES:
+        if self._file is None or (not always and now - self._last_write < _SECONDS_BETWEEN_WRITES):
             return
-        self._last_line = now
-        documents, tokens = map(sum, zip(self._done, *self._running.values(), strict=True))
+        self._last_write = now
+        counts = Counter(self._done)
+        for running in self._running.values():
+            counts.update(running)
+        _replace(self._file, counts)
+
+
+def announce_plan(folder: str | None, *, shards: int, size: int, reused: int) -> None:
+    """Tell the launcher what there is to convert, in shards and bytes, and what is done already."""
+    if folder is not None:
+        _replace(Path(folder, _PLAN), Counter({"shards": shards, "bytes": size, "reused": reused}))
+
+
+def _replace(path: Path, counts: Counts) -> None:
+    aside = path.with_name(f".{uuid.uuid4().hex}")
+    aside.write_text(json.dumps(counts))
+    aside.replace(path)
+
+
+class ProgressLines:
+    """Says every two seconds on stderr how far the workers are.
+
+    :param shards: the number of input files.
+    :param size: their size in bytes.
+    """
+
+    def __init__(self, folder: Path, *, shards: int, size: int) -> None:
+        self._folder = folder
+        self._totals = {Pass.SIGN: Counter({"shards": shards, "bytes": size})}
+        self._begun: dict[Pass, float] = {}
+        self._said: tuple[Pass, Counts] | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Write lines as long as the context lasts, and last ones at its end."""
+        ended = threading.Event()
+
+        def work() -> None:
+            looks = 0
+            while not ended.wait(_SECONDS_BETWEEN_LOOKS):
+                looks += 1
+                self._look()
+                if looks % _LOOKS_BETWEEN_LINES == 0:
+                    self._say()
+
+        thread = threading.Thread(target=work, daemon=True, name="progress-lines")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            self._look()
+            self._say()
+
+    def _look(self) -> None:
+        """Take note of passes that have begun."""
+        for stage in Pass:
+            if stage not in self._begun and any(self._folder.glob(f"{stage}-*.json")):
+                self._begun[stage] = time.monotonic()
+        plan = self._folder / _PLAN
+        if Pass.CONVERT not in self._totals and plan.exists():
+            self._totals[Pass.CONVERT] = Counter(json.loads(plan.read_text()))
+            self._say_plan()
+
+    def _say(self) -> None:
+        """Write a line on the pass that is running, if anything is new."""
+        begun = [stage for stage in Pass if stage in self._begun and stage in self._totals]
+        if begun and self._totals[begun[-1]]["shards"]:
+            self._say_once(begun[-1])
+
+    def _say_plan(self) -> None:
+        if Pass.SIGN in self._begun:
+            self._say_once(Pass.SIGN)
+        plan = self._totals[Pass.CONVERT]
         logger.info(
-            "%d of %d shards, %s documents, %s tokens, %s tokens/s",
-            self._finished,
-            self._shards,
-            f"{documents:,}",
-            f"{tokens:,}",
-            f"{tokens / max(now - self._start, 1e-9):,.0f}",
+            "%d shards to convert, %.1f MB; %d are done already",
+            plan["shards"],
+            plan["bytes"] / _MEGABYTE,
+            plan["reused"],
         )
+
+    def _say_once(self, stage: Pass) -> None:
+        counts = self._read(stage)
+        if (stage, counts) != self._said:
+            self._said = stage, counts
+            logger.info("%s", self._line(stage, counts))
+
+    def _read(self, stage: Pass) -> Counts:
+        counts: Counts = Counter()
+        for file in self._folder.glob(f"{stage}-*.json"):
+            counts.update(json.loads(file.read_text()))
+        return counts
+
+    def _line(self, stage: Pass, counts: Counts) -> str:
+        totals = self._totals[stage]
+        seconds = time.monotonic() - self._begun[stage]
+        parts = [
+            f"{stage}: {counts['shards']} of {totals['shards']} shards",
+            f"{counts['documents']:,} documents",
+            f"{counts['bytes'] / _MEGABYTE:.1f} of {totals['bytes'] / _MEGABYTE:.1f} MB",
+        ]
+        if stage is Pass.CONVERT:
+            parts.append(f"{counts['tokens']:,} tokens")
+        if stage is Pass.CONVERT and seconds > _SECONDS_FOR_A_RATE:
+            parts.append(f"{counts['tokens'] / seconds:,.0f} tokens/s")
+        left = totals["bytes"] - counts["bytes"]
+        if left > 0 and counts["bytes"] and seconds > _SECONDS_FOR_A_RATE:
+            parts.append(f"{_clock(left * seconds / counts['bytes'])} left")
+        return ", ".join(parts)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def folder_for_progress(run_folder: Path) -> Path:
+    """Return the folder of a run in which its workers leave their counts."""
+    folder = run_folder / "progress"
+    os.makedirs(folder, exist_ok=True)
+    return folder

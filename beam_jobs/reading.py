@@ -1,45 +1,39 @@
-"""Input files as lines of bytes: gzip by content, byte order mark, binary files, cut files."""
+"""Text files as blocks or lines of bytes; binary files and endless lines are found."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
-import zlib
+import itertools
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple
 
-from beam_jobs.drops import DropReason
+from beam_jobs.compression import BLOCK_BYTES, find_codec, gather, read_blocks
+from beam_jobs.drops import DropReason, RejectedFileError
 
 MAX_LINE_BYTES = 16 << 20
-_BUFFER_BYTES = 1 << 20
+MEBIBYTE = 1 << 20
+PARQUET = b"PAR1"
 _HEAD_BYTES = 8192
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
 _SIGNATURES = {
-    b"BZh9": "bzip2",
-    b"\x28\xb5\x2f\xfd": "Zstandard",
-    b"\xfd7zXZ\x00": "xz",
     b"PK\x03\x04": "zip",
+    b"7z\xbc\xaf\x27\x1c": "7-Zip",
+    b"Rar!\x1a\x07": "RAR",
+    b"\x04\x22\x4d\x18": "LZ4",
     b"%PDF": "PDF",
-    b"PAR1": "Parquet",
+    b"\x89PNG": "PNG",
+    b"\xff\xd8\xff": "JPEG",
+    b"\xd0\xcf\x11\xe0": "old Office",
+    b"Obj\x01": "Avro",
+    b"ORC": "ORC",
+    b"ARROW1": "Arrow",
+    b"SQLite format 3\0": "SQLite",
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
-    _GZIP: "gzip inside gzip",
 }
 # What text never contains: the control characters besides \a to \r and escape.
 _CONTROL_BYTES = bytes([*range(7), *range(14, 27), *range(28, 32), 127])
 _MAX_CONTROL_SHARE = 0.05
-
-
-class RejectedFileError(Exception):
-    """Nothing of the file can be used."""
-
-    def __init__(self, reason: DropReason, detail: str, offset: int = 0) -> None:
-        super().__init__(detail)
-        self.reason = reason
-        self.detail = detail
-        self.offset = offset
 
 
 class Line(NamedTuple):
@@ -53,87 +47,97 @@ class Line(NamedTuple):
     number: int
 
 
-class HashingStream(io.RawIOBase):
+class HashingStream:
     """Passes a stream through and hashes what is read."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        super().__init__()
         self._stream = stream
         self._digest = hashlib.sha256()
 
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Read into a buffer; return the number of bytes."""
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
+    def read(self, size: int = -1) -> bytes:
+        """Return up to so many bytes; none at the end."""
+        data = self._stream.read(size)
         self._digest.update(data)
-        return len(data)
+        return data
 
     def finish(self) -> str:
         """Read what is left; return the hex SHA-256 of the whole stream."""
-        while data := self._stream.read(_BUFFER_BYTES):
-            self._digest.update(data)
+        while self.read(BLOCK_BYTES):
+            pass
         return self._digest.hexdigest()
 
 
-def read_lines(stream: BinaryIO) -> Iterator[Line]:
-    """Yield the lines of a plain or gzip-compressed text file in constant memory.
+class TextBlocks(NamedTuple):
+    """An uncompressed text file after its byte order mark, if it has one.
 
-    :raises RejectedFileError: it is binary, or its gzip data is cut short or damaged.
+    ``offset`` is where the first block begins. That block holds the first 8 KiB or all of the file.
     """
-    offset = 0
-    try:
-        for line in _lines(_unpacked(stream)):
-            offset = line.offset
-            yield line
-    except EOFError as error:
-        detail = "the gzip data ends before its end mark"
-        raise RejectedFileError(DropReason.TRUNCATED_GZIP, detail, offset) from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise RejectedFileError(DropReason.CORRUPT_GZIP, str(error), offset) from error
+
+    offset: int
+    blocks: Iterator[bytes]
 
 
-def _unpacked(stream: BinaryIO) -> io.BufferedReader:
-    packed = io.BufferedReader(cast("Any", stream), _BUFFER_BYTES)
-    if not packed.peek(len(_GZIP)).startswith(_GZIP):
-        return packed
-    unpacked = cast("Any", gzip.GzipFile(fileobj=packed))
-    return io.BufferedReader(unpacked, _BUFFER_BYTES)
+def read_text(stream: BinaryIO) -> TextBlocks:
+    """Return a plain or compressed text file in blocks.
+
+    :raises RejectedFileError: it is binary; while the blocks are read: its compressed data is cut
+        short or damaged.
+    """
+    blocks = gather(read_blocks(stream), _HEAD_BYTES)
+    first = next(blocks, b"")
+    refuse_binary(first[:_HEAD_BYTES])
+    rest = first.removeprefix(_BYTE_ORDER_MARK)
+    return TextBlocks(len(first) - len(rest), itertools.chain([rest], blocks))
 
 
-def _lines(text: io.BufferedReader) -> Iterator[Line]:
-    _refuse_binary(text.peek(_HEAD_BYTES)[:_HEAD_BYTES])
-    offset = number = 0
-    while data := text.readline(MAX_LINE_BYTES):
-        number += 1
-        size = len(data)
-        if size == MAX_LINE_BYTES and not data.endswith(b"\n"):
-            size += _skip_line(text)
-        if number == 1:
-            data = data.removeprefix(_BYTE_ORDER_MARK)
-        too_long = size > MAX_LINE_BYTES
-        yield Line(None if too_long else data.rstrip(b"\r\n"), offset, number)
-        offset += size
+def read_lines(stream: BinaryIO) -> Iterator[Line]:
+    """Yield the lines of a plain or compressed text file in constant memory.
+
+    :raises RejectedFileError: it is binary, or its compressed data is cut short or damaged.
+    """
+    offset, blocks = read_text(stream)
+    rest = b""
+    dropped = 0  # bytes of the line that is being read, when it is too long already
+    number = 0
+    for block in blocks:
+        pieces = (rest + block).split(b"\n")
+        rest = pieces.pop()
+        for data in pieces:
+            size = dropped + len(data)
+            number += 1
+            yield _line(data, size, offset, number)
+            offset += size + 1
+            dropped = 0
+        if dropped + len(rest) > MAX_LINE_BYTES:
+            dropped, rest = dropped + len(rest), b""
+    if dropped or rest:
+        yield _line(rest, dropped + len(rest), offset, number + 1)
 
 
-def _skip_line(text: io.BufferedReader) -> int:
-    skipped = 0
-    while data := text.readline(_BUFFER_BYTES):
-        skipped += len(data)
-        if data.endswith(b"\n"):
-            break
-    return skipped
+def _line(data: bytes, size: int, offset: int, number: int) -> Line:
+    return Line(None if size > MAX_LINE_BYTES else data.rstrip(b"\r"), offset, number)
 
 
-def _refuse_binary(head: bytes) -> None:
-    for signature, name in _SIGNATURES.items():
-        if head.startswith(signature):
-            raise RejectedFileError(
-                DropReason.BINARY_FILE, f"{name} data; give plain or gzip-compressed UTF-8 text"
-            )
+def refuse_binary(head: bytes) -> None:
+    """Check how a file begins.
+
+    :raises RejectedFileError: that is not how text begins.
+    """
+    if head.startswith(PARQUET):
+        raise RejectedFileError(
+            DropReason.WRONG_FORMAT,
+            "Parquet data, but it is read as text; end its name in .parquet or set "
+            "corpus.input_format",
+        )
+    name = next((name for sign, name in _SIGNATURES.items() if head.startswith(sign)), None)
+    codec = find_codec(head)
+    if codec is not None:
+        name = f"{codec.name} inside compressed"
+    if name is not None:
+        raise RejectedFileError(
+            DropReason.BINARY_FILE,
+            f"{name} data; give UTF-8 text, plain or compressed by gzip, bzip2, Zstandard or xz",
+        )
     controls = len(head) - len(head.translate(None, _CONTROL_BYTES))
     if controls > _MAX_CONTROL_SHARE * len(head):
         raise RejectedFileError(

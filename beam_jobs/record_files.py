@@ -10,14 +10,16 @@ import json
 import struct
 from array import array
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import google_crc32c
 import numpy as np
+import numpy.typing as npt
 
-from beam_jobs.documents import Rejected
+from beam_jobs.drops import Rejected
 from pipeline_store.formats import FileDigest
 
 if google_crc32c.implementation != "c":
@@ -26,20 +28,21 @@ if google_crc32c.implementation != "c":
         "write; reinstall it from a wheel: pip install --force-reinstall google-crc32c"
     )
 
-_MASK_DELTA = 0xA282EAD8
-_UINT32 = 0xFFFFFFFF
+_MASK_DELTA = np.uint32(0xA282EAD8)
+_CHECKSUM_BYTES = 4
 
 
-def masked_crc(data: bytes) -> int:
-    """Return the CRC-32C of the data, rotated and shifted as TFRecord files want it."""
-    crc = google_crc32c.value(data)
-    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _UINT32
+def masked_crcs(records: Sequence[bytes]) -> npt.NDArray[np.uint32]:
+    """Return each record's CRC-32C, rotated and shifted as TFRecord files want it."""
+    crcs = np.fromiter(map(google_crc32c.value, records), np.uint32, len(records))
+    return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + _MASK_DELTA
 
 
-def _frame(record: bytes) -> bytes:
-    size = struct.pack("<Q", len(record))
-    head = size + struct.pack("<I", masked_crc(size))
-    return head + record + struct.pack("<I", masked_crc(record))
+@cache
+def _frame_head(size: int) -> bytes:
+    """Return a record's length and the checksum of that."""
+    length = struct.pack("<Q", size)
+    return length + masked_crcs([length]).astype("<u4").tobytes()
 
 
 class LocalFile:
@@ -103,11 +106,12 @@ class RecordWriter(LocalFile):
 
     def write_records(self, records: Sequence[bytes]) -> None:
         """Append serialised examples."""
-        frames = [_frame(record) for record in records]
-        end = self.bytes
-        for frame in frames:
-            end += len(frame)
-            self._offsets.append(end)
+        heads = [_frame_head(len(record)) for record in records]
+        checksums = masked_crcs(records).astype("<u4").tobytes()
+        tails = [checksums[at : at + _CHECKSUM_BYTES] for at in range(0, len(checksums), 4)]
+        frames = list(map(b"".join, zip(heads, records, tails, strict=True)))
+        ends = np.cumsum([len(frame) for frame in frames], dtype=np.uint64) + np.uint64(self.bytes)
+        self._offsets.frombytes(ends.tobytes())
         self.write(b"".join(frames))
 
     def clear(self) -> None:

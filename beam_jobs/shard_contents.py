@@ -1,4 +1,4 @@
-"""The different documents of one shard, with a count of everything that is not one of them."""
+"""The documents of one shard that can be used, with a count of everything that is not."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from beam_jobs.content import Content, content_of
-from beam_jobs.documents import Rejected, parse_documents
-from beam_jobs.drops import DropReason
+from beam_jobs.content import Content, ContentMaker
+from beam_jobs.documents import parse_documents
+from beam_jobs.drops import DropReason, Rejected, RejectedFileError
 from beam_jobs.inputs import InputFormat
-from beam_jobs.reading import RejectedFileError, read_lines
+from pipeline_config.schema import CorpusConfig
 
 
 @dataclass
@@ -30,33 +30,36 @@ class DocumentCounts:
 def read_contents(
     stream: BinaryIO,
     input_format: InputFormat,
-    text_field: str,
+    corpus: CorpusConfig,
     *,
+    split_sentences: bool,
     counts: DocumentCounts,
-    seen: set[bytes],
     reject: Callable[[Rejected], None],
 ) -> Iterator[Content]:
-    """Yield the contents of the documents whose hashes are not yet in ``seen``.
+    """Yield the contents of a shard's usable documents in order, copies included.
 
-    :param stream: the shard's bytes, gzip-compressed or not.
+    :param stream: the shard's bytes, compressed or not; only ``read`` is needed.
+    :param split_sentences: whether running text is cut at the ends of sentences.
     :param counts: is kept up to date.
     :param reject: called with every document that cannot be read.
-    :raises RejectedFileError: the file is binary, cut short or damaged. ``counts`` then says that
-        all documents read so far, and at least one, were lost for that reason.
+    :raises RejectedFileError: nothing of the file can be used. ``counts`` then says that all
+        documents read so far, and at least one, were lost for that reason.
+    :raises UserError: ``corpus.keep_languages`` names a language that cannot be recognised.
     """
+    maker = ContentMaker(corpus, input_format, split_sentences=split_sentences)
     try:
-        for found in parse_documents(read_lines(stream), input_format, text_field):
+        for found in parse_documents(stream, input_format, corpus.text_field):
+            ordinal = counts.documents
             counts.documents += 1
             if isinstance(found, Rejected):
                 counts.drop(found.reason)
                 reject(found)
                 continue
-            content = content_of(found.text, input_format)
-            if content.sha256 in seen:
-                counts.drop(DropReason.DUPLICATE)
-                continue
-            seen.add(content.sha256)
-            yield content
+            content = maker.content_of(found, ordinal)
+            if isinstance(content, DropReason):
+                counts.drop(content)
+            else:
+                yield content
     except RejectedFileError as error:
         counts.documents = max(1, counts.documents)
         counts.dropped = Counter({error.reason: counts.documents})

@@ -15,50 +15,55 @@ from typing import BinaryIO, cast
 
 from beam_jobs.conversion import (
     RECIPE_VERSION,
+    RowSet,
+    RowSetStatistics,
     ShardConverter,
     ShardOutputs,
     ShardStatistics,
-    SplitStatistics,
+    row_sets,
 )
 from beam_jobs.errors import BadDataError
-from beam_jobs.inputs import InputFormat, input_format
-from beam_jobs.reading import HashingStream
+from beam_jobs.metered import InputChangedError, MeteredStream
 from beam_jobs.record_files import DeadLetterWriter, LocalFile, RecordWriter
+from beam_jobs.signing import SignedInput
 from beam_jobs.vocabulary import Vocabulary
 from pipeline_config import PipelineConfig
 from pipeline_store import identity, uris
-from pipeline_store.formats import FileDigest, RecordFile, ShardManifest, ShardOutcome, Split
+from pipeline_store.formats import (
+    FileDigest,
+    RecordFile,
+    ShardDecisions,
+    ShardManifest,
+    ShardOutcome,
+)
 from pipeline_store.layout import StoreLayout
 
-_LIBRARIES = ("numpy", "tokenizers")
+# What the bytes of records, or which documents become records, may depend on.
+_LIBRARIES = ("numpy", "py3langid", "pyarrow", "sentencepiece", "sentencex", "tokenizers")
 
-
-class InputChangedError(RuntimeError):
-    """An input file was written to while it was read; running again may help."""
+Report = Callable[[ShardStatistics, int], None]
 
 
 @dataclass(frozen=True)
-class ShardInput:
-    """An input file as it was found, and the key of the work to be done on it."""
+class ShardWork:
+    """A shard to be made: an input file, what becomes of its documents, and the key of that."""
 
-    uri: str
-    sha256: str
-    bytes: int
-    input_format: InputFormat
+    source: SignedInput
+    decisions_sha256: str
     config_sha256: str
     key: str
 
 
-def identify(uri: str, config: PipelineConfig, vocabulary_sha256: str) -> ShardInput:
-    """Read an input file once to know its key: equal bytes and settings, equal key."""
-    chosen = input_format(uri, config)
+def plan_shard(
+    source: SignedInput, decisions_sha256: str, config: PipelineConfig, vocabulary_sha256: str
+) -> ShardWork:
+    """Return the work on an input file: equal bytes, settings and decisions, equal key."""
     # The format that `auto` stands for, because two names can hold the same bytes.
-    corpus = config.corpus.model_copy(update={"input_format": chosen})
+    corpus = config.corpus.model_copy(update={"input_format": source.input_format})
     settings = config.model_copy(update={"corpus": corpus}).data_sha256
     config_sha256 = hashlib.sha256(f"{settings} recipe {RECIPE_VERSION}".encode()).hexdigest()
-    sha256 = uris.sha256(uri)
-    key = identity.shard_key(sha256, vocabulary_sha256, config_sha256)
-    return ShardInput(uri, sha256, uris.size(uri), chosen, config_sha256, key)
+    key = identity.shard_key(source.sha256, vocabulary_sha256, config_sha256, decisions_sha256)
+    return ShardWork(source, decisions_sha256, config_sha256, key)
 
 
 def find_done(store: StoreLayout, key: str) -> ShardManifest | None:
@@ -70,7 +75,7 @@ def find_done(store: StoreLayout, key: str) -> ShardManifest | None:
     manifest = ShardManifest.load_or_none(uri)
     if manifest is None:
         return None
-    for record_file in manifest.files.values():
+    for record_file in manifest.files:
         for digest in (record_file.data, record_file.index):
             if not _is_there(uris.join(store.shard(key), digest.path), digest):
                 raise BadDataError(
@@ -85,83 +90,98 @@ def _is_there(uri: str, digest: FileDigest) -> bool:
 
 
 class ShardProcessor:
-    """Converts shards and commits them."""
+    """Converts shards and commits them.
 
-    def __init__(self, config: PipelineConfig, store: StoreLayout, vocabulary: Vocabulary) -> None:
+    :param scratch_folder: where files are written before they are stored; None for the system's.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        store: StoreLayout,
+        vocabulary: Vocabulary,
+        scratch_folder: str | None = None,
+    ) -> None:
         self._config = config
         self._store = store
         self._vocabulary = vocabulary
+        self._scratch_folder = scratch_folder
+        self._row_sets = row_sets(config)
         self._converter = ShardConverter(config, vocabulary)
 
-    def process(
-        self, uri: str, report: Callable[[ShardStatistics], None]
-    ) -> tuple[ShardManifest, ShardOutcome]:
+    def process(self, work: ShardWork, report: Report) -> tuple[ShardManifest, ShardOutcome]:
         """Make sure that a shard's records are in the store.
 
-        :param report: called with the statistics so far after each batch of documents.
+        :param report: called after each batch of documents with the statistics so far and the
+            number of bytes read.
         :raises InputChangedError: the file changed while it was read.
         """
-        shard = identify(uri, self._config, self._vocabulary.sha256)
-        manifest_uri = self._store.shard_manifest(shard.key)
-        outcome = partial(ShardOutcome, input_uri=uri, manifest_uri=manifest_uri)
-        done = find_done(self._store, shard.key)
+        manifest_uri = self._store.shard_manifest(work.key)
+        outcome = partial(ShardOutcome, input_uri=work.source.uri, manifest_uri=manifest_uri)
+        done = find_done(self._store, work.key)
         if done is not None:
             return done, outcome(reused=True)
-        manifest = self._convert(shard, report)
+        manifest = self._convert(work, report)
         if manifest.create(manifest_uri):
             return manifest, outcome(reused=False)
         # Somebody else was first. The bytes are the same, so ours are not needed.
-        folder = next(iter(manifest.files.values())).data.path.partition("/")[0]
-        uris.delete_tree(uris.join(self._store.shard(shard.key), folder))
+        folder = manifest.files[0].data.path.partition("/")[0]
+        uris.delete_tree(uris.join(self._store.shard(work.key), folder))
         return ShardManifest.load(manifest_uri), outcome(reused=True)
 
-    def _convert(
-        self, shard: ShardInput, report: Callable[[ShardStatistics], None]
-    ) -> ShardManifest:
-        with tempfile.TemporaryDirectory(prefix="prepare-corpus-") as folder, ExitStack() as stack:
-            outputs = ShardOutputs(
-                {s: stack.enter_context(RecordWriter(Path(folder, s))) for s in Split},
-                stack.enter_context(DeadLetterWriter(Path(folder, "dead_letter"), shard.uri)),
-            )
-            source = HashingStream(stack.enter_context(uris.open_stream(shard.uri)))
+    def _convert(self, work: ShardWork, report: Report) -> ShardManifest:
+        decisions = ShardDecisions.load(self._store.decisions(work.decisions_sha256))
+        with (
+            tempfile.TemporaryDirectory(prefix="shard-", dir=self._scratch_folder) as folder,
+            ExitStack() as stack,
+        ):
+            writers = {
+                rows: stack.enter_context(RecordWriter(Path(folder, _name(rows))))
+                for rows in self._row_sets
+            }
+            letters = DeadLetterWriter(Path(folder, "dead_letter"), work.source.uri)
+            outputs = ShardOutputs(writers, stack.enter_context(letters))
+            source = MeteredStream(stack.enter_context(uris.open_stream(work.source.uri)))
             statistics = self._converter.convert(
-                cast("BinaryIO", source), shard.input_format, outputs, report
+                cast("BinaryIO", source),
+                work.source.input_format,
+                decisions,
+                outputs,
+                lambda statistics: report(statistics, source.bytes_read),
             )
-            if source.finish() != shard.sha256:
-                raise InputChangedError(
-                    f"{shard.uri} changed while it was read. Put files into a partition whole: "
-                    "write them elsewhere, then move them."
-                )
+            if source.finish() != work.source.sha256:
+                raise InputChangedError(work.source.uri)
             stack.close()
-            return self._upload(shard, outputs, statistics)
+            return self._upload(work, outputs, statistics)
 
     def _upload(
-        self, shard: ShardInput, outputs: ShardOutputs, statistics: ShardStatistics
+        self, work: ShardWork, outputs: ShardOutputs, statistics: ShardStatistics
     ) -> ShardManifest:
         """Bring the bytes into a folder of their own, which nothing reads until it is named."""
-        folder = _UploadFolder(self._store.shard(shard.key), uuid.uuid4().hex)
-        files = {
-            split: folder.add_records(split, writer, statistics.splits[split])
-            for split, writer in outputs.records.items()
-        }
+        folder = _UploadFolder(self._store.shard(work.key), uuid.uuid4().hex)
         letters = outputs.dead_letters
-        masking = self._config.masking
         return ShardManifest(
-            shard_key=shard.key,
-            input_uri=shard.uri,
-            input_sha256=shard.sha256,
-            input_bytes=shard.bytes,
+            shard_key=work.key,
+            input_uri=work.source.uri,
+            input_sha256=work.source.sha256,
+            input_bytes=work.source.bytes,
             vocabulary_sha256=self._vocabulary.sha256,
-            config_sha256=shard.config_sha256,
-            max_seq_length=masking.max_seq_length,
-            max_predictions_per_seq=masking.max_predictions_per_seq,
-            files=files,
+            config_sha256=work.config_sha256,
+            decisions_sha256=work.decisions_sha256,
+            files=[
+                folder.add_records(rows, writer, statistics)
+                for rows, writer in outputs.records.items()
+            ],
             documents=statistics.documents,
             dropped=dict(sorted(statistics.dropped.items())),
             dead_letter=folder.add(letters, "dead_letter.jsonl") if letters.bytes else None,
-            unknown_tokens=statistics.unknown_tokens,
+            statistics=statistics.data,
             libraries={name: importlib.metadata.version(name) for name in _LIBRARIES},
         )
+
+
+def _name(rows: RowSet) -> str:
+    return f"{rows.split}-{rows.max_seq_length}"
 
 
 @dataclass(frozen=True)
@@ -177,17 +197,22 @@ class _UploadFolder:
         return digest
 
     def add_records(
-        self, split: Split, writer: RecordWriter, counts: SplitStatistics
+        self, rows: RowSet, writer: RecordWriter, statistics: ShardStatistics
     ) -> RecordFile:
         index = writer.index()
         index_digest = FileDigest(
-            path=f"{self.unique}/{split}.idx",
+            path=f"{self.unique}/{_name(rows)}.idx",
             bytes=len(index),
             sha256=hashlib.sha256(index).hexdigest(),
         )
         uris.write(uris.join(self.shard_root, index_digest.path), index)
+        counts = statistics.rows.get(rows, RowSetStatistics())
         return RecordFile(
-            data=self.add(writer, f"{split}.tfrecord"),
+            split=rows.split,
+            max_seq_length=rows.max_seq_length,
+            max_predictions_per_seq=rows.max_predictions_per_seq,
+            masked=rows.masked,
+            data=self.add(writer, f"{_name(rows)}.tfrecord"),
             index=index_digest,
             records=counts.records,
             documents=counts.documents,

@@ -1,4 +1,4 @@
-"""Gives a lineage its WordPiece vocabulary: trained on a partition's text, or a given one.
+"""Gives a lineage its vocabulary: trained on a partition's text, or a given one.
 
     python -m beam_jobs.train_vocabulary --config config.json --store /data/store \\
         --partition 2026-01-31 [--input 'corpus/{partition}/*.txt']
@@ -9,13 +9,15 @@ Does nothing but check where the lineage has one: a vocabulary is frozen for a l
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from beam_jobs.cli import JobArguments, read_arguments, run_cli
-from beam_jobs.errors import UserError
+from beam_jobs.domain_words import find_domain_words
+from beam_jobs.errors import BadDataError, UserError
 from beam_jobs.inputs import list_inputs
 from beam_jobs.lineage_vocabulary import (
     create_vocabulary,
@@ -23,10 +25,15 @@ from beam_jobs.lineage_vocabulary import (
     read_vocabulary,
     refuse_unfit,
 )
+from beam_jobs.sentencepiece_training import UntrainableTextError, train_sentencepiece
+from beam_jobs.tokenizing import make_tokenizer
 from beam_jobs.training_text import TrainingText
+from beam_jobs.unused_places import domain_words, unused_places, with_domain_words
 from beam_jobs.vocabulary import Vocabulary
-from beam_jobs.wordpiece import train_wordpiece
+from beam_jobs.wordpiece_training import train_wordpiece
 from pipeline_store.formats import VocabularyInfo
+
+logger = logging.getLogger(__name__)
 
 
 def ensure_vocabulary(arguments: JobArguments) -> tuple[VocabularyInfo, bool]:
@@ -39,19 +46,20 @@ def ensure_vocabulary(arguments: JobArguments) -> tuple[VocabularyInfo, bool]:
     lineage = store.lineage(config.model.lineage_id)
     given = _given(arguments)
     found = find_vocabulary(config, lineage)
-    if found is not None and given is not None and found != given:
+    if found is not None and given is not None and domain_words(given, found) is None:
         raise UserError(
             f"lineage {config.model.lineage_id!r} has the vocabulary {lineage.vocabulary}, which "
             f"differs from vocabulary.uri={config.vocabulary.uri}. Leave vocabulary.uri empty or "
             "use another model.lineage_id."
         )
-    if found is None:
-        if given is not None:
-            source = store.resolve(config.vocabulary.uri or "")
-            create_vocabulary(given, source, config, lineage)
-        else:
-            source = f"trained on partition {arguments.partition}"
-            create_vocabulary(_train(arguments), source, config, lineage)
+    if found is not None:
+        logger.info("lineage %r has its vocabulary; nothing is trained", config.model.lineage_id)
+    elif given is not None:
+        source = store.resolve(config.vocabulary.uri or "")
+        create_vocabulary(_extended(given, arguments), source, config, lineage, given)
+    else:
+        source = f"trained on partition {arguments.partition}"
+        create_vocabulary(_train(arguments), source, config, lineage)
     return VocabularyInfo.load(lineage.vocabulary_info), found is None
 
 
@@ -65,16 +73,45 @@ def _given(arguments: JobArguments) -> Vocabulary | None:
     return vocabulary
 
 
-def _train(arguments: JobArguments) -> Vocabulary:
+def _extended(given: Vocabulary, arguments: JobArguments) -> Vocabulary:
+    """Return the given vocabulary with the domain words that are asked for."""
     config = arguments.config
-    inputs = list_inputs(arguments.pattern, arguments.partition, arguments.store)
-    vocabulary = train_wordpiece(
-        TrainingText(inputs, config),
-        size=config.vocabulary.size,
-        do_lower_case=config.vocabulary.do_lower_case,
-    )
-    refuse_unfit(vocabulary, config, f"vocabulary trained on {arguments.pattern}")
+    if not config.vocabulary.domain_words:
+        return given
+    places = unused_places(given)
+    if not places:
+        raise UserError(
+            f"vocabulary.domain_words={config.vocabulary.domain_words}, but "
+            f"{config.vocabulary.uri} has no [unused0] or the like to put a word into. Set it to 0."
+        )
+    if places < config.vocabulary.domain_words:
+        logger.warning(
+            "%s has %d [unused] places, fewer than vocabulary.domain_words=%d",
+            config.vocabulary.uri,
+            places,
+            config.vocabulary.domain_words,
+        )
+    tokenizer = make_tokenizer(given, config.vocabulary.do_lower_case)
+    wanted = min(places, config.vocabulary.domain_words)
+    return with_domain_words(given, find_domain_words(_text(arguments), tokenizer, wanted))
+
+
+def _train(arguments: JobArguments) -> Vocabulary:
+    settings = arguments.config.vocabulary
+    train = train_wordpiece if settings.kind == "wordpiece" else train_sentencepiece
+    try:
+        vocabulary = train(
+            _text(arguments), size=settings.size, do_lower_case=settings.do_lower_case
+        )
+    except UntrainableTextError as error:
+        raise BadDataError(f"{arguments.pattern}: {error}") from error
+    refuse_unfit(vocabulary, arguments.config, f"vocabulary trained on {arguments.pattern}")
     return vocabulary
+
+
+def _text(arguments: JobArguments) -> TrainingText:
+    inputs = list_inputs(arguments.pattern, arguments.partition, arguments.store)
+    return TrainingText(inputs, arguments.config)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -112,7 +149,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             "vocabulary": lineage.vocabulary,
             "sha256": info.sha256,
             "size": info.size,
+            "kind": info.vocabulary_kind,
             "source": info.source,
+            "domain_words": len(info.domain_words),
             "created": created,
             "seconds": round(time.monotonic() - began, 1),
         }

@@ -1,4 +1,4 @@
-"""What a WordPiece vocabulary has to be. Light enough to be imported by checks before a run."""
+"""What a vocabulary has to be, of either kind. Light: checks before a run import it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 # Also their order, and ids, in a vocabulary that is trained here.
@@ -21,9 +22,19 @@ _CASED_SHARE = 0.02
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a ``vocab.txt``; a token's id is its place."""
+    """The tokens of a vocabulary; a token's id is its place.
+
+    :param tokens: the lines of ``vocab.txt``.
+    :param sentencepiece_model: the ``.model`` that the tokens are read from, for that kind.
+    """
 
     tokens: tuple[str, ...]
+    sentencepiece_model: bytes | None = None
+
+    @property
+    def kind(self) -> Literal["wordpiece", "sentencepiece"]:
+        """As in ``vocabulary.kind``."""
+        return "wordpiece" if self.sentencepiece_model is None else "sentencepiece"
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -40,9 +51,16 @@ class Vocabulary:
         return "".join(f"{token}\n" for token in self.tokens).encode()
 
     @cached_property
-    def sha256(self) -> str:
+    def tokens_sha256(self) -> str:
         """Hash of :meth:`to_bytes`."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of what defines the vocabulary: the SentencePiece model, or else ``vocab.txt``."""
+        if self.sentencepiece_model is None:
+            return self.tokens_sha256
+        return hashlib.sha256(self.sentencepiece_model).hexdigest()
 
 
 def parse_vocabulary(data: bytes) -> Vocabulary:

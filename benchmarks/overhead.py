@@ -11,12 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from benchmarks.commands import print_result, run_module
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,21 +37,17 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
         seconds = plain_seconds(demo, options.state_dir.resolve() / "store", Path(folder))
     for stage, spent in seconds.items():
-        print(json.dumps({"name": f"plain_{stage}", "value": round(spent, 1), "unit": "s"}))
+        print_result(name=f"plain_{stage}", value=round(spent, 1), unit="s")
     wall = sum(demo["run_seconds"].values())
     pure = sum(seconds.values())
-    print(
-        json.dumps(
-            {
-                "name": "demo_runs_vs_plain_commands",
-                "value": round(wall, 1),
-                "unit": "s",
-                "peer": "the same commands run plainly",
-                "peer_value": round(pure, 1),
-                "ratio": round(wall / pure, 3),
-                "allowed": round(1.5 * pure + 60, 1),
-            }
-        )
+    print_result(
+        name="demo_runs_vs_plain_commands",
+        value=round(wall, 1),
+        unit="s",
+        peer="the same commands run plainly",
+        peer_value=round(pure, 1),
+        ratio=round(wall / pure, 3),
+        allowed=round(1.5 * pure + 60, 1),
     )
     return 0
 
@@ -66,11 +63,9 @@ def plain_seconds(demo: dict[str, Any], store: Path, folder: Path) -> dict[str, 
 
     def run(stage: str, module: str, *arguments: str) -> str:
         began = time.monotonic()
-        result = subprocess.run(
-            [sys.executable, "-m", module, *arguments], check=True, stdout=subprocess.PIPE
-        )
+        printed = run_module(module, *arguments)
         seconds[stage] = seconds.get(stage, 0.0) + time.monotonic() - began
-        return result.stdout.decode().strip().splitlines()[-1]
+        return printed
 
     shutil.copytree(store / "corpora", folder / "corpora")
     sets: list[str] = []

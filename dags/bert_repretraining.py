@@ -24,6 +24,7 @@ from datetime import timedelta
 import pendulum
 from airflow.sdk import DAG, CronPartitionTimetable, TaskGroup
 
+from operators.prepare_corpus import PrepareCorpusOperator
 from operators.python_module import PythonModuleOperator
 from operators.repretraining import (
     JudgeOperator,
@@ -66,8 +67,11 @@ with DAG(
         vocabulary = PythonModuleOperator(
             task_id="vocabulary", module="beam_jobs.train_vocabulary", arguments=job
         )
-        prepare = PythonModuleOperator(
-            task_id="prepare", module="beam_jobs.prepare_corpus", arguments=job
+        prepare = PrepareCorpusOperator(
+            task_id="prepare",
+            arguments=job,
+            config_uri=validate.output["config_uri"],
+            gcp_conn_id=settings.gcp_conn_id,
         )
         manifest_uri = prepare.output["manifest"]
         plan = PlanJobsOperator(task_id="plan", run_uri=run_uri, manifest_uri=manifest_uri, **store)

@@ -29,6 +29,10 @@ from tpu_emulator.admin import AdminClient
 
 DAG_ID = "bert_repretraining"
 RUN_SECONDS = 1800.0
+FILES = (
+    ".txt, .jsonl, .csv, .tsv or .parquet files (field or column text), plain or packed as .gz, "
+    ".bz2, .zst or .xz"
+)
 
 
 class DemoError(Exception):
@@ -42,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         _run(options, console)
     except corpus.CorpusError as error:
-        hint = "Name a folder or glob of .txt, .jsonl (field text) or .gz files."
+        hint = f"Name a folder or glob of {FILES}."
         print(f"demo: {error} {hint} Nothing was started.", file=sys.stderr)
         return 1
     except (DemoError, StackError, AirflowApiError) as error:
@@ -63,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--corpus",
         metavar="FOLDER_OR_GLOB",
-        help="your own .txt, .jsonl and .gz files instead of the text of the installed packages",
+        help=f"your own files instead of the text of the installed packages: {FILES}",
     )
     parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     parser.add_argument(
@@ -112,7 +116,7 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     left = _tpus_left(stack)
     path = _write(options.state_dir, summary.to_json(days, results, len(left)))
     summary.show(days, results, console)
-    _where_to_look(stack, store, lineage_id, console)
+    _where_to_look(stack, store.lineage(lineage_id).root, results, console)
     if left:
         raise DemoError(f"TPUs are left: {', '.join(left)}")
     console.print("No TPU left: the emulator's table has no node and no queued resource.")
@@ -180,12 +184,16 @@ def _write(state_dir: Path, content: dict[str, Any]) -> Path:
     return path
 
 
-def _where_to_look(stack: Stack, store: StoreLayout, lineage_id: str, console: Console) -> None:
+def _where_to_look(
+    stack: Stack, models: str, results: list[summary.DayResult], console: Console
+) -> None:
     status = stack.status()
     console.print("Where to look")
     console.print(f"  Airflow      {status.url}  user {status.user}, password {stack.password()}")
     console.print(f"  TensorBoard  {status.tensorboard_url}")
-    console.print(f"  models       {store.lineage(lineage_id).root}")
+    console.print(f"  models       {models}")
+    for result in results:
+        console.print(f"  data report  {result.data_report}")
     console.print("  stop it all  make down")
 
 

@@ -95,7 +95,8 @@ def from_folder(source: str, folder: Path, *, partitions: Sequence[str] = PARTIT
     The first files by name become the first partition, and so on; a single file is cut between
     documents.
 
-    :param source: a folder with .txt, .jsonl or .gz files, or a pattern with ``*`` and ``?``.
+    :param source: a folder with files of the formats that the data job reads, or a pattern with
+        ``*`` and ``?``.
     :raises CorpusError: no file is found, or one cannot be read as text.
     """
     files = find_files(source)

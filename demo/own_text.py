@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Literal
 
-from beam_jobs.reading import RejectedFileError, read_lines
+from beam_jobs.documents import parse_documents
+from beam_jobs.drops import Rejected, RejectedFileError
+from beam_jobs.inputs import COMPRESSED_SUFFIXES, InputFormat, format_of_name
+from beam_jobs.reading import read_lines
 from beam_jobs.shard_contents import DocumentCounts, read_contents
+from pipeline_config.schema import CorpusConfig
 
-_SUFFIXES = (".txt", ".jsonl", ".gz")
-_TEXT_FIELD = "text"
+_SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet", *COMPRESSED_SUFFIXES)
+_CORPUS = CorpusConfig()
 
 
 class CorpusError(Exception):
@@ -32,8 +36,8 @@ def find_files(source: str) -> list[Path]:
             raise CorpusError(f"folder {path} has no files.")
         if not files:
             raise CorpusError(
-                f"folder {path} has no .txt, .jsonl or .gz file, only others such as "
-                f"{entries[0].name}."
+                f"folder {path} has no file that ends in {', '.join(_SUFFIXES)}, only others such "
+                f"as {entries[0].name}."
             )
         return files
     base = Path(path.anchor or ".")
@@ -45,34 +49,28 @@ def find_files(source: str) -> list[Path]:
 
 
 def count_documents(path: Path) -> int:
-    """Return the number of different readable documents in a file.
+    """Return the number of readable documents in a file.
 
     :raises CorpusError: it is binary, cut short or damaged, or nothing in it can be read.
     """
     counts = DocumentCounts()
-    rejects: list[str] = []
+    rejects: list[Rejected] = []
     try:
         with path.open("rb") as stream:
-            usable = sum(
-                1
-                for _ in read_contents(
-                    stream,
-                    _input_format(path),
-                    _TEXT_FIELD,
-                    counts=counts,
-                    seen=set(),
-                    reject=lambda found: rejects.append(f"line {found.line}: {found.detail}"),
-                )
+            contents = read_contents(
+                stream,
+                format_of_name(path.name),
+                _CORPUS,
+                split_sentences=False,
+                counts=counts,
+                reject=rejects.append,
             )
+            usable = sum(1 for _ in contents)
     except RejectedFileError as error:
         raise CorpusError(f"{path}: {error.reason}: {error.detail}.") from error
-    if counts.documents and not usable:
-        raise CorpusError(f"{path}: no document can be read; {rejects[0]}.")
+    if rejects and not usable:
+        raise CorpusError(f"{path}: no document can be read; {_where(rejects[0])}.")
     return usable
-
-
-def _input_format(path: Path) -> Literal["text", "jsonl"]:
-    return "jsonl" if path.name.endswith((".jsonl", ".jsonl.gz")) else "text"
 
 
 def copy_files(files: Sequence[Path], folder: Path) -> None:
@@ -83,25 +81,36 @@ def copy_files(files: Sequence[Path], folder: Path) -> None:
 
 
 def split_file(path: Path, folders: Sequence[Path]) -> None:
-    """Cut a file between documents into one for each folder.
+    """Cut a file between documents into one for each folder; a table becomes JSON lines.
 
-    :raises CorpusError: it has fewer documents than there are folders.
+    :raises CorpusError: it has fewer documents than there are folders, or a table has records that
+        cannot be read.
     """
-    total = sum(1 for _ in _raw_documents(path))
+    name, documents = _documents(path)
+    total = sum(1 for _ in documents)
     if total < len(folders):
         raise CorpusError(
-            f"{path} has {total} documents, which is not enough for {len(folders)} partitions; a "
-            "blank line ends a document."
+            f"{path} has {total} documents, which is not enough for {len(folders)} partitions; in "
+            "text a blank line ends a document."
         )
-    documents = _raw_documents(path)
+    _, documents = _documents(path)
     for number, folder in enumerate(folders):
         folder.mkdir(parents=True)
         share = total * (number + 1) // len(folders) - total * number // len(folders)
-        with (folder / path.name.removesuffix(".gz")).open("wb") as file:
+        with (folder / name).open("wb") as file:
             file.writelines(islice(documents, share))
 
 
-def _raw_documents(path: Path) -> Iterator[bytes]:
+def _documents(path: Path) -> tuple[str, Iterator[bytes]]:
+    """Return the name for a part of a file, and the bytes of each of its documents."""
+    name = path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED_SUFFIXES else path.name
+    input_format = format_of_name(path.name)
+    if input_format in ("text", "jsonl"):
+        return name, _cut(path, input_format)
+    return f"{Path(name).stem}.jsonl", _rows(path, input_format)
+
+
+def _cut(path: Path, input_format: InputFormat) -> Iterator[bytes]:
     """Yield each document's bytes, with the line ends that separate it from the next."""
     block: list[bytes] = []
     with path.open("rb") as stream:
@@ -110,8 +119,22 @@ def _raw_documents(path: Path) -> Iterator[bytes]:
                 raise CorpusError(f"{path}: line {line.number} is longer than 16 MiB.")
             if line.data.strip():
                 block.append(line.data + b"\n")
-            if block and (_input_format(path) == "jsonl" or not line.data.strip()):
+            if block and (input_format == "jsonl" or not line.data.strip()):
                 yield b"".join([*block, b"\n"])
                 block = []
     if block:
         yield b"".join([*block, b"\n"])
+
+
+def _rows(path: Path, input_format: InputFormat) -> Iterator[bytes]:
+    """Yield each record of a table as a JSON line."""
+    with path.open("rb") as stream:
+        for found in parse_documents(stream, input_format, _CORPUS.text_field):
+            if isinstance(found, Rejected):
+                raise CorpusError(f"{path}: {_where(found)}.")
+            yield json.dumps({_CORPUS.text_field: found}).encode() + b"\n"
+
+
+def _where(rejected: Rejected) -> str:
+    place = f"line {rejected.line}" if rejected.line else f"row {rejected.offset}"
+    return f"{place}: {rejected.detail}"

@@ -59,7 +59,8 @@ def _arguments(store: StoreLayout, run_key: str) -> list[str]:
     arguments = ["--store", store.root, "--config", run.config, "--output", report_uri]
     arguments += ["--current-set", report.current_set]
     for name in report.unigram_losses:
-        [manifest] = uris.list_files(lineage.manifests(name))
+        files = uris.list_files(lineage.manifests(name))
+        [manifest] = [uri for uri in files if uri.endswith(".json")]
         arguments += ["--set", f"{name}={manifest}"]
     published = lineage.version(identity.version_id(run_key))
     saved = uris.exists(lineage.model(identity.version_id(run_key)))

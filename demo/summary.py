@@ -29,9 +29,22 @@ class DayResult:
     """What a run read, trained and concluded."""
 
     manifest: PartitionManifest
+    data_report: str
     training: TrainingResult
     report: EvaluationReport
     verdict: Verdict
+
+    @property
+    def row_fill(self) -> float:
+        """Share of the rows' places that hold text."""
+        places = sum(self.manifest.records.values()) * self.manifest.max_seq_length
+        return sum(self.manifest.tokens.values()) / places
+
+    @property
+    def duplicates(self) -> int:
+        """Documents left out because an equal or similar one is used."""
+        reasons = ("duplicate", "near_duplicate")
+        return sum(self.manifest.dropped.get(reason, 0) for reason in reasons)
 
 
 def load_result(day: Day, manifests: str) -> DayResult:
@@ -44,8 +57,10 @@ def load_result(day: Day, manifests: str) -> DayResult:
     verdicts = uris.list_files(day.run.verdicts)
     if not reports or not verdicts:
         raise FileNotFoundError(f"{day.run.root} has no verdict; the run ended {day.state}.")
+    [manifest_uri] = [uri for uri in uris.list_files(manifests) if uri.endswith(".json")]
     return DayResult(
-        manifest=PartitionManifest.load(uris.list_files(manifests)[-1]),
+        manifest=PartitionManifest.load(manifest_uri),
+        data_report=manifest_uri.removesuffix(".json") + ".html",
         training=TrainingResult.load(day.run.training.result),
         report=EvaluationReport.load(reports[-1]),
         verdict=Verdict.load(verdicts[-1]),
@@ -64,6 +79,9 @@ def to_json(days: list[Day], results: list[DayResult], tpu_nodes_left: int) -> d
         "tpu_nodes_left": tpu_nodes_left,
         "stage_seconds": {day.partition: day.seconds for day in days},
         "run_seconds": {day.partition: round(day.wall_seconds, 1) for day in days},
+        "row_fill": {day.partition: round(result.row_fill, 4) for day, result in by_day},
+        "duplicates_dropped": {day.partition: result.duplicates for day, result in by_day},
+        "data_reports": {day.partition: result.data_report for day, result in by_day},
         "run_keys": {day.partition: day.run.root.rpartition("/")[2] for day in days},
     }
 
@@ -79,7 +97,10 @@ def _losses(report: EvaluationReport) -> dict[str, dict[str, float]]:
 def show(days: list[Day], results: list[DayResult], console: Console) -> None:
     """Print the tables."""
     runs = Table(title="Runs", title_justify="left")
-    for heading in ("partition", "documents", "tokens trained", "steps", "verdict"):
+    for heading in (
+        *("partition", "documents", "duplicates", "row fill"),
+        *("tokens trained", "steps", "verdict"),
+    ):
         runs.add_column(heading, justify="left" if heading == "verdict" else "right")
     losses = Table(title="Masked-LM loss on held-out documents (nats)", title_justify="left")
     for heading in ("after", "held-out of", "documents", "candidate", "in use before", "unigram"):
@@ -88,6 +109,8 @@ def show(days: list[Day], results: list[DayResult], console: Console) -> None:
         runs.add_row(
             day.partition,
             f"{result.manifest.documents:,}",
+            f"{result.duplicates:,}",
+            f"{result.row_fill:.1%}",
             f"{result.training.tokens:,}",
             f"{result.training.train_steps:,}",
             str(result.verdict.verdict),

@@ -1,19 +1,24 @@
 """What a masked-LM record is: its features and how tokens are masked. Needs only numpy.
 
-The Beam job writes records with it; the trainer reads records, and may mask rows, with it.
+The data job writes records with it; the trainer reads records, and may mask rows, with it.
 """
 
 from __future__ import annotations
 
-from mlm_records.masking import MaskedRows, document_key, mask_rows, row_keys
-from mlm_records.schema import FEATURES, Feature, feature_arrays
+from mlm_records.hashing import document_key, row_keys
+from mlm_records.masking import MaskedRows, MaskingRecipe, mask_rows
+from mlm_records.schema import Feature, feature_arrays, record_features
+from mlm_records.tokens import TokenTable, token_table
 
 __all__ = [
-    "FEATURES",
     "Feature",
     "MaskedRows",
+    "MaskingRecipe",
+    "TokenTable",
     "document_key",
     "feature_arrays",
     "mask_rows",
+    "record_features",
     "row_keys",
+    "token_table",
 ]

@@ -1,24 +1,39 @@
-"""Masking as in BERT (arXiv 1810.04805, section 3.1), drawn from a counter-based hash.
-
-Every random choice is a pure function of (document content, row within the document, copy, seed,
-position). It therefore does not matter in which order, batch, process or retry a row is masked.
-"""
+"""Masking as in BERT (arXiv 1810.04805, section 3.1), drawn from a counter-based hash."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-U64 = np.uint64
-# Odd constants that spread small counters over 64 bits: the golden ratio (also splitmix64's own
-# increment) and two large primes.
-_GOLDEN = U64(0x9E3779B97F4A7C15)
-_ROW = U64(0xD6E8FEB86659FD93)
-_COPY = U64(0xA0761D6478BD642F)
+from mlm_records.hashing import U64, draw, splitmix64, unit_interval
+from mlm_records.tokens import TokenTable
+from mlm_records.units import Chosen, choose_spans, choose_tokens, choose_words
+
+MaskingUnit = Literal["token", "word", "span"]
+
 _MASK_SHARE = 0.8
 _KEEP_SHARE = 0.1
+# Bounds the arrays in use to what processors keep close; no mask depends on it.
+_TOKENS_AT_ONCE = 1 << 15
+
+
+@dataclass(frozen=True)
+class MaskingRecipe:
+    """How rows are masked; the settings of the same names in ``pipeline_config``.
+
+    ``masked_lm_prob``: share of a row's real tokens to predict, at least one token.
+    ``max_predictions_per_seq``: upper limit of predictions in a row. ``unit``: what is chosen
+    together; ``max_span_words``: longest span.
+    """
+
+    masked_lm_prob: float
+    max_predictions_per_seq: int
+    random_seed: int
+    unit: MaskingUnit = "token"
+    max_span_words: int = 10
 
 
 class MaskedRows(NamedTuple):
@@ -34,98 +49,88 @@ class MaskedRows(NamedTuple):
     weights: npt.NDArray[np.float32]
 
 
-def document_key(content_sha256: bytes) -> np.uint64:
-    """Return the 64-bit key of a document: the first bytes of the SHA-256 of its content."""
-    return U64(int.from_bytes(content_sha256[:8], "little"))
-
-
-def row_keys(
-    documents: npt.NDArray[np.uint64], rows: npt.NDArray[np.uint64], copy: int
-) -> npt.NDArray[np.uint64]:
-    """Return one key per row.
-
-    :param documents: :func:`document_key` of each row's document, shape [R].
-    :param rows: each row's number within its document, from 0, shape [R].
-    :param copy: which of the dupe_factor copies this is, from 0.
-    """
-    # Arrays, because numpy wraps their arithmetic silently, as intended, and warns for scalars.
-    counter = np.array([copy + 1], U64) * _COPY
-    return _splitmix64(documents ^ (rows + U64(1)) * _ROW ^ counter)
-
-
-def _splitmix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Mix 64-bit integers (Steele, Lea and Flood, OOPSLA 2014)."""
-    mixed = values + _GOLDEN
-    mixed = (mixed ^ (mixed >> U64(30))) * U64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> U64(27))) * U64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> U64(31))
-
-
-def _unit(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    """Return numbers in [0, 1) from the upper 53 bits."""
-    return (values >> U64(11)).astype(np.float64) * 2.0**-53
-
-
 def mask_rows(
     tokens: npt.NDArray[np.int32],
     lengths: npt.NDArray[np.int32],
-    maskable: npt.NDArray[np.bool_],
     keys: npt.NDArray[np.uint64],
-    *,
-    masked_lm_prob: float,
-    max_predictions_per_seq: int,
-    mask_token_id: int,
-    replacement_ids: npt.NDArray[np.int32],
-    random_seed: int,
+    table: TokenTable,
+    recipe: MaskingRecipe,
 ) -> MaskedRows:
     """Choose the tokens to predict and hide them: 80 % [MASK], 10 % kept, 10 % a random token.
 
-    :param tokens: rows of token ids, zero-padded, shape [R, S].
+    That is decided for each token by itself, or, with spans, for each span.
+
+    :param tokens: rows of token ids, zero-padded, shape [R, S]; they are not changed.
     :param lengths: real tokens of each row, [CLS] and [SEP] included, shape [R].
-    :param maskable: which positions may be chosen (no [CLS], [SEP] or padding), shape [R, S].
-    :param keys: :func:`row_keys` of the rows, shape [R].
-    :param masked_lm_prob: share of a row's real tokens to predict; at least one is.
-    :param max_predictions_per_seq: upper limit of predictions in a row.
-    :param replacement_ids: tokens that may stand in for another; no special tokens.
-    :returns: the masked rows; rows without a maskable position have no predictions.
+    :param keys: :func:`mlm_records.row_keys` of the rows, shape [R].
+    :returns: the masked rows. A row has no predictions if it has no maskable token, or if the
+        budget is too small for any of its words.
+    :raises IndexError: a token is not in the table.
     """
     rows, width = tokens.shape
-    positions_key = np.arange(width, dtype=U64) * _GOLDEN + U64(random_seed)
-    draws = _splitmix64(keys[:, None] ^ _splitmix64(positions_key)[None, :])
-    # One bit of the score says "not maskable", so those sort behind every other position.
-    scores = (draws >> U64(1)) | (~maskable).astype(U64) << U64(63)
+    slots = (rows, recipe.max_predictions_per_seq)
+    masked = MaskedRows(
+        tokens.astype(np.int32, copy=True),
+        np.zeros(slots, np.int32),
+        np.zeros(slots, np.int32),
+        np.zeros(slots, np.float32),
+    )
+    step = max(1, _TOKENS_AT_ONCE // width)
+    for start in range(0, rows, step):
+        part = slice(start, start + step)
+        views = MaskedRows(
+            masked.input_ids[part],
+            masked.positions[part],
+            masked.ids[part],
+            masked.weights[part],
+        )
+        _mask(views, lengths[part], keys[part], table, recipe)
+    return masked
 
-    wanted = np.clip(np.rint(lengths * masked_lm_prob), 1, max_predictions_per_seq)
-    counts = np.minimum(wanted.astype(np.int64), maskable.sum(axis=1))
-    order = np.argsort(scores, axis=1, kind="stable")[:, :max_predictions_per_seq]
-    slots = np.arange(order.shape[1])[None, :] < counts[:, None]
 
-    # Unused slots take position `width`, so that sorting moves them to the end.
-    chosen = np.sort(np.where(slots, order, width), axis=1)
-    used = chosen < width
-    positions = np.where(used, chosen, 0)
+def _mask(
+    masked: MaskedRows,
+    lengths: npt.NDArray[np.int32],
+    keys: npt.NDArray[np.uint64],
+    table: TokenTable,
+    recipe: MaskingRecipe,
+) -> None:
+    """Mask a few rows in place; all slots are zero before."""
+    tokens = masked.input_ids
+    draws = draw(keys, np.arange(tokens.shape[1], dtype=U64), recipe.random_seed)
+    chosen = _choose(tokens, lengths, draws, table, recipe)
+    rows, places = np.nonzero(chosen.flags)
+    first = np.searchsorted(rows, np.arange(len(tokens)))
+    slots = np.arange(len(rows)) - first[rows]
+    originals = tokens[rows, places]
+    masked.positions[rows, slots] = places
+    masked.ids[rows, slots] = originals
+    masked.weights[rows, slots] = 1.0
 
-    row_index = np.arange(rows)[:, None]
-    originals = tokens[row_index, positions]
-    second = _splitmix64(draws[row_index, positions])
-    share = _unit(second)
-    random_ids = replacement_ids[_splitmix64(second) % U64(len(replacement_ids))]
-    hidden = np.where(
+    second = splitmix64(draws[rows, places])
+    leaders = np.maximum.accumulate(np.where(chosen.leaders[rows, places], np.arange(len(rows)), 0))
+    share = unit_interval(second)[leaders]
+    drawn = splitmix64(second) % U64(len(table.replacement_ids))
+    tokens[rows, places] = np.where(
         share < _MASK_SHARE,
-        np.int32(mask_token_id),
-        np.where(share < _MASK_SHARE + _KEEP_SHARE, originals, random_ids),
-    )
-    masked = tokens.copy()
-    row_of_slot = np.broadcast_to(row_index, positions.shape)
-    masked[row_of_slot[used], positions[used]] = hidden[used]
-    return MaskedRows(
-        input_ids=masked,
-        positions=_pad(positions, max_predictions_per_seq, np.int32),
-        ids=_pad(np.where(used, originals, 0), max_predictions_per_seq, np.int32),
-        weights=_pad(used, max_predictions_per_seq, np.float32),
+        np.int32(table.mask_id),
+        np.where(share < _MASK_SHARE + _KEEP_SHARE, originals, table.replacement_ids[drawn]),
     )
 
 
-def _pad(values: npt.NDArray, width: int, dtype: type) -> npt.NDArray:
-    """Widen the last axis with zeros: rows may be shorter than the number of slots."""
-    return np.pad(values, ((0, 0), (0, width - values.shape[1]))).astype(dtype)
+def _choose(
+    tokens: npt.NDArray[np.int32],
+    lengths: npt.NDArray[np.int32],
+    draws: npt.NDArray[np.uint64],
+    table: TokenTable,
+    recipe: MaskingRecipe,
+) -> Chosen:
+    maskable = table.maskable[tokens]
+    wanted = np.rint(lengths * recipe.masked_lm_prob)
+    budget = np.clip(wanted, 1, recipe.max_predictions_per_seq).astype(np.int64)
+    if recipe.unit == "token":
+        return choose_tokens(draws, maskable, budget)
+    continues = table.continues_word[tokens]
+    if recipe.unit == "word":
+        return choose_words(draws, maskable, continues, budget)
+    return choose_spans(draws, maskable, continues, budget, recipe.max_span_words)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline_config import PipelineConfig
+from pipeline_config.schema import MaskingConfig
 from pipeline_store.formats import (
     EvaluationReport,
     PartitionManifest,
@@ -13,7 +14,10 @@ from pipeline_store.formats import (
     Split,
     TrainingResult,
     Verdict,
+    VocabularyInfo,
 )
+
+_KINDS = {"wordpiece": "WordPiece", "sentencepiece": "SentencePiece"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,8 @@ class ModelFacts:
     verdict: Verdict
     manifests: dict[str, PartitionManifest]
     vocabulary: bytes
-    vocabulary_sha256: str
+    sentencepiece_model: bytes | None
+    vocabulary_info: VocabularyInfo
     train_steps_total: int
 
 
@@ -64,9 +69,9 @@ def _what(facts: ModelFacts) -> Iterator[str]:
             (
                 "vocabulary",
                 (
-                    f"{facts.vocabulary.count(10)} WordPiece tokens, "
-                    f"{'uncased' if facts.config.vocabulary.do_lower_case else 'cased'}, "
-                    f"SHA-256 `{facts.vocabulary_sha256}`"
+                    f"{facts.vocabulary_info.size} {_KINDS[facts.vocabulary_info.vocabulary_kind]} "
+                    f"tokens, {'uncased' if facts.vocabulary_info.do_lower_case else 'cased'}, "
+                    f"SHA-256 `{facts.vocabulary_info.sha256}`"
                 ),
             ),
         ],
@@ -108,7 +113,7 @@ def _data(facts: ModelFacts) -> Iterator[str]:
 
 def _training(facts: ModelFacts) -> Iterator[str]:
     config, result = facts.config, facts.result
-    optimizer, masking = config.optimizer, config.masking
+    optimizer = config.optimizer
     yield "## Training\n"
     yield from _table(
         ("", ""),
@@ -124,16 +129,28 @@ def _training(facts: ModelFacts) -> Iterator[str]:
                     f"{optimizer.weight_decay_rate:g}"
                 ),
             ),
-            (
-                "masking",
-                f"{masking.masked_lm_prob:.0%} of the tokens, rows of {masking.max_seq_length}",
-            ),
+            ("masking", _masking(config.masking)),
             ("arithmetic", config.training.mixed_precision_dtype),
             ("seed", str(config.training.random_seed)),
             ("last training loss", f"{result.final_loss:.4f}"),
+            *_next_sentence(result),
         ],
     )
     yield "All settings: `config.json`.\n"
+
+
+def _masking(masking: MaskingConfig) -> str:
+    when = "drawn anew in each epoch" if masking.dynamic else "drawn when rows are written"
+    return (
+        f"{masking.masked_lm_prob:.0%} of the tokens by {masking.unit}, {when}; rows of "
+        f"{masking.max_seq_length} ({masking.packing})"
+    )
+
+
+def _next_sentence(result: TrainingResult) -> Iterator[tuple[str, str]]:
+    if result.next_sentence_loss is not None and result.next_sentence_accuracy is not None:
+        text = f"{result.next_sentence_loss:.4f}, {result.next_sentence_accuracy:.1%} right"
+        yield "last next-sentence loss", text
 
 
 def _evaluation(facts: ModelFacts) -> Iterator[str]:
@@ -148,6 +165,12 @@ def _evaluation(facts: ModelFacts) -> Iterator[str]:
     }
     names = [model.name for model in report.models]
     sets = list(dict.fromkeys(set_name for _, set_name in scores))
+    # Next sentences are only predicted where the rows are pairs, by models that have learned it.
+    scored = [
+        name
+        for name in names
+        if any(scores[name, set_name].next_sentence_accuracy is not None for set_name in sets)
+    ]
     rows = []
     for set_name in sets:
         cells = [f"`{set_name}`" + (" (new)" if set_name == report.current_set else "")]
@@ -155,10 +178,12 @@ def _evaluation(facts: ModelFacts) -> Iterator[str]:
         for name in names:
             cells.append(f"{scores[name, set_name].loss:.4f}")
             cells.append(f"{scores[name, set_name].accuracy:.1%}")
+        cells += [_share(scores[name, set_name].next_sentence_accuracy) for name in scored]
         unigram = report.unigram_losses.get(set_name)
         cells.append("" if unigram is None else f"{unigram:.4f}")
         rows.append(tuple(cells))
     columns = [f"{name} {what}" for name in names for what in ("loss", "accuracy")]
+    columns += [f"{name} next-sentence accuracy" for name in scored]
     yield from _table(("held-out set", "documents", *columns, "unigram loss"), rows)
     interval = f"{verdict.improvement_low:.4f} to {verdict.improvement_high:.4f}"
     yield (
@@ -187,18 +212,23 @@ def _use(facts: ModelFacts) -> Iterator[str]:
 
 def _limitations(facts: ModelFacts) -> Iterator[str]:
     yield "## Limitations\n"
-    yield (
-        "- Trained to predict masked tokens only. There was no next-sentence task, so the pooler "
-        "is untrained: fine-tune it, or use the token outputs."
-    )
+    if facts.result.next_sentence_loss is None:
+        yield (
+            "- Trained to predict masked tokens only. There was no next-sentence task, so the "
+            "pooler is untrained: fine-tune it, or use the token outputs."
+        )
     yield (
         f"- Rows had at most {facts.config.masking.max_seq_length} tokens; behaviour on longer "
         "input was not measured."
     )
     yield (
-        "- It repeats what its text says, with its errors and prejudices. Nothing but masked-LM "
-        "loss was measured."
+        "- It repeats what its text says, with its errors and prejudices. Nothing but the "
+        "pretraining tasks was measured."
     )
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -67,7 +67,7 @@ def publish(
         partitions_seen=list(facts.manifests),
         files=sorted(files, key=lambda file: file.path),
         checkpoint_prefix=prefix,
-        vocabulary_sha256=facts.vocabulary_sha256,
+        vocabulary_sha256=facts.vocabulary_info.sha256,
         train_steps_total=facts.train_steps_total,
         metrics=_metrics(facts.report, facts.verdict),
         created=datetime.now(UTC),
@@ -108,7 +108,8 @@ def _gather(
     # A partition that is trained on again counts once, with its newest manifest.
     seen = {name: uri for name, uri in seen.items() if name != record.partition}
     seen[record.partition] = manifest_uri
-    vocabulary = uris.read(lineage.vocabulary)
+    vocabulary_info = VocabularyInfo.load(lineage.vocabulary_info)
+    is_sentencepiece = vocabulary_info.vocabulary_kind == "sentencepiece"
     result = TrainingResult.load(run.training.result)
     facts = ModelFacts(
         version_id=identity.version_id(record.run_key),
@@ -119,8 +120,9 @@ def _gather(
         report=EvaluationReport.load(run.evaluation(baseline)),
         verdict=verdict,
         manifests={name: PartitionManifest.load(uri) for name, uri in seen.items()},
-        vocabulary=vocabulary,
-        vocabulary_sha256=hashlib.sha256(vocabulary).hexdigest(),
+        vocabulary=uris.read(lineage.vocabulary),
+        sentencepiece_model=uris.read(lineage.sentencepiece_model) if is_sentencepiece else None,
+        vocabulary_info=vocabulary_info,
         train_steps_total=result.train_steps + (parent.train_steps_total if parent else 0),
     )
     _require_one_vocabulary(lineage, facts)
@@ -128,14 +130,26 @@ def _gather(
 
 
 def _require_one_vocabulary(lineage: LineageLayout, facts: ModelFacts) -> None:
-    known = {lineage.vocabulary_info: VocabularyInfo.load(lineage.vocabulary_info).sha256}
-    known |= {f"partition {n}": m.vocabulary_sha256 for n, m in facts.manifests.items()}
-    wrong = [place for place, sha256 in known.items() if sha256 != facts.vocabulary_sha256]
+    info = facts.vocabulary_info
+    found = {lineage.vocabulary: (facts.vocabulary, info.tokens_sha256)}
+    if facts.sentencepiece_model is not None:
+        found[lineage.sentencepiece_model] = (facts.sentencepiece_model, info.sha256)
+    wrong = [uri for uri, (data, sha256) in found.items() if _sha256(data) != sha256]
+    wrong += [
+        f"partition {name}"
+        for name, manifest in facts.manifests.items()
+        if manifest.vocabulary_sha256 != info.sha256
+    ]
     if wrong:
         raise RegistryError(
-            f"{lineage.vocabulary} is not the vocabulary of {', '.join(wrong)}: token ids would "
-            "mean different words. Restore it; a lineage keeps one vocabulary for ever."
+            f"{lineage.vocabulary_info} does not describe the vocabulary of {', '.join(wrong)}: "
+            "token ids would mean different words. Restore it; a lineage keeps one vocabulary for "
+            "ever."
         )
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _require_still_in_use(lineage: LineageLayout, baseline: str | None, version_id: str) -> None:
@@ -158,14 +172,15 @@ def _write_documents(facts: ModelFacts, folder: VersionLayout) -> list[FileDiges
         folder.verdict: facts.verdict.to_bytes(),
         folder.card: model_card.render(facts).encode(),
     }
+    if facts.sentencepiece_model is not None:
+        documents[folder.sentencepiece_model] = facts.sentencepiece_model
     documents |= {folder.manifest(n): m.to_bytes() for n, m in facts.manifests.items()}
     files = []
     for uri, data in documents.items():
         # All of it follows from the run and its baseline, so another try writes the same bytes.
         uris.write(uri, data)
         path = uri.removeprefix(folder.root + "/")
-        sha256 = hashlib.sha256(data).hexdigest()
-        files.append(FileDigest(path=path, bytes=len(data), sha256=sha256))
+        files.append(FileDigest(path=path, bytes=len(data), sha256=_sha256(data)))
     return files
 
 
@@ -178,4 +193,7 @@ def _metrics(report: EvaluationReport, verdict: Verdict) -> dict[str, float]:
         for scores in model.sets:
             metrics[f"{model.name}/{scores.set_name}/masked_lm_loss"] = scores.loss
             metrics[f"{model.name}/{scores.set_name}/masked_lm_accuracy"] = scores.accuracy
+            if scores.next_sentence_accuracy is not None:
+                name = f"{model.name}/{scores.set_name}/next_sentence_accuracy"
+                metrics[name] = scores.next_sentence_accuracy
     return metrics

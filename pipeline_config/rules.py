@@ -10,9 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from pipeline_config.schema import PipelineConfig
-
-_PARTITION = re.compile(r"[a-z0-9][a-z0-9._-]*")
+from pipeline_config.schema import PARTITION_PATTERN, PipelineConfig
 
 
 def violations(config: PipelineConfig) -> list[str]:
@@ -23,7 +21,9 @@ def violations(config: PipelineConfig) -> list[str]:
 def _partition_is_an_id(config: PipelineConfig) -> Iterator[str]:
     """A partition is a folder name and part of keys."""
     partition = config.corpus.partition
-    if partition is not None and (not _PARTITION.fullmatch(partition) or ".." in partition):
+    if partition is None:
+        return
+    if not re.fullmatch(PARTITION_PATTERN, partition) or ".." in partition:
         yield (
             f"corpus.partition: {partition!r} is not a partition id; use a-z, 0-9, '.', '_' and "
             "'-', such as 2026-01-31."
@@ -32,30 +32,103 @@ def _partition_is_an_id(config: PipelineConfig) -> Iterator[str]:
 
 def _rows_fit_positions(config: PipelineConfig) -> Iterator[str]:
     """A row is at most as long as the model has positions."""
-    length, positions = config.masking.max_seq_length, config.model.max_position_embeddings
-    if length > positions:
-        yield (
-            f"masking.max_seq_length: rows of {length} tokens do not fit a model with "
-            f"model.max_position_embeddings={positions}; shorten the rows or enlarge the model."
-        )
+    positions = config.model.max_position_embeddings
+    for prefix, length, _ in row_shapes(config):
+        if length > positions:
+            yield (
+                f"masking.{prefix}max_seq_length: rows of {length} tokens do not fit a model with "
+                f"model.max_position_embeddings={positions}; shorten the rows or enlarge the model."
+            )
 
 
 def _predictions_fit_rows(config: PipelineConfig) -> Iterator[str]:
     """A row has room for its predictions, and for as many as masked_lm_prob asks for."""
+    probability = config.masking.masked_lm_prob
+    for prefix, length, predictions in row_shapes(config):
+        room = length - 2
+        if predictions > room:
+            yield (
+                f"masking.{prefix}max_predictions_per_seq: {predictions} predictions do not fit a "
+                f"row of {length} tokens, which has {room} besides [CLS] and [SEP]."
+            )
+        needed = math.floor(length * probability)
+        if predictions < needed:
+            yield (
+                f"masking.{prefix}max_predictions_per_seq: {predictions} would silently cut "
+                f"masked_lm_prob={probability}; rows of {length} need {needed}."
+            )
+
+
+def row_shapes(config: PipelineConfig) -> list[tuple[str, int, int]]:
+    """Return the shapes of the rows that are written, the main one first.
+
+    :returns: for each shape the prefix of its settings, max_seq_length, max_predictions_per_seq.
+    """
     masking = config.masking
-    room = masking.max_seq_length - 2
-    if masking.max_predictions_per_seq > room:
+    shapes = [("", masking.max_seq_length, masking.max_predictions_per_seq)]
+    if masking.extra_max_seq_length is not None:
+        extra = (masking.extra_max_seq_length, masking.extra_max_predictions_per_seq)
+        shapes.append(("extra_", *extra))
+    return shapes
+
+
+def _extra_rows_differ(config: PipelineConfig) -> Iterator[str]:
+    """The two row lengths are different."""
+    if config.masking.extra_max_seq_length == config.masking.max_seq_length:
         yield (
-            f"masking.max_predictions_per_seq: {masking.max_predictions_per_seq} predictions do "
-            f"not fit a row of {masking.max_seq_length} tokens, which has {room} besides [CLS] "
-            "and [SEP]."
+            f"masking.extra_max_seq_length: {config.masking.extra_max_seq_length} is also "
+            "masking.max_seq_length; leave it empty, or give another length."
         )
-    needed = math.floor(masking.max_seq_length * masking.masked_lm_prob)
-    if masking.max_predictions_per_seq < needed:
+
+
+def _pairs_need_two_segment_types(config: PipelineConfig) -> Iterator[str]:
+    """The model tells two segments apart."""
+    types = config.model.type_vocab_size
+    if config.masking.packing == "segment_pair" and types < 2:
         yield (
-            f"masking.max_predictions_per_seq: {masking.max_predictions_per_seq} would silently "
-            f"cut masked_lm_prob={masking.masked_lm_prob}; rows of {masking.max_seq_length} need "
-            f"{needed}."
+            "masking.packing: segment_pair needs two segment types, but model.type_vocab_size is "
+            f"{types}; set it to 2."
+        )
+
+
+def _dynamic_rows_are_written_once(config: PipelineConfig) -> Iterator[str]:
+    """Copies of rows that carry no masks would be equal."""
+    masking = config.masking
+    if masking.dynamic and masking.dupe_factor > 1:
+        yield (
+            f"masking.dupe_factor: {masking.dupe_factor} copies of a row are equal with "
+            "masking.dynamic, which draws new masks in every epoch anyway; set it to 1."
+        )
+
+
+def _domain_words_need_a_vocabulary(config: PipelineConfig) -> Iterator[str]:
+    """Words are added to a given WordPiece vocabulary only."""
+    vocabulary = config.vocabulary
+    if vocabulary.domain_words and (vocabulary.uri is None or vocabulary.kind != "wordpiece"):
+        yield (
+            f"vocabulary.domain_words: {vocabulary.domain_words} words can be put only into the "
+            "[unused] places of a WordPiece vocabulary given by vocabulary.uri; a trained one has "
+            "the domain's words already."
+        )
+
+
+def _dataflow_is_complete(config: PipelineConfig) -> Iterator[str]:
+    """Dataflow has its region, image and folder."""
+    if config.beam.runner != "DataflowRunner":
+        return
+    for name in ("region", "temp_location", "sdk_container_image"):
+        if getattr(config.beam, name) is None:
+            yield f"beam.{name}: DataflowRunner needs it; see docs/data.md."
+
+
+def _one_region(config: PipelineConfig) -> Iterator[str]:
+    """Dataflow works in the TPU's region, as the bucket does."""
+    region = config.beam.region
+    away = [zone for zone in config.tpu.zones if zone.rpartition("-")[0] != region]
+    if config.beam.runner == "DataflowRunner" and region is not None and away:
+        yield (
+            f"beam.region: {region} is not the region of tpu.zones {', '.join(away)}; reading "
+            "records across regions is slow and billed."
         )
 
 
@@ -213,8 +286,14 @@ RULES = (
     _partition_is_an_id,
     _rows_fit_positions,
     _predictions_fit_rows,
+    _extra_rows_differ,
+    _pairs_need_two_segment_types,
+    _dynamic_rows_are_written_once,
     _heads_divide_width,
     _vocabulary_fits_model,
+    _domain_words_need_a_vocabulary,
+    _dataflow_is_complete,
+    _one_region,
     _loop_divides_intervals,
     _rate_schedule_fits,
     _spot_saves_in_time,

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 FORMAT_VERSION = 1
+PARTITION_PATTERN = r"[a-z0-9][a-z0-9._-]{0,62}"
+"""A partition is a folder name and part of keys."""
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -39,13 +41,48 @@ class CorpusConfig(Section):
         description="Input files: patterns with * and ?, separated by commas; {partition} is "
         "filled in. A relative pattern lies below the store, an absolute one or gs:// anywhere.",
     )
-    input_format: Literal["auto", "text", "sentences", "jsonl"] = Field(
+    input_format: Literal["auto", "text", "sentences", "jsonl", "csv", "tsv", "parquet"] = Field(
         "auto",
         description="text: running text, a blank line ends a document. sentences: one sentence a "
-        "line, a blank line ends a document (BERT's format). jsonl: one JSON object a line. "
-        "auto: jsonl for .jsonl and .jsonl.gz, else text.",
+        "line, a blank line ends a document (BERT's format). jsonl: one JSON object a line. csv, "
+        "tsv: a header line, then one document a record. parquet: one document a row. auto: by "
+        "the end of the name (.jsonl, .csv, .tsv, .parquet, also before .gz, .bz2, .zst), else "
+        "text.",
     )
-    text_field: str = Field("text", min_length=1, description="Field of a jsonl object to read.")
+    text_field: str = Field(
+        "text", min_length=1, description="Field of a jsonl object, or column of a table, to read."
+    )
+    unicode_normalization: Literal["NFC", "NFKC", "none"] = Field(
+        "NFC",
+        description="NFC joins letters and accents. NFKC also replaces compatibility characters, "
+        "such as ligatures and full-width letters.",
+    )
+    language: str = Field(
+        "en",
+        pattern=r"^[a-z]{2,3}$",
+        description="ISO 639 code; where sentences end depends on it (only for segment_pair).",
+    )
+    keep_languages: list[Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]] = Field(
+        [],
+        max_length=100,
+        description="Keep only documents recognised as one of these languages, such as en; the "
+        "others are counted as dropped. Empty: keep all.",
+    )
+    min_document_characters: int = Field(
+        0, ge=0, le=1_000_000, description="Shorter documents are dropped and counted; 0: none is."
+    )
+    duplicates: Literal["keep", "exact", "near"] = Field(
+        "exact",
+        description="exact: of equal documents, in this and all earlier partitions, only one is "
+        "used. near: of similar ones too (MinHash). keep: every document is used.",
+    )
+    near_duplicate_threshold: float = Field(
+        0.8,
+        ge=0.5,
+        le=1.0,
+        description="Share of five-word shingles in common (Jaccard) from which documents are "
+        "similar.",
+    )
     validation_fraction: float = Field(
         0.1,
         gt=0.0,
@@ -61,12 +98,24 @@ class CorpusConfig(Section):
 
 
 class VocabularyConfig(Section):
-    """The WordPiece vocabulary; frozen for a lineage once it exists."""
+    """The vocabulary; frozen for a lineage once it exists."""
 
+    kind: Literal["wordpiece", "sentencepiece"] = Field(
+        "wordpiece",
+        description="wordpiece as in BERT; sentencepiece (unigram) also suits languages without "
+        "spaces between words.",
+    )
     uri: str | None = Field(
         None,
-        description="vocab.txt to use, one token a line. Empty: the lineage's own, trained on its "
-        "first partition.",
+        description="Vocabulary to use: a vocab.txt, one token a line, or a SentencePiece .model. "
+        "Empty: the lineage's own, trained on its first partition.",
+    )
+    domain_words: int = Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="Most frequent words of the first partition that the vocabulary of "
+        "vocabulary.uri splits, to put into its [unused] places.",
     )
     size: int = Field(
         30522, ge=300, le=250_000, description="Largest size of a vocabulary that is trained."
@@ -77,10 +126,41 @@ class VocabularyConfig(Section):
 
 
 class MaskingConfig(Section):
-    """How token rows become masked-LM examples (BERT, arXiv 1810.04805, section 3.1)."""
+    """How text becomes rows, and rows masked-LM examples (BERT, arXiv 1810.04805, section 3.1)."""
 
+    packing: Literal["doc_sentences", "full_sentences", "segment_pair"] = Field(
+        "doc_sentences",
+        description="What a row holds (RoBERTa, arXiv 1907.11692, section 4.2). doc_sentences: "
+        "text of one document. full_sentences: text of several, [SEP] between them, so that hardly "
+        "any row is padded. segment_pair: two segments, with next-sentence prediction, as in BERT. "
+        "Held-out rows never join documents, but for segment_pair.",
+    )
     max_seq_length: int = Field(
         128, ge=16, le=4096, description="Tokens per row, [CLS] and [SEP] included."
+    )
+    extra_max_seq_length: int | None = Field(
+        None,
+        ge=16,
+        le=4096,
+        description="Rows of this length are written as well, from the same pass over the text: "
+        "for training on short rows first. Empty: none.",
+    )
+    extra_max_predictions_per_seq: int = Field(
+        20, ge=1, le=1024, description="Most masked tokens in a row of extra_max_seq_length."
+    )
+    short_seq_prob: Fraction = Field(
+        0.1, description="segment_pair: share of rows made shorter on purpose, as in BERT."
+    )
+    unit: Literal["token", "word", "span"] = Field(
+        "token",
+        description="What is masked together. token: word pieces, as in BERT. word: whole words. "
+        "span: several words in a row (SpanBERT, arXiv 1907.10529).",
+    )
+    max_span_words: int = Field(10, ge=1, le=100, description="Longest span, in words.")
+    dynamic: bool = Field(
+        False,
+        description="Write training rows once and unmasked; the trainer masks them anew in each "
+        "epoch, by the same function. Held-out rows are always masked when written.",
     )
     max_predictions_per_seq: int = Field(
         20, ge=1, le=1024, description="Most masked tokens in a row."
@@ -138,9 +218,16 @@ class ModelConfig(Section):
 class OptimizerConfig(Section):
     """How weights are updated (names as in tf-models)."""
 
-    type: Literal["adamw", "lamb"] = Field("adamw", description="Optimizer of tf-models.")
+    type: Literal["adamw", "lamb", "amos"] = Field(
+        "adamw",
+        description="adamw and lamb of tf-models; amos (arXiv 2210.11693), which needs half the "
+        "memory for its state and sets the weight decay by itself.",
+    )
     learning_rate: float = Field(
-        1e-4, gt=0.0, le=1.0, description="Peak rate; 1e-4 from scratch, 2e-5 when continuing."
+        1e-4,
+        gt=0.0,
+        le=1.0,
+        description="Peak rate. adamw: 1e-4 from scratch, 2e-5 when continuing. amos: about 1e-2.",
     )
     warmup_steps: int = Field(
         100, ge=0, le=10_000_000, description="Steps of linear rise to the peak rate."
@@ -149,7 +236,10 @@ class OptimizerConfig(Section):
         0.0, ge=0.0, le=1.0, description="Rate at the last step, reached linearly."
     )
     weight_decay_rate: float = Field(
-        0.01, ge=0.0, le=1.0, description="Decoupled decay; not on bias and LayerNorm."
+        0.01,
+        ge=0.0,
+        le=1.0,
+        description="Decoupled decay; not on bias and LayerNorm, not used by amos.",
     )
     beta_1: float = Field(0.9, ge=0.0, lt=1.0, description="Decay of the first moment.")
     beta_2: float = Field(0.999, ge=0.0, lt=1.0, description="Decay of the second moment.")
@@ -217,6 +307,41 @@ class PromotionConfig(Section):
         le=100.0,
         description="Nats per token that the candidate may lose on the held-out documents of "
         "earlier partitions.",
+    )
+
+
+class BeamConfig(Section):
+    """Where the data job runs (names as in Beam's and Dataflow's options)."""
+
+    runner: Literal["FnApiRunner", "DataflowRunner"] = Field(
+        "FnApiRunner",
+        description="FnApiRunner: on the machine of the Airflow worker. DataflowRunner: on Google "
+        "Cloud Dataflow.",
+    )
+    max_num_workers: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Most workers: processes on this machine (0: one a core), or Dataflow's "
+        "virtual machines (0: Dataflow's own limit).",
+    )
+    region: str | None = Field(
+        None,
+        pattern=r"^[a-z]+-[a-z]+[0-9]+$",
+        description="Dataflow: region of the workers, such as us-central1; the bucket's.",
+    )
+    temp_location: str | None = Field(
+        None, pattern=r"^gs://", description="Dataflow: folder for temporary files."
+    )
+    sdk_container_image: str | None = Field(
+        None, description="Dataflow: image with the data job's locked requirements."
+    )
+    worker_machine_type: str = Field("n2-standard-4", description="Dataflow: type of machine.")
+    service_account_email: str | None = Field(
+        None, description="Dataflow: account of the workers; empty: the project's default."
+    )
+    subnetwork: str | None = Field(
+        None, description="Dataflow: subnetwork; workers have no public addresses."
     )
 
 
@@ -307,6 +432,7 @@ class PipelineConfig(Section):
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     promotion: PromotionConfig = PromotionConfig()
+    beam: BeamConfig = BeamConfig()
     tpu: TpuConfig = TpuConfig()
     budget: BudgetConfig = BudgetConfig()
 
@@ -321,18 +447,24 @@ class PipelineConfig(Section):
         return _hash(self.model_dump(mode="json"))
 
     @property
+    def data_settings(self) -> dict[str, dict[str, Any]]:
+        """Return the settings that the bytes of a shard's records depend on, by section.
+
+        Not among them is how duplicates are found: the bytes depend on which documents of the
+        shard are left out, and those are part of its key by themselves.
+        """
+        elsewhere = {"partition", "input_pattern", "max_bad_fraction"}
+        duplicates = {"duplicates", "near_duplicate_threshold"}
+        return {
+            "corpus": self.corpus.model_dump(mode="json", exclude=elsewhere | duplicates),
+            "vocabulary": {"do_lower_case": self.vocabulary.do_lower_case},
+            "masking": self.masking.model_dump(mode="json"),
+        }
+
+    @property
     def data_sha256(self) -> str:
         """Return the hash of the settings that the bytes of a shard's records depend on."""
-        corpus = self.corpus.model_dump(
-            mode="json", exclude={"partition", "input_pattern", "max_bad_fraction"}
-        )
-        return _hash(
-            {
-                "corpus": corpus,
-                "do_lower_case": self.vocabulary.do_lower_case,
-                "masking": self.masking.model_dump(mode="json"),
-            }
-        )
+        return _hash(self.data_settings)
 
     @property
     def training_settings(self) -> dict[str, dict[str, Any]]:
@@ -343,7 +475,9 @@ class PipelineConfig(Section):
             "training": self.training.model_dump(
                 mode="json", exclude={"checkpoint_interval", "max_to_keep", "steps_per_loop"}
             ),
-            "masking": self.masking.model_dump(mode="json"),
+            "masking": self.masking.model_dump(
+                mode="json", exclude={"extra_max_seq_length", "extra_max_predictions_per_seq"}
+            ),
         }
 
     @property

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 
+from pipeline_config.schema import PARTITION_PATTERN
+
 RESOURCE_PREFIX = "bert"
-_PARTITION = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _LINEAGE = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 
@@ -30,7 +31,7 @@ def check_partition(partition: str) -> str:
 
     :raises ValueError: it could not be a folder name and part of a key.
     """
-    if not _PARTITION.fullmatch(partition) or ".." in partition:
+    if not re.fullmatch(PARTITION_PATTERN, partition) or ".." in partition:
         raise ValueError(
             f"Partition {partition!r} is not a valid id: use 1 to 63 of a-z, 0-9, '.', '_', '-', "
             "starting with a letter or digit, such as 2026-01-31."
@@ -59,9 +60,17 @@ def resource_id(run_key: str, generation: int, attempt: int) -> str:
     return f"{RESOURCE_PREFIX}-{run_key}-g{generation}-a{attempt}"
 
 
-def shard_key(input_sha256: str, vocabulary_sha256: str, config_sha256: str) -> str:
-    """Return the key of a processed shard: equal inputs and settings, equal key."""
-    return _digest("shard", input_sha256, vocabulary_sha256, config_sha256)[:32]
+def shard_key(
+    input_sha256: str, vocabulary_sha256: str, config_sha256: str, decisions_sha256: str
+) -> str:
+    """Return the key of a processed shard: equal inputs, settings and decisions, equal key."""
+    parts = (input_sha256, vocabulary_sha256, config_sha256, decisions_sha256)
+    return _digest("shard", *parts)[:32]
+
+
+def signature_key(input_sha256: str, settings_sha256: str) -> str:
+    """Return the key of a file's signatures: equal bytes read in the same way, equal key."""
+    return _digest("signatures", input_sha256, settings_sha256)[:32]
 
 
 def manifest_id(partition: str, shard_keys: list[str]) -> str:

@@ -201,6 +201,11 @@ class VersionLayout:
         return uris.join(self.root, "vocab.txt")
 
     @property
+    def sentencepiece_model(self) -> str:
+        """``sentencepiece.model``, only with a vocabulary of that kind."""
+        return uris.join(self.root, "sentencepiece.model")
+
+    @property
     def evaluation(self) -> str:
         """EvaluationReport of the comparison it won."""
         return uris.join(self.root, "evaluation.json")
@@ -237,6 +242,11 @@ class LineageLayout:
         return uris.join(self.root, "vocabulary", "vocab.txt")
 
     @property
+    def sentencepiece_model(self) -> str:
+        """``sentencepiece.model``, only of vocabularies of that kind."""
+        return uris.join(self.root, "vocabulary", "sentencepiece.model")
+
+    @property
     def vocabulary_info(self) -> str:
         """VocabularyInfo."""
         return uris.join(self.root, "vocabulary", "vocabulary.json")
@@ -259,13 +269,26 @@ class LineageLayout:
         """ModelVersion."""
         return uris.join(self.version(version_id), "model.json")
 
+    @property
+    def partitions(self) -> str:
+        """Folder with one folder per partition."""
+        return uris.join(self.root, "partitions")
+
     def manifests(self, partition: str) -> str:
         """Folder of a partition's manifests."""
-        return uris.join(self.root, "partitions", partition)
+        return uris.join(self.partitions, partition)
 
     def manifest(self, partition: str, manifest_id: str) -> str:
         """PartitionManifest."""
         return uris.join(self.manifests(partition), f"{manifest_id}.json")
+
+    def duplicate_index(self, partition: str, sha256: str) -> str:
+        """DuplicateIndex's data, named by its content."""
+        return uris.join(self.manifests(partition), f"documents-{sha256}.npz")
+
+    def data_report(self, partition: str, manifest_id: str) -> str:
+        """Page with the statistics of a manifest; made from it, so it may be made again."""
+        return uris.join(self.manifests(partition), f"{manifest_id}.html")
 
 
 @dataclass(frozen=True)
@@ -298,6 +321,18 @@ class StoreLayout:
     def shard_manifest(self, shard_key: str) -> str:
         """ShardManifest."""
         return uris.join(self.shard(shard_key), "shard.json")
+
+    def signatures(self, signature_key: str) -> str:
+        """SignatureFile."""
+        return uris.join(self.root, "signatures", f"{signature_key}.json")
+
+    def signature_data(self, sha256: str) -> str:
+        """SignatureFile's data, named by its content."""
+        return uris.join(self.root, "signatures", f"{sha256}.npz")
+
+    def decisions(self, sha256: str) -> str:
+        """ShardDecisions."""
+        return uris.join(self.root, "decisions", f"{sha256}.json")
 
     @property
     def tpu_places(self) -> str:

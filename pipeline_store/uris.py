@@ -134,6 +134,14 @@ def browser_url(folder: str) -> str:
     return f"https://console.cloud.google.com/storage/browser/{path}"
 
 
+def file_url(uri: str) -> str:
+    """Return an address under which a person can look at one file."""
+    if not is_cloud(uri):
+        return browser_url(uri)
+    path = urllib.parse.quote(uri.removeprefix("gs://"))
+    return f"https://console.cloud.google.com/storage/browser/_details/{path}"
+
+
 def read(uri: str) -> bytes:
     """Return the whole object.
 

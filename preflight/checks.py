@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
-from preflight.inputs import input_problems
 from preflight.lineage import start_problems, vocabulary_problems
-from preflight.places import region_problems, store_problems
+from preflight.places import dataflow_problems, region_problems, store_problems
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +36,11 @@ def check(
     # If nothing can be stored, looking for what is stored only repeats the reason.
     if problems := list(store_problems(store)):
         return problems
-    pattern = config.corpus.input_pattern
     checks: dict[str, Callable[[], Iterator[str]]] = {
-        "corpus.input_pattern": lambda: input_problems(pattern, partition, store),
+        "corpus.input_pattern": lambda: _text_problems(config, partition, store),
         "vocabulary.uri": lambda: vocabulary_problems(config, store),
         "model.lineage_id": lambda: start_problems(config, store),
+        "beam.runner": lambda: dataflow_problems(config, store, location),
         "tpu.zones": lambda: region_problems(config.tpu.zones, store, location),
     }
     for setting, find in checks.items():
@@ -51,3 +50,12 @@ def check(
             logger.exception("The check of %s failed", setting)
             problems.append(f"{setting}: could not be checked ({type(error).__name__}: {error}).")
     return [" ".join(line.split()) for line in problems]
+
+
+def _text_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
+    # Imported when it is needed: they need libraries that would slow the parsing of a DAG file.
+    from preflight.fields import field_problems
+    from preflight.inputs import input_problems
+
+    problems = list(input_problems(config, partition, store))
+    yield from problems or field_problems(config, partition, store)

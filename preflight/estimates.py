@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pipeline_config import PipelineConfig
 from pipeline_config.rules import chips, worst_case_cost
 
@@ -18,11 +20,30 @@ def estimate_lines(config: PipelineConfig) -> list[str]:
     hours = f"{budget.max_hours:g} h"
     price = f"{budget.price_per_chip_hour:g} {budget.currency} a chip-hour ({budget.price_date})"
     return [
+        f"data: {', '.join(_data_words(config))}",
         f"training: {steps} = {rows:,} rows of at most {length} tokens ({rows * length:,} tokens)",
         f"evaluation: on {held_out}, chosen by their content and never trained on",
         f"TPU: {where}, for at most {hours}",
         f"cost: at most {cost}, an estimate: {count} {_plural('chip', count)} x {hours} x {price}",
     ]
+
+
+def _data_words(config: PipelineConfig) -> Iterator[str]:
+    """Yield what is said of the rows that the data job writes, and of where it runs."""
+    masking, beam = config.masking, config.beam
+    yield f"rows of {masking.max_seq_length} tokens"
+    if masking.extra_max_seq_length is not None:
+        yield f"and of {masking.extra_max_seq_length} beside them, for later runs"
+    if masking.dynamic:
+        yield "written once, masked anew by the trainer in each epoch"
+    elif masking.dupe_factor > 1:
+        yield f"each written {masking.dupe_factor} times with other masks"
+    if masking.packing == "segment_pair":
+        yield "pairs of segments, so next-sentence prediction is trained too"
+    if beam.runner == "DataflowRunner":
+        most = f"at most {beam.max_num_workers} " if beam.max_num_workers else ""
+        machines = f"{most}machines of {beam.worker_machine_type}"
+        yield f"on Dataflow in {beam.region}, {machines} (not in the cost)"
 
 
 def _plural(word: str, count: int) -> str:

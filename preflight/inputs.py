@@ -1,91 +1,88 @@
-"""Checks the input text of a partition: there is some, all of it, and it is text."""
+"""Checks the input text of a partition: there is some, all of it, and it can be read."""
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Iterator
 
+from beam_jobs.drops import Rejected, RejectedFileError
 from beam_jobs.errors import UserError
-from beam_jobs.inputs import input_patterns, list_inputs
-from beam_jobs.reading import RejectedFileError, read_lines
+from beam_jobs.inputs import incomplete_sets, input_format, input_patterns, match_inputs
+from beam_jobs.languages import LanguageFilter
+from beam_jobs.shard_contents import DocumentCounts, read_contents
+from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 
-_MEMBER = re.compile(r"(?P<stem>.*-)(?P<index>\d+)-of-(?P<count>\d+)(?P<end>[^/]*)")
 _NAMED = 3
+_TRIED_DOCUMENTS = 100
 
 
-def input_problems(pattern: str, partition: str, store: StoreLayout) -> Iterator[str]:
-    """Yield a line for every reason why a partition's text cannot be read.
-
-    :param pattern: ``corpus.input_pattern``.
-    """
+def input_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
+    """Yield a line for every reason why a partition's text cannot be read."""
+    pattern = config.corpus.input_pattern
     files: set[str] = set()
     for part in input_patterns(pattern, partition, store) or [pattern]:
         try:
-            files.update(list_inputs(part, partition, store))
+            files.update(match_inputs(part, partition, store))
         except UserError as error:
             yield str(error)
-    yield from _incomplete_sets(sorted(files))
-    yield from _no_text(sorted(files))
+    yield from incomplete_sets(sorted(files))
+    yield from _no_text(sorted(files), config)
+    if config.corpus.keep_languages:
+        try:
+            LanguageFilter(config.corpus.keep_languages)
+        except UserError as error:
+            yield str(error)
 
 
-def _incomplete_sets(files: list[str]) -> Iterator[str]:
-    """Yield a line for every set of files ``i-of-N`` that has a hole."""
-    sets = {
-        (match["stem"], match["count"], match["end"])
-        for uri in files
-        if (match := _MEMBER.fullmatch(uri))
-    }
-    for stem, count, end in sorted(sets):
-        # What lies beside the matched files counts: a pattern may leave members out on purpose.
-        beside = map(_MEMBER.fullmatch, uris.list_files(stem.rpartition("/")[0]))
-        present = {
-            int(match["index"])
-            for match in beside
-            if match and (match["stem"], match["count"], match["end"]) == (stem, count, end)
-        }
-        # Most tools count from 0, some from 1.
-        first = 1 if 0 not in present and int(count) in present else 0
-        missing = (i for i in range(first, first + int(count)) if i not in present)
-        names = [
-            f"{stem.rpartition('/')[2]}{index:0{len(count)}d}-of-{count}{end}"
-            for index in itertools.islice(missing, _NAMED)
-        ]
-        if names:
-            folder = stem.rpartition("/")[0]
-            yield (
-                f"corpus.input_pattern: in {folder} {int(count) - len(present)} of {int(count)} "
-                f"files of a set are missing: {_listed(names, int(count) - len(present))}. Add "
-                "them, or name a pattern without that set."
-            )
-
-
-def _no_text(files: list[str]) -> Iterator[str]:
+def _no_text(files: list[str], config: PipelineConfig) -> Iterator[str]:
     """Yield a line when not one of the files has text in it."""
     reasons = []
     for uri in files:
-        reason = _why_unusable(uri)
+        reason = _why_unusable(uri, config)
         if reason is None:
             return
         reasons.append(f"{uri}: {reason}")
     if reasons:
+        more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         yield (
             f"corpus.input_pattern: none of the {len(files)} files has text in it "
-            f"({_listed(reasons[:_NAMED], len(files))}). Give plain or gzip-compressed UTF-8 text."
+            f"({', '.join(reasons[:_NAMED])}{more}). Give UTF-8 text, or see corpus.input_format."
         )
 
 
-def _why_unusable(uri: str) -> str | None:
-    try:
-        with uris.open_stream(uri) as stream:
-            has_text = any(line.data is None or line.data.strip() for line in read_lines(stream))
-    except RejectedFileError as error:
-        return error.detail
-    return None if has_text else "empty"
+class _EnoughSeenError(Exception):
+    """So many documents cannot be read that the rest need not be tried."""
 
 
-def _listed(names: list[str], count: int) -> str:
-    more = count - len(names)
-    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
+def _why_unusable(uri: str, config: PipelineConfig) -> str | None:
+    rejects: list[Rejected] = []
+
+    def reject(rejected: Rejected) -> None:
+        rejects.append(rejected)
+        if len(rejects) == _TRIED_DOCUMENTS:
+            raise _EnoughSeenError
+
+    # Any text will do, so that not much of it has to be read.
+    any_text = {"min_document_characters": 0, "keep_languages": []}
+    corpus = config.corpus.model_copy(update=any_text)
+    counts = DocumentCounts()
+    with uris.open_stream(uri) as stream:
+        contents = read_contents(
+            stream,
+            input_format(uri, config),
+            corpus,
+            split_sentences=False,
+            counts=counts,
+            reject=reject,
+        )
+        try:
+            if next(contents, None) is not None:
+                return None
+        except RejectedFileError as error:
+            return error.detail
+        except _EnoughSeenError:
+            pass
+    if rejects:
+        return f"{rejects[0].reason}: {rejects[0].detail}"
+    return "empty"

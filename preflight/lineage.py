@@ -6,11 +6,17 @@ import operator
 from collections.abc import Iterator
 
 from beam_jobs.errors import UserError
-from beam_jobs.lineage_vocabulary import find_vocabulary, read_vocabulary
-from beam_jobs.vocabulary import Vocabulary, check_vocabulary
+from beam_jobs.lineage_vocabulary import find_vocabulary, read_vocabulary, unfit
+from beam_jobs.unused_places import domain_words, unused_places
+from beam_jobs.vocabulary import Vocabulary
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import uris
-from pipeline_store.formats import ModelVersion, ProductionPointer
+from pipeline_store.formats import (
+    ModelVersion,
+    PartitionManifest,
+    ProductionPointer,
+    VocabularyInfo,
+)
 from pipeline_store.layout import StoreLayout, VersionLayout
 
 _ARCHITECTURE = (
@@ -23,16 +29,13 @@ _ARCHITECTURE = (
     "model.type_vocab_size",
     "model.hidden_act",
 )
-# Candidate and model in use are compared on the held-out records of earlier partitions too, and one
-# evaluation has one length of rows. It would fail after the training was paid for.
-_RECORDS = ("masking.max_seq_length", "masking.max_predictions_per_seq")
 
 
 def vocabulary_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
     """Yield a line for every way in which the vocabulary does not fit.
 
-    A given one must be a WordPiece vocabulary that fits model and casing. The lineage's own must
-    fit the configuration, and be the same as a given one.
+    A given one must be of the kind that is asked for and fit model and casing. The lineage's own
+    must fit the configuration, and be made from a given one.
     """
     lineage = store.lineage(config.model.lineage_id)
     given, own = None, None
@@ -43,32 +46,42 @@ def vocabulary_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[
         except UserError as error:
             yield f"vocabulary.uri: {error}"
         else:
-            yield from (f"vocabulary.uri: {uri}: {line}" for line in _check(given, config))
+            yield from (f"vocabulary.uri: {uri}: {line}" for line in unfit(given, config))
     try:
         own = find_vocabulary(config, lineage)
     except UserError as error:
         yield f"model.lineage_id: {error}"
-    if given is not None and own is not None and given.sha256 != own.sha256:
+    else:
+        yield from _made_of(given, own, config, store)
+
+
+def _made_of(
+    given: Vocabulary | None, own: Vocabulary | None, config: PipelineConfig, store: StoreLayout
+) -> Iterator[str]:
+    """Yield a line when a lineage's vocabulary is not, or cannot be, made of the given one."""
+    if given is None:
+        return
+    if own is not None:
+        if domain_words(given, own) is None:
+            lineage = store.lineage(config.model.lineage_id)
+            yield (
+                f"vocabulary.uri: {config.vocabulary.uri} differs from the vocabulary of lineage "
+                f"{config.model.lineage_id!r} ({lineage.vocabulary}), which is frozen. Leave "
+                "vocabulary.uri empty, or use a new model.lineage_id."
+            )
+    elif config.vocabulary.domain_words and not unused_places(given):
         yield (
-            f"vocabulary.uri: {config.vocabulary.uri} differs from the vocabulary of lineage "
-            f"{config.model.lineage_id!r} ({lineage.vocabulary}), which is frozen. Leave "
-            "vocabulary.uri empty, or use a new model.lineage_id."
+            f"vocabulary.domain_words: {config.vocabulary.domain_words} are asked for, but "
+            f"{config.vocabulary.uri} has no [unused0] or the like to put a word into; set it to 0."
         )
-
-
-def _check(vocabulary: Vocabulary, config: PipelineConfig) -> list[str]:
-    return check_vocabulary(
-        vocabulary.tokens,
-        do_lower_case=config.vocabulary.do_lower_case,
-        vocab_size=config.model.vocab_size,
-    )
 
 
 def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
     """Yield a line for every reason why training cannot start from the weights it should.
 
-    That is the model in use, whose architecture and length of rows must be the configured ones, or
-    else ``model.init_checkpoint``, whose vocabulary must be the lineage's too.
+    That is the model in use, whose architecture must be the configured one, and which must have
+    held-out rows of the configured length; or else ``model.init_checkpoint``, whose vocabulary must
+    be the lineage's too.
     """
     lineage = store.lineage(config.model.lineage_id)
     pointer = ProductionPointer.load_or_none(lineage.production)
@@ -77,20 +90,16 @@ def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
         yield from _differences(
             config,
             version,
-            (*_ARCHITECTURE, *_RECORDS),
             f"lineage {config.model.lineage_id!r} has {pointer.version_id} in use, with",
             "Keep it, or use a new model.lineage_id.",
         )
+        yield from _rows_missing(config, version)
     elif config.model.init_checkpoint is not None:
         yield from _init_checkpoint(config, store, config.model.init_checkpoint)
 
 
 def _differences(
-    config: PipelineConfig,
-    version: VersionLayout,
-    names: tuple[str, ...],
-    whose: str,
-    advice: str,
+    config: PipelineConfig, version: VersionLayout, whose: str, advice: str
 ) -> Iterator[str]:
     data = uris.read_or_none(version.config)
     if data is None:
@@ -101,10 +110,35 @@ def _differences(
         )
         return
     frozen = parse_config(data, version.config)
-    for name in names:
+    for name in _ARCHITECTURE:
         wanted, existing = operator.attrgetter(name)(config), operator.attrgetter(name)(frozen)
         if wanted != existing:
             yield f"{name}: {wanted} is asked for, but {whose} {existing}. {advice}"
+
+
+def _rows_missing(config: PipelineConfig, version: VersionLayout) -> Iterator[str]:
+    """Yield a line when a partition that the model in use has seen lacks rows of the wanted length.
+
+    Candidate and model in use are compared on the held-out rows of every earlier partition too. It
+    would fail after the training was paid for.
+    """
+    masking = config.masking
+    wanted = (masking.max_seq_length, masking.max_predictions_per_seq)
+    for uri in uris.list_files(version.manifests):
+        manifest = PartitionManifest.load(uri)
+        shapes = [(manifest.max_seq_length, manifest.max_predictions_per_seq)]
+        if manifest.extra_max_seq_length is not None:
+            shapes.append(
+                (manifest.extra_max_seq_length, manifest.extra_max_predictions_per_seq or 0)
+            )
+        if wanted not in shapes:
+            found = " and ".join(f"{length} ({most})" for length, most in shapes)
+            yield (
+                f"masking.max_seq_length: {wanted[0]} (and max_predictions_per_seq {wanted[1]}) is "
+                f"asked for, but partition {manifest.partition}, on which the model in use is "
+                f"compared too, has rows of {found}. Keep that, or use a new model.lineage_id."
+            )
+            return
 
 
 def _init_checkpoint(config: PipelineConfig, store: StoreLayout, start: str) -> Iterator[str]:
@@ -119,28 +153,30 @@ def _init_checkpoint(config: PipelineConfig, store: StoreLayout, start: str) -> 
     yield from _differences(
         config,
         version,
-        _ARCHITECTURE,
         "model.init_checkpoint has",
         "Use its value, or leave model.init_checkpoint empty.",
     )
     if _lineage_vocabulary_sha256(config, store) != model.vocabulary_sha256:
+        has_model = uris.exists(version.sentencepiece_model)
+        vocabulary = version.sentencepiece_model if has_model else version.vocabulary
         yield (
             f"model.init_checkpoint: {version.root} was trained with another vocabulary, so its "
             "token ids would mean other words. Start a new model.lineage_id with "
-            f"vocabulary.uri={version.vocabulary}."
+            f"vocabulary.uri={vocabulary}."
         )
 
 
 def _lineage_vocabulary_sha256(config: PipelineConfig, store: StoreLayout) -> str | None:
-    """Return the hash of the vocabulary the run will have; None when one will be trained."""
+    """Return the hash of the vocabulary the run will have; None when one will be made."""
     lineage = store.lineage(config.model.lineage_id)
-    uri = lineage.vocabulary
-    if not uris.exists(lineage.vocabulary_info):
-        if config.vocabulary.uri is None:
-            return None
-        uri = store.resolve(config.vocabulary.uri)
+    info = VocabularyInfo.load_or_none(lineage.vocabulary_info)
+    if info is not None:
+        return info.sha256
+    # With words added to it, it is no longer the one that a model was trained with.
+    if config.vocabulary.uri is None or config.vocabulary.domain_words:
+        return None
     try:
-        return read_vocabulary(uri).sha256
+        return read_vocabulary(store.resolve(config.vocabulary.uri)).sha256
     except UserError:
         # Named by vocabulary_problems already.
         return None

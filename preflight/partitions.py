@@ -6,6 +6,7 @@ import re
 
 from beam_jobs.inputs import input_patterns
 from pipeline_config import ConfigError, PipelineConfig
+from pipeline_config.schema import PARTITION_PATTERN
 from pipeline_store import identity, uris
 from pipeline_store.layout import StoreLayout
 
@@ -13,7 +14,6 @@ __all__ = ["choose_partition", "find_partitions", "input_patterns"]
 
 PLACEHOLDER = "{partition}"
 _SIGNS = re.compile(r"(\*|\?|\[!?\]?[^\]]*\]|\{partition\})")
-_PARTITION = "[a-z0-9][a-z0-9._-]{0,62}"
 
 
 def choose_partition(config: PipelineConfig, wanted: str | None, store: StoreLayout) -> str:
@@ -66,7 +66,7 @@ def _expression(pattern: str) -> str:
         if token == PLACEHOLDER:
             # A second placeholder must repeat the first.
             known = "(?P<partition>" in result
-            result += "(?P=partition)" if known else f"(?P<partition>{_PARTITION})"
+            result += "(?P=partition)" if known else f"(?P<partition>{PARTITION_PATTERN})"
         elif token.startswith("["):
             result += "(?!/)" + token.replace("[!", "[^", 1)
         else:

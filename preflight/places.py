@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 
+from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 
@@ -52,11 +53,38 @@ def region_problems(
     place = location(store.root)
     if place is None:
         return
-    prefixes = _PARTS.get(place.lower(), (f"{place.lower()}-",))
-    far = [zone for zone in zones if not zone.startswith(prefixes)]
+    far = [zone for zone in zones if not zone.startswith(_prefixes(place))]
     if far:
         yield (
             f"tpu.zones: {', '.join(far)} {'is' if len(far) == 1 else 'are'} not in {place}, where "
             f"the bucket of {store.root} is. Name zones of that location, or use a bucket beside "
             "the TPUs."
         )
+
+
+def dataflow_problems(
+    config: PipelineConfig, store: StoreLayout, location: Callable[[str], str | None]
+) -> Iterator[str]:
+    """Yield a line for every reason why Dataflow's workers could not reach the data, or not well.
+
+    :param location: as in :func:`region_problems`.
+    """
+    beam = config.beam
+    if beam.runner != "DataflowRunner":
+        return
+    if not uris.is_cloud(store.root):
+        yield (
+            f"beam.runner: Dataflow's workers cannot reach the store {store.root}; use a gs:// "
+            "bucket, or FnApiRunner."
+        )
+    place = location(beam.temp_location) if beam.temp_location else None
+    if place is not None and not f"{beam.region}-".startswith(_prefixes(place)):
+        yield (
+            f"beam.temp_location: the bucket of {beam.temp_location} is in {place}, the workers "
+            f"are in {beam.region}. Use a bucket of that region."
+        )
+
+
+def _prefixes(place: str) -> tuple[str, ...]:
+    """Return how the zones of a bucket's location begin."""
+    return _PARTS.get(place.lower(), (f"{place.lower()}-",))

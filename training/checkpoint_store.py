@@ -32,6 +32,8 @@ class TrainingState:
 
     step: int = 0
     loss: float = float("nan")
+    next_sentence_loss: float | None = None
+    next_sentence_accuracy: float | None = None
     tokens: int = 0
     seconds: float = 0.0
     resumed_from: tuple[int, ...] = ()
@@ -128,6 +130,8 @@ class CheckpointStore:
             random_seed=self._config.training.random_seed,
             created=datetime.now(UTC),
             loss=state.loss,
+            next_sentence_loss=state.next_sentence_loss,
+            next_sentence_accuracy=state.next_sentence_accuracy,
             tokens=state.tokens,
             seconds=round(state.seconds, 3),
             resumed_from=list(state.resumed_from),

@@ -17,7 +17,7 @@ from pipeline_store.formats import CheckpointManifest, TrainingInputs
 from training import artifacts
 from training.checkpoint_store import WEIGHTS_NAME
 from training.errors import BadDataError, UserError
-from training.model import named_variables
+from training.model import NEXT_SENTENCE, named_variables
 
 # Settings that change what the same weights compute; the rest of the model's follow from shapes.
 ARCHITECTURE = (
@@ -36,7 +36,9 @@ def _checkpoint(
     model: BertPretrainerV2, optimizer: tf_keras.optimizers.legacy.Optimizer
 ) -> tf.train.Checkpoint:
     # Also under the keys by which tf-models looks for the parts of a pretrained model.
-    return tf.train.Checkpoint(model=model, optimizer=optimizer, **model.checkpoint_items)
+    items = dict(model.checkpoint_items)
+    items |= {f"{head.name}.pooler_dense": head.dense for head in model.classification_heads}
+    return tf.train.Checkpoint(model=model, optimizer=optimizer, **items)
 
 
 def write_files(
@@ -84,6 +86,21 @@ class LoadedWeights(NamedTuple):
     dropped: list[str]
     mismatched: list[str]
 
+    @property
+    def fits(self) -> bool:
+        """Return whether the model may be used: nothing is amiss but a next-sentence head.
+
+        That is two small variables that only pretraining uses. Rows of pairs can come and go in a
+        lineage, so a head may begin with random weights, and one that nothing trains is dropped.
+        """
+        others = [n for n in (*self.new, *self.dropped) if not _is_next_sentence_head(n)]
+        return not (others or self.mismatched)
+
+    @property
+    def has_next_sentence_head(self) -> bool:
+        """Return whether a next-sentence head was loaded."""
+        return any(map(_is_next_sentence_head, self.loaded))
+
     def __str__(self) -> str:
         head = (
             f"{len(self.loaded)} variables loaded, {len(self.new)} new, {len(self.dropped)} "
@@ -93,11 +110,24 @@ class LoadedWeights(NamedTuple):
         lines += [f"  new        {name}" for name in self.new]
         lines += [f"  dropped    {name}" for name in self.dropped]
         lines += [f"  mismatched {name}" for name in self.mismatched]
+        if self.fits and self.new:
+            lines.append(
+                "It was trained without next-sentence prediction: the weights of that head are not "
+                "from there, and the pooler has had no gradient."
+            )
+        if self.fits and self.dropped:
+            lines.append("Next sentences are not predicted here: head dropped, pooler not trained.")
         return "\n".join(lines)
 
 
+def _is_next_sentence_head(name: str) -> bool:
+    return f"/{NEXT_SENTENCE}/" in name
+
+
 def load_weights(model: BertPretrainerV2, model_uri: str) -> LoadedWeights:
-    """Set all weights, encoder and head, to those of a trained model, by name.
+    """Set all weights, encoder and heads, to those of a trained model, by name.
+
+    Only a next-sentence head may be missing or left over: see :attr:`LoadedWeights.fits`.
 
     :param model: built model, as :func:`training.model.build_model` returns it.
     :param model_uri: a model version folder, or the ``training`` folder of a finished run.
@@ -111,13 +141,14 @@ def load_weights(model: BertPretrainerV2, model_uri: str) -> LoadedWeights:
         reader = tf.train.load_checkpoint(str(prefix))
         keys = _keys_by_name(reader)
         report = _compare(named_variables(model), keys, reader.get_variable_to_shape_map())
-        if report.new or report.dropped or report.mismatched:
+        if not report.fits:
             raise UserError(
                 f"{model_uri} does not fit the configured model: {report}\nChoose a model of the "
                 "same architecture, or set the model section to that of this one."
             )
-        for name, variable in named_variables(model).items():
-            variable.assign(reader.get_tensor(keys[name]))
+        variables = named_variables(model)
+        for name in report.loaded:
+            variables[name].assign(reader.get_tensor(keys[name]))
     return report
 
 

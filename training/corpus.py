@@ -17,6 +17,14 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import StoreLayout
 from training.errors import BadDataError, UserError
+from training.row_format import RowFormat
+
+NEXT_SENTENCE_PACKING = "segment_pair"
+
+
+def predicts_next_sentence(config: PipelineConfig) -> bool:
+    """Return whether next-sentence prediction is trained: rows are pairs of segments."""
+    return config.masking.packing == NEXT_SENTENCE_PACKING
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,7 @@ class RecordSource:
     shard_key: str
     folder: str
     file: RecordFile
+    next_sentence: bool
 
     @property
     def data_uri(self) -> str:
@@ -37,9 +46,22 @@ class RecordSource:
         """Offset index of the file."""
         return uris.join(self.folder, self.file.index.path)
 
+    @property
+    def row_format(self) -> RowFormat:
+        """What its records hold."""
+        return RowFormat(
+            max_seq_length=self.file.max_seq_length,
+            max_predictions_per_seq=self.file.max_predictions_per_seq,
+            masked=self.file.masked,
+            next_sentence=self.next_sentence,
+        )
+
 
 def load_manifest(uri: str, store: StoreLayout, config: PipelineConfig) -> PartitionManifest:
-    """Read a partition manifest and check that its records are made for this configuration.
+    """Read a partition manifest and check that a model of this configuration can read its rows.
+
+    How text was packed into rows is not looked at: models are compared on any held-out rows. For
+    training see :func:`training_sources`.
 
     :raises FileNotFoundError: there is no such manifest.
     :raises UserError: its lineage, vocabulary or record lengths are not the configuration's.
@@ -57,7 +79,11 @@ def load_manifest(uri: str, store: StoreLayout, config: PipelineConfig) -> Parti
             f"{uri} was made with vocabulary {manifest.vocabulary_sha256}, but lineage "
             f"{lineage_id!r} has {vocabulary.sha256}; prepare the partition again."
         )
-    _check_lengths(manifest, uri, config)
+    lengths = [(manifest.max_seq_length, manifest.max_predictions_per_seq)]
+    if manifest.extra_max_seq_length is not None:
+        predictions = manifest.extra_max_predictions_per_seq or 0
+        lengths.append((manifest.extra_max_seq_length, predictions))
+    _check_lengths(lengths, uri, config)
     return manifest
 
 
@@ -78,16 +104,17 @@ def vocabulary_info(store: StoreLayout, config: PipelineConfig) -> VocabularyInf
     return info
 
 
-def _check_lengths(
-    manifest: PartitionManifest | ShardManifest, uri: str, config: PipelineConfig
-) -> None:
-    for name in ("max_seq_length", "max_predictions_per_seq"):
-        found, wanted = getattr(manifest, name), getattr(config.masking, name)
-        if found != wanted:
-            raise UserError(
-                f"{uri}: its records have {name}={found}, but masking.{name} is {wanted}; "
-                "prepare the partition with this configuration, or change the setting."
-            )
+def _check_lengths(lengths: list[tuple[int, int]], uri: str, config: PipelineConfig) -> None:
+    """Refuse records none of whose (max_seq_length, max_predictions_per_seq) is the configured."""
+    masking = config.masking
+    if (masking.max_seq_length, masking.max_predictions_per_seq) in lengths:
+        return
+    found = " and ".join(f"max_seq_length={s}, max_predictions_per_seq={p}" for s, p in lengths)
+    raise UserError(
+        f"{uri}: its records have {found}, but masking.max_seq_length is {masking.max_seq_length} "
+        f"and masking.max_predictions_per_seq is {masking.max_predictions_per_seq}; prepare the "
+        "partition with this configuration, or change the setting."
+    )
 
 
 def record_sources(
@@ -96,15 +123,21 @@ def record_sources(
     """Return a partition's record files of one split, in order of shard key; empty files left out.
 
     :raises FileNotFoundError: a shard manifest is gone.
-    :raises UserError: a shard's record lengths are not the configuration's.
+    :raises UserError: a shard has no records of the configuration's lengths.
     """
+    length = config.masking.max_seq_length
+    next_sentence = manifest.packing == NEXT_SENTENCE_PACKING
     sources = []
-    for shard_uri in map(store.resolve, manifest.shards):
-        shard = ShardManifest.load(shard_uri)
-        _check_lengths(shard, shard_uri, config)
-        file = shard.files.get(split)
+    for uri in map(store.resolve, manifest.shards):
+        shard = ShardManifest.load(uri)
+        files = [file for file in shard.files if file.split is split]
+        if files:
+            shapes = [(file.max_seq_length, file.max_predictions_per_seq) for file in files]
+            _check_lengths(shapes, uri, config)
+        file = shard.file(split, length)
         if file is not None and file.records:
-            sources.append(RecordSource(shard.shard_key, shard_uri.rpartition("/")[0], file))
+            folder = uri.rpartition("/")[0]
+            sources.append(RecordSource(shard.shard_key, folder, file, next_sentence))
     return sources
 
 
@@ -116,17 +149,48 @@ def training_sources(
     Only the train split is read, so held-out documents cannot be trained on.
 
     :raises FileNotFoundError: a manifest is gone.
-    :raises UserError: a manifest does not fit the configuration.
+    :raises UserError: a manifest does not fit the configuration, or its rows are packed or masked
+        in another way than the configuration says.
+    :raises BadDataError: there is no record at all.
+    """
+    manifests = {uri: load_manifest(uri, store, config) for uri in manifest_uris}
+    for uri, manifest in manifests.items():
+        _check_recipe(manifest, uri, config)
+    return union_of_training_records(manifests, store, config)
+
+
+def _check_recipe(manifest: PartitionManifest, uri: str, config: PipelineConfig) -> None:
+    masking = config.masking
+    if manifest.packing != masking.packing:
+        raise UserError(
+            f"{uri}: its rows are packed as {manifest.packing!r}, but masking.packing is "
+            f"{masking.packing!r}; prepare the partition with this configuration, or change the "
+            "setting."
+        )
+    if manifest.masked == masking.dynamic:
+        found = "masked" if manifest.masked else "not masked"
+        raise UserError(
+            f"{uri}: its training rows are {found}, but masking.dynamic is "
+            f"{str(masking.dynamic).lower()}; prepare the partition with this configuration, or "
+            "change the setting."
+        )
+
+
+def union_of_training_records(
+    manifests: dict[str, PartitionManifest], store: StoreLayout, config: PipelineConfig
+) -> list[RecordSource]:
+    """Return the training records of partitions in order, each shard once, however masked.
+
+    :param manifests: as :func:`load_manifest` returns them, by URI.
     :raises BadDataError: there is no record at all.
     """
     union: dict[str, RecordSource] = {}
-    for uri in manifest_uris:
-        manifest = load_manifest(uri, store, config)
+    for manifest in manifests.values():
         for source in record_sources(manifest, Split.TRAIN, store, config):
             union.setdefault(source.shard_key, source)
     if not union:
         raise BadDataError(
-            f"No training records in {', '.join(manifest_uris)}: nothing to train on. Look at the "
+            f"No training records in {', '.join(manifests)}: nothing to train on. Look at the "
             "counts of dropped documents in the manifests."
         )
     return list(union.values())

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import Split
 from pipeline_store.layout import StoreLayout
-from training import corpus, data
+from training import corpus, examples
 from training.errors import UserError
 from training.records import RecordReader
 
@@ -51,7 +51,7 @@ def open_set(
             "documents, or raise corpus.validation_fraction and prepare it again."
         )
     reader = RecordReader(sources)
-    data.check_records(reader, config)
+    examples.check_records(reader)
     keys = document_keys(reader)
     rows = choose_rows(keys, config.evaluation.max_records_per_set)
     chosen, documents = np.unique(keys[rows], return_inverse=True)
@@ -63,7 +63,7 @@ def document_keys(reader: RecordReader) -> npt.NDArray[np.uint64]:
     """Return the document of every record, uint64 [records]."""
     numbers = np.arange(len(reader), dtype=np.int64)
     parts = [
-        data.parse_document_ids(reader.read(numbers[begin : begin + SCAN_ROWS]))
+        examples.parse_document_ids(reader.read(numbers[begin : begin + SCAN_ROWS]))
         for begin in range(0, len(numbers), SCAN_ROWS)
     ]
     return np.concatenate(parts).view(np.uint64)

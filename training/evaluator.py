@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from official.nlp.modeling.models import BertPretrainerV2
 
@@ -15,14 +16,15 @@ from pipeline_store.layout import StoreLayout
 from training import artifacts, checkpoints, corpus, data, unigram
 from training.errors import BadDataError
 from training.evaluation_sets import EvaluationSet, open_set
+from training.masks import load_masker
 from training.model import build_model
-from training.records import RecordReader
-from training.step import masked_lm_losses
+from training.step import masked_lm_losses, next_sentence_scores
 from training.strategies import create_strategy
 
 log = logging.getLogger("training")
 
-# Of a batch: a replica's share of (model inputs, row weights) -> sums per row, [R, 3].
+# Of a batch: a replica's share of (model inputs, row weights) -> sums per row, [R, 3], or [R, 5]
+# with next-sentence prediction.
 ScoreBatch = Callable[[tuple[dict[str, tf.Tensor], tf.Tensor]], tf.Tensor]
 
 
@@ -48,40 +50,55 @@ def evaluate(
     strategy = create_strategy(config, config.evaluation.global_batch_size)
     with strategy.scope():
         model = build_model(config)
-    score_batch = make_score_batch(strategy, model)
+    scorers = {head: make_score_batch(strategy, model, head) for head in (False, True)}
     scores = []
     for name, uri in model_uris.items():
-        checkpoints.load_weights(model, uri)
-        log.info("Scoring %s (%s).", name, uri)
-        set_scores = [_score_set(chosen, score_batch, config, strategy) for chosen in sets]
+        loaded = checkpoints.load_weights(model, uri)
+        log.info("Scoring %s (%s): %s", name, uri, loaded)
+        set_scores = []
+        for chosen in sets:
+            # A model without the head keeps the one of the model before, or a random one.
+            next_sentence = loaded.has_next_sentence_head and chosen.reader.row_format.next_sentence
+            set_scores.append(_score_set(chosen, scorers[next_sentence], config, strategy))
         sha256 = artifacts.model_files(uri).sha256
         scores.append(ModelScore(name=name, model_uri=uri, files_sha256=sha256, sets=set_scores))
 
-    train = RecordReader(corpus.training_sources(list(manifest_uris.values()), store, config))
+    manifests = {uri: corpus.load_manifest(uri, store, config) for uri in manifest_uris.values()}
+    train_counts = unigram.training_counts(
+        corpus.union_of_training_records(manifests, store, config),
+        config.model.vocab_size,
+        lambda: load_masker(store, config),
+    )
     return EvaluationReport(
         partition=current_set,
         current_set=current_set,
         evaluated={chosen.name: chosen.manifest_sha256 for chosen in sets},
         models=scores,
-        unigram_losses=_unigram_losses(sets, train, config, vocabulary.size),
+        unigram_losses=_unigram_losses(sets, train_counts, vocabulary.size),
     )
 
 
-def make_score_batch(strategy: tf.distribute.Strategy, model: BertPretrainerV2) -> ScoreBatch:
+def make_score_batch(
+    strategy: tf.distribute.Strategy, model: BertPretrainerV2, next_sentence: bool
+) -> ScoreBatch:
     """Return a compiled function from a distributed batch to sums per row.
 
-    Columns: loss in nats over the row's masked tokens, right predictions, masked tokens. Rows of
-    weight 0 have sums of 0.
+    Columns: loss in nats over the row's masked tokens, right predictions, masked tokens; with
+    next-sentence prediction also whether that is right, and 1. Rows of weight 0 have sums of 0.
     """
 
     def replica_scores(batch: dict[str, tf.Tensor], row_weights: tf.Tensor) -> tf.Tensor:
         weights = batch["masked_lm_weights"] * row_weights[:, None]
-        logits = model(batch, training=False)["mlm_logits"]
+        outputs = model(batch, training=False)
+        logits = outputs["mlm_logits"]
         losses = masked_lm_losses(logits, batch["masked_lm_ids"])
         predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
         right = tf.cast(predicted == batch["masked_lm_ids"], tf.float32)
         columns = [losses * weights, right * weights, weights]
-        return tf.stack([tf.reduce_sum(values, axis=1) for values in columns], axis=1)
+        sums = [tf.reduce_sum(values, axis=1) for values in columns]
+        if next_sentence:
+            sums += [next_sentence_scores(outputs, batch).correct * row_weights, row_weights]
+        return tf.stack(sums, axis=1)
 
     @tf.function
     def score_batch(batch: tuple[dict[str, tf.Tensor], tf.Tensor]) -> tf.Tensor:
@@ -100,7 +117,7 @@ def _score_set(
 ) -> DocumentSetScore:
     batches = data.evaluation_dataset(chosen.reader, chosen.rows, config, strategy)
     rows = np.concatenate([score_batch(batch).numpy() for batch in batches])[: len(chosen.rows)]
-    sums = np.zeros((len(chosen.document_ids), 3))
+    sums = np.zeros((len(chosen.document_ids), rows.shape[1]))
     np.add.at(sums, chosen.documents, rows)
     if not sums[:, 2].any():
         raise BadDataError(
@@ -112,24 +129,24 @@ def _score_set(
             f"The scores on set {chosen.name!r} are not finite: the model's weights are broken. "
             "It cannot be compared with anything."
         )
-    loss_sums, correct_sums, token_counts = sums.T.tolist()
+    loss_sums, correct_sums, token_counts, *next_sentence = sums.T.tolist()
+    right, row_counts = next_sentence or (None, None)
     return DocumentSetScore(
         set_name=chosen.name,
         document_ids=chosen.document_ids,
         loss_sums=loss_sums,
         correct_sums=correct_sums,
         token_counts=token_counts,
+        next_sentence_correct_sums=right,
+        row_counts=row_counts,
     )
 
 
 def _unigram_losses(
-    sets: list[EvaluationSet], train: RecordReader, config: PipelineConfig, vocabulary_size: int
+    sets: list[EvaluationSet], train_counts: npt.NDArray[np.float64], vocabulary_size: int
 ) -> dict[str, float]:
-    everything = np.arange(len(train), dtype=np.int64)
-    train_counts = unigram.token_counts(train, everything, config)
-    return {
-        chosen.name: unigram.cross_entropy(
-            train_counts, unigram.token_counts(chosen.reader, chosen.rows, config), vocabulary_size
-        )
-        for chosen in sets
-    }
+    losses = {}
+    for chosen in sets:
+        counts = unigram.token_counts(chosen.reader, chosen.rows, len(train_counts))
+        losses[chosen.name] = unigram.cross_entropy(train_counts, counts, vocabulary_size)
+    return losses

@@ -8,11 +8,15 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 import tf_keras
+from official.nlp.modeling.layers import ClassificationHead
 from official.nlp.modeling.models import BertPretrainerV2
 from official.nlp.modeling.networks import BertEncoderV2
 
 from pipeline_config import PipelineConfig
+from training.corpus import predicts_next_sentence
 
+# The head's name in tf-models' configurations and checkpoints, and the key of its logits.
+NEXT_SENTENCE = "next_sentence"
 # BERT, arXiv 1810.04805; `initializer_range` in its published configurations.
 INITIALIZER_RANGE = 0.02
 
@@ -35,7 +39,8 @@ ACTIVATIONS = {"gelu": exact_gelu, "gelu_new": tanh_gelu}
 def build_model(config: PipelineConfig) -> BertPretrainerV2:
     """Return the model with all its variables, random weights drawn from training.random_seed.
 
-    Outputs: ``mlm_logits`` [R, P, vocab_size] for the masked positions, in the arithmetic's type.
+    Outputs: ``mlm_logits`` [R, P, vocab_size] for the masked positions and, with next-sentence
+    prediction, ``next_sentence`` [R, 2], both in the arithmetic's type.
     """
     settings = config.model
     activation = ACTIVATIONS[settings.hidden_act]
@@ -57,11 +62,28 @@ def build_model(config: PipelineConfig) -> BertPretrainerV2:
             name="bert_encoder",
         )
         model = BertPretrainerV2(
-            encoder, mlm_activation=activation, mlm_initializer=_initializer(), name="bert"
+            encoder,
+            mlm_activation=activation,
+            mlm_initializer=_initializer(),
+            classification_heads=_heads(encoder) if predicts_next_sentence(config) else None,
+            name="bert",
         )
         # The head has no variables before it is called once; restoring would silently skip it.
         model(_one_row(config))
     return model
+
+
+def _heads(encoder: BertEncoderV2) -> list[ClassificationHead]:
+    head = ClassificationHead(
+        inner_dim=encoder.get_config()["hidden_size"],
+        num_classes=2,
+        initializer=_initializer(),
+        name=NEXT_SENTENCE,
+    )
+    # As in BERT, its first layer is the encoder's pooler. tf-models would give it one of its own,
+    # and leave the encoder's, which every user of `pooled_output` gets, untrained.
+    head.dense = encoder.pooler_layer
+    return [head]
 
 
 def _initializer() -> tf_keras.initializers.Initializer:
@@ -92,12 +114,19 @@ def _one_row(config: PipelineConfig) -> dict[str, tf.Tensor]:
 
 
 def trained_variables(model: BertPretrainerV2) -> list[tf.Variable]:
-    """Return the variables that masked-LM pretraining changes: all but the pooler's.
+    """Return the variables that pretraining changes: all, but the pooler's if nothing uses it.
 
-    The pooler only serves next-sentence prediction, which is not trained; it has no gradient.
+    The pooler only serves next-sentence prediction; without it, it has no gradient.
     """
+    if has_next_sentence_head(model):
+        return list(model.trainable_variables)
     pooler = {id(v) for v in model.encoder_network.pooler_layer.trainable_variables}
     return [v for v in model.trainable_variables if id(v) not in pooler]
+
+
+def has_next_sentence_head(model: BertPretrainerV2) -> bool:
+    """Return whether the model predicts next sentences."""
+    return bool(model.classification_heads)
 
 
 def named_variables(model: BertPretrainerV2) -> dict[str, tf.Variable]:

@@ -1,4 +1,4 @@
-"""AdamW and LAMB of tf-models with BERT's learning-rate schedule."""
+"""AdamW and LAMB of tf-models, and Amos, with BERT's learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from official.modeling.optimization.lamb import LAMB
 from official.modeling.optimization.legacy_adamw import AdamWeightDecay
 
 from pipeline_config import PipelineConfig
+from training.amos import Amos, bert_averaged_axes, bert_scale
 
 # As in google-research/bert optimization.py.
 NO_WEIGHT_DECAY = ["LayerNorm", "layer_norm", "bias"]
@@ -67,9 +68,23 @@ def build_optimizer(
     ``iterations`` is the step counter of the training. Slots have to exist before a checkpoint is
     restored, else their values are dropped without a word.
     """
-    settings = config.optimizer
+    optimizer = _optimizer(config)
+    optimizer._create_all_weights(variables)
+    return optimizer
+
+
+def _optimizer(config: PipelineConfig) -> tf_keras.optimizers.legacy.Optimizer:
+    settings, schedule = config.optimizer, build_schedule(config)
+    if settings.type == "amos":
+        return Amos(
+            schedule,
+            beta=settings.beta_2,
+            momentum=settings.beta_1,
+            scale_of=bert_scale,
+            averaged_axes_of=bert_averaged_axes,
+        )
     arguments = {
-        "learning_rate": build_schedule(config),
+        "learning_rate": schedule,
         "beta_1": settings.beta_1,
         "beta_2": settings.beta_2,
         "epsilon": settings.epsilon,
@@ -78,8 +93,5 @@ def build_optimizer(
     }
     if settings.type == "adamw":
         # Clipping is the training step's: it has to follow the sum over replicas.
-        optimizer = AdamWeightDecay(gradient_clip_norm=0.0, **arguments)
-    else:
-        optimizer = LAMB(**arguments)
-    optimizer._create_all_weights(variables)
-    return optimizer
+        return AdamWeightDecay(gradient_clip_norm=0.0, **arguments)
+    return LAMB(**arguments)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pipeline_store.formats import Progress
 from training.events import EventFiles
+from training.report import next_sentence_text
 
 log = logging.getLogger("training")
 
@@ -21,7 +22,7 @@ SMOOTHING = 0.3
 
 
 class LoopReport(NamedTuple):
-    """One loop of steps, as it is reported; loss and gradient norm are means over the loop."""
+    """One loop of steps, as it is reported; losses and gradient norm are means over the loop."""
 
     step: int
     steps: int
@@ -30,11 +31,26 @@ class LoopReport(NamedTuple):
     gradient_norm: float
     tokens: int
     seconds: float
+    next_sentence_loss: float | None = None
+    next_sentence_accuracy: float | None = None
 
     @property
     def tokens_per_second(self) -> float:
         """Return the rate over the loop."""
         return self.tokens / self.seconds
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """Return what TensorBoard shows."""
+        values = {
+            "loss": self.loss,
+            "learning_rate": self.learning_rate,
+            "gradient_norm": self.gradient_norm,
+            "tokens_per_second": self.tokens_per_second,
+            "next_sentence_loss": self.next_sentence_loss,
+            "next_sentence_accuracy": self.next_sentence_accuracy,
+        }
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class Reporter:
@@ -54,15 +70,7 @@ class Reporter:
 
     def loop(self, report: LoopReport) -> None:
         """Report one loop of steps."""
-        self._events.add(
-            report.step,
-            {
-                "loss": report.loss,
-                "learning_rate": report.learning_rate,
-                "gradient_norm": report.gradient_norm,
-                "tokens_per_second": report.tokens_per_second,
-            },
-        )
+        self._events.add(report.step, report.scalars)
         eta = self._eta(report)
         self._write_progress(report, eta)
         now = time.monotonic()
@@ -91,10 +99,11 @@ class Reporter:
 
     def _log(self, report: LoopReport, eta: float) -> None:
         log.info(
-            "step %d/%d  loss %.4f  learning rate %.2e  %s tokens/s  ETA %s",
+            "step %d/%d  loss %.4f%s  learning rate %.2e  %s tokens/s  ETA %s",
             report.step,
             self._train_steps,
             report.loss,
+            next_sentence_text(report.next_sentence_loss, report.next_sentence_accuracy),
             report.learning_rate,
             f"{report.tokens_per_second:,.0f}",
             timedelta(seconds=round(eta)),

@@ -15,6 +15,7 @@ from pipeline_store.formats import FileDigest
 from training import artifacts
 from training.corpus import RecordSource
 from training.errors import BadDataError
+from training.row_format import RowFormat
 
 # TFRecord framing: length (8 bytes) and its checksum (4) before the data, a checksum (4) after it.
 # Source: https://www.tensorflow.org/tutorials/load_data/tfrecord
@@ -32,11 +33,19 @@ def default_cache() -> Path:
 class RecordReader:
     """The records of several files as one list; record numbers run through all files in order.
 
-    Memory holds the offsets (8 bytes a record), never the records. Files are verified once, here.
-    Files of a cloud store are copied to the local disk first, as a step needs many small reads.
+    ``row_format`` is what every record holds. Memory holds the offsets (8 bytes a record), never
+    the records. Files are verified once, here. Files of a cloud store are copied to the local disk
+    first, as a step needs many small reads.
     """
 
     def __init__(self, sources: list[RecordSource], cache: Path | None = None) -> None:
+        """Open the files.
+
+        :param sources: at least one, all of one row format.
+        :raises FormatError: a file does not verify.
+        :raises BadDataError: an index is not that of its file, or files hold different things.
+        """
+        self.row_format = _common_format(sources)
         cache = cache or default_cache()
         self._paths = [_local_copy(s.data_uri, s.file.data, cache) for s in sources]
         self._offsets = [_load_index(source, cache) for source in sources]
@@ -47,7 +56,7 @@ class RecordReader:
         self._open = functools.lru_cache(maxsize=OPEN_FILES)(_open_unbuffered)
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if len(self._ends) else 0
+        return int(self._ends[-1])
 
     def read(self, numbers: npt.NDArray[np.int64]) -> list[bytes]:
         """Return the serialized ``tf.train.Example`` of each record number, in the order given."""
@@ -64,6 +73,18 @@ class RecordReader:
     def first_records(self) -> list[tuple[str, bytes]]:
         """Return the path and first record of every file."""
         return list(zip(map(str, self._paths), self.read(self._starts), strict=True))
+
+
+def _common_format(sources: list[RecordSource]) -> RowFormat:
+    first = sources[0]
+    for source in sources:
+        if source.row_format != first.row_format:
+            raise BadDataError(
+                f"{source.data_uri} holds {source.row_format}, but {first.data_uri} holds "
+                f"{first.row_format}; records of different kinds cannot be read as one list. "
+                "Prepare the partitions again with one configuration."
+            )
+    return first.row_format
 
 
 def _open_unbuffered(path: Path) -> BinaryIO:

@@ -1,4 +1,4 @@
-"""Evaluation reports as text, and whether two of them agree."""
+"""Scores and evaluation reports as text, and whether two reports agree."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ from collections.abc import Iterator
 
 from pipeline_store.formats import EvaluationReport
 
-HEADER = ("set", "documents", "tokens", "model", "loss", "perplexity", "accuracy")
+HEADER = ("set", "documents", "tokens", "model", "loss", "perplexity", "accuracy", "next sentence")
 UNIGRAM = "unigram"
 
 
+def next_sentence_text(loss: float | None, accuracy: float | None) -> str:
+    """Return next-sentence scores for a log line; nothing without next-sentence prediction."""
+    if loss is None or accuracy is None:
+        return ""
+    return f"  next sentence {loss:.4f} ({accuracy:.1%} right)"
+
+
 def table(report: EvaluationReport) -> str:
-    """Return the scores of every model on every set, token-weighted, as aligned text."""
-    rows = [HEADER, *_rows(report)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    """Return the scores of every model on every set, token-weighted, as aligned text.
+
+    The last column, the share of right next-sentence predictions, is only there if one was scored.
+    """
+    rows = list(_rows(report))
+    columns = len(HEADER) if any(row[-1] for row in rows) else len(HEADER) - 1
+    rows = [row[:columns] for row in (HEADER, *rows)]
+    widths = [max(len(row[column]) for row in rows) for column in range(columns)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
@@ -27,6 +39,7 @@ def _rows(report: EvaluationReport) -> Iterator[tuple[str, ...]]:
         mark = " *" if set_name == report.current_set else ""
         for model in report.models:
             score = model.sets[number]
+            next_sentence = score.next_sentence_accuracy
             yield (
                 f"{set_name}{mark}",
                 f"{len(score.document_ids):,}",
@@ -35,9 +48,10 @@ def _rows(report: EvaluationReport) -> Iterator[tuple[str, ...]]:
                 f"{score.loss:.4f}",
                 f"{math.exp(score.loss):.1f}",
                 f"{score.accuracy:.1%}",
+                "" if next_sentence is None else f"{next_sentence:.1%}",
             )
         perplexity = f"{math.exp(unigram_loss):.1f}"
-        yield (f"{set_name}{mark}", "", "", UNIGRAM, f"{unigram_loss:.4f}", perplexity, "")
+        yield (f"{set_name}{mark}", "", "", UNIGRAM, f"{unigram_loss:.4f}", perplexity, "", "")
 
 
 def made_from(report: EvaluationReport) -> dict[str, str]:

@@ -16,6 +16,7 @@ from training import artifacts, corpus
 from training.checkpoint_store import CheckpointStore
 from training.commit import CommitGuard
 from training.job import StopRequest, load_config, on_sigterm, run_job
+from training.report import next_sentence_text
 
 log = logging.getLogger("training")
 
@@ -84,19 +85,21 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
     from training import trainer
     from training.checkpoints import check_architecture
-    from training.data import check_records
+    from training.examples import check_records
+    from training.masks import load_masker
     from training.records import RecordReader
 
     init_model = _init_model(arguments.init_model, store, config)
     if init_model is not None:
         check_architecture(init_model, config, vocabulary.sha256)
     reader = RecordReader(sources)
-    check_records(reader, config)
+    check_records(reader)
     job = trainer.TrainingJob(
         config=config,
         layout=run.training,
         guard=guard,
         reader=reader,
+        masker=load_masker(store, config) if config.masking.dynamic else None,
         inputs=inputs,
         checkpoint_store=checkpoints,
         init_model=init_model,
@@ -124,11 +127,12 @@ def _init_model(argument: str | None, store: StoreLayout, config: PipelineConfig
 
 def _log_result(prefix: str, result: TrainingResult) -> None:
     log.info(
-        "%s: %d steps, %s tokens, loss %.4f, %.1f s of training, weights %s.",
+        "%s: %d steps, %s tokens, loss %.4f%s, %.1f s of training, weights %s.",
         prefix,
         result.train_steps,
         f"{result.tokens:,}",
         result.final_loss,
+        next_sentence_text(result.next_sentence_loss, result.next_sentence_accuracy),
         result.seconds,
         result.weights_sha256[:16],
     )

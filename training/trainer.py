@@ -23,11 +23,22 @@ from training.dropout import make_dropout_stateless
 from training.errors import NonFiniteLossError, PreemptedError
 from training.events import EventFiles
 from training.job import StopRequest
-from training.model import build_model, trained_variables, weights_sha256
+from training.masks import Masker
+from training.model import (
+    build_model,
+    has_next_sentence_head,
+    trained_variables,
+    weights_sha256,
+)
 from training.optimizers import build_optimizer, build_schedule
 from training.progress import LoopReport, Reporter
 from training.records import RecordReader
-from training.step import StepMetrics, make_train_loop, masked_lm_losses
+from training.step import (
+    StepMetrics,
+    make_train_loop,
+    masked_lm_losses,
+    next_sentence_scores,
+)
 from training.strategies import create_strategy
 
 log = logging.getLogger("training")
@@ -43,6 +54,7 @@ class TrainingJob:
     layout: TrainingLayout
     guard: CommitGuard
     reader: RecordReader
+    masker: Masker | None
     inputs: TrainingInputs
     checkpoint_store: CheckpointStore
     init_model: str | None
@@ -85,7 +97,11 @@ class Trainer:
         )
         batches = iter(
             data.training_dataset(
-                self._job.reader, self._job.config, self._state.step, self._strategy
+                self._job.reader,
+                self._job.config,
+                self._state.step,
+                self._strategy,
+                self._job.masker,
             )
         )
         log.info("Tracing and compiling the loop of steps; on a TPU this can take minutes.")
@@ -112,7 +128,7 @@ class Trainer:
             log.info("Resuming from checkpoint %d (loss %.4f).", manifest.step, manifest.loss)
         elif self._job.init_model is not None:
             report = checkpoints.load_weights(self.model, self._job.init_model)
-            log.info("Continuing from %s: %s.", self._job.init_model, report)
+            log.info("Continuing from %s: %s", self._job.init_model, report)
         else:
             log.info("Starting from random weights.")
         return manifest
@@ -122,6 +138,8 @@ class Trainer:
         self._state = TrainingState(
             step=manifest.step,
             loss=manifest.loss,
+            next_sentence_loss=manifest.next_sentence_loss,
+            next_sentence_accuracy=manifest.next_sentence_accuracy,
             tokens=manifest.tokens,
             seconds=manifest.seconds,
             resumed_from=(*manifest.resumed_from, manifest.step),
@@ -129,13 +147,17 @@ class Trainer:
 
     def _advance(self, steps: int, metrics: StepMetrics, begin: float) -> None:
         loss = float(metrics.loss_sum) / max(float(metrics.masked_tokens), 1.0)
+        pairs = float(metrics.pairs)
         self._state = replace(
             self._state,
             step=self._state.step + steps,
             loss=loss,
+            next_sentence_loss=float(metrics.next_sentence_loss_sum) / pairs if pairs else None,
+            next_sentence_accuracy=float(metrics.next_sentence_correct) / pairs if pairs else None,
             tokens=self._state.tokens + int(metrics.tokens),
             seconds=self._state.seconds + time.monotonic() - begin,
         )
+        # The gradient is that of all losses together.
         if not (math.isfinite(loss) and math.isfinite(float(metrics.gradient_norm))):
             raise NonFiniteLossError(
                 f"Loss {loss} or gradient norm {float(metrics.gradient_norm)} is not finite in the "
@@ -150,6 +172,8 @@ class Trainer:
             step=self._state.step,
             steps=steps,
             loss=self._state.loss,
+            next_sentence_loss=self._state.next_sentence_loss,
+            next_sentence_accuracy=self._state.next_sentence_accuracy,
             learning_rate=float(self._schedule(self._state.step - 1)),
             gradient_norm=float(metrics.gradient_norm) / steps,
             tokens=self._state.tokens - before.tokens,
@@ -187,6 +211,8 @@ class Trainer:
             train_steps=self._state.step,
             tokens=self._state.tokens,
             final_loss=self._state.loss,
+            next_sentence_loss=self._state.next_sentence_loss,
+            next_sentence_accuracy=self._state.next_sentence_accuracy,
             checkpoint=layout.checkpoint(saved.step).removeprefix(uris.join(layout.root, "")),
             weights_sha256=weights_sha256(self.model),
             seconds=round(self._state.seconds, 3),
@@ -223,15 +249,19 @@ def dry_run(job: TrainingJob) -> None:
     log.info("records: %s in %d shards", f"{len(job.reader):,}", len(job.inputs.records))
 
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    (batch,) = next(iter(data.training_dataset(job.reader, job.config, 0, strategy)))
+    (batch,) = next(iter(data.training_dataset(job.reader, job.config, 0, strategy, job.masker)))
     log.info("global batch:")
     for name, value in sorted(batch.items()):
         log.info("  %-22s %-8s %s", name, value.dtype.name, tuple(value.shape))
 
     few = {name: value[:DRY_RUN_ROWS] for name, value in batch.items()}
     weights = few["masked_lm_weights"]
-    losses = masked_lm_losses(model(few)["mlm_logits"], few["masked_lm_ids"]) * weights
+    outputs = model(few)
+    losses = masked_lm_losses(outputs["mlm_logits"], few["masked_lm_ids"]) * weights
     mean = float(tf.reduce_sum(losses) / tf.maximum(tf.reduce_sum(weights), 1.0))
     uniform = math.log(job.config.model.vocab_size)
     log.info("loss of its first rows: %.4f (guessing all tokens alike: %.4f)", mean, uniform)
+    if has_next_sentence_head(model):
+        mean = float(tf.reduce_mean(next_sentence_scores(outputs, few).losses))
+        log.info("their next-sentence loss: %.4f (guessing: %.4f)", mean, math.log(2))
     log.info("Dry run: nothing was written.")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from pipeline_store.formats.base import StoredFile
+from pipeline_store.formats.tpu import ExitKind
 
 
 class Split(StrEnum):
@@ -29,7 +31,7 @@ class FileDigest(BaseModel):
 
 
 class RecordFile(BaseModel):
-    """A TFRecord file with its offset index.
+    """A TFRecord file with its offset index: the rows of one split and one length of a shard.
 
     The index is a flat array of little-endian uint64: the byte offset of every record and, as its
     last element, the file's size; record ``i`` fills ``[index[i], index[i+1])``, framing included.
@@ -37,6 +39,10 @@ class RecordFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    split: Split
+    max_seq_length: int
+    max_predictions_per_seq: int
+    masked: bool = Field(description="False: the trainer masks these rows, in each epoch anew")
     data: FileDigest
     index: FileDigest
     records: int
@@ -46,14 +52,43 @@ class RecordFile(BaseModel):
 
 
 class VocabularyInfo(StoredFile):
-    """``vocabulary.json`` beside ``vocab.txt``: frozen for the life of a lineage."""
+    """``vocabulary.json``: the commit of a lineage's vocabulary, frozen for the lineage's life.
+
+    Beside it lie ``vocab.txt``, one token a line in order of id, and for the kind
+    ``sentencepiece`` the ``sentencepiece.model`` that it was read from.
+    """
 
     kind = "vocabulary"
 
-    sha256: str = Field(description="of vocab.txt")
+    vocabulary_kind: Literal["wordpiece", "sentencepiece"]
+    sha256: str = Field(description="of what defines it: vocab.txt, or sentencepiece.model")
+    tokens_sha256: str = Field(description="of vocab.txt")
     size: int
     do_lower_case: bool
     source: str = Field(description="URI it was copied from, or how it was trained")
+    domain_words: list[str] = Field(
+        default=[],
+        description="words put into [unused] places of the vocabulary it was copied from",
+    )
+
+
+class DataStatistics(BaseModel):
+    """What the text of a shard or partition is like. Sums, so that shards can be added up."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    document_tokens: dict[int, int] = Field(
+        description="used documents by length: key k counts those of 2**k to 2**(k+1) - 1 tokens"
+    )
+    row_tokens: dict[int, int] = Field(
+        description="rows of the main length by fill: key k counts those filled from k to k + 1 "
+        "sixteenths; full ones are in 15"
+    )
+    text_tokens: int = Field(description="tokens of the used documents, before packing and copies")
+    unknown_tokens: int = Field(description="those of them that are [UNK]")
+    new_words: dict[str, int] = Field(
+        description="most frequent words that the vocabulary does not have whole, with their count"
+    )
 
 
 class ShardManifest(StoredFile):
@@ -61,26 +96,80 @@ class ShardManifest(StoredFile):
 
     kind = "shard-manifest"
 
-    shard_key: str = Field(description="hash of input, vocabulary and data configuration")
+    shard_key: str = Field(description="hash of input, vocabulary, data settings and decisions")
     input_uri: str
     input_sha256: str
     input_bytes: int
     vocabulary_sha256: str
     config_sha256: str
-    max_seq_length: int
-    max_predictions_per_seq: int
-    files: dict[Split, RecordFile] = Field(description="paths are relative to this file's folder")
+    decisions_sha256: str
+    files: list[RecordFile] = Field(description="paths are relative to this file's folder")
     documents: int = Field(description="documents read, dropped ones included")
-    dropped: dict[str, int] = Field(description="documents or records not used, by reason")
+    dropped: dict[str, int] = Field(description="documents not used, by reason")
     dead_letter: FileDigest | None
-    unknown_tokens: int = Field(description="tokens that became [UNK]")
+    statistics: DataStatistics
     libraries: dict[str, str]
+
+    def file(self, split: Split, max_seq_length: int) -> RecordFile | None:
+        """Return the record file of a split and row length, or None when there is none."""
+        wanted = (split, max_seq_length)
+        return next((f for f in self.files if (f.split, f.max_seq_length) == wanted), None)
+
+
+class SignatureFile(StoredFile):
+    """``signatures/<key>.json``: the documents of one input file, by what tells copies apart.
+
+    Its existence is the commit. ``data`` is a numpy ``.npz``; its arrays are described in
+    ``docs/data.md``.
+    """
+
+    kind = "signatures"
+
+    input_sha256: str
+    settings_sha256: str
+    data: FileDigest
+    documents: int = Field(description="documents with a signature; unreadable ones have none")
+
+
+class ShardDecisions(StoredFile):
+    """``decisions/<sha256>.json``: what becomes of a shard's documents because of other ones.
+
+    Documents are named by their number among all that are read from the file, from 0. Equal
+    decisions are one file, named by the hash of its content, which is part of the shard's key.
+    """
+
+    kind = "shard-decisions"
+
+    duplicates: list[int] = Field(description="left out: equal to an earlier one")
+    near_duplicates: list[int] = Field(description="left out: similar to an earlier one")
+    validation: list[int] = Field(
+        default=[], description="held out because a similar document is, whatever their own hash"
+    )
+    train: list[int] = Field(
+        default=[], description="trained on because a similar document is, whatever their own hash"
+    )
+
+    @property
+    def sha256(self) -> str:
+        """Return the hash of the file's content."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+class DuplicateIndex(BaseModel):
+    """The documents of a partition as later runs look for copies of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: FileDigest = Field(description="numpy .npz, described in docs/data.md")
+    snapshot_sha256: str = Field(description="hash of the indexes of earlier partitions looked at")
+    snapshot: list[str] = Field(description="those indexes, as partition/manifest_id")
 
 
 class PartitionManifest(StoredFile):
     """``partitions/<partition>/<manifest_id>.json``: all shards of one partition.
 
-    The only way readers find records.
+    The only way readers find records. ``max_seq_length`` and what follows it speak of the rows of
+    the main length; ``extra_`` of those of the second one, if there is one.
     """
 
     kind = "partition-manifest"
@@ -89,13 +178,24 @@ class PartitionManifest(StoredFile):
     lineage_id: str
     vocabulary_sha256: str
     config_sha256: str
+    settings: dict[str, dict[str, JsonValue]] = Field(
+        default={}, description="what config_sha256 is the hash of, by section, for people"
+    )
+    packing: Literal["doc_sentences", "full_sentences", "segment_pair"]
+    masked: bool = Field(description="False: training rows are to be masked by the trainer")
     max_seq_length: int
     max_predictions_per_seq: int
+    extra_max_seq_length: int | None
+    extra_max_predictions_per_seq: int | None
     shards: list[str] = Field(description="URIs of the shard.json files, in order of shard key")
     documents: int
     records: dict[Split, int]
     tokens: dict[Split, int]
+    extra_records: dict[Split, int] = Field(default={})
+    extra_tokens: dict[Split, int] = Field(default={})
     dropped: dict[str, int]
+    duplicate_index: DuplicateIndex | None
+    statistics: DataStatistics
 
     @property
     def content_sha256(self) -> str:
@@ -113,9 +213,23 @@ class ShardOutcome(BaseModel):
     reused: bool = Field(description="its shard.json was there already")
 
 
+class JobFailure(BaseModel):
+    """Why a part of the data job stopped for a reason that trying again cannot remove."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    exit_kind: ExitKind
+    message: str
+
+
 class ShardOutcomes(StoredFile):
     """``scratch/<unique>.json``: passes from the data job's workers to its launcher."""
 
     kind = "shard-outcomes"
 
     outcomes: list[ShardOutcome]
+    duplicate_index: DuplicateIndex | None
+    kept_sides: int = Field(
+        description="documents on the side that earlier runs gave them, not their own content"
+    )
+    failures: list[JobFailure]

@@ -24,7 +24,13 @@ class CheckpointManifest(StoredFile):
     data_sha256: str = Field(description="fingerprint of the ordered training records")
     random_seed: int
     created: datetime
-    loss: float = Field(description="mean training loss of the loop before it, nats per token")
+    loss: float = Field(
+        description="mean masked-LM training loss of the loop before it, nats per token"
+    )
+    next_sentence_loss: float | None = Field(
+        default=None, description="the same of next-sentence prediction, nats per row; none: off"
+    )
+    next_sentence_accuracy: float | None = None
     tokens: int = Field(description="real tokens seen since step 0")
     seconds: float = Field(description="spent training since step 0, in whichever process")
     resumed_from: list[int] = Field(description="step of each checkpoint that was resumed from")
@@ -52,7 +58,11 @@ class TrainingResult(StoredFile):
 
     train_steps: int
     tokens: int = Field(description="real tokens seen over all steps")
-    final_loss: float
+    final_loss: float = Field(description="mean masked-LM training loss of the last loop of steps")
+    next_sentence_loss: float | None = Field(
+        default=None, description="the same of next-sentence prediction, nats per row; none: off"
+    )
+    next_sentence_accuracy: float | None = None
     checkpoint: str = Field(description="path of the checkpoint manifest in the model folder")
     weights_sha256: str
     seconds: float
@@ -69,6 +79,12 @@ class DocumentSetScore(BaseModel):
     loss_sums: list[float] = Field(description="masked-LM loss in nats, summed over masked tokens")
     correct_sums: list[float]
     token_counts: list[float] = Field(description="masked tokens of the document")
+    next_sentence_correct_sums: list[float] | None = Field(
+        default=None, description="rows whose next-sentence prediction is right; none: not scored"
+    )
+    row_counts: list[float] | None = Field(
+        default=None, description="rows of the document that have a next-sentence label"
+    )
 
     @property
     def loss(self) -> float:
@@ -79,6 +95,13 @@ class DocumentSetScore(BaseModel):
     def accuracy(self) -> float:
         """Return the share of masked tokens whose most likely prediction is right."""
         return sum(self.correct_sums) / sum(self.token_counts)
+
+    @property
+    def next_sentence_accuracy(self) -> float | None:
+        """Return the share of rows whose next-sentence prediction is right; None: not scored."""
+        if self.next_sentence_correct_sums is None or self.row_counts is None:
+            return None
+        return sum(self.next_sentence_correct_sums) / sum(self.row_counts)
 
 
 class ModelScore(BaseModel):

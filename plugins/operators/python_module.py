@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
@@ -19,14 +20,20 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 REPOSITORY = str(Path(__file__).parents[2])
+GUARD = str(Path(__file__).with_name("process_guard.py"))
+GRACE_SECONDS = 20.0
+"""From telling a module to stop to killing it: longer than cancelling a cloud job takes."""
 
 
 class PythonModuleOperator(BaseOperator):
     """Runs ``python -m <module> <arguments>`` and returns the JSON object it prints last.
 
-    Heavy libraries (Beam) so stay out of the worker's process, the module is the same one a user
-    runs by hand, and its output appears in the task log line by line. A user error or bad data
-    fails the task for good; any other failure may be retried.
+    Heavy libraries (Beam) so stay out of the worker's process, and the module is the same one a
+    user runs by hand. What it says on stderr appears in the task log line by line, its summary as a
+    table. A user error or bad data fails the task for good; any other failure may be retried.
+
+    No process of the module outlives the task, however the task ends: see
+    :mod:`operators.process_guard`.
 
     :param module: such as ``beam_jobs.prepare_corpus``.
     :param arguments: its command line. (templated)
@@ -38,39 +45,112 @@ class PythonModuleOperator(BaseOperator):
         super().__init__(multiple_outputs=True, **kwargs)
         self.module = module
         self.arguments = arguments
-        self._process: SubprocessHook | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the module to its end."""
-        self._process = SubprocessHook()
-        result = self._process.run_command(
-            [sys.executable, "-m", self.module, *self.arguments],
-            env=self._environment(),
-            cwd=REPOSITORY,
-        )
-        kind = ExitKind.from_exit_code(result.exit_code)
-        if kind in (ExitKind.USER_ERROR, ExitKind.BAD_DATA):
-            raise AirflowFailException(f"{self.module}: {kind}: {result.output}")
-        if kind is not ExitKind.OK:
-            raise AirflowException(
-                f"{self.module} ended with exit code {result.exit_code} ({kind}): {result.output}"
-            )
-        try:
-            summary: dict[str, Any] = json.loads(result.output)
-        except ValueError as error:
-            raise AirflowException(
-                f"{self.module} did its work, but its last line is not its summary: "
-                f"{result.output!r}. Trying again repeats nothing that is done."
-            ) from error
+        # A file, not a pipe: nobody has to read it while the log is read.
+        with tempfile.TemporaryFile() as printed:
+            code, last_words = self._run(self.command_line(context), printed, context)
+            printed.seek(0)
+            lines = printed.read().decode(errors="backslashreplace").splitlines()
+        for line in lines[:-1]:
+            self.log.info("%s", line)
+        summary = self._summary(code, lines[-1] if lines else "", last_words)
+        for line in summary_lines(summary):
+            self.log.info("%s", line)
         return summary
 
+    def command_line(self, context: Context) -> list[str]:
+        """Return the module's arguments."""
+        return list(self.arguments)
+
+    def heard(self, line: str, context: Context) -> None:
+        """Take note of a line that the module has just said."""
+
     def on_kill(self) -> None:
-        """End the module's whole process group."""
-        if self._process is not None:
-            self._process.send_sigterm()
+        """Make the guard end the module and its children; it does so without this process too."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _run(self, arguments: list[str], printed: IO[bytes], context: Context) -> tuple[int, str]:
+        """Run the module and log what it says; return its exit code and its last words."""
+        command = [sys.executable, "-m", self.module, *arguments]
+        self.log.info("Running %s", " ".join(command))
+        read_end, write_end = os.pipe()
+        last_words = ""
+        with os.fdopen(read_end, errors="backslashreplace") as said:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", GUARD, str(GRACE_SECONDS), *command],
+                    stdin=subprocess.PIPE,
+                    stdout=printed,
+                    stderr=write_end,
+                    # A module that is told to stop may go on speaking when this process is gone.
+                    pass_fds=[read_end],
+                    cwd=REPOSITORY,
+                    env=self._environment(),
+                    start_new_session=True,
+                )
+            finally:
+                os.close(write_end)
+            try:
+                for line in said:
+                    if last := line.rstrip():
+                        last_words = last
+                        self.log.info("%s", last)
+                        self.heard(last, context)
+            except BaseException:
+                self.on_kill()
+                raise
+        code = self._process.wait()
+        self.on_kill()
+        return code, last_words
+
+    def _summary(self, code: int, last_line: str, last_words: str) -> dict[str, Any]:
+        """Return what the module did.
+
+        :raises AirflowException: it did not do it.
+        """
+        kind = ExitKind.from_exit_code(code)
+        if kind in (ExitKind.USER_ERROR, ExitKind.BAD_DATA):
+            raise AirflowFailException(f"{self.module}: {kind}: {last_words}")
+        if kind is not ExitKind.OK:
+            raise AirflowException(
+                f"{self.module} ended with exit code {code} ({kind}): {last_words}"
+            )
+        try:
+            summary = json.loads(last_line)
+        except ValueError:
+            summary = None
+        if not isinstance(summary, dict):
+            raise AirflowException(
+                f"{self.module} did its work, but its last line is not its summary: "
+                f"{last_line!r}. Trying again repeats nothing that is done."
+            )
+        return summary
 
     @staticmethod
     def _environment() -> dict[str, str]:
         # The jobs do not need Airflow's secrets, so they do not get them.
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW"))}
         return kept | {"PYTHONPATH": REPOSITORY, "PYTHONUNBUFFERED": "1"}
+
+
+def summary_lines(summary: dict[str, Any]) -> list[str]:
+    """Return a module's summary as a table for people: a line per value."""
+    rows = list(_rows(summary, ()))
+    width = max((len(name) for name, _ in rows), default=0)
+    return [f"{name:<{width}}  {value}" for name, value in rows]
+
+
+def _rows(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from _rows(item, (*path, str(name)))
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield " ".join(path), f"{value:,}"
+    elif isinstance(value, list | dict):
+        yield " ".join(path), ", ".join(map(str, value)) or "none"
+    else:
+        yield " ".join(path), str(value)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.conversion import ShardConverter, ShardOutputs
-from beam_jobs.errors import BadDataError
+from beam_jobs.conversion import ShardConverter, ShardOutputs, row_sets
+from beam_jobs.drops import BAD_FILE, count_bad, is_rejected_file
+from beam_jobs.errors import BadDataError, UserError
+from beam_jobs.inputs import InputFormat
 from beam_jobs.record_files import DeadLetterWriter, RecordWriter
 from beam_jobs.vocabulary import SPECIAL_TOKENS, Vocabulary
-from pipeline_store.formats import Split
+from pipeline_store.formats import ShardDecisions
+from tests.beam_jobs.input_bytes import COMPRESS, any_bytes, as_parquet, wrapped
 from tests.beam_jobs.workspace import (
     Workspace,
     as_jsonl,
@@ -26,46 +29,55 @@ from tests.beam_jobs.workspace import (
 )
 
 GOOD = as_text(documents(50))
-TRUNCATED = gzip.compress(as_text(documents(400, first=100)))[:-9]
-DAMAGED = bytearray(gzip.compress(as_text(documents(40, first=100))))
-DAMAGED[-40] ^= 0xFF
+MANY = as_text(documents(400, first=100))
+PARQUET = as_parquet(["a"], "body")
 
-CASES = {
-    "invalid UTF-8": ("bad.txt", b"fine\n\nbad \xff\n\nfine too", 3, {"invalid_utf8": 1}),
-    "NUL": ("bad.txt", b"fine " * 50 + b"\n\nbad \0", 2, {"nul_character": 1}),
-    "binary": ("bad.txt", bytes(range(256)) * 8, 1, {"binary_file": 1}),
-    "binary in gzip": ("bad.gz", gzip.compress(bytes(999)), 1, {"binary_file": 1}),
-    "damaged gzip": ("bad.gz", bytes(DAMAGED), None, {"corrupt_gzip": None}),
-    "truncated gzip": ("bad.txt.gz", TRUNCATED, None, {"truncated_gzip": None}),
-    "wrong JSON": ("bad.jsonl", b'{"text": "a b"}\n{"text"\n', 2, {"invalid_json": 1}),
-    "missing field": ("bad.jsonl", b'{"body": "a"}\n', 1, {"missing_field": 1}),
-    "number for text": ("bad.jsonl", b'{"text": 1}\n', 1, {"field_is_not_text": 1}),
-    "lone surrogate": ("bad.jsonl", b'{"text": "\\udfff"}\n', 1, {"lone_surrogate": 1}),
-}
+# What one file of a partition is, how many documents it counts as (None: depends on how far it was
+# read), and the reason for which one document of it, or all of it, is not used.
+CASES: dict[str, tuple[bytes, int | None, str]] = {
+    "utf8.txt": (b"fine\n\nbad \xff\n\nfine too", 3, "invalid_utf8"),
+    "nul.txt": (b"fine " * 50 + b"\n\nbad \0", 2, "nul_character"),
+    "binary.txt": (bytes(range(256)) * 8, 1, "binary_file"),
+    "binary.gz": (gzip.compress(bytes(999)), 1, "binary_file"),
+    "json.txt": (as_jsonl(documents(2)), 1, "wrong_format"),
+    "json.jsonl": (b'{"text": "a b"}\n{"text"\n', 2, "invalid_json"),
+    "field.jsonl": (b'{"body": "a"}\n', 1, "missing_field"),
+    "number.jsonl": (b'{"text": 1}\n', 1, "field_is_not_text"),
+    "surrogate.jsonl": (b'{"text": "\\udfff"}\n', 1, "lone_surrogate"),
+    "column.csv": (b"id,body\n1,a\n", 1, "missing_column"),
+    "columns.csv": (b"id,text\n1,a\n2,b,c\n", 2, "wrong_column_count"),
+    "behind.csv": (b'id,text\n1,c\n2,"b" c\n', 2, "invalid_csv"),
+    "quote.tsv": (b'id\ttext\n1\ta\n2\t"b\n', 1, "unclosed_quote"),
+    "column.parquet": (PARQUET, 1, "missing_column"),
+    "cut.parquet": (PARQUET[:-9], 1, "corrupt_parquet"),
+    "text.parquet": (b"some text", 1, "wrong_format"),
+} | {f"cut.{kind}": (compress(MANY)[:-9], None, f"truncated_{kind}")
+     for kind, compress in COMPRESS.items()}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_bad_documents_become_dead_letters_and_the_rest_is_used(
-    workspace: Workspace, name: str
-) -> None:
-    file_name, data, documents_read, dropped = CASES[name]
+def test_bad_documents_become_dead_letters_and_the_rest_is_used(workspace: Workspace) -> None:
     workspace.put("good.txt", GOOD)
-    bad = workspace.put(file_name, data)
+    for name, (data, _, _) in CASES.items():
+        workspace.put(name, data)
     workspace.config = make_config(corpus__max_bad_fraction=1.0)
     manifest = workspace.prepare().manifest
-    assert_every_document_is_accounted_for(workspace.shards(manifest))
-    (shard,) = [s for s in workspace.shards(manifest) if s.input_uri == str(bad)]
-    assert shard.dropped.keys() == dropped.keys()
-    if documents_read is not None:
-        assert (shard.documents, shard.dropped) == (documents_read, dropped)
-    (reason,) = dropped
-    for letter in workspace.dead_letters(shard):
-        assert letter["file"] == str(bad)
-        assert letter["reason"] == reason
-        assert letter["detail"]
-        assert {"offset", "line"} <= letter.keys()
-    if shard.dropped[reason] == shard.documents:
-        assert all(shard.files[split].records == 0 for split in Split)
+    shards = {Path(shard.input_uri).name: shard for shard in workspace.shards(manifest)}
+    assert shards.keys() == {"good.txt", *CASES}
+    assert_every_document_is_accounted_for(list(shards.values()))
+    for name, (_, count, reason) in CASES.items():
+        shard = shards[name]
+        assert shard.dropped.keys() == {reason}
+        assert count in (None, shard.documents)
+        letters = workspace.dead_letters(shard)
+        assert [letter["reason"] for letter in letters] == [reason]
+        assert letters[0]["file"] == shard.input_uri
+        assert letters[0]["detail"]
+        assert {"offset", "line"} <= letters[0].keys()
+        if reason in BAD_FILE:
+            assert shard.dropped[reason] == shard.documents
+            assert all(file.records == 0 for file in shard.files)
+        else:
+            assert shard.dropped[reason] == 1
 
 
 def test_dead_letter_says_where_the_document_is(workspace: Workspace) -> None:
@@ -77,31 +89,27 @@ def test_dead_letter_says_where_the_document_is(workspace: Workspace) -> None:
     assert letter["line"] == GOOD.count(b"\n") + 2
 
 
-def test_nothing_of_a_truncated_file_is_used(workspace: Workspace) -> None:
-    workspace.config = make_config(corpus__max_bad_fraction=1.0)
-    workspace.put("good.txt", GOOD)
-    workspace.put("bad.gz", TRUNCATED)
-    manifest = workspace.prepare().manifest
-    assert manifest.documents == 50 + manifest.dropped["truncated_gzip"]
-    written = {shard.files[Split.TRAIN].documents > 0 for shard in workspace.shards(manifest)}
-    assert written == {True, False}
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ["utf8.txt", "quote.tsv", "cut.zstd"])
 def test_too_much_bad_input_fails_and_names_reason_and_file(
     workspace: Workspace, name: str
 ) -> None:
-    file_name, data, _, dropped = CASES[name]
+    data, _, reason = CASES[name]
     workspace.put("good.txt", GOOD)
     workspace.prepare()
-    bad = workspace.put(file_name, data)
+    bad = workspace.put(name, data)
     with pytest.raises(BadDataError) as caught:
         workspace.prepare()
     message = str(caught.value)
     assert "corpus.max_bad_fraction=0.01" in message
     assert str(bad) in message
-    assert next(iter(dropped)) in message
+    assert reason in message
     assert "\n" not in message
+
+
+def test_missing_member_of_a_set_stops_the_job(workspace: Workspace) -> None:
+    workspace.put("data-00000-of-00002.txt", GOOD)
+    with pytest.raises(UserError, match=r"are missing: data-00001-of-00002\.txt\."):
+        workspace.prepare()
 
 
 def test_a_little_bad_input_is_tolerated(workspace: Workspace) -> None:
@@ -178,31 +186,27 @@ def test_one_document_only_is_warned_about(
 
 
 LETTERS = Vocabulary((*SPECIAL_TOKENS, *"abcdefghij", *(f"##{sign}" for sign in "abcdefghij")))
-CONVERTER = ShardConverter(make_config(vocabulary__size=300), LETTERS)
+CONFIG = make_config(vocabulary__size=300)
+CONVERTER = ShardConverter(CONFIG, LETTERS)
+FORMATS: tuple[InputFormat, ...] = get_args(InputFormat)
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    data=st.one_of(
-        st.binary(max_size=300),
-        st.lists(st.text(max_size=20)).map(lambda parts: "\n\n".join(parts).encode()),
-        st.lists(st.text(max_size=9)).map(
-            lambda parts: "\n".join(json.dumps({"text": part}) for part in parts).encode()
-        ),
-        st.binary(max_size=200).map(gzip.compress),
-    ),
-    input_format=st.sampled_from(["text", "sentences", "jsonl"]),
-)
+@settings(max_examples=200, deadline=None)
+@given(data=wrapped(any_bytes()), input_format=st.sampled_from(FORMATS))
 def test_any_bytes_end_in_records_or_counts(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, input_format: str
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, input_format: InputFormat
 ) -> None:
     folder = tmp_path_factory.mktemp("bytes")
-    writers = {split: RecordWriter(folder / split) for split in Split}
+    writers = {rows: RecordWriter(folder / str(n)) for n, rows in enumerate(row_sets(CONFIG))}
     outputs = ShardOutputs(writers, DeadLetterWriter(folder / "letters", "input"))
-    statistics = CONVERTER.convert(io.BytesIO(data), input_format, outputs)  # type: ignore[arg-type]
+    decisions = ShardDecisions(duplicates=[], near_duplicates=[])
+    statistics = CONVERTER.convert(io.BytesIO(data), input_format, decisions, outputs)
     for writer in (*writers.values(), outputs.dead_letters):
         writer.close()
-    written = sum(counts.documents for counts in statistics.splits.values())
+    written = sum(counts.documents for counts in statistics.rows.values())
     assert statistics.documents == written + sum(statistics.dropped.values())
-    for split, counts in statistics.splits.items():
-        assert writers[split].records == counts.records
+    bad = count_bad(statistics.dropped)
+    letters = (folder / "letters").read_bytes().count(b"\n")
+    assert letters == (bool(bad) if is_rejected_file(statistics.dropped) else bad)
+    for rows, counts in statistics.rows.items():
+        assert writers[rows].records == counts.records

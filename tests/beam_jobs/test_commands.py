@@ -9,14 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_jobs import prepare_corpus, train_vocabulary
-from beam_jobs.options import local_by_default
 from pipeline_store.formats import PartitionManifest
-from tests.beam_jobs.workspace import PARTITION, Workspace, as_text, documents
+from tests.beam_jobs.workspace import PARTITION, Workspace, as_text, documents, make_config
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -28,7 +27,7 @@ def arguments(workspace: Workspace, tmp_path: Path) -> list[str]:
     return [f"--config={config}", f"--store={workspace.store.root}", f"--partition={PARTITION}"]
 
 
-def last_json(capsys: pytest.CaptureFixture[str]) -> dict:  # type: ignore[type-arg]
+def last_json(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
     return json.loads(lines[0])
@@ -75,12 +74,55 @@ def test_dry_run_lists_shards_and_does_nothing(
     listed = last_json(capsys)
     assert listed["shards"] == {str(workspace.corpus / "a.txt"): "done", str(new): "to do"}
     assert (listed["shards_to_process"], listed["shards_reused"]) == (1, 1)
+    assert listed["bytes_to_process"] == new.stat().st_size
+    assert listed["estimated"] is True
     assert sorted(Path(workspace.store.root).rglob("*")) == before
+
+
+def test_dry_run_knows_the_copies_of_signed_files(
+    workspace: Workspace, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = documents(30)
+    workspace.put("a.txt", as_text([*texts, texts[0]]))
+    workspace.put("b.txt", as_text(texts[:7]))
+    workspace.put("twin-of-b.txt", as_text(texts[:7]))
+    workspace.prepare()
+    assert prepare_corpus.main([*arguments, "--dry-run"]) == 0
+    listed = last_json(capsys)
+    assert (listed["duplicates"], listed["near_duplicates"]) == (8, 0)
+    assert (listed["shards_to_process"], listed["shards_reused"]) == (0, 3)
+    assert listed["estimated"] is False
+    # The signatures stay, but all shards are to be made anew.
+    changed = make_config(masking__random_seed=5)
+    Path(arguments[0].removeprefix("--config=")).write_bytes(changed.to_bytes())
+    assert prepare_corpus.main([*arguments, "--dry-run"]) == 0
+    listed = last_json(capsys)
+    assert (listed["shards_to_process"], listed["shards_reused"]) == (2, 0)
+    assert listed["duplicates"] == 8
+
+
+@pytest.mark.parametrize("duplicates", ["keep", "near"])
+def test_dry_run_without_signatures_knows_no_copies(
+    duplicates: str,
+    workspace: Workspace,
+    arguments: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    workspace.put("a.txt", as_text(documents(30)))
+    workspace.prepare()
+    changed = make_config(corpus__duplicates=duplicates)
+    Path(arguments[0].removeprefix("--config=")).write_bytes(changed.to_bytes())
+    assert prepare_corpus.main([*arguments, "--dry-run"]) == 0
+    listed = last_json(capsys)
+    assert (listed["duplicates"], listed["near_duplicates"]) == (0, 0)
+    # Without copies the shard is the same one; but whether it has similar ones is not known yet.
+    assert listed["estimated"] is (duplicates == "near")
+    assert listed["shards_to_process"] == (1 if duplicates == "near" else 0)
 
 
 @pytest.mark.parametrize("command", [prepare_corpus, train_vocabulary])
 def test_missing_input_is_a_user_error(
-    command,  # type: ignore[no-untyped-def]
+    command: Any,
     workspace: Workspace,
     arguments: list[str],
     capsys: pytest.CaptureFixture[str],
@@ -102,7 +144,7 @@ def test_missing_vocabulary_is_a_user_error(
 
 @pytest.mark.parametrize("command", [prepare_corpus, train_vocabulary])
 def test_binary_input_is_bad_data(
-    command,  # type: ignore[no-untyped-def]
+    command: Any,
     workspace: Workspace,
     arguments: list[str],
     capsys: pytest.CaptureFixture[str],
@@ -144,32 +186,29 @@ def test_wrong_configuration_is_a_user_error(
     assert "config.json" in error_line(capsys)
 
 
-def test_beam_and_unknown_options_are_passed_over(
+def test_beams_options_are_passed_on(
     workspace: Workspace, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     workspace.put("a.txt", as_text(documents(30)))
     workspace.prepare()
-    options = [
-        "--labels=a=b",
-        "--direct_num_workers=2",
-        "--no_such_option=1",
-        "--runner=DirectRunner",
-    ]
-    assert prepare_corpus.main([*arguments, *options]) == 0
+    options = ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]
+    assert prepare_corpus.main([*arguments, *options, "--runner=DirectRunner"]) == 0
     assert last_json(capsys)["documents"] == 30
 
 
 @pytest.mark.parametrize(
-    ("flags", "runner"),
+    ("option", "expected"),
     [
-        ([], "FnApiRunner"),
-        (["--runner=DirectRunner"], "FnApiRunner"),
-        (["--runner=DataflowRunner"], "DataflowRunner"),
+        ("--dryrun", "unknown options --dryrun"),
+        ("--no_such_option=1", "unknown options --no_such_option=1"),
+        ("--label=a", "write KEY=VALUE"),
     ],
 )
-def test_local_runs_have_a_pinned_engine(flags: list[str], runner: str) -> None:
-    options = local_by_default(PipelineOptions(flags))
-    assert options.view_as(StandardOptions).runner == runner
+def test_unknown_options_are_user_errors(
+    arguments: list[str], option: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prepare_corpus.main([*arguments, option]) == 40
+    assert expected in error_line(capsys)
 
 
 def run(*arguments: str) -> subprocess.Popen[str]:
@@ -226,5 +265,5 @@ def test_killed_run_is_finished_by_the_next(
     found = PartitionManifest.load(summary["manifest"])
     assert found.model_copy(update={"shards": []}) == expected.model_copy(update={"shards": []})
     for mine, theirs in zip(workspace.shards(found), undisturbed.shards(expected), strict=True):
-        digests = [{s: f.data.sha256 for s, f in shard.files.items()} for shard in (mine, theirs)]
+        digests = [[file.data.sha256 for file in shard.files] for shard in (mine, theirs)]
         assert digests[0] == digests[1]

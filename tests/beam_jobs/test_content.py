@@ -1,64 +1,129 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from beam_jobs.content import MAX_SENTENCE_CHARACTERS, content_of, split_of
+from beam_jobs.content import MAX_SENTENCE_CHARACTERS, Content, ContentMaker, split_of
+from beam_jobs.drops import DropReason
 from beam_jobs.inputs import InputFormat
+from pipeline_config.schema import CorpusConfig
 from pipeline_store.formats import Split
 
 
-def sentences(text: str, input_format: InputFormat = "text") -> list[str]:
-    return content_of(text, input_format).sentences
+def content(text: str, input_format: InputFormat = "text", **settings: Any) -> Content:
+    split = settings.pop("split_sentences", True)
+    maker = ContentMaker(CorpusConfig(**settings), input_format, split_sentences=split)
+    found = maker.content_of(text, 7)
+    assert isinstance(found, Content)
+    assert found.ordinal == 7
+    return found
 
 
 def test_running_text_is_cut_at_sentence_ends() -> None:
-    text = "One sentence\nover two lines. Another one? Yes! It costs 3.5 e.g. today."
-    assert sentences(text) == [
+    text = "One sentence\nover two lines. Another one? Yes! Dr. Smith paid 3.5 pounds, e.g. today."
+    assert content(text).sentences == [
         "One sentence over two lines.",
         "Another one?",
         "Yes!",
-        "It costs 3.5 e.g. today.",
+        "Dr. Smith paid 3.5 pounds, e.g. today.",
     ]
 
 
+def test_sentences_end_as_the_language_says() -> None:
+    text = "Das ist z.B. gut. Am 3. Mai kam er."
+    assert content(text, language="de").sentences == ["Das ist z.B. gut.", "Am 3. Mai kam er."]
+    assert content(text, language="xx").sentences[0].startswith("Das ist")
+
+
 def test_full_width_marks_end_sentences_without_a_space() -> None:
-    assert sentences("\u4e00\u3002\u4e8c\uff01\u4e09") == ["\u4e00\u3002", "\u4e8c\uff01", "\u4e09"]
+    found = content("\u4e00\u3002\u4e8c\uff01\u4e09", language="zh")
+    assert found.sentences == ["\u4e00\u3002", "\u4e8c\uff01", "\u4e09"]
 
 
-def test_sentences_format_keeps_lines() -> None:
-    assert sentences("One. Two.\n three \n", "sentences") == ["One. Two.", "three"]
+@pytest.mark.parametrize("split_sentences", [True, False])
+def test_sentences_format_keeps_lines(split_sentences: bool) -> None:
+    found = content("One. Two.\n three \n", "sentences", split_sentences=split_sentences)
+    assert found.sentences == ["One. Two.", "three"]
 
 
-def test_no_text_is_lost_in_endless_sentences() -> None:
+def test_text_stays_whole_when_sentences_are_not_asked_for() -> None:
+    text = "One sentence\nover two lines. Another one?"
+    found = content(text, split_sentences=False)
+    assert found.sentences == ["One sentence over two lines. Another one?"]
+
+
+@pytest.mark.parametrize("split_sentences", [True, False])
+def test_no_text_is_lost_in_endless_sentences(split_sentences: bool) -> None:
     words = " ".join(f"word{n}" for n in range(5000))
-    pieces = sentences(words)
+    pieces = content(words, split_sentences=split_sentences).sentences
     assert len(pieces) > 1
     assert max(map(len, pieces)) <= MAX_SENTENCE_CHARACTERS
     assert " ".join(pieces) == words
     unbroken = "x" * (3 * MAX_SENTENCE_CHARACTERS)
-    assert "".join(sentences(unbroken)) == unbroken
+    assert "".join(content(unbroken).sentences) == unbroken
 
 
-@pytest.mark.parametrize("text", ["", " \n\t", "\n\n"])
-def test_nothing_is_no_sentence(text: str) -> None:
-    assert sentences(text) == []
+def test_quote_that_is_not_closed_hides_no_sentences() -> None:
+    text = 'The 5" pipe. ' + "A plain sentence here. " * 50 + 'The 6" pipe. The end.'
+    assert content(text).sentences == [
+        'The 5" pipe.',
+        *["A plain sentence here."] * 50,
+        'The 6" pipe.',
+        "The end.",
+    ]
+
+
+def test_sentences_go_over_windows() -> None:
+    expected = [f"Sentence {n} has {'very ' * (n % 90)}many words." for n in range(5000)]
+    assert content(" ".join(expected)).sentences == expected
+
+
+@given(
+    text=st.text(
+        st.one_of(
+            st.characters(exclude_categories=["Cs"]),
+            st.sampled_from("aB \n.!?\"'()\u2026\u3002\uff01\u201c\u201d\u00bf1"),
+        )
+    ),
+    language=st.sampled_from(["en", "de", "ja", "ar", "hi", "my", "xx"]),
+)
+def test_sentences_are_the_text(text: str, language: str) -> None:
+    corpus = CorpusConfig(language=language)
+    whole = ContentMaker(corpus, "text").content_of(text)
+    split = ContentMaker(corpus, "text", split_sentences=True).content_of(text)
+    if isinstance(whole, DropReason) or isinstance(split, DropReason):
+        assert whole is split is DropReason.EMPTY
+        return
+    assert whole.sha256 == split.sha256
+    assert all(sentence == sentence.strip(" ") != "" for sentence in split.sentences)
+    assert "".join(split.sentences).replace(" ", "") == whole.sentences[0].replace(" ", "")
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "\n\n", "\ufeff \x07"])
+def test_nothing_is_no_content(text: str) -> None:
+    for input_format in ("text", "sentences"):
+        maker = ContentMaker(CorpusConfig(), input_format)
+        assert maker.content_of(text) is DropReason.EMPTY
 
 
 def test_hash_is_of_the_words_not_of_their_layout() -> None:
     same = {
-        content_of("One two.\nThree.", "text").sha256,
-        content_of("One two.  Three. ", "jsonl").sha256,
-        content_of("\nOne two.\nThree.", "sentences").sha256,
+        content("One two.\nThree.").sha256,
+        content("One two.  Three. ", "jsonl").sha256,
+        content("\nOne two.\r\nThree.", "sentences").sha256,
+        content("One two.\tThree.\x07", "csv", split_sentences=False).sha256,
     }
     assert same == {hashlib.sha256(b"One two. Three.").digest()}
-    assert content_of("one two. Three.", "text").sha256 not in same
+    assert content("one two. Three.").sha256 not in same
 
 
 def test_hash_does_not_depend_on_how_accents_are_encoded() -> None:
     composed, decomposed = "Ren\u00e9", "Rene\u0301"
-    assert content_of(composed, "text").sha256 == content_of(decomposed, "text").sha256
+    assert content(composed).sha256 == content(decomposed).sha256
 
 
 def test_split_follows_the_content_at_the_wanted_share() -> None:

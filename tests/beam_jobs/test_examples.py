@@ -4,59 +4,116 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from beam_jobs.examples import packed_varints, serialize_examples, varint
 from beam_jobs.record_files import RecordWriter
-from mlm_records import FEATURES
+from mlm_records import Feature, MaskedRows, feature_arrays, record_features
 
-BORDERS = [0, 1, 127, 128, 16383, 16384, 2097151, 2097152, 2**31 - 1, 2**63 - 1, -1, -(2**63)]
+# The places where varints grow.
+BORDERS = [0, 1, 127, 128, 16383, 16384, 2097151, 2097152]
+WIDE = [*BORDERS, 2**28 - 1, 2**28, 2**31 - 1, 2**63 - 1, -1, -(2**63)]
+KINDS = [(masked, pairs) for masked in (True, False) for pairs in (True, False)]
+
+Arrays = dict[str, npt.NDArray[Any]]
 
 
-def random_arrays(rows: int, max_seq_length: int, max_predictions: int) -> dict:  # type: ignore[type-arg]
+def random_arrays(
+    rows: int, max_seq_length: int, max_predictions: int, *, masked: bool, pairs: bool
+) -> Arrays:
+    """Return features as the data job makes them, with ids of every size."""
     generator = np.random.default_rng(7)
-    sizes = {"S": max_seq_length, "P": max_predictions, "1": 1}
-    arrays = {}
-    for feature in FEATURES:
-        shape = (rows, sizes[feature.length])
-        if feature.dtype == "float32":
-            arrays[feature.name] = generator.random(shape).astype(np.float32)
-        else:
-            # Numbers of every magnitude, as the places where varints grow are what matters.
-            arrays[feature.name] = generator.choice(np.array(BORDERS, np.int64), shape)
-    arrays["masked_lm_positions"] %= max_seq_length
-    return arrays
+
+    def ids(width: int) -> npt.NDArray[np.int32]:
+        return generator.choice(np.array(BORDERS, np.int32), (rows, width))
+
+    lengths = generator.integers(5, max_seq_length + 1, rows).astype(np.int32)
+    tokens = ids(max_seq_length)
+    positions = generator.integers(0, max_seq_length, (rows, max_predictions)).astype(np.int32)
+    weights = generator.integers(0, 2, (rows, max_predictions)).astype(np.float32)
+    return feature_arrays(
+        MaskedRows(tokens, positions, ids(max_predictions), weights) if masked else tokens,
+        lengths,
+        generator.integers(0, 2**64, rows, dtype=np.uint64),
+        row_numbers=None if masked else generator.integers(0, 2**40, rows, dtype=np.uint64),
+        first_lengths=lengths // 2 if pairs else None,
+        next_sentence_labels=generator.integers(0, 2, rows, dtype=np.uint8) if pairs else None,
+    )
 
 
-def parse(examples: list[bytes], arrays: dict) -> dict:  # type: ignore[type-arg]
+def features(*, masked: bool, pairs: bool) -> tuple[Feature, ...]:
+    return record_features(masked=masked, next_sentence=pairs)
+
+
+@pytest.mark.parametrize(("masked", "pairs"), KINDS)
+@pytest.mark.parametrize(
+    ("length", "predictions"), [(16, 1), (128, 20), (129, 20), (512, 77), (1024, 154)]
+)
+def test_tensorflow_reads_every_value(
+    length: int, predictions: int, masked: bool, pairs: bool
+) -> None:
+    arrays = random_arrays(7, length, predictions, masked=masked, pairs=pairs)
+    kinds = features(masked=masked, pairs=pairs)
     types = {"int64": tf.int64, "float32": tf.float32}
-    features = {
-        f.name: tf.io.FixedLenFeature([arrays[f.name].shape[1]], types[f.dtype]) for f in FEATURES
+    spec = {
+        feature.name: tf.io.FixedLenFeature(
+            [feature.size(max_seq_length=length, max_predictions_per_seq=predictions)],
+            types[feature.dtype],
+        )
+        for feature in kinds
     }
-    return tf.io.parse_example(examples, features)
-
-
-@pytest.mark.parametrize(("length", "predictions"), [(16, 1), (128, 20), (512, 76), (4096, 600)])
-def test_tensorflow_reads_every_value(length: int, predictions: int) -> None:
-    arrays = random_arrays(5, length, predictions)
-    parsed = parse(serialize_examples(arrays), arrays)
+    parsed = tf.io.parse_example(serialize_examples(kinds, arrays), spec)
+    assert set(parsed) == set(arrays)
     for name, values in arrays.items():
         np.testing.assert_array_equal(parsed[name].numpy(), values, err_msg=name)
 
 
-def test_bytes_are_those_of_protobuf() -> None:
-    arrays = random_arrays(3, 16, 2)
-    for example in serialize_examples(arrays):
+@pytest.mark.parametrize(("masked", "pairs"), KINDS)
+def test_bytes_are_those_of_protobuf(masked: bool, pairs: bool) -> None:
+    arrays = random_arrays(3, 128, 20, masked=masked, pairs=pairs)
+    kinds = features(masked=masked, pairs=pairs)
+    for example in serialize_examples(kinds, arrays):
         message = tf.train.Example.FromString(example)
-        assert set(message.features.feature) == {feature.name for feature in FEATURES}
+        assert set(message.features.feature) == {feature.name for feature in kinds}
         assert len(message.SerializeToString()) == len(example)
 
 
+def test_a_record_does_not_depend_on_those_beside_it() -> None:
+    arrays = random_arrays(20, 512, 77, masked=True, pairs=True)
+    kinds = features(masked=True, pairs=True)
+    together = serialize_examples(kinds, arrays)
+    alone = [
+        serialize_examples(kinds, {name: values[row : row + 1] for name, values in arrays.items()})
+        for row in range(20)
+    ]
+    assert [example for [example] in alone] == together
+
+
 def test_no_rows_make_no_examples() -> None:
-    assert serialize_examples(random_arrays(0, 16, 2)) == []
+    arrays = random_arrays(0, 16, 2, masked=True, pairs=False)
+    assert serialize_examples(features(masked=True, pairs=False), arrays) == []
+
+
+def test_a_byte_holds_no_more_than_a_byte_of_a_varint() -> None:
+    arrays = random_arrays(2, 16, 2, masked=True, pairs=False)
+    arrays["segment_ids"][1, 3] = 128
+    with pytest.raises(ValueError, match="segment_ids has a uint8 of 128"):
+        serialize_examples(features(masked=True, pairs=False), arrays)
+
+
+@given(st.lists(st.lists(st.sampled_from(WIDE), min_size=3, max_size=3), max_size=6))
+def test_varints(rows: list[list[int]]) -> None:
+    values = np.array(rows, np.int64).reshape(-1, 3)
+    assert packed_varints(values) == [
+        b"".join(varint(value % 2**64) for value in row) for row in rows
+    ]
 
 
 def test_rows_do_not_share_varint_widths() -> None:

@@ -61,6 +61,31 @@ def test_folder_for_a_pattern_is_explained(store: StoreLayout) -> None:
     assert f"write {store.root}/corpus/day1/*" in refusal("corpus/day1", store)
 
 
+def members(store: StoreLayout, *indices: int) -> None:
+    for index in indices:
+        (Path(store.root) / f"corpus/day1/data-{index:05d}-of-00005.txt.gz").write_bytes(b"text")
+
+
+def test_missing_member_of_a_set_is_named(store: StoreLayout) -> None:
+    members(store, 0, 1, 3)
+    assert refusal("corpus/day1/*", store) == (
+        f"corpus.input_pattern: in {store.root}/corpus/day1 2 of 5 files of a set are missing: "
+        "data-00002-of-00005.txt.gz, data-00004-of-00005.txt.gz. Add them, or name a pattern "
+        "without that set."
+    )
+
+
+def test_complete_sets_and_parts_of_them_are_taken(store: StoreLayout) -> None:
+    members(store, 1, 2, 3, 4, 5)
+    assert len(names("corpus/day1/data-*", store)) == 5
+    assert len(names("corpus/day1/data-0000[12]*", store)) == 2
+
+
+def test_member_beyond_the_set_fills_no_hole(store: StoreLayout) -> None:
+    members(store, 0, 1, 2, 3, 9)
+    assert "1 of 5 files of a set are missing: data-00004-of" in refusal("corpus/day1/*", store)
+
+
 def test_unknown_scheme_is_refused(store: StoreLayout) -> None:
     assert "scheme 's3'" in refusal("s3://bucket/*", store)
 
@@ -76,6 +101,13 @@ def test_no_pattern_is_refused(store: StoreLayout) -> None:
         ("a.gz", "auto", "text"),
         ("a.jsonl", "auto", "jsonl"),
         ("a.jsonl.gz", "auto", "jsonl"),
+        ("a.csv", "auto", "csv"),
+        ("A.TSV.bz2", "auto", "tsv"),
+        ("gs://bucket/a.parquet", "auto", "parquet"),
+        ("a.jsonl.zst", "auto", "jsonl"),
+        ("a.csv.xz", "auto", "csv"),
+        ("a.csv.zip", "auto", "text"),
+        ("day.csv/part", "auto", "text"),
         ("a.jsonl", "sentences", "sentences"),
         ("a.txt", "jsonl", "jsonl"),
     ],

@@ -7,19 +7,22 @@ import hashlib
 import threading
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_jobs.content import content_of, split_of
+from beam_jobs.content import Content, ContentMaker, split_of
 from beam_jobs.lineage_vocabulary import load_vocabulary
+from beam_jobs.metered import InputChangedError
 from beam_jobs.prepare_corpus import prepare
-from beam_jobs.shards import InputChangedError, ShardProcessor
-from beam_jobs.tokenizing import WordPieceTokenizer
+from beam_jobs.shards import ShardProcessor, ShardWork, plan_shard
+from beam_jobs.signing import Signer
+from beam_jobs.tokenizing import make_tokenizer
 from beam_jobs.train_vocabulary import ensure_vocabulary
-from mlm_records import FEATURES, document_key
-from pipeline_store.formats import PartitionManifest, Split
+from mlm_records import document_key, record_features
+from pipeline_store.formats import PartitionManifest, ShardDecisions, Split
 from tests.beam_jobs.workspace import (
     PARTITION,
     Workspace,
@@ -46,7 +49,7 @@ def parse(workspace: Workspace, manifest: PartitionManifest, split: Split) -> Ar
             ],
             types[feature.dtype],
         )
-        for feature in FEATURES
+        for feature in record_features(masked=True, next_sentence=False)
     }
     parsed = tf.io.parse_example(workspace.records(manifest, split), spec)
     return {name: tensor.numpy() for name, tensor in parsed.items()}
@@ -66,7 +69,8 @@ def test_records_hold_the_tokens_of_the_documents(workspace: Workspace) -> None:
     workspace.put("b.jsonl.gz", gzip.compress(as_jsonl(texts[30:])))
     manifest = workspace.prepare().manifest
     vocabulary = load_vocabulary(workspace.config, workspace.store)
-    tokenizer = WordPieceTokenizer(vocabulary, do_lower_case=True)
+    tokenizer = make_tokenizer(vocabulary, do_lower_case=True)
+    maker = ContentMaker(workspace.config.corpus, "text")
 
     found: dict[int, list[int]] = defaultdict(list)
     sides: dict[int, Split] = {}
@@ -87,7 +91,8 @@ def test_records_hold_the_tokens_of_the_documents(workspace: Workspace) -> None:
 
     assert len(found) == len(texts) == manifest.documents
     for text in texts:
-        content = content_of(text, "text")
+        content = maker.content_of(text)
+        assert isinstance(content, Content)
         key = int(document_key(content.sha256).view(np.int64))
         assert found[key] == tokenizer.encode([text])[0].tolist()
         assert sides[key] is split_of(content.sha256, workspace.config.corpus.validation_fraction)
@@ -105,7 +110,12 @@ def test_masks_are_as_in_bert(workspace: Workspace) -> None:
     lengths = rows["input_mask"].sum(axis=1)
     expected = np.clip(np.rint(lengths * 0.15), 1, masking.max_predictions_per_seq)
     np.testing.assert_array_equal(used.sum(axis=1), np.minimum(expected, lengths - 2))
-    masked_tokens = sum(s.files[Split.TRAIN].masked_tokens for s in workspace.shards(manifest))
+    masked_tokens = sum(
+        file.masked_tokens
+        for shard in workspace.shards(manifest)
+        for file in shard.files
+        if file.split is Split.TRAIN
+    )
     assert masked_tokens == used.sum()
 
     positions = rows["masked_lm_positions"]
@@ -153,7 +163,7 @@ def test_manifests_name_files_with_size_and_hash(workspace: Workspace) -> None:
     prepared = workspace.prepare()
     assert PartitionManifest.load(prepared.manifest_uri) == prepared.manifest
     (shard,) = workspace.shards(prepared.manifest)
-    for record_file in shard.files.values():
+    for record_file in shard.files:
         for digest in (record_file.data, record_file.index):
             data = workspace.file(shard, digest.path)
             assert len(data) == digest.bytes
@@ -201,31 +211,34 @@ def test_new_shard_alone_is_processed(workspace: Workspace) -> None:
     [
         {"masking__random_seed": 1},
         {"masking__max_seq_length": 64},
-        {"corpus__validation_fraction": 0.3},
+        {"corpus__unicode_normalization": "none"},
     ],
 )
-def test_other_settings_make_other_shards(workspace: Workspace, changed: dict[str, float]) -> None:
+def test_other_settings_make_other_shards(workspace: Workspace, changed: dict[str, Any]) -> None:
     workspace.put("a.txt", as_text(documents(20)))
     first = workspace.prepare().manifest
     workspace.config = make_config(**changed)
     second = workspace.prepare()
     assert not second.outcomes[0].reused
     assert not set(second.manifest.shards) & set(first.shards)
-    assert workspace.records(first, Split.TRAIN) != workspace.records(second.manifest, Split.TRAIN)
 
 
 def test_settings_that_change_no_byte_make_no_other_shards(workspace: Workspace) -> None:
     workspace.put("a.txt", as_text(documents(20)))
     workspace.prepare()
     workspace.config = make_config(
-        corpus__input_format="text", corpus__max_bad_fraction=0.5, training__train_steps=77
+        corpus__input_format="text",
+        corpus__max_bad_fraction=0.5,
+        corpus__near_duplicate_threshold=0.5,
+        training__train_steps=77,
     )
     assert [outcome.reused for outcome in workspace.prepare().outcomes] == [True]
 
 
 def test_same_bytes_in_another_format_are_another_shard(workspace: Workspace) -> None:
-    data = as_jsonl(documents(20))
-    workspace.put("a.jsonl", data)
+    rows = "".join(f'"{text}"\n' for text in documents(20))
+    data = f"text\n{rows}".encode()
+    workspace.put("a.csv", data)
     workspace.put("b.txt", data)
     manifest = workspace.prepare().manifest
     assert len(manifest.shards) == 2
@@ -275,19 +288,38 @@ def test_prepare_returns_the_manifest(workspace: Workspace) -> None:
     assert manifest.partition == PARTITION
 
 
+def work_on(workspace: Workspace, path: Path) -> ShardWork:
+    """Return the work on a file without copies."""
+    signed = Signer(workspace.config, workspace.store).sign(str(path), lambda *counts: None)
+    decisions = ShardDecisions(duplicates=[], near_duplicates=[])
+    decisions.create(workspace.store.decisions(decisions.sha256))
+    vocabulary = load_vocabulary(workspace.config, workspace.store)
+    return plan_shard(signed, decisions.sha256, workspace.config, vocabulary.sha256)
+
+
+def processor_of(workspace: Workspace) -> ShardProcessor:
+    vocabulary = load_vocabulary(workspace.config, workspace.store)
+    return ShardProcessor(workspace.config, workspace.store, vocabulary)
+
+
 def test_of_two_writers_of_a_shard_one_commits_and_no_bytes_are_left(
     workspace: Workspace,
 ) -> None:
     path = workspace.put("a.txt", as_text(documents(20)))
     ensure_vocabulary(workspace.arguments)
-    vocabulary = load_vocabulary(workspace.config, workspace.store)
+    shard = work_on(workspace, path)
     # Both have found the shard undone before either commits.
-    both_converted = threading.Barrier(2, timeout=60)
+    both_converting = threading.Barrier(2, timeout=60)
     outcomes = []
 
     def work() -> None:
-        processor = ShardProcessor(workspace.config, workspace.store, vocabulary)
-        manifest, outcome = processor.process(str(path), lambda _: both_converted.wait() and None)
+        waited: list[int] = []
+
+        def report(*_: object) -> None:
+            if not waited:
+                waited.append(both_converting.wait())
+
+        manifest, outcome = processor_of(workspace).process(shard, report)
         outcomes.append((manifest, outcome.reused))
 
     threads = [threading.Thread(target=work) for _ in range(2)]
@@ -298,9 +330,7 @@ def test_of_two_writers_of_a_shard_one_commits_and_no_bytes_are_left(
     assert sorted(reused for _, reused in outcomes) == [False, True]
     assert outcomes[0][0] == outcomes[1][0]
     folder = Path(workspace.store.shard(outcomes[0][0].shard_key))
-    named = {
-        digest.path for file in outcomes[0][0].files.values() for digest in (file.data, file.index)
-    }
+    named = {digest.path for file in outcomes[0][0].files for digest in (file.data, file.index)}
     there = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     assert there == named | {"shard.json"}
 
@@ -308,13 +338,21 @@ def test_of_two_writers_of_a_shard_one_commits_and_no_bytes_are_left(
 def test_input_that_changes_while_it_is_read_is_not_committed(workspace: Workspace) -> None:
     path = workspace.put("a.txt", as_text(documents(20)))
     ensure_vocabulary(workspace.arguments)
-    vocabulary = load_vocabulary(workspace.config, workspace.store)
-    processor = ShardProcessor(workspace.config, workspace.store, vocabulary)
+    shard = work_on(workspace, path)
+    with path.open("ab") as file:
+        file.write(b"\n\nmore\n")
+    with pytest.raises(InputChangedError, match=r"a\.txt"):
+        processor_of(workspace).process(shard, lambda *counts: None)
+    assert not list(Path(workspace.store.root).glob("shards/**/*"))
 
-    def append(_: object) -> None:
+
+def test_input_that_changes_while_it_is_signed_is_not_committed(workspace: Workspace) -> None:
+    path = workspace.put("a.txt", as_text(documents(300)))
+
+    def append(*_: object) -> None:
         with path.open("ab") as file:
             file.write(b"\n\nmore\n")
 
     with pytest.raises(InputChangedError, match=r"a\.txt"):
-        processor.process(str(path), append)
-    assert not list(Path(workspace.store.root).glob("shards/**/*"))
+        Signer(workspace.config, workspace.store).sign(str(path), append)
+    assert not list(Path(workspace.store.root).glob("signatures/*"))

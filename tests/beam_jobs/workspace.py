@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import random
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from beam_jobs.cli import JobArguments
+from beam_jobs.content import Content, ContentMaker
 from beam_jobs.prepare_corpus import PreparedPartition, prepare_partition
 from beam_jobs.train_vocabulary import ensure_vocabulary
 from pipeline_config import PipelineConfig, load_preset, with_overrides
+from pipeline_config.schema import CorpusConfig
 from pipeline_store.formats import PartitionManifest, ShardManifest, Split
 from pipeline_store.layout import StoreLayout
 
@@ -47,6 +50,13 @@ def as_jsonl(texts: list[str]) -> bytes:
     return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
 
 
+def content_sha256(text: str) -> bytes:
+    """Return the hash that the document with this text is known by."""
+    content = ContentMaker(CorpusConfig(), "text").content_of(text)
+    assert isinstance(content, Content)
+    return content.sha256
+
+
 def make_config(**settings: Any) -> PipelineConfig:
     """Return the smoke preset with a small vocabulary; ``__`` in a name stands for a dot."""
     named = {name.replace("__", "."): value for name, value in settings.items()}
@@ -55,15 +65,16 @@ def make_config(**settings: Any) -> PipelineConfig:
 
 @dataclass
 class Workspace:
-    """A store and a configuration."""
+    """A store, a configuration, and the partition that is worked on."""
 
     store: StoreLayout
     config: PipelineConfig
+    partition: str = PARTITION
 
     @property
     def corpus(self) -> Path:
         """Folder of the partition's input files."""
-        return Path(self.store.root) / "corpus" / PARTITION
+        return Path(self.store.root) / "corpus" / self.partition
 
     def put(self, name: str, data: bytes) -> Path:
         """Write an input file."""
@@ -75,14 +86,13 @@ class Workspace:
     @property
     def arguments(self) -> JobArguments:
         """What the command lines would be called with."""
-        return JobArguments(self.config, self.store, PARTITION, self.config.corpus.input_pattern)
+        pattern = self.config.corpus.input_pattern
+        return JobArguments(self.config, self.store, self.partition, pattern)
 
     def prepare(self, *pipeline_args: str) -> PreparedPartition:
         """Create the vocabulary if there is none, and run the data job in this process."""
-        from apache_beam.options.pipeline_options import PipelineOptions
-
         ensure_vocabulary(self.arguments)
-        return prepare_partition(self.arguments, PipelineOptions(list(pipeline_args)))
+        return prepare_partition(self.arguments, pipeline_args)
 
     def shards(self, manifest: PartitionManifest) -> list[ShardManifest]:
         """Return the partition's shards."""
@@ -98,20 +108,37 @@ class Workspace:
         lines = self.file(shard, shard.dead_letter.path).decode().splitlines()
         return [json.loads(line) for line in lines]
 
-    def records(self, manifest: PartitionManifest, split: Split) -> list[bytes]:
+    def records(
+        self, manifest: PartitionManifest, split: Split, max_seq_length: int | None = None
+    ) -> list[bytes]:
         """Return the partition's serialised examples, found by the offset index."""
         found = []
         for shard in self.shards(manifest):
-            data = self.file(shard, shard.files[split].data.path)
-            index = self.file(shard, shard.files[split].index.path)
+            file = shard.file(split, max_seq_length or manifest.max_seq_length)
+            assert file is not None
+            data = self.file(shard, file.data.path)
+            index = self.file(shard, file.index.path)
             offsets = struct.unpack(f"<{len(index) // 8}Q", index)
             # A frame is 12 bytes of length and checksum, the record, 4 bytes of checksum.
             found += [data[a + 12 : b - 4] for a, b in itertools.pairwise(offsets)]
         return found
 
+    def record_hashes(self, manifest: PartitionManifest) -> list[str]:
+        """Return the hashes of all records on either side and of every length, sorted."""
+        lengths = [manifest.max_seq_length, manifest.extra_max_seq_length]
+        return sorted(
+            hashlib.sha256(record).hexdigest()
+            for length in lengths
+            for split in Split
+            for record in (self.records(manifest, split, length) if length else [])
+        )
+
 
 def assert_every_document_is_accounted_for(shards: list[ShardManifest]) -> None:
     """Check that no document is lost or counted twice."""
     for shard in shards:
-        written = sum(shard.files[split].documents for split in Split)
-        assert shard.documents == written + sum(shard.dropped.values())
+        lengths = {file.max_seq_length for file in shard.files}
+        for length in lengths:
+            files = [shard.file(split, length) for split in Split]
+            written = sum(file.documents for file in files if file is not None)
+            assert shard.documents == written + sum(shard.dropped.values())

@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-HEAVY = ("tensorflow", "tf_keras", "official", "orbit", "apache_beam", "tokenizers")
+HEAVY = (
+    *("tensorflow", "tf_keras", "official", "orbit"),
+    *("apache_beam", "tokenizers", "sentencepiece", "sentencex", "py3langid", "pyarrow"),
+    *("datasketch", "scipy", "matplotlib"),
+)
 
 # Parsing happens in a process of its own, with an empty environment and without a network, and with
 # a database address at which nothing listens: any access would fail the parse.

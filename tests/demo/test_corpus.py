@@ -104,7 +104,7 @@ def test_own_files_are_taken_as_they_are_in_order_of_name(tmp_path: Path) -> Non
             "b.jsonl": row,
             "c.txt.gz": gzip.compress(b"Three.\n"),
             "d.jsonl.gz": gzip.compress(row),
-            "ignored.csv": b"1,2",
+            "ignored.doc": b"1,2",
         },
     )
     parts = from_folder(str(source), tmp_path / "out", partitions=DAYS)
@@ -145,6 +145,11 @@ def test_files_of_the_same_name_are_kept_apart(tmp_path: Path) -> None:
             b'{"text": "x"}\n\n{"text": "y"}\n',
             [b'{"text": "x"}\n\n', b'{"text": "y"}\n\n'],
         ),
+        (
+            "a.csv",
+            b'id,text\n1,"x\ny"\n2,z\n',
+            [b'{"text": "x\\ny"}\n', b'{"text": "z"}\n'],
+        ),
     ],
 )
 def test_single_file_is_cut_between_documents(
@@ -154,7 +159,8 @@ def test_single_file_is_cut_between_documents(
     source.write_bytes(gzip.compress(data) if packed else data)
     parts = from_folder(str(source), tmp_path / "out", partitions=DAYS)
     assert contents(tmp_path / "out") == {
-        f"{day}/{name}": half for day, half in zip(DAYS, halves, strict=True)
+        f"{day}/{name.replace('.csv', '.jsonl')}": half
+        for day, half in zip(DAYS, halves, strict=True)
     }
     assert all(part.documents for part in parts)
 
@@ -163,11 +169,13 @@ def test_single_file_is_cut_between_documents(
     ("files", "source", "expected"),
     [
         ({}, "", "has no files"),
-        ({"a.csv": b"1"}, "", "only others such as a.csv"),
+        ({"a.doc": b"1"}, "", "only others such as a.doc"),
         ({"a.txt": b"x"}, "/nowhere", "no such folder, and no file matches"),
         ({"a.txt": b"x"}, "/*.csv", "no file matches"),
         ({"a.txt": b"text", "b.txt": bytes(range(256))}, "", "b.txt: binary_file"),
         ({"a.gz": gzip.compress(b"x" * 99)[:-3]}, "", "a.gz: truncated_gzip"),
+        ({"a.csv": b"id,body\n1,x", "b.txt": b"x"}, "", "a.csv: missing_column: no column 'text'"),
+        ({"a.csv": b"id,text\n1,x\n2,y\n3"}, "", "a.csv: line 4: 1 columns; the header has 2"),
         ({"a.txt": b"", "b.txt": b"\n"}, "", "no document in them"),
         ({"a.txt": b"x", "b.txt": b"\xff\xff x"}, "", "b.txt: no document can be read; line 1"),
         ({"a.txt": b"one document"}, "", "has 1 documents, which is not enough for 2"),

@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlm_records import MaskedRows, document_key, mask_rows, row_keys
-
-PAD, UNK, CLS, SEP, MASK = range(5)
-FIRST_WORD, VOCABULARY = 5, 1000
-REPLACEMENTS = np.arange(FIRST_WORD, VOCABULARY, dtype=np.int32)
-
-
-class Rows:
-    """Rows of [CLS] words [SEP] padding."""
-
-    def __init__(self, lengths: list[int], width: int, seed: int = 0) -> None:
-        random = np.random.default_rng(seed)
-        self.lengths = np.array(lengths, np.int32)
-        count = len(lengths)
-        self.tokens = random.integers(FIRST_WORD, VOCABULARY, (count, width), dtype=np.int32)
-        place = np.arange(width)
-        self.tokens[place >= self.lengths[:, None]] = PAD
-        self.tokens[:, 0] = CLS
-        self.tokens[np.arange(count), self.lengths - 1] = SEP
-        self.maskable = (self.tokens >= FIRST_WORD) & (place < self.lengths[:, None])
-        documents = np.arange(count, dtype=np.uint64) // np.uint64(3) * np.uint64(2**40 + 7)
-        self.keys = row_keys(documents, np.arange(count, dtype=np.uint64) % np.uint64(3), 0)
-
-    def mask(self, take: Any = slice(None), **changes: Any) -> MaskedRows:
-        arguments: dict[str, Any] = {
-            "masked_lm_prob": 0.15,
-            "max_predictions_per_seq": 20,
-            "mask_token_id": MASK,
-            "replacement_ids": REPLACEMENTS,
-            "random_seed": 12345,
-        } | changes
-        keys = arguments.pop("keys", self.keys)
-        return mask_rows(
-            self.tokens[take], self.lengths[take], self.maskable[take], keys[take], **arguments
-        )
+from mlm_records import MaskedRows, document_key, row_keys
+from tests.mlm_records.rows import FIRST_WORD, MASK, TABLE, VOCABULARY, Rows
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +40,7 @@ def test_eighty_ten_ten(many: Rows) -> None:
     assert count == 3000 * 19
     assert within(hidden, 0.8, count)
     # A random replacement equals the original now and then and then looks kept.
-    same = 0.1 / len(REPLACEMENTS)
+    same = 0.1 / (VOCABULARY - FIRST_WORD)
     assert within(kept, 0.1 + same, count)
     assert within(other, 0.1 - same, count)
 
@@ -97,8 +64,8 @@ def test_every_position_is_as_likely(many: Rows) -> None:
 
 
 def test_replacements_are_spread_over_the_vocabulary(many: Rows) -> None:
-    allowed = REPLACEMENTS[:50]
-    masked = many.mask(replacement_ids=allowed)
+    allowed = TABLE.replacement_ids[:50]
+    masked = many.mask(table=dataclasses.replace(TABLE, replacement_ids=allowed))
     shown = np.take_along_axis(masked.input_ids, masked.positions, axis=1)
     changed = (masked.weights > 0) & (shown != MASK) & (shown != masked.ids)
     counts = np.bincount(shown[changed] - FIRST_WORD, minlength=50)
@@ -191,6 +158,13 @@ def test_keys_of_documents_rows_and_copies_do_not_collide() -> None:
     rows = np.tile(np.arange(100, dtype=np.uint64), 200)
     keys = np.concatenate([row_keys(documents, rows, copy) for copy in range(5)])
     assert len(np.unique(keys)) == len(keys) == 100_000
+
+
+def test_rows_may_be_of_different_epochs() -> None:
+    documents, rows = np.array([1, 1, 2], np.uint64), np.array([0, 0, 5], np.uint64)
+    together = row_keys(documents, rows, np.array([0, 3, 2**40], np.uint64))
+    alone = [row_keys(documents[[n]], rows[[n]], epoch)[0] for n, epoch in enumerate([0, 3, 2**40])]
+    np.testing.assert_array_equal(together, np.array(alone))
 
 
 def test_a_document_key_is_of_its_content() -> None:

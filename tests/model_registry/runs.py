@@ -12,6 +12,7 @@ from pipeline_config import load_preset, with_overrides
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
     CheckpointManifest,
+    DataStatistics,
     DocumentSetScore,
     EvaluationReport,
     FileDigest,
@@ -62,9 +63,14 @@ class FinishedRun:
 
     def _vocabulary(self) -> None:
         uris.write(self.lineage.vocabulary, VOCABULARY)
-        VocabularyInfo(sha256=sha256(VOCABULARY), size=6, do_lower_case=True, source="test").write(
-            self.lineage.vocabulary_info
-        )
+        VocabularyInfo(
+            vocabulary_kind="wordpiece",
+            sha256=sha256(VOCABULARY),
+            tokens_sha256=sha256(VOCABULARY),
+            size=6,
+            do_lower_case=True,
+            source="test",
+        ).write(self.lineage.vocabulary_info)
 
     def _manifest(self) -> str:
         uri = self.lineage.manifest(self.partition, "0" * 16)
@@ -73,13 +79,21 @@ class FinishedRun:
             lineage_id="default",
             vocabulary_sha256=sha256(VOCABULARY),
             config_sha256=CONFIG.data_sha256,
+            packing="doc_sentences",
+            masked=True,
             max_seq_length=128,
             max_predictions_per_seq=20,
+            extra_max_seq_length=None,
+            extra_max_predictions_per_seq=None,
             shards=[self.store.shard_manifest("a" * 32)],
             documents=1234,
             records={Split.TRAIN: 5000, Split.VALIDATION: 500},
             tokens={Split.TRAIN: 600_000, Split.VALIDATION: 60_000},
             dropped={"empty": 3},
+            duplicate_index=None,
+            statistics=DataStatistics(
+                document_tokens={}, row_tokens={}, text_tokens=0, unknown_tokens=0, new_words={}
+            ),
         ).write(uri)
         return uri
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from model_registry import registry
 from pipeline_store import uris
+from pipeline_store.formats import EvaluationReport, TrainingResult
 from pipeline_store.layout import VersionLayout
 from tests.model_registry.runs import FinishedRun
 
@@ -44,6 +47,29 @@ def test_the_second_card_names_its_ancestor(cards: tuple[str, str]) -> None:
     assert "| `day-2` (new) | 40 |" in card
     assert "baseline loss | baseline accuracy | unigram loss |" in card
     assert "| steps | 400 (800 in all) |" in card
+
+
+def test_a_model_with_next_sentence_prediction_says_so(tmp_path: Path) -> None:
+    run = FinishedRun(str(tmp_path), "1")
+    result = TrainingResult.load(run.run.training.result)
+    scores = {"next_sentence_loss": 0.25, "next_sentence_accuracy": 0.875}
+    result.model_copy(update=scores).write(run.run.training.result)
+    uri = run.run.evaluation(None)
+    report = EvaluationReport.load(uri)
+    (model,) = report.models
+    counts = {"next_sentence_correct_sums": [3.0] * 40, "row_counts": [4.0] * 40}
+    scored = model.sets[0].model_copy(update=counts)
+    models = [model.model_copy(update={"sets": [scored]})]
+    report.model_copy(update={"models": models}).write(uri)
+    published = registry.publish(run.store, run.run, manifest_uri=run.manifest_uri, baseline=None)
+
+    assert published.metrics["candidate/day-1/next_sentence_accuracy"] == 0.75
+    folder = VersionLayout(run.lineage.version(run.version_id))
+    card = uris.read(folder.card).decode()
+    assert "| last next-sentence loss | 0.2500, 87.5% right |" in card
+    assert "candidate next-sentence accuracy | unigram loss |" in card
+    assert "| 75.0% | 6.0000 |" in card
+    assert "pooler is untrained" not in card
 
 
 def test_tables_are_well_formed(cards: tuple[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,6 +20,7 @@ from pipeline_store.formats import (
     ProductionPointer,
     TrainingResult,
     Verdict,
+    VocabularyInfo,
 )
 from pipeline_store.layout import VersionLayout
 from tests.model_registry.runs import VOCABULARY, FinishedRun
@@ -128,6 +130,37 @@ def test_another_vocabulary_is_not_published(any_store: str) -> None:
     run = FinishedRun(any_store, "1")
     uris.write(run.lineage.vocabulary, VOCABULARY + b"more\n")
     with pytest.raises(registry.RegistryError, match="token ids would mean different words"):
+        publish(run)
+
+
+def test_a_sentencepiece_model_is_published_with_its_tokens(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    data = b"serialized SentencePiece model"
+    sha256 = hashlib.sha256(data).hexdigest()
+    info = VocabularyInfo.load(run.lineage.vocabulary_info)
+    changed = {"vocabulary_kind": "sentencepiece", "sha256": sha256}
+    info.model_copy(update=changed).write(run.lineage.vocabulary_info)
+    manifest = PartitionManifest.load(run.manifest_uri)
+    manifest.model_copy(update={"vocabulary_sha256": sha256}).write(run.manifest_uri)
+    uris.write(run.lineage.sentencepiece_model, b"another model")
+    with pytest.raises(registry.RegistryError, match=r"sentencepiece\.model: token ids"):
+        publish(run)
+
+    uris.write(run.lineage.sentencepiece_model, data)
+    model = publish(run)
+    folder = VersionLayout(run.lineage.version(model.version_id))
+    assert uris.read(folder.sentencepiece_model) == data
+    assert uris.read(folder.vocabulary) == VOCABULARY
+    assert model.vocabulary_sha256 == sha256
+    assert "6 SentencePiece tokens" in uris.read(folder.card).decode()
+    registry.verify(run.lineage, model.version_id)
+
+
+def test_a_partition_of_another_vocabulary_is_not_published(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    manifest = PartitionManifest.load(run.manifest_uri)
+    manifest.model_copy(update={"vocabulary_sha256": "0" * 64}).write(run.manifest_uri)
+    with pytest.raises(registry.RegistryError, match="the vocabulary of partition day-1: token"):
         publish(run)
 
 

@@ -120,7 +120,7 @@ def test_nested_settings_are_refused_with_the_right_spelling() -> None:
         ("training.train_steps", None, "valid integer"),
         ("masking.masked_lm_prob", 1.0, "less than 1"),
         ("masking.masked_lm_prob", float("nan"), "less than 1"),
-        ("optimizer.type", "adam", "'adamw' or 'lamb'"),
+        ("optimizer.type", "adam", "'adamw', 'lamb' or 'amos'"),
         ("tpu.zones", [], "at least 1 item"),
         ("tpu.zones", ["Moon"], "match pattern"),
         ("tpu.accelerator_type", "v5litepod-0", "match pattern"),

@@ -36,6 +36,45 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "masking.max_predictions_per_seq",
         ["18", "need 19"],
     ),
+    "_extra_rows_differ": (
+        {"masking.extra_max_seq_length": 128},
+        "masking.extra_max_seq_length",
+        ["128", "another length"],
+    ),
+    "_pairs_need_two_segment_types": (
+        {"masking.packing": "segment_pair", "model.type_vocab_size": 1},
+        "masking.packing",
+        ["segment_pair", "type_vocab_size is 1"],
+    ),
+    "_dynamic_rows_are_written_once": (
+        {"masking.dynamic": True, "masking.dupe_factor": 2},
+        "masking.dupe_factor",
+        ["2 copies", "set it to 1"],
+    ),
+    "_domain_words_need_a_vocabulary": (
+        {"vocabulary.domain_words": 10},
+        "vocabulary.domain_words",
+        ["10 words", "vocabulary.uri"],
+    ),
+    "_dataflow_is_complete": (
+        {
+            "beam.runner": "DataflowRunner",
+            "beam.region": "us-central1",
+            "beam.temp_location": "gs://bucket/temp",
+        },
+        "beam.sdk_container_image",
+        ["DataflowRunner"],
+    ),
+    "_one_region": (
+        {
+            "beam.runner": "DataflowRunner",
+            "beam.region": "europe-west4",
+            "beam.temp_location": "gs://bucket/temp",
+            "beam.sdk_container_image": "europe-west4-docker.pkg.dev/p/r/beam@sha256:0",
+        },
+        "beam.region",
+        ["europe-west4", "us-central1-a"],
+    ),
     "_heads_divide_width": (
         {"model.num_attention_heads": 3},
         "model.num_attention_heads",

@@ -39,11 +39,11 @@ def test_parts_of_a_name_do_not_run_together() -> None:
     assert identity.run_key("ab", "1:c") != identity.run_key("ab1:", "c")
 
 
-@pytest.mark.parametrize("changed", range(3))
+@pytest.mark.parametrize("changed", range(4))
 def test_a_shard_key_follows_each_of_its_inputs(changed: int) -> None:
-    other = [SHA] * 3
+    other = [SHA] * 4
     other[changed] = "1" + SHA[1:]
-    assert identity.shard_key(*other) != identity.shard_key(SHA, SHA, SHA)
+    assert identity.shard_key(*other) != identity.shard_key(SHA, SHA, SHA, SHA)
 
 
 def test_a_manifest_id_depends_on_the_set_of_shards() -> None:

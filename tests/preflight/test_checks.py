@@ -12,7 +12,7 @@ from beam_jobs.vocabulary import SPECIAL_TOKENS
 from model_registry import registry
 from pipeline_config import load_preset, with_overrides
 from pipeline_store import uris
-from pipeline_store.formats import VocabularyInfo
+from pipeline_store.formats import PartitionManifest, VocabularyInfo
 from pipeline_store.layout import StoreLayout, VersionLayout
 from preflight.checks import check
 from tests.model_registry.runs import FinishedRun, sha256
@@ -145,9 +145,11 @@ def test_a_pattern_may_leave_members_out(empty: str) -> None:
     [
         (b"", "empty"),
         (b" \n\n\t\n", "empty"),
-        (b"\x89PNG\r\n\x1a\n" + b"\x00\x01\x02" * 50, "control characters"),
+        (b"\x89PNG\r\n\x1a\n" + b"\x00\x01\x02" * 50, "PNG data"),
         (b"PK\x03\x04" + b"zip", "zip data"),
         (b"%PDF-1.7 text", "PDF data"),
+        (b'{"text": "a"}\n', "it begins like JSON"),
+        (b"\xff \n\n\xfe", "invalid_utf8: byte 0xff after 0 bytes"),
         (gzip.compress(b""), "empty"),
         (gzip.compress(b"\x00\x01" * 100), "control characters"),
         (gzip.compress(b"text " * 1000)[:20], "gzip data ends"),
@@ -175,6 +177,32 @@ def test_one_file_with_text_is_enough(any_store: str, text: bytes) -> None:
     uris.write(f"{any_store}/corpus/{DAY}/b.png", b"\x00" * 100)
     uris.write(f"{any_store}/corpus/{DAY}/c.txt", text)
     assert problems(any_store) == []
+
+
+def test_the_field_with_the_text_is_looked_for_in_each_format(empty: str) -> None:
+    folder = f"{empty}/corpus/{DAY}"
+    uris.write(f"{folder}/a.txt", b"Plain text has no field.")
+    uris.write(f"{folder}/b.csv", b"id,body\n1,Some text.\n")
+    uris.write(f"{folder}/c.jsonl.gz", gzip.compress(b'{"body": "Some text."}\n' * 3))
+    table, lines = problems(empty)
+    assert table.startswith(f"corpus.text_field: {folder}/b.csv: no column 'text'")
+    assert lines.startswith(f"corpus.text_field: {folder}/c.jsonl.gz: ")
+    assert problems(empty, {"corpus.text_field": "body"}) == []
+
+
+def test_one_document_with_the_field_is_enough(empty: str) -> None:
+    folder = f"{empty}/corpus/{DAY}"
+    uris.write(f"{folder}/a.jsonl", b'{"body": 1}\nno json\n{"text": "Some text."}\n')
+    # Neither an empty file nor a damaged one says anything about fields.
+    uris.write(f"{folder}/a.csv", b"")
+    uris.write(f"{folder}/b.csv", gzip.compress(b"text\nSome text.\n" * 99)[:30])
+    assert problems(empty) == []
+
+
+def test_languages_that_cannot_be_recognised(ready: str) -> None:
+    [line] = problems(ready, {"corpus.keep_languages": ["en", "qqq"]})
+    assert line.startswith("corpus.keep_languages: qqq cannot be recognised")
+    assert problems(ready, {"corpus.keep_languages": ["en", "de"]}) == []
 
 
 # Vocabulary
@@ -221,9 +249,15 @@ def test_a_missing_vocabulary(ready: str) -> None:
 def begin_lineage(store: str, content: bytes = GOOD, **changes: Any) -> None:
     lineage = StoreLayout(store).lineage("default")
     uris.write(lineage.vocabulary, content)
-    VocabularyInfo(
-        **{"sha256": sha256(content), "size": 205, "do_lower_case": True, "source": "s"} | changes
-    ).write(lineage.vocabulary_info)
+    fields: dict[str, Any] = {
+        "vocabulary_kind": "wordpiece",
+        "sha256": sha256(content),
+        "tokens_sha256": sha256(content),
+        "size": 205,
+        "do_lower_case": True,
+        "source": "s",
+    }
+    VocabularyInfo(**fields | changes).write(lineage.vocabulary_info)
 
 
 def test_the_vocabulary_of_a_lineage_is_frozen(ready: str) -> None:
@@ -233,6 +267,41 @@ def test_the_vocabulary_of_a_lineage_is_frozen(ready: str) -> None:
     [line] = given(ready, GOOD + b"more\n")
     assert line.startswith("vocabulary.uri: mine.txt differs")
     assert "new model.lineage_id" in line
+
+
+def test_the_kind_of_a_vocabulary_is_frozen(ready: str) -> None:
+    begin_lineage(ready)
+    [line] = problems(ready, {"vocabulary.kind": "sentencepiece"})
+    assert line.startswith("model.lineage_id: ")
+    assert "it is of the kind wordpiece, but vocabulary.kind is sentencepiece" in line
+
+
+def test_a_given_vocabulary_of_the_other_kind(ready: str) -> None:
+    [line] = given(ready, GOOD, **{"vocabulary.kind": "sentencepiece"})
+    assert line.startswith("vocabulary.uri: ")
+    assert "Set vocabulary.kind to wordpiece" in line
+
+
+def test_a_sentencepiece_model_that_is_missing_or_none(ready: str) -> None:
+    wanted = {"vocabulary.kind": "sentencepiece", "vocabulary.uri": "my.model"}
+    [line] = problems(ready, wanted)
+    assert line == f"vocabulary.uri: vocabulary {ready}/my.model does not exist."
+    uris.write(f"{ready}/my.model", b"not a model")
+    [line] = problems(ready, wanted)
+    assert line.startswith(f"vocabulary.uri: vocabulary {ready}/my.model ")
+
+
+def test_words_need_places_in_the_given_vocabulary(ready: str) -> None:
+    [line] = given(ready, GOOD, **{"vocabulary.domain_words": 3})
+    assert line.startswith(
+        "vocabulary.domain_words: 3 are asked for, but mine.txt has no [unused0]"
+    )
+    places = ["[unused0]", "[unused1]"]
+    roomy = vocabulary([*SPECIAL_TOKENS, *places, *WORDS])
+    assert given(ready, roomy, **{"vocabulary.domain_words": 3}) == []
+    # The lineage's own vocabulary then differs from the given one, and is made of it all the same.
+    begin_lineage(ready, vocabulary([*SPECIAL_TOKENS, "gpu", "[unused1]", *WORDS]), size=207)
+    assert given(ready, roomy, **{"vocabulary.domain_words": 3}) == []
 
 
 def test_the_casing_of_a_lineage_is_frozen(ready: str) -> None:
@@ -250,7 +319,7 @@ def test_a_lineage_vocabulary_that_does_not_fit_the_model(ready: str) -> None:
 
 
 def test_a_changed_lineage_vocabulary(ready: str) -> None:
-    begin_lineage(ready, sha256="0" * 64)
+    begin_lineage(ready, tokens_sha256="0" * 64)
     [line] = problems(ready)
     assert "changed after it was committed" in line
 
@@ -280,8 +349,6 @@ CHANGES: dict[str, Any] = {
     "model.max_position_embeddings": 256,
     "model.type_vocab_size": 3,
     "model.hidden_act": "gelu_new",
-    "masking.max_seq_length": 64,
-    "masking.max_predictions_per_seq": 19,
 }
 
 
@@ -295,6 +362,35 @@ def test_the_architecture_of_a_lineage_is_frozen(published: FinishedRun) -> None
         assert "use a new model.lineage_id" in line
     assert len(problems(store, CHANGES)) == len(CHANGES)
     assert problems(store, CHANGES | {"model.lineage_id": "new"}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("masking.max_seq_length", 64, "64 (and max_predictions_per_seq 20)"),
+        ("masking.max_predictions_per_seq", 19, "128 (and max_predictions_per_seq 19)"),
+    ],
+)
+def test_rows_that_no_earlier_partition_has(
+    published: FinishedRun, name: str, value: int, wanted: str
+) -> None:
+    [line] = problems(published.store.root, {name: value})
+    assert line.startswith(f"masking.max_seq_length: {wanted} is asked for, but partition day-1")
+    assert "has rows of 128 (20)" in line
+
+
+def test_longer_rows_may_follow_where_earlier_partitions_have_them(published: FinishedRun) -> None:
+    store = published.store.root
+    longer = {"masking.max_seq_length": 512, "masking.max_predictions_per_seq": 76}
+    folder = VersionLayout(published.lineage.version(published.version_id))
+    both = {"extra_max_seq_length": 512, "extra_max_predictions_per_seq": 76}
+    config = with_overrides(SMOKE, {"model.max_position_embeddings": 512})
+    uris.write(folder.config, config.to_bytes())
+    longer["model.max_position_embeddings"] = 512
+    assert len(problems(store, longer)) == 1
+    manifest = PartitionManifest.load(folder.manifest("day-1"))
+    manifest.model_copy(update=both).write(folder.manifest("day-1"))
+    assert problems(store, longer) == []
 
 
 def test_what_may_change_within_a_lineage(published: FinishedRun) -> None:
@@ -419,3 +515,33 @@ def test_everything_wrong_is_told_at_once(published: FinishedRun) -> None:
         "model.num_hidden_layers",
         "tpu.zones",
     ]
+
+
+DATAFLOW: dict[str, Any] = {
+    "beam.runner": "DataflowRunner",
+    "beam.region": "us-central1",
+    "beam.temp_location": "gs://elsewhere/temp",
+    "beam.sdk_container_image": "image",
+    "tpu.zones": ["us-central1-a"],
+}
+
+
+def test_dataflow_needs_a_store_that_its_workers_reach(ready: str) -> None:
+    [line] = problems(ready, DATAFLOW, location=lambda uri: None)
+    assert line.startswith(f"beam.runner: Dataflow's workers cannot reach the store {ready}")
+
+
+@pytest.mark.parametrize(
+    ("place", "count"),
+    [(None, 1), ("US-CENTRAL1", 1), ("US", 1), ("NAM4", 1), ("EUROPE-WEST4", 2), ("US-EAST1", 2)],
+)
+def test_dataflow_works_where_its_temporary_files_are(
+    ready: str, place: str | None, count: int
+) -> None:
+    def location(uri: str) -> str | None:
+        return place if uri == "gs://elsewhere/temp" else None
+
+    lines = problems(ready, DATAFLOW, location=location)
+    assert len(lines) == count
+    if count == 2:
+        assert lines[1].startswith("beam.temp_location: the bucket of gs://elsewhere/temp is in")

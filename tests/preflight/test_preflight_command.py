@@ -85,6 +85,36 @@ def test_violations_of_the_store(store: Path, capsys: Capture) -> None:
     assert [line.split(":")[0] for line in lines] == ["corpus.input_pattern", "vocabulary.uri"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ([], "data: rows of 128 tokens\n"),
+        (
+            ["masking.extra_max_seq_length=64", "masking.dynamic=true"],
+            "and of 64 beside them, for later runs, written once, masked anew by the trainer in",
+        ),
+        (
+            ["masking.dupe_factor=5", "masking.packing=segment_pair"],
+            "each written 5 times with other masks, pairs of segments, so next-sentence prediction",
+        ),
+        (
+            [
+                "beam.runner=DataflowRunner",
+                "beam.region=us-central1",
+                "beam.temp_location=gs://bucket/temp",
+                "beam.sdk_container_image=image",
+                "beam.max_num_workers=20",
+            ],
+            "on Dataflow in us-central1, at most 20 machines of n2-standard-4 (not in the cost)\n",
+        ),
+    ],
+)
+def test_rows_and_machines_are_announced(capsys: Capture, settings: list[str], said: str) -> None:
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert call("--preset", "smoke", *words) == 0
+    assert said in capsys.readouterr().out
+
+
 def test_a_stored_configuration(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +139,7 @@ def test_help_and_imports() -> None:
     code = """
 import sys
 import preflight.checks, preflight.__main__
-heavy = ("tensorflow", "apache_beam", "airflow", "tokenizers")
+heavy = ("tensorflow", "apache_beam", "airflow", "tokenizers", "py3langid", "pyarrow", "sentencex")
 sys.exit(",".join(name for name in heavy if name in sys.modules) or 0)
 """
     done = subprocess.run(

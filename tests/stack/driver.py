@@ -65,6 +65,15 @@ def _sentence(draw: random.Random) -> str:
     return f"the {NOUNS[first]} {VERBS[first]} every {NOUNS[second]} that {VERBS[second]}."
 
 
+def processes_of(*words: str) -> list[psutil.Process]:
+    """Return the processes that have all these words on their command line."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if set(words) <= set(process.info["cmdline"] or [])
+    ]
+
+
 @dataclass
 class Pipeline:
     """The main DAG on a running stack."""
@@ -108,6 +117,12 @@ class Pipeline:
     def log(self, run_id: str, task_id: str, try_number: int = 1) -> str:
         """Return a task's log."""
         return self.api.task_log(DAG_ID, run_id, task_id, try_number=try_number)
+
+    def links(self, run_id: str, task_id: str) -> dict[str, str | None]:
+        """Return the buttons of a task's page."""
+        path = f"/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{task_id}/links"
+        found: dict[str, str | None] = self.api.request("GET", path)["extra_links"]
+        return found
 
     def wait_for_checkpoint(self, run_id: str) -> None:
         """Wait until the training has committed a checkpoint."""

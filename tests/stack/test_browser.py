@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Locator, Page, sync_playwright
 
 from pipeline_config import PipelineConfig, load_preset, parse_config, with_overrides
 from pipeline_store import uris
@@ -40,6 +41,22 @@ def page(pipeline: Pipeline) -> Iterator[Page]:
         browser.close()
 
 
+def fill_in(page: Page, form: Locator, name: str, value: Any) -> None:
+    """Give a setting a value, as each kind of field wants it."""
+    field = form.locator(f'[name="element_{name}"]')
+    kind = field.get_attribute("type")
+    if kind == "hidden":
+        form.locator(f'[id="element_{name}"]').click()
+        page.get_by_role("option", name=value, exact=True).click()
+    elif kind == "checkbox":
+        # What is seen is a switch that is drawn over it.
+        if field.is_checked() != value:
+            field.dispatch_event("click")
+    else:
+        field.fill(str(value))
+        field.press("Tab")
+
+
 def test_a_run_triggered_from_the_form_succeeds(pipeline: Pipeline, page: Page) -> None:
     known = {run.run_id for run in pipeline.api.runs(DAG_ID)}
     page.goto(f"{pipeline.api.base_url}/dags/{DAG_ID}")
@@ -50,14 +67,18 @@ def test_a_run_triggered_from_the_form_succeeds(pipeline: Pipeline, page: Page) 
         "corpus.partition": "2026-01-01",
         "model.lineage_id": "from-the-form",
         "training.train_steps": 40,
+        # A choice, a number that may be absent, and a switch.
+        "corpus.duplicates": "near",
+        "masking.unit": "word",
+        "masking.extra_max_seq_length": 32,
+        "masking.dynamic": True,
     }
     # The sections of the schema are the sections of the form.
     for section in PipelineConfig.model_fields:
         form.get_by_role("button", name=section, exact=True).click()
         for name, value in wanted.items():
             if name.startswith(f"{section}."):
-                form.locator(f'[name="element_{name}"]').fill(str(value))
-                form.locator(f'[name="element_{name}"]').press("Tab")
+                fill_in(page, form, name, value)
     form.get_by_role("button", name="Trigger", exact=True).click()
     run_id = until(
         lambda: next((r.run_id for r in pipeline.api.runs(DAG_ID) if r.run_id not in known), None),

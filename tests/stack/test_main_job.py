@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -19,7 +20,7 @@ from pipeline_store.formats import (
     Verdict,
     VerdictKind,
 )
-from tests.stack.driver import DAG_ID, TINY, Pipeline, until
+from tests.stack.driver import DAG_ID, TINY, Pipeline, processes_of, until
 
 pytestmark = pytest.mark.stack
 
@@ -45,6 +46,14 @@ def test_two_days_of_text_become_two_model_versions(pipeline: Pipeline) -> None:
     pipeline.assert_nothing_left()
 
     run, lineage = pipeline.run(first), pipeline.store.lineage("story")
+    # So are the data job's numbers, and its report is a click away.
+    prepared = pipeline.log(first, "data.prepare")
+    assert re.search(r"shards_processed +2", prepared)
+    [report] = [uri for uri in uris.list_files(lineage.manifests(FIRST)) if uri.endswith(".html")]
+    assert pipeline.links(first, "data.prepare") == {
+        "Data report": f"file://{report}",
+        "Dataflow job": None,
+    }
     assert TrainingResult.load(run.training.result).train_steps == 60
     assert Verdict.load(run.verdict(None)).verdict is VerdictKind.PROMOTED
     pointer = ProductionPointer.load(lineage.production)
@@ -84,6 +93,20 @@ def test_bad_requests_are_refused_before_anything_is_asked_for(
     assert tasks["validate"] == "failed"
     assert expected in pipeline.log(run_id, "validate")
     assert pipeline.calls("CreateQueuedResource") == before
+
+
+def test_a_data_job_that_is_cancelled_leaves_no_process(pipeline: Pipeline) -> None:
+    # So many copies that it cannot be done before it is cancelled.
+    run_id = pipeline.trigger(FIRST, "cancelled", masking__dupe_factor=100)
+    store = pipeline.store.root
+    until(lambda: processes_of("beam_jobs.prepare_corpus", store), name="the data job")
+    pipeline.api.mark_task(DAG_ID, run_id, "data.prepare", "failed")
+    assert pipeline.finish(run_id)[0] == "failed"
+    until(
+        lambda: not processes_of("beam_jobs.prepare_corpus", store), name="the end of the data job"
+    )
+    assert uris.list_files(pipeline.store.lineage("cancelled").manifests(FIRST)) == []
+    pipeline.assert_nothing_left()
 
 
 def test_a_killed_trainer_resumes_and_the_run_succeeds(pipeline: Pipeline) -> None:

@@ -17,9 +17,5 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEmulat
 
 @pytest.fixture
 def world(emulator: RunningEmulator, tmp_path: Path) -> Iterator[World]:
-    """A store of its own; the shared cloud is empty before and after."""
-    world = World.create(emulator, tmp_path)
-    world.assert_nothing_left()
-    yield world
-    emulator.admin.clear_faults()
-    world.assert_nothing_left()
+    with World.create(emulator, tmp_path) as world:
+        yield world

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,8 +71,14 @@ class World:
     store: StoreLayout
 
     @classmethod
-    def create(cls, emulator: RunningEmulator, folder: Path) -> World:
-        return cls(emulator, connect_to(emulator), StoreLayout(str(folder / "store")))
+    @contextmanager
+    def create(cls, emulator: RunningEmulator, folder: Path) -> Iterator[World]:
+        """Yield a world with a store of its own; the shared cloud is empty before and after."""
+        world = cls(emulator, connect_to(emulator), StoreLayout(str(folder / "store")))
+        world.assert_nothing_left()
+        yield world
+        emulator.admin.clear_faults()
+        world.assert_nothing_left()
 
     def reserve(
         self, overrides: Mapping[str, Any] | None = None, *, run: RunLayout | None = None

@@ -1,8 +1,9 @@
-"""One TensorFlow for all tests of this folder, with two virtual CPUs to test replicas on."""
+"""One TensorFlow for all tests of this folder, with virtual CPUs to test replicas on."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,9 +12,12 @@ from tests.pipeline_store.stores import cloud_storage
 from tests.training.corpora import TinyStore
 from tests.training.jobs import train
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 __all__ = ["cloud_storage"]
 
-REPLICAS = 2
+VIRTUAL_CPUS = 8
 
 
 def _make_virtual_cpus() -> None:
@@ -23,10 +27,23 @@ def _make_virtual_cpus() -> None:
 
     cpus = tf.config.list_physical_devices("CPU")
     replica = tf.config.LogicalDeviceConfiguration()
-    tf.config.set_logical_device_configuration(cpus[0], [replica] * REPLICAS)
+    tf.config.set_logical_device_configuration(cpus[0], [replica] * VIRTUAL_CPUS)
 
 
 _make_virtual_cpus()
+
+
+def replicas(count: int) -> tf.distribute.Strategy:
+    """Return a strategy for that many of the virtual CPUs."""
+    import tensorflow as tf
+
+    if count == 1:
+        return tf.distribute.OneDeviceStrategy("/cpu:0")
+    # Not the default: the groups of its collective operations are numbered anew in each strategy,
+    # so that two of different sizes in one process get into each other's way.
+    reduction = tf.distribute.ReductionToOneDevice()
+    devices = [f"CPU:{number}" for number in range(count)]
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction)
 
 
 @pytest.fixture

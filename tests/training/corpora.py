@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from mlm_records import FEATURES, document_key, feature_arrays, mask_rows, row_keys
+from mlm_records import MaskingRecipe, document_key, mask_rows, row_keys, token_table
 from pipeline_config import PipelineConfig
 from pipeline_config.loading import with_overrides
-from pipeline_store import identity
+from pipeline_store import identity, uris
 from pipeline_store.formats import (
+    DataStatistics,
     FileDigest,
     PartitionManifest,
     RecordFile,
@@ -22,10 +23,18 @@ from pipeline_store.formats import (
     VocabularyInfo,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
+from training.row_format import RowFormat
 
 VOCABULARY_SIZE = 300
 CLS, SEP, MASK, FIRST_WORD = 2, 3, 4, 5
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TOKENS = SPECIAL_TOKENS + [f"w{i}" for i in range(FIRST_WORD, VOCABULARY_SIZE)]
+# Words that occur in the text; each is followed by the next, and the last one by the first.
+WORDS = 40
 ROWS_PER_DOCUMENT = 2
+STATISTICS = DataStatistics(
+    document_tokens={}, row_tokens={}, text_tokens=0, unknown_tokens=0, new_words={}
+)
 
 TINY = {
     "vocabulary.size": VOCABULARY_SIZE,
@@ -65,9 +74,12 @@ class TinyStore:
     def create(cls, folder: Path, config: PipelineConfig | None = None) -> TinyStore:
         store = cls(StoreLayout(str(folder)), config or tiny_config())
         lineage = store.layout.lineage(store.config.model.lineage_id)
-        words = "\n".join(f"w{i}" for i in range(VOCABULARY_SIZE)).encode()
+        words = "".join(f"{token}\n" for token in TOKENS).encode()
+        uris.write(lineage.vocabulary, words)
         VocabularyInfo(
+            vocabulary_kind="wordpiece",
             sha256=hashlib.sha256(words).hexdigest(),
+            tokens_sha256=hashlib.sha256(words).hexdigest(),
             size=VOCABULARY_SIZE,
             do_lower_case=True,
             source="test",
@@ -87,6 +99,10 @@ class TinyStore:
         path.write_bytes((config or self.config).to_bytes())
         return run
 
+    def using(self, config: PipelineConfig) -> TinyStore:
+        """Return the same store, for partitions and runs of another configuration."""
+        return TinyStore(self.layout, config)
+
     def partition(
         self, partition: str, *, shards: int = 2, documents: int = 12, validation: int = 4
     ) -> str:
@@ -100,7 +116,7 @@ class TinyStore:
         written.sort(key=lambda shard: shard.shard_key)
         masking = self.config.masking
         totals = {
-            split: [shard.files[split] for shard in written if split in shard.files]
+            split: [shard.file(split, masking.max_seq_length) for shard in written]
             for split in Split
         }
         manifest = PartitionManifest(
@@ -108,13 +124,21 @@ class TinyStore:
             lineage_id=self.config.model.lineage_id,
             vocabulary_sha256=self.vocabulary_sha256,
             config_sha256=self.config.data_sha256,
+            packing=masking.packing,
+            masked=not masking.dynamic,
             max_seq_length=masking.max_seq_length,
             max_predictions_per_seq=masking.max_predictions_per_seq,
+            extra_max_seq_length=masking.extra_max_seq_length,
+            extra_max_predictions_per_seq=None
+            if masking.extra_max_seq_length is None
+            else masking.extra_max_predictions_per_seq,
             shards=[self.layout.shard_manifest(shard.shard_key) for shard in written],
             documents=sum(shard.documents for shard in written),
-            records={split: sum(f.records for f in files) for split, files in totals.items()},
-            tokens={split: sum(f.tokens for f in files) for split, files in totals.items()},
+            records={s: sum(f.records for f in files if f) for s, files in totals.items()},
+            tokens={s: sum(f.tokens for f in files if f) for s, files in totals.items()},
             dropped={},
+            duplicate_index=None,
+            statistics=STATISTICS,
         )
         keys = [shard.shard_key for shard in written]
         uri = self.layout.lineage(self.config.model.lineage_id).manifest(
@@ -125,16 +149,16 @@ class TinyStore:
 
     def _shard(self, name: str, documents: int, validation: int) -> ShardManifest:
         sha256 = hashlib.sha256(name.encode()).hexdigest()
-        key = identity.shard_key(sha256, self.vocabulary_sha256, self.config.data_sha256)
+        key = identity.shard_key(sha256, self.vocabulary_sha256, self.config.data_sha256, "0" * 64)
         folder = Path(self.layout.shard(key), "first")
         folder.mkdir(parents=True)
         counts = {Split.TRAIN: documents, Split.VALIDATION: validation}
-        files = {
-            split: self._records(folder, f"{name}/{split}", split, count)
+        files = [
+            self._records(folder, f"{name}/{split}", split, count, row_format)
             for split, count in counts.items()
+            for row_format in self._row_formats(split)
             if count
-        }
-        masking = self.config.masking
+        ]
         shard = ShardManifest(
             shard_key=key,
             input_uri=name,
@@ -142,65 +166,104 @@ class TinyStore:
             input_bytes=0,
             vocabulary_sha256=self.vocabulary_sha256,
             config_sha256=self.config.data_sha256,
-            max_seq_length=masking.max_seq_length,
-            max_predictions_per_seq=masking.max_predictions_per_seq,
+            decisions_sha256="0" * 64,
             files=files,
             documents=documents + validation,
             dropped={},
             dead_letter=None,
-            unknown_tokens=0,
+            statistics=STATISTICS,
             libraries={},
         )
         shard.write(self.layout.shard_manifest(key))
         return shard
 
-    def _records(self, folder: Path, name: str, split: Split, documents: int) -> RecordFile:
-        features, lengths = self._features(name, documents)
-        data = folder / f"{split}.tfrecord"
-        offsets = write_records(data, features)
-        index = folder / f"{split}.index"
+    def _row_formats(self, split: Split) -> list[RowFormat]:
+        masking = self.config.masking
+        shapes = [(masking.max_seq_length, masking.max_predictions_per_seq)]
+        if masking.extra_max_seq_length is not None:
+            shapes.append((masking.extra_max_seq_length, masking.extra_max_predictions_per_seq))
+        masked = split is Split.VALIDATION or not masking.dynamic
+        pairs = masking.packing == "segment_pair"
+        return [RowFormat(length, predictions, masked, pairs) for length, predictions in shapes]
+
+    def _records(
+        self, folder: Path, name: str, split: Split, documents: int, row_format: RowFormat
+    ) -> RecordFile:
+        features = self._features(name, documents, row_format)
+        data = folder / f"{split}-{row_format.max_seq_length}.tfrecord"
+        offsets = write_records(data, features, row_format)
+        index = data.with_suffix(".index")
         index.write_bytes(offsets.astype("<u8").tobytes())
         return RecordFile(
+            split=split,
+            max_seq_length=row_format.max_seq_length,
+            max_predictions_per_seq=row_format.max_predictions_per_seq,
+            masked=row_format.masked,
             data=digest(data, "first"),
             index=digest(index, "first"),
             records=len(offsets) - 1,
             documents=documents,
-            tokens=int(lengths.sum()),
-            masked_tokens=int(features["masked_lm_weights"].sum()),
+            tokens=int(features["input_mask"].sum()),
+            masked_tokens=int(features.get("masked_lm_weights", np.zeros(1)).sum()),
         )
 
-    def _features(self, name: str, documents: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        masking = self.config.masking
-        rows, width = documents * ROWS_PER_DOCUMENT, masking.max_seq_length
+    def _features(self, name: str, documents: int, row_format: RowFormat) -> dict[str, np.ndarray]:
+        rows, width = documents * ROWS_PER_DOCUMENT, row_format.max_seq_length
         generator = np.random.default_rng(list(name.encode()))
         lengths = generator.integers(width // 2, width + 1, rows).astype(np.int32)
         columns = np.arange(width)
-        words = (generator.integers(0, 40, (rows, 1)) + columns) % 40 + FIRST_WORD
+        begins = generator.integers(0, WORDS, (rows, 1))
+        words = (begins + columns) % WORDS + FIRST_WORD
+        segments = np.zeros((rows, width), np.int32)
+        labels = np.zeros((rows, 1), np.int32)
+        middle = width // 4
+        if row_format.next_sentence:
+            # Half of the second segments begin somewhere else.
+            labels = (np.arange(rows)[:, None] % 2).astype(np.int32)
+            jumps = generator.integers(1, WORDS, (rows, 1)) * labels
+            words = (begins + columns + jumps * (columns > middle)) % WORDS + FIRST_WORD
+            segments[:, middle + 1 :] = 1
         real = columns < lengths[:, None]
         tokens = np.where(real, words, 0).astype(np.int32)
         tokens[:, 0] = CLS
         tokens[np.arange(rows), lengths - 1] = SEP
+        if row_format.next_sentence:
+            tokens[:, middle] = SEP
         keys = [
             document_key(hashlib.sha256(f"{name}/{number}".encode()).digest())
             for number in range(documents)
         ]
         document = np.repeat(np.array(keys, np.uint64), ROWS_PER_DOCUMENT)
         row = np.tile(np.arange(ROWS_PER_DOCUMENT, dtype=np.uint64), documents)
-        masked = mask_rows(
-            tokens,
-            lengths,
-            real & (tokens >= FIRST_WORD),
-            row_keys(document, row, 0),
-            masked_lm_prob=masking.masked_lm_prob,
-            max_predictions_per_seq=masking.max_predictions_per_seq,
-            mask_token_id=MASK,
-            replacement_ids=np.arange(FIRST_WORD, VOCABULARY_SIZE, dtype=np.int32),
-            random_seed=masking.random_seed,
-        )
-        return feature_arrays(masked, lengths, document), lengths
+        table = token_table(TOKENS, "wordpiece")
+        recipe = masking_recipe(self.config, row_format)
+        masked = mask_rows(tokens, lengths, row_keys(document, row, 0), table, recipe)
+        return {
+            "input_ids": masked.input_ids if row_format.masked else tokens,
+            "input_mask": real.astype(np.int64),
+            "segment_ids": segments * real,
+            "masked_lm_positions": masked.positions,
+            "masked_lm_ids": masked.ids,
+            "masked_lm_weights": masked.weights,
+            "next_sentence_labels": labels,
+            "document_id": document.view(np.int64)[:, None],
+            "row_number": row.view(np.int64)[:, None],
+        }
 
 
-def write_records(path: Path, features: dict[str, np.ndarray]) -> np.ndarray:
+def masking_recipe(config: PipelineConfig, row_format: RowFormat) -> MaskingRecipe:
+    """Return the recipe of a configuration for one of its kinds of rows."""
+    masking = config.masking
+    return MaskingRecipe(
+        masked_lm_prob=masking.masked_lm_prob,
+        max_predictions_per_seq=row_format.max_predictions_per_seq,
+        random_seed=masking.random_seed,
+        unit=masking.unit,
+        max_span_words=masking.max_span_words,
+    )
+
+
+def write_records(path: Path, features: dict[str, np.ndarray], row_format: RowFormat) -> np.ndarray:
     """Write a TFRecord file and return its offset index, uint64 [records + 1]."""
     import tensorflow as tf
 
@@ -208,7 +271,7 @@ def write_records(path: Path, features: dict[str, np.ndarray]) -> np.ndarray:
     with tf.io.TFRecordWriter(str(path)) as writer:
         for row in range(len(features["input_ids"])):
             example = tf.train.Example()
-            for feature in FEATURES:
+            for feature in row_format.features:
                 value = example.features.feature[feature.name]
                 values = value.int64_list if feature.dtype == "int64" else value.float_list
                 values.value.extend(features[feature.name][row].tolist())

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from pipeline_config import PipelineConfig
-from tests.training.conftest import REPLICAS
+from tests.training.conftest import replicas
 from tests.training.corpora import TinyStore, tiny_config
-from training import corpus, data
+from training import corpus, data, examples
 from training.errors import BadDataError
 from training.records import RecordReader
 
-ONE_DEVICE = tf.distribute.OneDeviceStrategy("/cpu:0")
+ONE_DEVICE = replicas(1)
 
 
 def numbers(step: int, *, batch: int, records: int, seed: int = 1) -> np.ndarray:
-    tensor = data.record_numbers(
+    positions = data.positions(
         tf.constant(step, tf.int64), seed=seed, global_batch_size=batch, num_records=records
     )
-    return tensor.numpy()
+    return positions.numbers.numpy()
 
 
 @pytest.fixture
@@ -75,10 +77,12 @@ def test_batch_has_the_model_inputs_in_types_for_a_tpu(reader: RecordReader) -> 
     }
 
 
-def test_replicas_together_get_the_same_rows_in_the_same_order(reader: RecordReader) -> None:
+@pytest.mark.parametrize("count", [2, 8])
+def test_replicas_together_get_the_same_rows_in_the_same_order(
+    reader: RecordReader, count: int
+) -> None:
     config = tiny_config()
-    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(REPLICAS)])
-    distributed = data.training_dataset(reader, config, 0, strategy)
+    distributed = data.training_dataset(reader, config, 0, replicas(count))
     for (shares,), expected in zip(distributed, training_batches(reader, config, 0), strict=True):
         rows = np.concatenate([share.numpy() for share in shares["input_word_ids"].values])
         np.testing.assert_array_equal(rows, expected["input_word_ids"])
@@ -90,7 +94,7 @@ def test_evaluation_pads_the_last_batch_with_weight_zero(reader: RecordReader, r
     batches = list(data.evaluation_dataset(reader, wanted, tiny_config(), ONE_DEVICE))
     weights = np.concatenate([weights.numpy() for _, weights in batches])
     ids = np.concatenate([batch["input_word_ids"].numpy() for batch, _ in batches])
-    expected = data.parse(tf.constant(reader.read(wanted)), tiny_config())["input_ids"]
+    expected = examples.parse(tf.constant(reader.read(wanted)), reader.row_format)["input_ids"]
 
     assert len(ids) == len(weights) == -(-rows // 16) * 16
     assert weights.sum() == rows
@@ -100,18 +104,19 @@ def test_evaluation_pads_the_last_batch_with_weight_zero(reader: RecordReader, r
 def test_feature_of_another_length_is_refused_with_both_numbers(tiny: TinyStore) -> None:
     uri = tiny.partition("2026-01-01")
     reader = RecordReader(corpus.training_sources([uri], tiny.layout, tiny.config))
-    data.check_records(reader, tiny.config)
-    with pytest.raises(BadDataError, match=r"'input_ids' has 16 int64 values; .* says 24"):
-        data.check_records(reader, tiny_config(masking__max_seq_length=24))
+    examples.check_records(reader)
+    reader.row_format = dataclasses.replace(reader.row_format, max_seq_length=24)
+    with pytest.raises(BadDataError, match=r"'input_ids' has 16 int64 .* manifest it has 24"):
+        examples.check_records(reader)
 
 
 def test_what_is_no_record_is_refused(reader: RecordReader) -> None:
     class Garbage(RecordReader):
         def __init__(self) -> None:
-            pass
+            self.row_format = reader.row_format
 
         def first_records(self) -> list[tuple[str, bytes]]:
             return [("some/file", b"\xff\xff\xff")]
 
     with pytest.raises(BadDataError, match=r"some/file: its first record is not a tf.train"):
-        data.check_records(Garbage(), tiny_config())
+        examples.check_records(Garbage())

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from tests.training.conftest import REPLICAS
+from tests.training.conftest import replicas
 from tests.training.corpora import tiny_config
 from training.dropout import make_dropout_stateless
 from training.model import build_model
@@ -43,7 +43,7 @@ def test_kept_values_are_scaled_and_inference_changes_nothing() -> None:
 
 
 def test_replicas_drop_different_positions() -> None:
-    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(REPLICAS)])
+    strategy = replicas(2)
     with strategy.scope():
         model = two_sites(tf.Variable(0, dtype=tf.int64))
     shares = strategy.run(lambda: model.layers[0](tf.ones([4, 64]), training=True))

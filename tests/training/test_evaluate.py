@@ -16,8 +16,9 @@ from pipeline_store.formats import EvaluationReport, Holder, ModelVersion, Parti
 from tests.training.conftest import TwoDays
 from tests.training.corpora import ROWS_PER_DOCUMENT, VOCABULARY_SIZE, TinyStore, tiny_config
 from tests.training.jobs import BAD_DATA, FAILED, USER_ERROR, train
-from training import artifacts, checkpoints, corpus, data, evaluate
+from training import artifacts, checkpoints, corpus, evaluate, examples, unigram
 from training.evaluation_sets import choose_rows, open_set
+from training.masks import load_masker
 from training.model import build_model
 from training.records import RecordReader
 
@@ -53,9 +54,10 @@ def held_out(two_days: TwoDays, day: str) -> list[dict[str, np.ndarray]]:
     store = two_days.store
     manifest = PartitionManifest.load(two_days.manifests[day])
     sources = corpus.record_sources(manifest, Split.VALIDATION, store.layout, store.config)
+    row_format = sources[0].row_format
     rows = tf.data.TFRecordDataset([source.data_uri for source in sources]).batch(1)
     return [
-        {name: value.numpy() for name, value in data.parse(row, store.config).items()}
+        {name: value.numpy() for name, value in examples.parse(row, row_format).items()}
         for row in rows
     ]
 
@@ -67,7 +69,7 @@ def test_scores_are_those_of_each_document_alone(
     checkpoints.load_weights(model, two_days.second.training.root)
     expected: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(3))
     for row in held_out(two_days, "2026-01-01"):
-        logits = model(data.model_inputs(row))["mlm_logits"].numpy()[0].astype(np.float64)
+        logits = model(examples.model_inputs(row))["mlm_logits"].numpy()[0].astype(np.float64)
         probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
         labels, weights = row["masked_lm_ids"][0], row["masked_lm_weights"][0]
         losses = -np.log(probabilities[np.arange(len(labels)), labels])
@@ -100,7 +102,7 @@ def test_unigram_loss_is_that_of_smoothed_training_frequencies(
     sources = corpus.training_sources(list(two_days.manifests.values()), store.layout, store.config)
     counts = np.ones(VOCABULARY_SIZE)
     for row in tf.data.TFRecordDataset([source.data_uri for source in sources]).batch(1):
-        features = data.parse(row, store.config)
+        features = examples.parse(row, sources[0].row_format)
         for token, weight in zip(
             features["masked_lm_ids"][0].numpy(),
             features["masked_lm_weights"][0].numpy(),
@@ -116,6 +118,45 @@ def test_unigram_loss_is_that_of_smoothed_training_frequencies(
     expected = sum(surprises) / len(surprises)
     assert report.unigram_losses["2026-01-02"] == pytest.approx(expected)
     assert report.unigram_losses["2026-01-02"] < math.log(VOCABULARY_SIZE)
+
+
+def test_unmasked_training_rows_are_counted_under_the_masks_of_the_first_epoch(
+    tiny: TinyStore,
+) -> None:
+    # Equal text and masks: the number of the only copy of masked rows is that of the first epoch.
+    dynamic = tiny.using(tiny_config(masking__dynamic=True))
+    masked_rows, unmasked_rows = (
+        corpus.training_sources([store.partition("2026-01-01")], store.layout, store.config)
+        for store in (tiny, dynamic)
+    )
+    assert {source.file.masked for source in unmasked_rows} == {False}
+
+    def counts(records: list[corpus.RecordSource]) -> np.ndarray:
+        return unigram.training_counts(records, 320, lambda: load_masker(tiny.layout, tiny.config))
+
+    expected = counts(masked_rows)
+    assert expected.sum() > 0
+    np.testing.assert_array_equal(counts(unmasked_rows), expected)
+    np.testing.assert_array_equal(counts(masked_rows + unmasked_rows), 2 * expected)
+
+
+def test_models_are_compared_on_partitions_of_other_recipes(
+    two_days: TwoDays, tiny: TinyStore, tmp_path: Path
+) -> None:
+    dynamic = tiny_config(masking__dynamic=True, masking__packing="full_sentences")
+    run = tiny.run("r", dynamic)
+    older = tiny.partition("2025-12-30")
+    newer = tiny.using(dynamic).partition("2025-12-31")
+    words = [
+        *("--store", tiny.layout.root, "--config", run.config),
+        *("--current-set", "2025-12-31", "--output", str(tmp_path / "report.json")),
+        *("--set", f"2025-12-31={newer}", "--set", f"2025-12-30={older}"),
+        *("--model", f"candidate={two_days.second.training.root}"),
+    ]
+    assert evaluate.main(words) == 0
+    report = EvaluationReport.load(str(tmp_path / "report.json"))
+    assert [score.set_name for score in report.models[0].sets] == ["2025-12-31", "2025-12-30"]
+    assert all(0 < loss < math.log(VOCABULARY_SIZE) for loss in report.unigram_losses.values())
 
 
 def test_recomputing_agrees_and_writes_nothing(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.training.corpora import TinyStore, tiny_config
 from tests.training.jobs import (
     PREEMPTED,
@@ -16,13 +18,18 @@ from tests.training.jobs import (
 )
 
 
-def test_sigterm_and_sigkill_do_not_change_the_weights(tiny: TinyStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_sigterm_and_sigkill_do_not_change_the_weights(
+    tiny: TinyStore, tmp_path: Path, dynamic: bool
+) -> None:
     config = tiny_config(
+        masking__dynamic=dynamic,
         training__train_steps=600,
         training__checkpoint_interval=20,
         training__steps_per_loop=5,
         model__hidden_dropout_prob=0.1,
     )
+    tiny = tiny.using(config)
     manifests = [tiny.partition("2026-01-01"), tiny.partition("2026-01-02")]
     straight, interrupted = tiny.run("straight", config), tiny.run("interrupted", config)
 

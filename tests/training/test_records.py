@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -63,10 +64,17 @@ def test_truncated_records_are_refused_with_both_sizes(sources: list[RecordSourc
 def test_index_of_another_file_is_refused(sources: list[RecordSource]) -> None:
     first, second = sources[:2]
     mixed = first.file.model_copy(update={"data": second.file.data, "records": 9})
-    wrong = RecordSource(first.shard_key, first.folder, mixed)
+    wrong = dataclasses.replace(first, file=mixed)
     Path(wrong.data_uri).write_bytes(Path(second.data_uri).read_bytes())
     with pytest.raises(BadDataError, match=r"is not the index of .*expected 10 rising offsets"):
         RecordReader([wrong])
+
+
+def test_records_of_two_kinds_are_no_list(sources: list[RecordSource]) -> None:
+    unmasked = sources[1].file.model_copy(update={"masked": False})
+    mixed = [sources[0], dataclasses.replace(sources[1], file=unmasked)]
+    with pytest.raises(BadDataError, match=r"masked=False, .*masked=True, .*of different kinds"):
+        RecordReader(mixed)
 
 
 def test_cloud_files_are_copied_once(
@@ -80,7 +88,7 @@ def test_cloud_files_are_copied_once(
         for digest in (sources[0].file.data, sources[0].file.index)
     ]
     file = sources[0].file.model_copy(update={"data": digests[0], "index": digests[1]})
-    cloud = RecordSource(sources[0].shard_key, "gs://bucket", file)
+    cloud = dataclasses.replace(sources[0], folder="gs://bucket", file=file)
 
     assert RecordReader([cloud], tmp_path / "cache").read(np.arange(10)) == expected
     for uri in uris.list_files("gs://bucket/"):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 from pipeline_config import PipelineConfig
-from tests.training.conftest import REPLICAS
+from tests.training.conftest import replicas
 from tests.training.corpora import TinyStore, tiny_config
 from training import corpus, data
 from training.dropout import make_dropout_stateless
@@ -15,6 +16,8 @@ from training.model import build_model, named_variables, trained_variables
 from training.optimizers import build_optimizer
 from training.records import RecordReader
 from training.step import StepMetrics, make_replica_step, make_train_loop
+
+PAIRS = {"masking__packing": "segment_pair"}
 
 
 def train(
@@ -36,15 +39,25 @@ def reader(tiny: TinyStore) -> RecordReader:
     return RecordReader(corpus.training_sources([uri], tiny.layout, tiny.config))
 
 
-def test_replicas_do_not_change_the_training(reader: RecordReader) -> None:
-    config = tiny_config()
-    one = tf.distribute.OneDeviceStrategy("/cpu:0")
-    several = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(REPLICAS)])
-    weights, metrics = train(one, config, reader, 8)
-    split_weights, split_metrics = train(several, config, reader, 8)
+@pytest.fixture
+def pairs(tiny: TinyStore) -> RecordReader:
+    store = tiny.using(tiny_config(**PAIRS))
+    uri = store.partition("2026-01-01")
+    return RecordReader(corpus.training_sources([uri], store.layout, store.config))
+
+
+@pytest.mark.parametrize(("rows", "count"), [("reader", 2), ("pairs", 8)])
+def test_replicas_do_not_change_the_training(
+    rows: str, count: int, request: pytest.FixtureRequest
+) -> None:
+    reader: RecordReader = request.getfixturevalue(rows)
+    config = tiny_config(**(PAIRS if rows == "pairs" else {}))
+    weights, metrics = train(replicas(1), config, reader, 8)
+    split_weights, split_metrics = train(replicas(count), config, reader, 8)
 
     assert metrics == pytest.approx(split_metrics, rel=1e-5)
     assert metrics.tokens == split_metrics.tokens
+    assert metrics.pairs == (8 * 8 if rows == "pairs" else 0)
     for name, value in weights.items():
         np.testing.assert_allclose(split_weights[name], value, atol=2e-5, err_msg=name)
     start = named_variables(build_model(config))["bert_encoder/word_embeddings/embeddings"].numpy()
@@ -72,7 +85,7 @@ def test_batch_without_predictions_changes_little_and_divides_by_nothing() -> No
     loop = make_train_loop(strategy, model, optimizer, config.optimizer.clip_norm)
     metrics = StepMetrics(*(float(value) for value in loop(batches, tf.constant(2))))
 
-    assert metrics == (0.0, 0.0, 0.0, 0.0)
+    assert set(metrics) == {0.0}
     for name, variable in named_variables(model).items():
         np.testing.assert_array_equal(variable.numpy(), before[name])
 
@@ -92,9 +105,36 @@ def test_number_of_steps_does_not_compile_again(reader: RecordReader) -> None:
     assert int(optimizer.iterations) == 6
 
 
-def test_step_compiles_to_one_static_program(reader: RecordReader) -> None:
+def test_loss_is_the_mean_over_tokens_and_the_mean_over_rows(pairs: RecordReader) -> None:
+    config = tiny_config(**PAIRS, optimizer__clip_norm=1000.0)
+    model = build_model(config)
+    optimizer = build_optimizer(config, trained_variables(model))
+    (batch,) = next(iter(data.training_dataset(pairs, config, 0, replicas(1))))
+    with tf.GradientTape() as tape:
+        outputs = model(batch)
+        crossentropy = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        weights = batch["masked_lm_weights"]
+        slots = crossentropy(batch["masked_lm_ids"], outputs["mlm_logits"], sample_weight=weights)
+        masked_lm = slots * tf.size(weights, tf.float32) / tf.reduce_sum(weights)
+        next_sentence = crossentropy(batch["next_sentence_labels"], outputs["next_sentence"])
+        loss = masked_lm + next_sentence
+    norm = tf.linalg.global_norm(tape.gradient(loss, trained_variables(model)))
+
+    metrics = make_replica_step(model, optimizer, config.optimizer.clip_norm)(batch)
+    assert float(metrics.gradient_norm) == pytest.approx(float(norm), rel=1e-5)
+    means = metrics.loss_sum / metrics.masked_tokens, metrics.next_sentence_loss_sum / metrics.pairs
+    assert [float(m) for m in means] == pytest.approx([float(masked_lm), float(next_sentence)])
+
+
+@pytest.mark.parametrize("rows", ["reader", "pairs"])
+def test_step_compiles_to_one_static_program(rows: str, request: pytest.FixtureRequest) -> None:
     # What a TPU needs: every shape known, nothing that calls back to the host.
-    config = tiny_config(model__hidden_dropout_prob=0.1, training__mixed_precision_dtype="bfloat16")
+    reader: RecordReader = request.getfixturevalue(rows)
+    config = tiny_config(
+        model__hidden_dropout_prob=0.1,
+        training__mixed_precision_dtype="bfloat16",
+        **(PAIRS if rows == "pairs" else {}),
+    )
     model = build_model(config)
     optimizer = build_optimizer(config, trained_variables(model))
     make_dropout_stateless(model, 1, optimizer.iterations)

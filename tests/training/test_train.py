@@ -66,13 +66,16 @@ def test_second_day_starts_from_the_first(
         {},
         {"model__hidden_dropout_prob": 0.1, "model__attention_probs_dropout_prob": 0.1},
         {"optimizer__type": "lamb", "training__mixed_precision_dtype": "bfloat16"},
+        {"masking__dynamic": True, "training__global_batch_size": 36},
+        {"masking__packing": "segment_pair", "masking__dynamic": True, "masking__unit": "span"},
     ],
-    ids=["plain", "dropout", "lamb-bfloat16"],
+    ids=["plain", "dropout", "lamb-bfloat16", "dynamic", "pairs"],
 )
 def test_interrupted_training_ends_bit_identical(
     tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, overrides: dict[str, object]
 ) -> None:
     config = tiny_config(**overrides)
+    tiny = tiny.using(config)
     manifests = [tiny.partition("2026-01-01"), tiny.partition("2026-01-02")]
     straight, interrupted = tiny.run("straight", config), tiny.run("interrupted", config)
     assert train(tiny, straight, *manifests) == 0

@@ -1,0 +1,1 @@
+"""How fast and how large the data job is, against its peers, on text that this machine has."""

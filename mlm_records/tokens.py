@@ -1,0 +1,61 @@
+"""What masking has to know about a vocabulary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+VocabularyKind = Literal["wordpiece", "sentencepiece"]
+
+MASK = "[MASK]"
+# Tokens that stand for no text: BERT's, and those that SentencePiece models have besides, such as
+# <s> and <eod>. (A byte, <0x0A>, does stand for text.)
+_RESERVED = re.compile(r"\[(?:PAD|UNK|CLS|SEP|MASK|unused\d+)\]|</?[a-z]\w*>")
+# Begins a word in SentencePiece (arXiv 1808.06226, section 3.1).
+_WORD_START = "\u2581"
+_CONTINUATION = "##"
+
+
+@dataclass(frozen=True, eq=False)
+class TokenTable:
+    """The V tokens of a vocabulary, as masking sees them.
+
+    ``maskable`` [V]: it stands for text, so it may be predicted; special tokens, ``[UNK]`` among
+    them, do not. ``continues_word`` [V]: it goes on with the word of the token before it.
+    ``replacement_ids`` [K] int32: what a random token is drawn from. ``mask_id``: of ``[MASK]``.
+    """
+
+    maskable: npt.NDArray[np.bool_]
+    continues_word: npt.NDArray[np.bool_]
+    replacement_ids: npt.NDArray[np.int32]
+    mask_id: int
+
+
+def token_table(tokens: Sequence[str], kind: VocabularyKind) -> TokenTable:
+    """Return the table of a vocabulary.
+
+    ``[UNK]`` is not maskable: what an unknown word was cannot be learned.
+
+    :param tokens: the lines of ``vocab.txt``, in order of id.
+    :raises ValueError: it has no ``[MASK]``, or nothing but special tokens.
+    """
+    if MASK not in tokens:
+        raise ValueError(f"the vocabulary of {len(tokens)} tokens has no {MASK}")
+    maskable = np.array([_RESERVED.fullmatch(token) is None for token in tokens], bool)
+    if not maskable.any():
+        raise ValueError(f"the vocabulary of {len(tokens)} tokens has only special tokens")
+    if kind == "wordpiece":
+        continues = [token.startswith(_CONTINUATION) for token in tokens]
+    else:
+        continues = [not token.startswith(_WORD_START) for token in tokens]
+    return TokenTable(
+        maskable=maskable,
+        continues_word=np.array(continues, bool) & maskable,
+        replacement_ids=np.flatnonzero(maskable).astype(np.int32),
+        mask_id=list(tokens).index(MASK),
+    )

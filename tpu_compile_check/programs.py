@@ -1,0 +1,100 @@
+"""What the export side hands to the compile side: a program and its description. No TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipeline_config import PipelineConfig
+
+Source = Literal["ours", "plain"]
+StepKind = Literal["train", "evaluation"]
+
+# Layers and width of the published sizes, arXiv 1810.04805 and 1908.08962.
+SIZES = {
+    (2, 128): "tiny",
+    (4, 256): "mini",
+    (4, 512): "small",
+    (8, 512): "medium",
+    (12, 768): "base",
+    (24, 1024): "large",
+}
+
+
+@dataclass(frozen=True)
+class ProgramId:
+    """Which step of which model, for how many rows: one static program."""
+
+    model: str
+    rows: int
+    max_seq_length: int
+    dropout: float
+    source: Source = "ours"
+    step: StepKind = "train"
+
+    @property
+    def name(self) -> str:
+        """Return the name without the chip, such as ``bert_base_256x128``."""
+        return f"{self.model}_{self.rows}x{self.max_seq_length}"
+
+    @property
+    def suffix(self) -> str:
+        """Return what sets the program apart from the plain case: ``_evaluation_plain`` ..."""
+        parts = [
+            self.step if self.step != "train" else "",
+            f"dropout{self.dropout:g}" if self.dropout else "",
+            self.source if self.source != "ours" else "",
+        ]
+        return "".join(f"_{part}" for part in parts if part)
+
+    def __str__(self) -> str:
+        """Return a name for messages."""
+        return self.name + self.suffix
+
+
+def program_id(
+    config: PipelineConfig, rows: int, *, step: StepKind = "train", source: Source = "ours"
+) -> ProgramId:
+    """Return what the step of a configuration is called."""
+    model = config.model
+    shape = (model.num_hidden_layers, model.hidden_size)
+    dropout = max(model.hidden_dropout_prob, model.attention_probs_dropout_prob)
+    return ProgramId(
+        model=f"bert_{SIZES.get(shape, 'x'.join(map(str, shape)))}",
+        rows=rows,
+        max_seq_length=config.masking.max_seq_length,
+        dropout=dropout if step == "train" else 0.0,
+        source=source,
+        step=step,
+    )
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One parameter of the program; those of the batch come first, then the variables."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    is_batch: bool
+
+
+@dataclass(frozen=True)
+class Program:
+    """A step in XLA's language, with static shapes."""
+
+    id: ProgramId
+    hlo: bytes
+    arguments: tuple[Argument, ...]
+
+    def write(self, folder: Path) -> Path:
+        """Write the program and ``.json`` with its description; return the program's path."""
+        path = folder / f"{self.id}.hlo.pb"
+        path.write_bytes(self.hlo)
+        description = {"program": dataclasses.asdict(self.id), "hlo_bytes": len(self.hlo)}
+        description["arguments"] = [dataclasses.asdict(argument) for argument in self.arguments]
+        path.with_suffix(".json").write_text(json.dumps(description, indent=1) + "\n")
+        return path
