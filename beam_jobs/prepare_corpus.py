@@ -15,13 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from beam_jobs.cli import JobArguments, read_arguments, run_cli
-from beam_jobs.dry_run import list_shards
 from beam_jobs.errors import raise_failures
-from beam_jobs.inputs import list_inputs
-from beam_jobs.lineage_vocabulary import load_vocabulary
-from beam_jobs.options import parse_options
-from beam_jobs.partition import (
-    check_readable,
+from beam_jobs.job.dry_run import list_shards
+from beam_jobs.job.options import parse_options
+from beam_jobs.job.partition import (
     check_usable,
     combine,
     commit,
@@ -29,8 +26,11 @@ from beam_jobs.partition import (
     tally,
     warn_of_oddities,
 )
-from beam_jobs.pipeline import PartitionJob
-from beam_jobs.running import RemoteJob, run_job
+from beam_jobs.job.pipeline import PartitionJob
+from beam_jobs.job.running import RemoteJob, run_job
+from beam_jobs.text.inputs import list_inputs
+from beam_jobs.text.readable import check_readable
+from beam_jobs.tokens.lineage_vocabulary import load_vocabulary
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import PartitionManifest, ShardManifest, ShardOutcome, Split
 from pipeline_store.layout import StoreLayout

@@ -17,14 +17,14 @@ import jinja2
 
 from beam_jobs.cli import run_cli
 from beam_jobs.errors import UserError
-from beam_jobs.report_content import ReportContent
-from beam_jobs.report_plots import bar_chart
+from beam_jobs.reports.content import ReportContent
+from beam_jobs.reports.plots import bar_chart
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, ShardManifest
 from pipeline_store.layout import LineageLayout, StoreLayout
 
 _PARALLEL_READS = 16
-_TEMPLATES = Path(__file__).with_name("templates")
+_TEMPLATES = Path(__file__).parent / "reports" / "templates"
 
 
 def write_report(

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from beam_jobs.documents import parse_documents
-from beam_jobs.drops import Rejected, RejectedFileError
-from beam_jobs.inputs import COMPRESSED_SUFFIXES, InputFormat, format_of_name
-from beam_jobs.reading import read_lines
-from beam_jobs.shard_contents import DocumentCounts, read_contents
+from beam_jobs.text.documents import parse_documents
+from beam_jobs.text.drops import Rejected, RejectedFileError
+from beam_jobs.text.inputs import COMPRESSED_SUFFIXES, InputFormat, format_of_name
+from beam_jobs.text.reading import read_lines
+from beam_jobs.text.shard_contents import DocumentCounts, read_contents
 from pipeline_config.schema import CorpusConfig
 
 _SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet", *COMPRESSED_SUFFIXES)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from beam_jobs.documents import parse_documents
-from beam_jobs.drops import DropReason, Rejected, RejectedFileError
-from beam_jobs.inputs import InputFormat, input_format, match_inputs
+from beam_jobs.text.documents import parse_documents
+from beam_jobs.text.drops import DropReason, Rejected, RejectedFileError
+from beam_jobs.text.inputs import InputFormat, input_format, match_inputs
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from beam_jobs.drops import Rejected, RejectedFileError
 from beam_jobs.errors import UserError
-from beam_jobs.inputs import incomplete_sets, input_format, input_patterns, match_inputs
-from beam_jobs.languages import LanguageFilter
-from beam_jobs.shard_contents import DocumentCounts, read_contents
+from beam_jobs.text.drops import Rejected, RejectedFileError
+from beam_jobs.text.inputs import incomplete_sets, input_format, input_patterns, match_inputs
+from beam_jobs.text.languages import LanguageFilter
+from beam_jobs.text.shard_contents import DocumentCounts, read_contents
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout

@@ -6,9 +6,9 @@ import operator
 from collections.abc import Iterator
 
 from beam_jobs.errors import UserError
-from beam_jobs.lineage_vocabulary import find_vocabulary, read_vocabulary, unfit
-from beam_jobs.unused_places import domain_words, unused_places
-from beam_jobs.vocabulary import Vocabulary
+from beam_jobs.tokens.lineage_vocabulary import find_vocabulary, read_vocabulary, unfit
+from beam_jobs.tokens.unused_places import domain_words, unused_places
+from beam_jobs.tokens.vocabulary import Vocabulary
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import uris
 from pipeline_store.formats import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from beam_jobs.inputs import input_patterns
+from beam_jobs.text.inputs import input_patterns
 from pipeline_config import ConfigError, PipelineConfig
 from pipeline_config.schema import PARTITION_PATTERN
 from pipeline_store import identity, uris

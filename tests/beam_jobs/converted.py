@@ -14,9 +14,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from beam_jobs.conversion import RowSet, ShardConverter, ShardOutputs, ShardStatistics, row_sets
-from beam_jobs.record_files import DeadLetterWriter, RecordWriter
-from beam_jobs.vocabulary import CLS, MASK, PAD, SEP, UNK, Vocabulary
+from beam_jobs.rows.conversion import (
+    RowSet,
+    ShardConverter,
+    ShardOutputs,
+    ShardStatistics,
+    row_sets,
+)
+from beam_jobs.rows.record_files import DeadLetterWriter, RecordWriter
+from beam_jobs.tokens.vocabulary import CLS, MASK, PAD, SEP, UNK, Vocabulary
 from mlm_records import record_features
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import ShardDecisions, Split

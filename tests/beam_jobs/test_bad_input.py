@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.conversion import ShardConverter, ShardOutputs, row_sets
-from beam_jobs.drops import BAD_FILE, count_bad, is_rejected_file
 from beam_jobs.errors import BadDataError, UserError
-from beam_jobs.inputs import InputFormat
-from beam_jobs.record_files import DeadLetterWriter, RecordWriter
-from beam_jobs.vocabulary import SPECIAL_TOKENS, Vocabulary
+from beam_jobs.rows.conversion import ShardConverter, ShardOutputs, row_sets
+from beam_jobs.rows.record_files import DeadLetterWriter, RecordWriter
+from beam_jobs.text.drops import BAD_FILE, count_bad, is_rejected_file
+from beam_jobs.text.inputs import InputFormat
+from beam_jobs.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
 from pipeline_store.formats import ShardDecisions
 from tests.beam_jobs.input_bytes import COMPRESS, any_bytes, as_parquet, wrapped
 from tests.beam_jobs.workspace import (

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.cleaning import Cleaner
-from beam_jobs.drops import DropReason
 from beam_jobs.errors import UserError
-from beam_jobs.languages import language_of
+from beam_jobs.text.cleaning import Cleaner
+from beam_jobs.text.drops import DropReason
+from beam_jobs.text.languages import language_of
 from pipeline_config.schema import CorpusConfig
 
 TEXT = st.text(

@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 
-from beam_jobs.compression import BLOCK_BYTES, read_blocks
-from beam_jobs.drops import DropReason, RejectedFileError
+from beam_jobs.text.compression import BLOCK_BYTES, read_blocks
+from beam_jobs.text.drops import DropReason, RejectedFileError
 from tests.beam_jobs.input_bytes import COMPRESS, NAMES
 
 KINDS = list(COMPRESS)

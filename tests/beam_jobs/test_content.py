@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.content import MAX_SENTENCE_CHARACTERS, Content, ContentMaker, split_of
-from beam_jobs.drops import DropReason
-from beam_jobs.inputs import InputFormat
+from beam_jobs.text.content import MAX_SENTENCE_CHARACTERS, Content, ContentMaker, split_of
+from beam_jobs.text.drops import DropReason
+from beam_jobs.text.inputs import InputFormat
 from pipeline_config.schema import CorpusConfig
 from pipeline_store.formats import Split
 

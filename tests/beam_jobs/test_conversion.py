@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.content import split_of
-from beam_jobs.conversion import ShardStatistics
-from beam_jobs.shard_contents import DocumentCounts, read_contents
+from beam_jobs.rows.conversion import ShardStatistics
+from beam_jobs.text.content import split_of
+from beam_jobs.text.shard_contents import DocumentCounts, read_contents
 from pipeline_store.formats import ShardDecisions, Split
 from tests.beam_jobs.converted import PACKINGS, UNITS, Converted, convert
 from tests.beam_jobs.workspace import as_jsonl, as_text, documents, make_config

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.conversion import ShardConverter, ShardOutputs, ShardStatistics, row_sets
-from beam_jobs.lineage_vocabulary import load_vocabulary
-from beam_jobs.record_files import DeadLetterWriter, RecordWriter
+from beam_jobs.rows.conversion import ShardConverter, ShardOutputs, ShardStatistics, row_sets
+from beam_jobs.rows.record_files import DeadLetterWriter, RecordWriter
+from beam_jobs.tokens.lineage_vocabulary import load_vocabulary
 from beam_jobs.train_vocabulary import ensure_vocabulary
 from pipeline_store.formats import PartitionManifest, ShardDecisions
 from pipeline_store.layout import StoreLayout

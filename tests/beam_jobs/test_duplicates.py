@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.content import split_of
-from beam_jobs.duplicates import Decided, decide
-from beam_jobs.minhash import PERMUTATIONS
-from beam_jobs.signatures import (
+from beam_jobs.duplicates.decisions import Decided, decide
+from beam_jobs.duplicates.minhash import PERMUTATIONS
+from beam_jobs.duplicates.signatures import (
     IndexedDocuments,
     Signatures,
     are_held_out,
     sign,
 )
+from beam_jobs.text.content import split_of
 from pipeline_config.schema import CorpusConfig
 from pipeline_store.formats import Split
 from tests.beam_jobs.workspace import document
@@ -281,7 +281,7 @@ def test_half_a_hash_in_common_is_no_copy() -> None:
 
 
 def test_sides_of_many_are_those_of_each() -> None:
-    from beam_jobs.content import Content, ContentMaker
+    from beam_jobs.text.content import Content, ContentMaker
 
     maker = ContentMaker(EXACT, "text")
     contents = [maker.content_of(document(number), number) for number in range(200)]

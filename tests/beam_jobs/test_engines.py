@@ -19,11 +19,11 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.balance import spread
-from beam_jobs.engines import Engine, is_local, local_engine, processes_for
 from beam_jobs.errors import BadDataError, UserError, failure_of, raise_failures
-from beam_jobs.progress import Pass, ProgressLines, ProgressMeter, announce_plan
-from beam_jobs.run_folder import run_folder
+from beam_jobs.job.balance import spread
+from beam_jobs.job.engines import Engine, is_local, local_engine, processes_for
+from beam_jobs.job.progress import Pass, ProgressLines, ProgressMeter, announce_plan
+from beam_jobs.job.run_folder import run_folder
 from pipeline_store.formats import FormatError
 from tests.beam_jobs.workspace import PARTITION, Workspace, as_text, documents
 
@@ -125,7 +125,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     try:
         children = psutil.Process(process.pid).children(recursive=True)
-        return [child for child in children if "beam_jobs.worker_process" in child.cmdline()]
+        return [child for child in children if "beam_jobs.job.worker_process" in child.cmdline()]
     except psutil.Error:
         return []
 
@@ -233,8 +233,8 @@ def test_a_job_elsewhere_is_cancelled_on_sigterm(seconds: float, tmp_path: Path)
     program = f"""
         from pathlib import Path
         from apache_beam.options.pipeline_options import PipelineOptions
-        from beam_jobs.engines import Engine
-        from beam_jobs.running import when_stopped
+        from beam_jobs.job.engines import Engine
+        from beam_jobs.job.running import when_stopped
         from tests.beam_jobs.test_engines import Pipeline
 
         engine = Engine(PipelineOptions([]))

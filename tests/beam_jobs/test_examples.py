@@ -13,8 +13,8 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.examples import packed_varints, serialize_examples, varint
-from beam_jobs.record_files import RecordWriter
+from beam_jobs.rows.examples import packed_varints, serialize_examples, varint
+from beam_jobs.rows.record_files import RecordWriter
 from mlm_records import Feature, MaskedRows, feature_arrays, record_features
 
 # The places where varints grow.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.duplicate_indexes import list_indexes
+from beam_jobs.duplicates.indexes import list_indexes
 from beam_jobs.errors import BadDataError, UserError
 from beam_jobs.prepare_corpus import PreparedPartition
 from beam_jobs.train_vocabulary import ensure_vocabulary

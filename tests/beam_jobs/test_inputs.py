@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.errors import UserError
-from beam_jobs.inputs import input_format, list_inputs
+from beam_jobs.text.inputs import input_format, list_inputs
 from pipeline_store.layout import StoreLayout
 from tests.beam_jobs.workspace import make_config
 

@@ -4,9 +4,9 @@ import io
 
 import pytest
 
-from beam_jobs import reading
-from beam_jobs.drops import DropReason, Rejected
-from beam_jobs.json_documents import json_documents
+from beam_jobs.text import reading
+from beam_jobs.text.drops import DropReason, Rejected
+from beam_jobs.text.json_documents import json_documents
 
 
 def parse(data: bytes) -> list[str | Rejected]:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.content import split_of
 from beam_jobs.errors import BadDataError, UserError
-from beam_jobs.lineage_vocabulary import create_vocabulary, load_vocabulary
-from beam_jobs.sentencepiece_training import train_sentencepiece
-from beam_jobs.tokenizing import make_tokenizer
+from beam_jobs.text.content import split_of
+from beam_jobs.tokens.lineage_vocabulary import create_vocabulary, load_vocabulary
+from beam_jobs.tokens.sentencepiece_training import train_sentencepiece
+from beam_jobs.tokens.tokenizing import make_tokenizer
+from beam_jobs.tokens.training_text import TrainingText
+from beam_jobs.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
 from beam_jobs.train_vocabulary import ensure_vocabulary
-from beam_jobs.training_text import TrainingText
-from beam_jobs.vocabulary import SPECIAL_TOKENS, Vocabulary
 from pipeline_store.formats import Split, VocabularyInfo
 from tests.beam_jobs.workspace import Workspace, as_text, documents, make_config
 

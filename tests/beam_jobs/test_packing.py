@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.packing import DocumentPacker, Packer, StreamPacker
+from beam_jobs.rows.packing import DocumentPacker, Packer, StreamPacker
 from tests.beam_jobs.tokenized import CLS, FIRST, SEP, Row, batches_of, documents, pack
 
 WIDTH = 16

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_jobs import parquet_documents
-from beam_jobs.drops import DropReason, Rejected, RejectedFileError
-from beam_jobs.reading import HashingStream
+from beam_jobs.text import parquet_documents
+from beam_jobs.text.drops import DropReason, Rejected, RejectedFileError
+from beam_jobs.text.reading import HashingStream
 
 TEXTS = ["one", None, "two \u00e9", ""]
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.content import MAX_SENTENCE_CHARACTERS, Content
-from beam_jobs.drops import BAD_FILE, HARMLESS, DropReason, Rejected, RejectedFileError
-from beam_jobs.inputs import InputFormat
-from beam_jobs.shard_contents import DocumentCounts, read_contents
+from beam_jobs.text.content import MAX_SENTENCE_CHARACTERS, Content
+from beam_jobs.text.drops import BAD_FILE, HARMLESS, DropReason, Rejected, RejectedFileError
+from beam_jobs.text.inputs import InputFormat
+from beam_jobs.text.shard_contents import DocumentCounts, read_contents
 from pipeline_config.schema import CorpusConfig
 from tests.beam_jobs.input_bytes import COMPRESS, NAMES, any_bytes, as_csv, as_parquet, wrapped
 

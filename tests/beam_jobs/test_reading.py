@@ -6,10 +6,10 @@ import io
 
 import pytest
 
-from beam_jobs import reading
-from beam_jobs.compression import BLOCK_BYTES
-from beam_jobs.drops import DropReason, RejectedFileError
-from beam_jobs.reading import HashingStream, read_lines
+from beam_jobs.text import reading
+from beam_jobs.text.compression import BLOCK_BYTES
+from beam_jobs.text.drops import DropReason, RejectedFileError
+from beam_jobs.text.reading import HashingStream, read_lines
 from tests.beam_jobs.input_bytes import COMPRESS
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from beam_jobs.conversion import row_sets
-from beam_jobs.vocabulary import CLS, MASK, SEP, UNK
+from beam_jobs.rows.conversion import row_sets
+from beam_jobs.tokens.vocabulary import CLS, MASK, SEP, UNK
 from mlm_records import MaskingRecipe, mask_rows, row_keys, token_table
 from pipeline_store.formats import Split
 from tests.beam_jobs.converted import PACKINGS, SPECIAL, UNITS, VOCABULARY, Converted, convert

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.segment_pairs import PairPacker
+from beam_jobs.rows.segment_pairs import PairPacker
 from tests.beam_jobs.tokenized import CLS, FIRST, SEP, Row, batches_of, documents, pack
 
 Lengths = Sequence[Sequence[int]]

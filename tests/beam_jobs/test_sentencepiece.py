@@ -11,12 +11,12 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.new_words import NewWords
-from beam_jobs.sentencepiece_model import PieceType, parse_sentencepiece, read_pieces
-from beam_jobs.sentencepiece_tokens import lower_case
-from beam_jobs.sentencepiece_training import UntrainableTextError, train_sentencepiece
-from beam_jobs.tokenizing import make_tokenizer
-from beam_jobs.vocabulary import SPECIAL_TOKENS, Vocabulary, check_vocabulary
+from beam_jobs.tokens.new_words import NewWords
+from beam_jobs.tokens.sentencepiece_model import PieceType, parse_sentencepiece, read_pieces
+from beam_jobs.tokens.sentencepiece_tokens import lower_case
+from beam_jobs.tokens.sentencepiece_training import UntrainableTextError, train_sentencepiece
+from beam_jobs.tokens.tokenizing import make_tokenizer
+from beam_jobs.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary, check_vocabulary
 from tests.beam_jobs.real_text import docstrings
 
 TEXT = docstrings(150_000)

@@ -11,8 +11,8 @@ from datasketch import MinHash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.minhash import PERMUTATIONS, sketch_of
-from beam_jobs.similarity import band_rows, similar_pairs, similar_pairs_between
+from beam_jobs.duplicates.minhash import PERMUTATIONS, sketch_of
+from beam_jobs.duplicates.similarity import band_rows, similar_pairs, similar_pairs_between
 
 
 def words(count: int, seed: int) -> list[str]:

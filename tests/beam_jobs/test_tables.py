@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs import reading, tables
-from beam_jobs.drops import DropReason, Rejected, RejectedFileError
+from beam_jobs.text import reading, tables
+from beam_jobs.text.drops import DropReason, Rejected, RejectedFileError
 
 
 def parse(data: bytes, delimiter: str = ",") -> list[str | Rejected]:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs import compression, text_documents
-from beam_jobs.drops import DropReason, Rejected, RejectedFileError
+from beam_jobs.text import compression, text_documents
+from beam_jobs.text.drops import DropReason, Rejected, RejectedFileError
 
 
 def parse(data: bytes) -> list[str | Rejected]:
@@ -24,7 +24,7 @@ def texts(data: bytes) -> list[str]:
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks and documents small, so that borders of both are met."""
     monkeypatch.setattr(compression, "BLOCK_BYTES", 7)
-    monkeypatch.setattr("beam_jobs.reading._HEAD_BYTES", 1)
+    monkeypatch.setattr("beam_jobs.text.reading._HEAD_BYTES", 1)
     monkeypatch.setattr(text_documents, "MAX_DOCUMENT_BYTES", 20)
 
 

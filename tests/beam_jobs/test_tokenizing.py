@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs import tokenizing
-from beam_jobs.new_words import NewWords
-from beam_jobs.tokenizing import WordTokenizer, make_tokenizer
-from beam_jobs.vocabulary import SPECIAL_TOKENS, Vocabulary
-from beam_jobs.wordpiece import WordPieceRules, wordpiece_pipeline
-from beam_jobs.wordpiece_training import train_wordpiece
+from beam_jobs.tokens import tokenizing
+from beam_jobs.tokens.new_words import NewWords
+from beam_jobs.tokens.tokenizing import WordTokenizer, make_tokenizer
+from beam_jobs.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
+from beam_jobs.tokens.wordpiece import WordPieceRules, wordpiece_pipeline
+from beam_jobs.tokens.wordpiece_training import train_wordpiece
 from tests.beam_jobs.real_text import docstrings
 
 SMALL = Vocabulary((*SPECIAL_TOKENS, "mask", "[", "]", "un", "##known", "ren", "##e", "Un"))

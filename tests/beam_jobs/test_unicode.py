@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_jobs.tokenizing import make_tokenizer
-from beam_jobs.vocabulary import SPECIAL_TOKENS, Vocabulary
-from beam_jobs.wordpiece import wordpiece_pipeline
-from beam_jobs.wordpiece_training import train_wordpiece
+from beam_jobs.tokens.tokenizing import make_tokenizer
+from beam_jobs.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
+from beam_jobs.tokens.wordpiece import wordpiece_pipeline
+from beam_jobs.tokens.wordpiece_training import train_wordpiece
 from tests.beam_jobs.google_differences import DIFFERENCES
 from tests.beam_jobs.real_text import docstrings
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from beam_jobs.vocabulary import SPECIAL_TOKENS, check_vocabulary, parse_vocabulary
+from beam_jobs.tokens.vocabulary import SPECIAL_TOKENS, check_vocabulary, parse_vocabulary
 
 WORDS = [f"word{'abcdefghij'[n % 10]}{'abcdefghijklmnopqrst'[n // 10]}" for n in range(200)]
 UNCASED = [*SPECIAL_TOKENS, "[unused0]", *WORDS]
@@ -86,7 +86,8 @@ def test_ordinary_ids_leave_out_special_and_unused_tokens() -> None:
 
 
 def test_the_checks_need_neither_beam_nor_tokenizers() -> None:
-    code = "import sys, beam_jobs.lineage_vocabulary, beam_jobs.inputs; print(*sorted(sys.modules))"
+    modules = "beam_jobs.tokens.lineage_vocabulary, beam_jobs.text.inputs"
+    code = f"import sys, {modules}; print(*sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()

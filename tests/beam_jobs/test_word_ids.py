@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from beam_jobs.word_ids import WordIds, WordTokens
-from beam_jobs.word_split import ALONE, INSIDE_WORD, SEPARATOR, ByteRules, Words, split_words
+from beam_jobs.tokens.word_ids import WordIds, WordTokens
+from beam_jobs.tokens.word_split import ALONE, INSIDE_WORD, SEPARATOR, ByteRules, Words, split_words
 
 CLASSES = [INSIDE_WORD] * 256
 for sign, kind in {" ": SEPARATOR, "\n": SEPARATOR, ".": ALONE, "-": ALONE}.items():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from beam_jobs.word_table import WordTable
+from beam_jobs.tokens.word_table import WordTable
 
 
 def draw(width: int, count: int, seed: int = 0) -> np.ndarray:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_jobs.packing import Packer
-from beam_jobs.rows import Documents, RowBuilder, RowPlan, Rows
+from beam_jobs.rows.packing import Packer
+from beam_jobs.rows.plans import Documents, RowBuilder, RowPlan, Rows
 
 PAD, CLS, SEP = 0, 101, 102
 FIRST = 1000

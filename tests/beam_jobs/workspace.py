@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from beam_jobs.cli import JobArguments
-from beam_jobs.content import Content, ContentMaker
 from beam_jobs.prepare_corpus import PreparedPartition, prepare_partition
+from beam_jobs.text.content import Content, ContentMaker
 from beam_jobs.train_vocabulary import ensure_vocabulary
 from pipeline_config import PipelineConfig, load_preset, with_overrides
 from pipeline_config.schema import CorpusConfig

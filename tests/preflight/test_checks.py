@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.vocabulary import SPECIAL_TOKENS
+from beam_jobs.tokens.vocabulary import SPECIAL_TOKENS
 from model_registry import registry
 from pipeline_config import load_preset, with_overrides
 from pipeline_store import uris

@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from beam_jobs.tokenizing import make_tokenizer
-from beam_jobs.vocabulary import parse_vocabulary
+from beam_jobs.tokens.tokenizing import make_tokenizer
+from beam_jobs.tokens.vocabulary import parse_vocabulary
 from benchmarks.data.peers import command
 
 

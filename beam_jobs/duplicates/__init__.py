@@ -1,0 +1,1 @@
+"""Which of equal or similar documents is used, decided on signatures."""

@@ -1,0 +1,139 @@
+"""From the signatures of all input files to the work that is left: decided in one place."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from beam_jobs.duplicates.decisions import Decided, decide
+from beam_jobs.duplicates.indexes import (
+    NamedIndex,
+    list_indexes,
+    load_documents,
+    store_documents,
+)
+from beam_jobs.duplicates.signatures import Signatures
+from beam_jobs.duplicates.signing import SignedInput, find_signatures
+from beam_jobs.job.shards import ShardWork, find_done, plan_shard
+from pipeline_config import PipelineConfig
+from pipeline_store.formats import DuplicateIndex, FormatError, ShardDecisions, ShardOutcome
+from pipeline_store.layout import LineageLayout, StoreLayout
+
+_PARALLEL_CALLS = 16
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is left to do for a partition.
+
+    ``done``: shards of earlier runs, and second names of files. ``work``: shards to be made.
+    ``kept_sides``: documents on the side that earlier runs gave them, not their own content.
+    """
+
+    done: list[ShardOutcome]
+    work: list[ShardWork]
+    duplicate_index: DuplicateIndex | None
+    kept_sides: int
+
+
+def make_plan(
+    inputs: Iterable[SignedInput],
+    *,
+    config: PipelineConfig,
+    store: StoreLayout,
+    partition: str,
+    vocabulary_sha256: str,
+) -> Plan:
+    """Decide what becomes of every document, and find out which shards are done.
+
+    :raises FormatError: a stored file is damaged.
+    :raises BadDataError: a shard is done, but its files are gone.
+    """
+    ordered = sorted(inputs, key=lambda signed: (*signed.rank, signed.uri))
+    files = {signed.rank: signed for signed in reversed(ordered)}
+    different = sorted(files.values(), key=lambda signed: signed.rank)
+    decisions, index, kept_sides = _decide(different, config, store, partition)
+    shards = [
+        plan_shard(signed, decided.sha256, config, vocabulary_sha256)
+        for signed, decided in zip(different, decisions, strict=True)
+    ]
+    with ThreadPoolExecutor(_PARALLEL_CALLS) as pool:
+        are_done = list(pool.map(lambda shard: find_done(store, shard.key) is not None, shards))
+    work = [shard for shard, is_done in zip(shards, are_done, strict=True) if not is_done]
+    _store_decisions(store, work, dict(zip((d.sha256 for d in decisions), decisions, strict=True)))
+    to_do = {shard.source.uri for shard in work}
+    keys = {shard.source.rank: shard.key for shard in shards}
+    done = [
+        ShardOutcome(
+            input_uri=signed.uri,
+            manifest_uri=store.shard_manifest(keys[signed.rank]),
+            reused=True,
+        )
+        for signed in ordered
+        if signed.uri not in to_do
+    ]
+    return Plan(done, work, index, kept_sides)
+
+
+def _decide(
+    different: Sequence[SignedInput], config: PipelineConfig, store: StoreLayout, partition: str
+) -> tuple[list[ShardDecisions], DuplicateIndex | None, int]:
+    if config.corpus.duplicates == "keep":
+        nothing = ShardDecisions(duplicates=[], near_duplicates=[])
+        return [nothing for _ in different], None, 0
+    with ThreadPoolExecutor(_PARALLEL_CALLS) as pool:
+        files = list(pool.map(lambda signed: _signatures(store, signed), different))
+    lineage = store.lineage(config.model.lineage_id)
+    indexes = list_indexes(lineage)
+    decided, snapshot = decide_partition(files, indexes, config, lineage, partition)
+    _warn_of_gaps(snapshot)
+    index = store_documents(lineage, partition, decided.owned, snapshot)
+    return decided.shards, index, decided.kept_sides
+
+
+def decide_partition(
+    files: Sequence[Signatures],
+    indexes: Sequence[NamedIndex],
+    config: PipelineConfig,
+    lineage: LineageLayout,
+    partition: str,
+) -> tuple[Decided, list[NamedIndex]]:
+    """Decide on a partition's documents; return also the earlier partitions' indexes."""
+    earlier = [named for named in indexes if named.partition < partition]
+    others = [named for named in indexes if named.partition >= partition]
+    decided = decide(
+        files, load_documents(lineage, earlier), load_documents(lineage, others), config.corpus
+    )
+    return decided, earlier
+
+
+def _signatures(store: StoreLayout, signed: SignedInput) -> Signatures:
+    signatures = find_signatures(store, signed)
+    if signatures is None:
+        raise FormatError(
+            f"{store.signatures(signed.signature_key)}, the signatures of {signed.uri}, was there "
+            "and is gone; somebody deletes from the store while it is used. Run again."
+        )
+    return signatures
+
+
+def _warn_of_gaps(snapshot: Sequence[NamedIndex]) -> None:
+    without = sorted({named.partition for named in snapshot if named.index is None})
+    if without:
+        logger.warning(
+            "copies of documents of earlier partitions that were prepared with "
+            "corpus.duplicates=keep are not found: %s",
+            ", ".join(without),
+        )
+
+
+def _store_decisions(
+    store: StoreLayout, work: Sequence[ShardWork], decisions: dict[str, ShardDecisions]
+) -> None:
+    needed = {shard.decisions_sha256 for shard in work}
+    with ThreadPoolExecutor(_PARALLEL_CALLS) as pool:
+        list(pool.map(lambda sha256: decisions[sha256].create(store.decisions(sha256)), needed))

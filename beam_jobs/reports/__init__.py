@@ -1,0 +1,1 @@
+"""The page with a partition's data statistics."""

@@ -1,0 +1,1 @@
+"""Tokens to rows, masks and records: one shard's documents to its record files."""

@@ -1,0 +1,1 @@
+"""Vocabularies of both kinds, and text to their ids."""
