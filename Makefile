@@ -4,6 +4,7 @@ UV_VERSION := 0.13.8
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+BENCH_INSTALLED := $(VENV)/.installed-bench
 STATE ?= .local
 CORPUS ?=
 PACKAGES := beam_jobs benchmarks dags demo local_stack mlm_records model_registry pipeline_config pipeline_store \
@@ -31,6 +32,13 @@ recompute: $(INSTALLED)  ## Score the demo's saved models again and compare with
 
 overhead: $(INSTALLED)  ## Compare the demo's wall clock with the same work done plainly
 	$(BIN)/python -m benchmarks.overhead --state-dir $(STATE)
+
+$(BENCH_INSTALLED): $(INSTALLED) requirements-bench.txt
+	$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements-bench.txt
+	@touch $@
+
+bench-data: $(BENCH_INSTALLED)  ## Measure the data job and its peers; QUICK=1 for 10 MB, ONLY=row
+	$(BIN)/python -m benchmarks.data --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 packing-loss: $(INSTALLED)  ## Train with rows packed in two ways and compare held-out losses
 	$(BIN)/python -m benchmarks.packing_loss
@@ -83,6 +91,7 @@ lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the 
 	$(COMPILE) requirements.in --group orchestrator --group beam --group training --group local \
 		-o requirements.txt
 	$(COMPILE) -c requirements.txt --group dev -o requirements-dev.txt
+	$(COMPILE) -c requirements.txt --group bench -o requirements-bench.txt
 	$(COMPILE) -c requirements.txt requirements.in --group training -o docker/requirements-training.txt
 	$(COMPILE) -c requirements.txt requirements.in --group orchestrator --group beam \
 		-o docker/requirements-airflow.txt

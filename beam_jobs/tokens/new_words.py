@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 # What is kept between blocks of text: far more than anybody will read, and a megabyte.
@@ -17,18 +16,19 @@ class NewWords:
 
     def __init__(self, kept: int = _KEPT) -> None:
         self._kept = kept
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, int] = {}
 
     def add(self, counts: Iterable[tuple[str, int]]) -> None:
         """Count occurrences: pairs of words, with spaces between them, and a number."""
+        sums = self._counts
         for words, count in counts:
             for word in words.split(" "):
-                self._counts[word] += count
+                sums[word] = sums.get(word, 0) + count
 
     def prune(self) -> None:
         """Forget rare words. Called at the ends of blocks that follow from the text alone."""
         if len(self._counts) > self._kept:
-            self._counts = Counter(self.top(self._kept))
+            self._counts = self.top(self._kept)
 
     def top(self, count: int) -> dict[str, int]:
         """Return the most frequent words, of equal counts those that sort first."""

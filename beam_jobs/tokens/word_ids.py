@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +12,8 @@ import numpy.typing as npt
 from beam_jobs.tokens.word_split import KEY_BYTES, Words, keys_of
 from beam_jobs.tokens.word_table import Numbers, WordTable
 
-# Bounds the memory, to about 25 MB. When it is full all is forgotten: after an hour of text most
-# words in it do not come again, and the frequent ones are back after a moment.
-MAX_WORDS = 100_000
+# Bounds the memory, to about 50 MB. When it is full, words that did not come again are forgotten.
+MAX_WORDS = 200_000
 _SHORT = 8
 
 
@@ -40,26 +40,44 @@ class WordIds:
     ) -> None:
         self._tokenize = tokenize
         self._max_words = max_words
-        self._forget()
-
-    def _forget(self) -> None:
         self._short, self._long = WordTable(1), WordTable(KEY_BYTES // 8)
         self._ids = np.empty(0, np.int32)
         self._ends = np.zeros(1, np.int64)
         self._new_words: list[str] = []
         self._is_new = np.empty(0, np.bool_)
+        self._used = np.zeros(1, np.bool_)
         self._kept = 0
+
+    def _forget_unused(self) -> None:
+        """Keep the words that were met again since the last time."""
+        kept = np.flatnonzero(self._used[: self._kept])
+        if len(kept) > self._max_words // 2:
+            kept = kept[: self._max_words // 2]
+        renumbered = np.full(self._kept, -1, np.int32)
+        renumbered[kept] = np.arange(len(kept))
+        starts, sizes = self._ends[kept], self._ends[kept + 1] - self._ends[kept]
+        ends = np.cumsum(sizes)
+        places = np.repeat(starts - (ends - sizes), sizes) + np.arange(int(sizes.sum()))
+        self._ids = self._ids[places]
+        self._ends = np.append(0, ends)
+        self._new_words = [self._new_words[number] for number in kept.tolist()]
+        self._is_new = self._is_new[kept]
+        self._short, self._long = (t.renumbered(renumbered) for t in (self._short, self._long))
+        self._kept = len(kept)
+        self._used = np.zeros(self._kept + 1, np.bool_)
 
     def __len__(self) -> int:
         return self._kept
 
     def look_up(self, words: Words) -> Numbers:
         """Return a number for every word; it holds until the next call."""
-        if len(self) > self._max_words:
-            self._forget()
         self._take_off_overlong()
+        if len(self) > self._max_words:
+            self._forget_unused()
         numbers = self._find(words)
         missing = np.flatnonzero(numbers < 0)
+        # With -1 for a missing word the last flag is set, which is a spare one.
+        self._used[numbers] = True
         if len(missing):
             numbers[missing] = self._learn(words.spellings(missing))
         return numbers
@@ -92,25 +110,34 @@ class WordIds:
     def _learn(self, spellings: list[bytes]) -> list[int]:
         """Tokenize words, remember them and return their numbers."""
         # Those that are not remembered come last, so that they can be taken off again.
-        different = sorted(dict.fromkeys(spellings), key=lambda word: len(word) > KEY_BYTES)
+        different = sorted(dict.fromkeys(spellings), key=len)
         first = self._kept
         numbers = dict(zip(different, range(first, first + len(different)), strict=True))
-        self._append([self._tokenize(word.decode()) for word in different])
-        short = [word for word in different if len(word) <= _SHORT]
-        long = [word for word in different if _SHORT < len(word) <= KEY_BYTES]
-        self._kept += len(short) + len(long)
-        for table, part, width in ((self._short, short, 1), (self._long, long, KEY_BYTES // 8)):
-            places = np.array([numbers[word] for word in part], np.int32)
-            table.insert(keys_of(part, width), places)
+        self._append(list(map(self._tokenize, map(bytes.decode, different))))
+        sizes = np.fromiter(map(len, different), np.int64, len(different))
+        begin = 0
+        for table, longest, width in (
+            (self._short, _SHORT, 1),
+            (self._long, KEY_BYTES, KEY_BYTES // 8),
+        ):
+            end = begin + int(np.count_nonzero(sizes[begin:] <= longest))
+            table.insert(
+                keys_of(different[begin:end], width),
+                np.arange(first + begin, first + end, dtype=np.int32),
+            )
+            begin = end
+        self._kept += begin
+        self._used = np.append(self._used[:-1], np.zeros(begin + 1, np.bool_))
         return [numbers[word] for word in spellings]
 
     def _append(self, tokens: list[WordTokens]) -> None:
-        lengths = np.array([len(word.ids) for word in tokens], np.int64)
-        ids = np.array([number for word in tokens for number in word.ids], np.int32)
+        words, new_words = zip(*tokens, strict=True)
+        lengths = np.fromiter(map(len, words), np.int64, len(words))
+        ids = np.fromiter(chain.from_iterable(words), np.int32)
         self._ids = np.concatenate([self._ids, ids])
         self._ends = np.concatenate([self._ends, self._ends[-1] + np.cumsum(lengths)])
-        self._new_words += [word.new_words for word in tokens]
-        is_new = np.array([bool(word.new_words) for word in tokens], np.bool_)
+        self._new_words += new_words
+        is_new = np.fromiter(map(bool, new_words), np.bool_, len(words))
         self._is_new = np.concatenate([self._is_new, is_new])
 
     def _take_off_overlong(self) -> None:

@@ -93,6 +93,14 @@ class WordTable:
                 return
             slots[pending] = (slots[pending] + 1) & self._mask
 
+    def renumbered(self, numbers: Numbers) -> WordTable:
+        """Return a table with other numbers; words whose new number is negative are left out."""
+        taken = np.flatnonzero(self._numbers >= 0)
+        new = numbers[self._numbers[taken]]
+        table = WordTable(self._width)
+        table.insert(self._keys[:, taken[new >= 0]], new[new >= 0])
+        return table
+
     def _make_room(self, more: int) -> None:
         """Grow so that at most half of the slots are taken."""
         capacity = self.capacity

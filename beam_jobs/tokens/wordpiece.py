@@ -84,10 +84,13 @@ class WordPieceRules:
     def tokenize(self, word: str) -> WordTokens:
         """Return the pieces of what lies between two borders, usually one word."""
         # ASCII is clean and split already.
-        words = [word] if word.isascii() else self._words(word)
-        ids: list[int] = []
+        if word.isascii():
+            ids = [token.id for token in self._model.tokenize(word)]
+            whole = len(ids) == 1 and ids[0] != self._unknown
+            return WordTokens(ids, "" if whole else word)
+        ids = []
         new = []
-        for part in words:
+        for part in self._words(word):
             pieces = [token.id for token in self._model.tokenize(part)]
             ids += pieces
             if len(pieces) > 1 or pieces == [self._unknown]:

@@ -8,8 +8,10 @@ import subprocess
 import sys
 from typing import Any
 
+import psutil
 import pytest
 
+from operators.python_module import GUARD
 from pipeline_store import uris
 from pipeline_store.formats import (
     EvaluationReport,
@@ -96,10 +98,16 @@ def test_bad_requests_are_refused_before_anything_is_asked_for(
 
 
 def test_a_data_job_that_is_cancelled_leaves_no_process(pipeline: Pipeline) -> None:
-    # So many copies that it cannot be done before it is cancelled.
-    run_id = pipeline.trigger(FIRST, "cancelled", masking__dupe_factor=100)
+    run_id = pipeline.trigger(FIRST, "cancelled")
     store = pipeline.store.root
-    until(lambda: processes_of("beam_jobs.prepare_corpus", store), name="the data job")
+
+    def jobs() -> list[psutil.Process]:
+        found = processes_of("-m", "beam_jobs.prepare_corpus", store)
+        return [process for process in found if GUARD not in process.info["cmdline"]]
+
+    # Halted, so that it cannot be done before the cancelling reaches it.
+    for process in until(jobs, name="the data job"):
+        process.suspend()
     pipeline.api.mark_task(DAG_ID, run_id, "data.prepare", "failed")
     assert pipeline.finish(run_id)[0] == "failed"
     until(
