@@ -66,7 +66,7 @@ imports: $(INSTALLED)  ## Who may import whom
 	PYTHONPATH=.:plugins $(BIN)/lint-imports
 
 unit: $(INSTALLED)  ## All tests, with a real run of the DAG on the local stack
-	$(BIN)/pytest -m "not browser and not slow"
+	$(BIN)/pytest -m "not browser and not slow and not tpu_compiler"
 
 slow: $(INSTALLED)  ## The tests that are left out of `make test` for their length
 	$(BIN)/pytest -m slow

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -41,6 +42,9 @@ def main(argv: list[str] | None = None) -> int:
     except (CheckError, ConfigError) as error:
         to_stderr(str(error))
         return ExitKind.USER_ERROR.exit_code
+    except KeyboardInterrupt:
+        to_stderr("interrupted")
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -179,4 +183,6 @@ def _export(request: Request, *, compare_plain: bool) -> None:
 
 
 if __name__ == "__main__":
+    # As if interrupted, so that no compiler outlives this process.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())
