@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.installed-bench
+COMPILER_INSTALLED := .venv-tpu-compile/.installed
 STATE ?= .local
 CORPUS ?=
 PACKAGES := beam_jobs benchmarks dags demo local_stack mlm_records model_registry pipeline_config pipeline_store \
-	plugins preflight tpu_agent tpu_emulator tpu_lifecycle training
+	plugins preflight tpu_agent tpu_compile_check tpu_emulator tpu_lifecycle training
 
 .DEFAULT_GOAL := help
-.PHONY: help install up down status demo recompute overhead packing-loss bench-data test lint types imports unit slow e2e browser format docs lock
+.PHONY: help install up down status demo recompute overhead packing-loss bench-data tpu-compile-check test lint types imports unit slow e2e browser format docs lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -42,6 +43,14 @@ bench-data: $(BENCH_INSTALLED)  ## Measure the data job and its peers; QUICK=1 f
 
 packing-loss: $(INSTALLED)  ## Train with rows packed in two ways and compare held-out losses
 	$(BIN)/python -m benchmarks.packing_loss
+
+$(COMPILER_INSTALLED): $(INSTALLED) requirements-tpu-compile.txt
+	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@) $(UV_VERSION)
+	$(BIN)/uv pip install --python $(dir $@)bin/python --require-hashes -r requirements-tpu-compile.txt
+	@touch $@
+
+tpu-compile-check: $(COMPILER_INSTALLED)  ## Compile the training step for a TPU without one (1.2 GB, libtpu's own terms)
+	$(BIN)/python -m tpu_compile_check --preset bert_base_v5e --preset bert_base_v5e_512 --compare-plain
 
 up: $(INSTALLED)  ## Start the local stack: PostgreSQL, Airflow, TPU emulator, TensorBoard
 	$(BIN)/python -m local_stack up --state-dir $(STATE)
@@ -95,4 +104,5 @@ lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the 
 	$(COMPILE) -c requirements.txt requirements.in --group training -o docker/requirements-training.txt
 	$(COMPILE) -c requirements.txt requirements.in --group orchestrator --group beam \
 		-o docker/requirements-airflow.txt
+	$(COMPILE) requirements-tpu-compile.in -o requirements-tpu-compile.txt
 	$(COMPILE) -c requirements.txt requirements.in --group beam -o docker/requirements-beam.txt

@@ -13,7 +13,7 @@ from tpu_compile_check.compiling import DEFAULT_COMPILER
 pytestmark = [
     pytest.mark.tpu_compiler,
     pytest.mark.skipif(
-        not DEFAULT_COMPILER.exists(), reason="no TPU compiler; make it: make tpu-compiler"
+        not DEFAULT_COMPILER.exists(), reason="no TPU compiler; make it: make tpu-compile-check"
     ),
 ]
 
