@@ -150,6 +150,8 @@ def test_a_run_that_does_not_end_in_time_is_an_error_that_names_its_tasks(api: A
     run_id = api.trigger("probe_waiting")
     with pytest.raises(AirflowApiError, match="hold"):
         api.wait_for_run("probe_waiting", run_id, seconds=0)
+    # While the scheduler starts a run it may overwrite a state that is set at that moment.
+    _wait_for_tasks(api, run_id, {"hold": "running", "deferred": "deferred"})
     api.mark_run("probe_waiting", run_id, "failed")
     assert api.run("probe_waiting", run_id).finished
 
