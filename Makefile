@@ -6,20 +6,24 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.installed-bench
 COMPILER_INSTALLED := .venv-tpu-compile/.installed
+TORCH_INSTALLED := .venv-torch/.installed
 STATE ?= .local
 CORPUS ?=
 PACKAGES := beam_jobs benchmarks dags demo local_stack mlm_records model_registry pipeline_config pipeline_store \
 	plugins preflight tpu_agent tpu_compile_check tpu_emulator tpu_lifecycle training
 
 .DEFAULT_GOAL := help
-.PHONY: help install up down status demo recompute overhead packing-loss bench-data tpu-compile-check test lint types imports unit slow e2e browser format docs lock
+.PHONY: help install up down status demo recompute overhead packing-loss bench-data bench-train \
+	compare-optimizers compare-numerics tpu-compile-check test lint types imports unit slow parity \
+	e2e browser format docs lock
 
 help:  ## List the targets
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
+# Compiled at once, as a process that may not write bytecode would compile Beam or TensorFlow at every start.
 $(INSTALLED): requirements.txt requirements-dev.txt
 	@PYTHON=$(PYTHON) scripts/make-venv $(VENV) $(UV_VERSION)
-	$(BIN)/uv pip install --python $(BIN)/python --require-hashes \
+	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --require-hashes \
 		-r requirements.txt -r requirements-dev.txt
 	@touch $@
 
@@ -35,18 +39,33 @@ overhead: $(INSTALLED)  ## Compare the demo's wall clock with the same work done
 	$(BIN)/python -m benchmarks.overhead --state-dir $(STATE)
 
 $(BENCH_INSTALLED): $(INSTALLED) requirements-bench.txt
-	$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements-bench.txt
+	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --require-hashes -r requirements-bench.txt
 	@touch $@
 
 bench-data: $(BENCH_INSTALLED)  ## Measure the data job and its peers; QUICK=1 for 10 MB, ONLY=row
 	$(BIN)/python -m benchmarks.data --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+
+$(TORCH_INSTALLED): requirements-torch.in requirements-torch.txt scripts/install-torch
+	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@) $(UV_VERSION)
+	$(dir $@)bin/uv pip install --compile-bytecode --python $(dir $@)bin/python --require-hashes -r requirements-torch.txt
+	scripts/install-torch $(dir $@) $$(sed -n "s/^torch==//p" requirements-torch.in)
+	@touch $@
+
+bench-train: $(INSTALLED) $(TORCH_INSTALLED)  ## Measure the training and its peers; QUICK=1 for few steps, ONLY=row
+	$(BIN)/python -m benchmarks.train --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+
+compare-optimizers: $(INSTALLED)  ## Train with AdamW, LAMB and Amos and compare held-out losses; 2 hours
+	$(BIN)/python -m benchmarks.recipes.optimizers --state-dir $(STATE) --plot $(STATE)/optimizers.png
+
+compare-numerics: $(INSTALLED)  ## Train in float32 and bfloat16 and compare held-out losses; half an hour
+	$(BIN)/python -m benchmarks.recipes.numerics --state-dir $(STATE)
 
 packing-loss: $(INSTALLED)  ## Train with rows packed in two ways and compare held-out losses
 	$(BIN)/python -m benchmarks.packing_loss
 
 $(COMPILER_INSTALLED): $(INSTALLED) requirements-tpu-compile.txt
 	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@) $(UV_VERSION)
-	$(BIN)/uv pip install --python $(dir $@)bin/python --require-hashes -r requirements-tpu-compile.txt
+	$(BIN)/uv pip install --compile-bytecode --python $(dir $@)bin/python --require-hashes -r requirements-tpu-compile.txt
 	@touch $@
 
 tpu-compile-check: $(COMPILER_INSTALLED)  ## Compile the training step for a TPU without one (1.2 GB, libtpu's own terms)
@@ -75,10 +94,13 @@ imports: $(INSTALLED)  ## Who may import whom
 	PYTHONPATH=.:plugins $(BIN)/lint-imports
 
 unit: $(INSTALLED)  ## All tests, with a real run of the DAG on the local stack
-	$(BIN)/pytest -m "not browser and not slow and not tpu_compiler"
+	$(BIN)/pytest -m "not browser and not slow and not tpu_compiler and not parity"
 
 slow: $(INSTALLED)  ## The tests that are left out of `make test` for their length
 	$(BIN)/pytest -m slow
+
+parity: $(INSTALLED) $(TORCH_INSTALLED)  ## The tests that compare with PyTorch, in .venv-torch (1 GB)
+	$(BIN)/pytest -m parity
 
 e2e: $(INSTALLED)  ## Only the tests on the local stack
 	$(BIN)/pytest -m "stack and not browser"
@@ -102,7 +124,8 @@ lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the 
 	$(COMPILE) -c requirements.txt --group dev -o requirements-dev.txt
 	$(COMPILE) -c requirements.txt --group bench -o requirements-bench.txt
 	$(COMPILE) -c requirements.txt requirements.in --group training -o docker/requirements-training.txt
-	$(COMPILE) -c requirements.txt requirements.in --group orchestrator --group beam \
+	$(COMPILE) -c requirements.txt requirements.in --group orchestrator --group beam --group training \
 		-o docker/requirements-airflow.txt
 	$(COMPILE) requirements-tpu-compile.in -o requirements-tpu-compile.txt
+	$(COMPILE) -c requirements.txt requirements-torch.in --no-emit-package torch -o requirements-torch.txt
 	$(COMPILE) -c requirements.txt requirements.in --group beam -o docker/requirements-beam.txt

@@ -2,8 +2,9 @@
 
     python -m benchmarks.overhead [--state-dir .local]
 
-Runs vocabulary, data, training and evaluation of both days one after the other, without Airflow,
-database, TPU emulator or agent, in a store of their own, and prints one JSON object a line.
+Runs vocabulary, data, training, evaluation and export of both days one after the other, without
+Airflow, database, TPU emulator or agent, in a store of their own, and prints one JSON object a
+line.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def plain_seconds(demo: dict[str, Any], store: Path, folder: Path) -> dict[str, 
         start = ("--init-model", str(previous)) if previous else ()
         train = ("--run", str(here), "--store", str(folder), "--manifest", manifest, *start)
         run("train", "training.train", *train)
+        place = ("--store", str(folder), "--config", str(config))
         sets += ["--set", f"{partition}={manifest}"]
         models = ["--model", f"candidate={here / 'training'}"]
         if previous:
@@ -88,11 +90,16 @@ def plain_seconds(demo: dict[str, Any], store: Path, folder: Path) -> dict[str, 
         run(
             "evaluate",
             "training.evaluate",
-            *("--store", str(folder), "--config", str(config), "--current-set", partition),
+            *place,
+            *("--current-set", partition),
             *sets,
             *models,
             *("--output", str(here / "evaluation.json")),
         )
+        # A candidate that was rejected was not exported.
+        if (store / "runs" / run_key / "exports").exists():
+            export = ("--model", str(here / "training"), "--output", str(here / "exports"))
+            run("export", "training.export_model", *place, *export)
         previous = here / "training"
     return seconds
 

@@ -3,7 +3,7 @@
 ```
                        ┌──────────────── TPU ────────────────┐
 validate ▶ vocabulary ▶ prepare ▶ plan ▶ reserve ▶ create ▶ train ▶ evaluate ▶ delete
-                                                                       └▶ judge ▶ promote
+                                                                       └▶ judge ▶ export ▶ promote
 ```
 
 * **Starts** by schedule (each day the day before's partition), by *Trigger* with the form below, by
@@ -11,8 +11,9 @@ validate ▶ vocabulary ▶ prepare ▶ plan ▶ reserve ▶ create ▶ train �
 * **validate** refuses an impossible request within seconds, one line per reason.
 * **create … delete** rent the TPU and always give it back; `delete` is a teardown and runs whatever
   happens. No worker slot is held while the TPU is waited for or trains.
-* **judge** compares with the model in use on the same held-out documents; **promote** is skipped if
-  the candidate is not better.
+* **judge** compares with the model in use on the same held-out documents; **export** writes the
+  candidate in other formats and checks them. It and **promote** are skipped if the candidate is not
+  better.
 
 Settings are explained in `docs/config.md`, what to do when something fails in `docs/tpu.md`.
 """
@@ -24,6 +25,7 @@ from datetime import timedelta
 import pendulum
 from airflow.sdk import DAG, CronPartitionTimetable, TaskGroup
 
+from operators.export_model import ExportModelOperator
 from operators.prepare_corpus import PrepareCorpusOperator
 from operators.python_module import PythonModuleOperator
 from operators.repretraining import (
@@ -99,10 +101,11 @@ with DAG(
     with TaskGroup("promotion"):
         compared = {"run_uri": run_uri, "baseline": plan.output["baseline"]}
         judge = JudgeOperator(task_id="judge", **compared)
+        export = ExportModelOperator(task_id="export", **compared, **store)
         promote = PromoteOperator(task_id="promote", manifest_uri=manifest_uri, **compared, **store)
 
     validate >> vocabulary >> prepare >> plan >> reserve >> create >> train >> evaluate >> delete
-    evaluate >> judge >> promote
+    evaluate >> judge >> export >> promote
     # Both are setups: should create fail or be marked failed, reserve's success alone still makes
     # the teardown run. A failed delete fails the run.
     delete.as_teardown(setups=[reserve, create], on_failure_fail_dagrun=True)

@@ -73,6 +73,8 @@ def _progress(run: RunLayout) -> str | None:
     words = [f"{beat.job_id}: step {progress.step}/{progress.train_steps}"]
     if progress.loss is not None:
         words.append(f"loss {progress.loss:.3f}")
+    if progress.held_out_loss is not None:
+        words.append(f"held-out loss {progress.held_out_loss:.3f}")
     if progress.tokens_per_second is not None:
         words.append(f"{progress.tokens_per_second:,.0f} tokens/s")
     if progress.eta_seconds is not None:

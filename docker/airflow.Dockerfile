@@ -1,4 +1,5 @@
-# Airflow with the DAGs, the operators and the data job. Every Airflow component runs this image.
+# Airflow with the DAGs, the operators, the data job and, for the export of models, TensorFlow. Every
+# Airflow component runs this image.
 #
 #   docker build -f docker/airflow.Dockerfile -t bert-repretraining .
 FROM debian:12.11-slim AS build

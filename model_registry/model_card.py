@@ -9,6 +9,7 @@ from pipeline_config import PipelineConfig
 from pipeline_config.schema import MaskingConfig
 from pipeline_store.formats import (
     EvaluationReport,
+    ModelExports,
     PartitionManifest,
     RunRecord,
     Split,
@@ -36,11 +37,13 @@ class ModelFacts:
     sentencepiece_model: bytes | None
     vocabulary_info: VocabularyInfo
     train_steps_total: int
+    checkpoint_prefix: str
+    exports: ModelExports
 
 
 def render(facts: ModelFacts) -> str:
     """Return the card as Markdown."""
-    parts = [_what, _data, _training, _evaluation, _use, _limitations]
+    parts = [_what, _data, _training, _evaluation, _formats, _use, _limitations]
     return "\n".join(line for part in parts for line in part(facts)) + "\n"
 
 
@@ -157,8 +160,9 @@ def _evaluation(facts: ModelFacts) -> Iterator[str]:
     report, verdict = facts.report, facts.verdict
     yield "## Evaluation\n"
     yield (
-        "Masked-LM loss in nats per token and accuracy on held-out documents; every model sees the "
-        "same masks. *unigram* predicts each token by its frequency.\n"
+        "Masked-LM loss in nats per token, perplexity, accuracy and mean reciprocal rank (MRR) of "
+        "the right token on held-out documents; every model sees the same masks. *unigram* "
+        "predicts each token by its frequency.\n"
     )
     scores = {
         (model.name, scores.set_name): scores for model in report.models for scores in model.sets
@@ -176,13 +180,15 @@ def _evaluation(facts: ModelFacts) -> Iterator[str]:
         cells = [f"`{set_name}`" + (" (new)" if set_name == report.current_set else "")]
         cells.append(_count(len(scores[names[0], set_name].document_ids)))
         for name in names:
-            cells.append(f"{scores[name, set_name].loss:.4f}")
-            cells.append(f"{scores[name, set_name].accuracy:.1%}")
+            score = scores[name, set_name]
+            cells += [f"{score.loss:.4f}", f"{score.perplexity:.1f}"]
+            cells += [f"{score.accuracy:.1%}", f"{score.mrr:.3f}"]
         cells += [_share(scores[name, set_name].next_sentence_accuracy) for name in scored]
         unigram = report.unigram_losses.get(set_name)
         cells.append("" if unigram is None else f"{unigram:.4f}")
         rows.append(tuple(cells))
-    columns = [f"{name} {what}" for name in names for what in ("loss", "accuracy")]
+    kinds = ("loss", "perplexity", "accuracy", "MRR")
+    columns = [f"{name} {kind}" for name in names for kind in kinds]
     columns += [f"{name} next-sentence accuracy" for name in scored]
     yield from _table(("held-out set", "documents", *columns, "unigram loss"), rows)
     interval = f"{verdict.improvement_low:.4f} to {verdict.improvement_high:.4f}"
@@ -191,6 +197,48 @@ def _evaluation(facts: ModelFacts) -> Iterator[str]:
         f"({facts.config.promotion.confidence:.0%} interval {interval}, {verdict.documents} "
         "documents).\n"
     )
+
+
+_FORMATS = {
+    "hugging_face": (
+        "Hugging Face, `transformers`",
+        'pipeline("fill-mask", model="{folder}")("It is a [MASK].")',
+    ),
+    "saved_model": (
+        "SavedModel, with `import tensorflow_text`",
+        (
+            'tf.saved_model.load("{folder}").signatures["fill_mask"]'
+            '(text=tf.constant(["It is a [MASK]."]))["tokens"]'
+        ),
+    ),
+}
+
+
+def _formats(facts: ModelFacts) -> Iterator[str]:
+    """Yield where each format is and what to write to use it."""
+    yield "## Formats\n"
+    yield "Outputs of each were compared with the model's on held-out rows before publication.\n"
+    rows = [
+        (
+            "tf-models",
+            "`checkpoint/`",
+            "",
+            f'`task.init_checkpoint: "{facts.folder}/{facts.checkpoint_prefix}"`',
+        )
+    ]
+    for name, exported in facts.exports.formats.items():
+        title, line = _FORMATS[name]
+        rows.append(
+            (
+                title,
+                f"`{name}/`",
+                f"{exported.check.max_logit_difference:.1e}",
+                f"`{line.format(folder=f'{facts.folder}/{name}')}`",
+            )
+        )
+    yield from _table(("format", "folder", "largest difference of a logit", "use"), rows)
+    for name, reason in facts.exports.left_out.items():
+        yield f"Not as `{name}`: {reason}.\n"
 
 
 def _use(facts: ModelFacts) -> Iterator[str]:
@@ -215,7 +263,8 @@ def _limitations(facts: ModelFacts) -> Iterator[str]:
     if facts.result.next_sentence_loss is None:
         yield (
             "- Trained to predict masked tokens only. There was no next-sentence task, so the "
-            "pooler is untrained: fine-tune it, or use the token outputs."
+            "pooler is untrained: fine-tune it, or use the token outputs. The Hugging Face folder "
+            "has no pooler."
         )
     yield (
         f"- Rows had at most {facts.config.masking.max_seq_length} tokens; behaviour on longer "

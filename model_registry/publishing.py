@@ -16,6 +16,7 @@ from pipeline_store import identity, uris
 from pipeline_store.formats import (
     EvaluationReport,
     FileDigest,
+    ModelExports,
     ModelVersion,
     PartitionManifest,
     RunRecord,
@@ -25,7 +26,7 @@ from pipeline_store.formats import (
     VocabularyInfo,
 )
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, VersionLayout
-from training.artifacts import copy_checkpoint_files
+from training.artifacts import copy_checkpoint_files, copy_exports, model_files, version_prefix
 
 
 def publish(
@@ -37,11 +38,11 @@ def publish(
     comes last and makes it a version. Doing it again returns the version that is there, provided
     that it won the same comparison: a version never carries the evidence of another one.
 
-    :param run: the run, with its training result, evaluation and verdict.
+    :param run: the run, with its training result, evaluation, verdict and exports.
     :param manifest_uri: PartitionManifest that the run trained on.
     :param baseline: version that the candidate was compared with; None for the unigram model.
-    :raises RegistryError: the verdict is a rejection, vocabularies differ, or the run was published
-        already after a comparison with another baseline.
+    :raises RegistryError: the verdict is a rejection, the candidate was not exported, vocabularies
+        differ, or the run was published already after a comparison with another baseline.
     :raises ProductionMovedError: another model came into use since the comparison.
     :raises FormatError: files of the run are damaged.
     """
@@ -54,11 +55,12 @@ def publish(
     _require_still_in_use(lineage, baseline, facts.version_id)
 
     weights, prefix = copy_checkpoint_files(run.training.root, folder.root)
+    formats = copy_exports(run.exports.root, facts.exports, folder.root)
     # Copying takes minutes. Whoever was overtaken must not replace the documents of a version.
     if uris.exists(folder.model):
         return _published(folder, baseline)
     _require_still_in_use(lineage, baseline, facts.version_id)
-    files = weights + _write_documents(facts, folder)
+    files = weights + formats + _write_documents(facts, folder)
     model = ModelVersion(
         version_id=facts.version_id,
         lineage_id=record.lineage_id,
@@ -111,6 +113,7 @@ def _gather(
     vocabulary_info = VocabularyInfo.load(lineage.vocabulary_info)
     is_sentencepiece = vocabulary_info.vocabulary_kind == "sentencepiece"
     result = TrainingResult.load(run.training.result)
+    weights = model_files(run.training.root)
     facts = ModelFacts(
         version_id=identity.version_id(record.run_key),
         folder=lineage.version(identity.version_id(record.run_key)),
@@ -124,9 +127,38 @@ def _gather(
         sentencepiece_model=uris.read(lineage.sentencepiece_model) if is_sentencepiece else None,
         vocabulary_info=vocabulary_info,
         train_steps_total=result.train_steps + (parent.train_steps_total if parent else 0),
+        checkpoint_prefix=version_prefix(weights),
+        exports=_exports(run, record, weights.sha256),
     )
     _require_one_vocabulary(lineage, facts)
+    _require_wanted_formats(facts)
     return facts
+
+
+def _exports(run: RunLayout, record: RunRecord, sha256: str) -> ModelExports:
+    exports = ModelExports.load_or_none(run.exports.record)
+    if exports is None:
+        raise RegistryError(
+            f"The candidate of run {record.run_key} is not published, because it was not exported: "
+            f"there is no {run.exports.record}. Run the task before this one, `export`."
+        )
+    if exports.files_sha256 != sha256:
+        raise RegistryError(
+            f"{run.exports.record} is of the model {exports.files_sha256}, but the candidate of "
+            f"run {record.run_key} is {sha256}. Delete that folder and run the task `export` again."
+        )
+    return exports
+
+
+def _require_wanted_formats(facts: ModelFacts) -> None:
+    wanted = sorted(set(facts.config.promotion.export_formats))
+    found = sorted(facts.exports.formats | facts.exports.left_out)
+    if found != wanted:
+        raise RegistryError(
+            f"The candidate of run {facts.record.run_key} was exported as {found}, but its "
+            f"promotion.export_formats is {wanted}. Delete its folder of exports and run the task "
+            "`export` again."
+        )
 
 
 def _require_one_vocabulary(lineage: LineageLayout, facts: ModelFacts) -> None:
@@ -191,9 +223,11 @@ def _metrics(report: EvaluationReport, verdict: Verdict) -> dict[str, float]:
         metrics[f"unigram/{name}/masked_lm_loss"] = loss
     for model in report.models:
         for scores in model.sets:
-            metrics[f"{model.name}/{scores.set_name}/masked_lm_loss"] = scores.loss
-            metrics[f"{model.name}/{scores.set_name}/masked_lm_accuracy"] = scores.accuracy
+            subject = f"{model.name}/{scores.set_name}"
+            metrics[f"{subject}/masked_lm_loss"] = scores.loss
+            metrics[f"{subject}/masked_lm_perplexity"] = scores.perplexity
+            metrics[f"{subject}/masked_lm_accuracy"] = scores.accuracy
+            metrics[f"{subject}/masked_lm_mrr"] = scores.mrr
             if scores.next_sentence_accuracy is not None:
-                name = f"{model.name}/{scores.set_name}/next_sentence_accuracy"
-                metrics[name] = scores.next_sentence_accuracy
+                metrics[f"{subject}/next_sentence_accuracy"] = scores.next_sentence_accuracy
     return metrics

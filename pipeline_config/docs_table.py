@@ -107,8 +107,8 @@ def _type(schema: dict[str, Any]) -> str:
 
 def _limits(schema: dict[str, Any]) -> str:
     merged = {key: v for option in schema.get("anyOf", []) for key, v in option.items()} | schema
-    if "enum" in merged:
-        return ", ".join(f"`{choice}`" for choice in merged["enum"])
+    if choices := merged.get("enum", merged.get("items", {}).get("enum")):
+        return ", ".join(f"`{choice}`" for choice in choices)
     parts = []
     for key, words in (
         ("minimum", "at least {}"),

@@ -177,6 +177,110 @@ def _rate_schedule_fits(config: PipelineConfig) -> Iterator[str]:
         )
 
 
+def _rate_falls_in_time(config: PipelineConfig) -> Iterator[str]:
+    """decay_steps belong to constant_then_linear, and lie between warm-up and end."""
+    optimizer, steps = config.optimizer, config.training.train_steps
+    falls_late = optimizer.learning_rate_schedule == "constant_then_linear"
+    if falls_late != (optimizer.decay_steps > 0):
+        yield (
+            f"optimizer.decay_steps: {optimizer.decay_steps} with optimizer.learning_rate_schedule="
+            f"{optimizer.learning_rate_schedule}; constant_then_linear needs at least 1, the "
+            "others have none."
+        )
+    elif falls_late and optimizer.warmup_steps + optimizer.decay_steps > steps:
+        yield (
+            f"optimizer.decay_steps: {optimizer.warmup_steps} steps of warm-up and "
+            f"{optimizer.decay_steps} of falling rate are more than training.train_steps={steps}."
+        )
+
+
+def _long_rows_come_last(config: PipelineConfig) -> Iterator[str]:
+    """A curriculum has rows of two lengths, the longer ones last, and steps for both."""
+    training, masking = config.training, config.masking
+    fraction = training.extra_steps_fraction
+    if not fraction:
+        return
+    if masking.extra_max_seq_length is None:
+        yield (
+            f"training.extra_steps_fraction: {fraction} of the steps need rows of "
+            "masking.extra_max_seq_length, which is empty; give it a length, such as 512."
+        )
+    elif masking.extra_max_seq_length < masking.max_seq_length:
+        yield (
+            f"masking.extra_max_seq_length: {masking.extra_max_seq_length} is shorter than "
+            f"masking.max_seq_length={masking.max_seq_length}, but training.extra_steps_fraction "
+            "puts its rows last; exchange them."
+        )
+    extra = round(training.train_steps * fraction)
+    if extra in (0, training.train_steps):
+        yield (
+            f"training.extra_steps_fraction: {fraction} of training.train_steps="
+            f"{training.train_steps} is {extra} steps; both lengths need at least one."
+        )
+
+
+def _replay_leaves_new_rows(config: PipelineConfig) -> Iterator[str]:
+    """Some rows of a batch are of the new partition."""
+    if config.training.replay_fraction == 1.0:
+        yield (
+            "training.replay_fraction: 1.0 leaves no row of the new partition; use a small share, "
+            "such as 0.1."
+        )
+
+
+def _replicas_get_whole_parts(config: PipelineConfig) -> Iterator[str]:
+    """Every batch splits evenly into parts for gradient accumulation."""
+    parts = config.training.gradient_accumulation_steps
+    if parts == 1:
+        return
+    on_tpu = config.training.distribution_strategy == "tpu"
+    cores = int(config.tpu.accelerator_type.rpartition("-")[2]) if on_tpu else 1
+    for name, batch in training_batches(config):
+        if batch % (parts * cores):
+            yield (
+                f"training.gradient_accumulation_steps: {parts} parts on {cores} replicas do not "
+                f"divide {name}={batch} evenly; use a multiple of {parts * cores}."
+            )
+
+
+def training_batches(config: PipelineConfig) -> Iterator[tuple[str, int]]:
+    """Yield the name and size of each setting that is the global batch of some steps."""
+    yield "training.global_batch_size", config.training.global_batch_size
+    if config.training.extra_steps_fraction:
+        yield "training.extra_global_batch_size", config.training.extra_global_batch_size
+
+
+def _frozen_layers_leave_some(config: PipelineConfig) -> Iterator[str]:
+    """Some layer is trained."""
+    frozen, layers = config.training.frozen_layers, config.model.num_hidden_layers
+    if frozen > layers:
+        yield (
+            f"training.frozen_layers: {frozen} is more than the model's "
+            f"model.num_hidden_layers={layers}; use at most {layers}, which trains the head alone."
+        )
+
+
+def _scores_are_made(config: PipelineConfig) -> Iterator[str]:
+    """What looks at held-out losses has some."""
+    training = config.training
+    wanted = [name for name in ("keep_best", "early_stop_evaluations") if getattr(training, name)]
+    if wanted and not config.evaluation.rows_per_checkpoint:
+        yield (
+            f"training.{wanted[0]}: it looks at the held-out loss of each checkpoint, but "
+            "evaluation.rows_per_checkpoint is 0; set it to some thousand rows."
+        )
+
+
+def _short_residuals_need_short_arithmetic(config: PipelineConfig) -> Iterator[str]:
+    """Hidden states are not kept in a shorter type than they are computed in."""
+    training = config.training
+    if (training.residual_dtype, training.mixed_precision_dtype) == ("bfloat16", "float32"):
+        yield (
+            "training.residual_dtype: bfloat16 between layers that compute in float32 only loses "
+            "digits; set training.mixed_precision_dtype to bfloat16 too, or this to float32."
+        )
+
+
 def _spot_saves_in_time(config: PipelineConfig) -> Iterator[str]:
     """On a spot TPU a checkpoint is written before the end."""
     training = config.training
@@ -196,10 +300,8 @@ def _strategy_fits_batch(config: PipelineConfig) -> Iterator[str]:
     if config.training.distribution_strategy != "tpu":
         return
     cores = int(config.tpu.accelerator_type.rpartition("-")[2])
-    for name, batch in (
-        ("training.global_batch_size", config.training.global_batch_size),
-        ("evaluation.global_batch_size", config.evaluation.global_batch_size),
-    ):
+    evaluation = ("evaluation.global_batch_size", config.evaluation.global_batch_size)
+    for name, batch in (*training_batches(config), evaluation):
         if batch % cores:
             yield (
                 f"{name}: {batch} rows cannot be split evenly over the {cores} cores of "
@@ -296,6 +398,13 @@ RULES = (
     _one_region,
     _loop_divides_intervals,
     _rate_schedule_fits,
+    _rate_falls_in_time,
+    _long_rows_come_last,
+    _replay_leaves_new_rows,
+    _replicas_get_whole_parts,
+    _frozen_layers_leave_some,
+    _scores_are_made,
+    _short_residuals_need_short_arithmetic,
     _spot_saves_in_time,
     _strategy_fits_batch,
     _slice_is_one_host,

@@ -18,6 +18,7 @@ PARTITION_PATTERN = r"[a-z0-9][a-z0-9._-]{0,62}"
 """A partition is a folder name and part of keys."""
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+_EXTRA_ROWS = {"extra_max_seq_length", "extra_max_predictions_per_seq"}
 
 
 class Section(BaseModel):
@@ -210,8 +211,14 @@ class ModelConfig(Section):
     )
     init_checkpoint: str | None = Field(
         None,
-        description="Model version folder to start a new lineage from. Empty: random weights. "
-        "Ignored when the lineage has a model in use, which is then the start.",
+        description="What a new lineage starts from: a model version or training folder of ours, a "
+        "Hugging Face folder, a TensorFlow 1 BERT checkpoint or one of tf-models. Empty: random "
+        "weights. Ignored when the lineage has a model in use, which is then the start.",
+    )
+    init_encoder_only: bool = Field(
+        False,
+        description="Of init_checkpoint, where it is not a model of ours, only the encoder is "
+        "loaded; the masked-LM head begins anew. For models without one, or of another task.",
     )
 
 
@@ -232,9 +239,15 @@ class OptimizerConfig(Section):
     warmup_steps: int = Field(
         100, ge=0, le=10_000_000, description="Steps of linear rise to the peak rate."
     )
-    end_learning_rate: float = Field(
-        0.0, ge=0.0, le=1.0, description="Rate at the last step, reached linearly."
+    learning_rate_schedule: Literal["linear", "cosine", "constant_then_linear"] = Field(
+        "linear",
+        description="How the rate falls after the warm-up: on a line, on half a cosine, or not at "
+        "all until the last decay_steps, where it is a line.",
     )
+    decay_steps: int = Field(
+        0, ge=0, le=100_000_000, description="constant_then_linear: last steps, of falling rate."
+    )
+    end_learning_rate: float = Field(0.0, ge=0.0, le=1.0, description="Rate at the last step.")
     weight_decay_rate: float = Field(
         0.01,
         ge=0.0,
@@ -256,18 +269,80 @@ class TrainingConfig(Section):
     global_batch_size: int = Field(
         256, ge=1, le=65536, description="Rows per step over all replicas together."
     )
+    gradient_accumulation_steps: int = Field(
+        1,
+        ge=1,
+        le=4096,
+        description="Parts that a replica computes its share of a batch in, one after the other: "
+        "the same update with less memory.",
+    )
+    extra_steps_fraction: Fraction = Field(
+        0.0,
+        description="Share of the steps, the last ones, that train on rows of "
+        "masking.extra_max_seq_length; 0.1 as in BERT. 0: none.",
+    )
+    extra_global_batch_size: int = Field(
+        64, ge=1, le=65536, description="Rows per step of masking.extra_max_seq_length."
+    )
+    replay_fraction: Fraction = Field(
+        0.0,
+        description="Share of each batch from earlier partitions, against forgetting, where the "
+        "trainer is given any. 0: all partitions are one pool.",
+    )
+    frozen_layers: int = Field(
+        0,
+        ge=0,
+        le=96,
+        description="Lowest layers that keep their weights, the embeddings with them. 0: all "
+        "weights are trained.",
+    )
     steps_per_loop: int = Field(
         100, ge=1, le=100_000, description="Steps between two returns to Python (logs, signals)."
     )
     checkpoint_interval: int = Field(
         1000, ge=1, le=10_000_000, description="Steps between checkpoints: most work ever lost."
     )
-    max_to_keep: int = Field(3, ge=2, le=1000, description="Checkpoints kept.")
+    max_to_keep: int = Field(3, ge=2, le=1000, description="Newest checkpoints kept.")
+    keep_best: bool = Field(
+        False,
+        description="The result is the checkpoint of the lowest held-out loss, not the last; needs "
+        "evaluation.rows_per_checkpoint.",
+    )
+    early_stop_evaluations: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Stop after so many checkpoints in a row without a lower held-out loss. 0: "
+        "train all steps.",
+    )
+    max_rollbacks: int = Field(
+        2,
+        ge=0,
+        le=100,
+        description="Times that a loss which is not finite, or rises by max_loss_increase, is "
+        "answered by going back to the last checkpoint and passing over the records since.",
+    )
+    max_loss_increase: float | None = Field(
+        None,
+        gt=0.0,
+        le=1000.0,
+        description="Rise of a loop's mean loss over the running mean, in nats per token, that "
+        "counts as a spike. Empty: only a loss that is not finite does.",
+    )
     mixed_precision_dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="Type of the arithmetic; variables stay float32."
     )
-    distribution_strategy: Literal["one_device", "tpu"] = Field(
-        "tpu", description="tpu on a TPU VM; one_device on a CPU, as in the local stack."
+    residual_dtype: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="Type of the hidden states between layers. bfloat16 moves a tenth fewer bytes "
+        "on a TPU; needs mixed_precision_dtype=bfloat16.",
+    )
+    distribution_strategy: Literal["one_device", "mirrored", "multi_worker_mirrored", "tpu"] = (
+        Field(
+            "tpu",
+            description="tpu on a TPU VM; one_device on a CPU, as in the local stack; mirrored: "
+            "all devices of a machine; multi_worker_mirrored: machines that TF_CONFIG names.",
+        )
     )
     random_seed: int = Field(
         1, ge=0, le=2**31 - 1, description="Seed of the initial weights and of the record order."
@@ -278,6 +353,13 @@ class EvaluationConfig(Section):
     """How candidate and baseline are compared."""
 
     global_batch_size: int = Field(256, ge=1, le=65536, description="Rows per evaluation step.")
+    rows_per_checkpoint: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="Held-out rows of the trained partitions that each checkpoint is scored on "
+        "while training: the learning curve. 0: none.",
+    )
     max_records_per_set: int = Field(
         100_000,
         ge=1,
@@ -307,6 +389,12 @@ class PromotionConfig(Section):
         le=100.0,
         description="Nats per token that the candidate may lose on the held-out documents of "
         "earlier partitions.",
+    )
+    export_formats: list[Literal["hugging_face", "saved_model"]] = Field(
+        ["hugging_face", "saved_model"],
+        max_length=2,
+        description="Formats besides tf-models' checkpoint in which a promoted model is published: "
+        "hugging_face (a folder for transformers), saved_model (TensorFlow, text in, words out).",
     )
 
 
@@ -468,16 +556,24 @@ class PipelineConfig(Section):
 
     @property
     def training_settings(self) -> dict[str, dict[str, Any]]:
-        """Return the settings that the trained weights depend on, by section."""
+        """Return the settings that the trained weights depend on, by section.
+
+        What only matters after a loss was not finite is not among them.
+        """
+        intervals = {"checkpoint_interval", "max_to_keep", "steps_per_loop"}
+        guards = {"max_rollbacks", "max_loss_increase"}
+        unused = set() if self.training.extra_steps_fraction else _EXTRA_ROWS
+        scored: set[str] = set()
+        if self.training.keep_best or self.training.early_stop_evaluations:
+            # Which checkpoints there are to choose from.
+            scored.add("rows_per_checkpoint")
+            intervals.remove("checkpoint_interval")
         return {
             "model": self.model.model_dump(mode="json"),
             "optimizer": self.optimizer.model_dump(mode="json"),
-            "training": self.training.model_dump(
-                mode="json", exclude={"checkpoint_interval", "max_to_keep", "steps_per_loop"}
-            ),
-            "masking": self.masking.model_dump(
-                mode="json", exclude={"extra_max_seq_length", "extra_max_predictions_per_seq"}
-            ),
+            "training": self.training.model_dump(mode="json", exclude=intervals | guards),
+            "evaluation": self.evaluation.model_dump(mode="json", include=scored),
+            "masking": self.masking.model_dump(mode="json", exclude=unused),
         }
 
     @property

@@ -117,9 +117,35 @@ class TrainingLayout:
         return uris.join(self.root, "events")
 
     @property
+    def metrics(self) -> str:
+        """Folder of metrics, JSON lines; see :mod:`training.metric_files`."""
+        return uris.join(self.root, "metrics")
+
+    @property
+    def initial_weights(self) -> str:
+        """InitialWeights, when training did not begin with random ones."""
+        return uris.join(self.root, "initial_weights.json")
+
+    @property
     def result(self) -> str:
         """TrainingResult."""
         return uris.join(self.root, "result.json")
+
+
+@dataclass(frozen=True)
+class ExportsLayout:
+    """A model in other formats."""
+
+    root: str
+
+    @property
+    def record(self) -> str:
+        """ModelExports, the commit."""
+        return uris.join(self.root, "exports.json")
+
+    def format_files(self, unique: str, name: str) -> str:
+        """Folder into which one try writes one format; it counts only if the commit names it."""
+        return uris.join(self.root, unique, name)
 
 
 @dataclass(frozen=True)
@@ -159,6 +185,11 @@ class RunLayout:
         A task that is cleared and runs again resumes, or finds the result and trains nothing.
         """
         return TrainingLayout(uris.join(self.root, "training"))
+
+    @property
+    def exports(self) -> ExportsLayout:
+        """Return the folder of the result in other formats."""
+        return ExportsLayout(uris.join(self.root, "exports"))
 
     @property
     def evaluations(self) -> str:
@@ -219,6 +250,10 @@ class VersionLayout:
     def card(self) -> str:
         """Model card, Markdown."""
         return uris.join(self.root, "MODEL_CARD.md")
+
+    def format(self, name: str) -> str:
+        """Folder of the model in another format, as ``promotion.export_formats`` calls it."""
+        return uris.join(self.root, name)
 
     @property
     def manifests(self) -> str:

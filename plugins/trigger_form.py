@@ -37,6 +37,8 @@ def _param_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
         wanted["type"] = [*wanted.get("type", []), kind]
         wanted |= option
     if wanted.get("type") == "array":
-        # Without examples the form shows one line per item.
+        # With examples the form offers them to choose from; without, it shows one line per item.
+        if "enum" in wanted["items"]:
+            wanted["examples"] = wanted["items"]["enum"]
         wanted.setdefault("description_md", wanted.get("description"))
     return wanted

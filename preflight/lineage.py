@@ -15,20 +15,17 @@ from pipeline_store.formats import (
     ModelVersion,
     PartitionManifest,
     ProductionPointer,
+    TrainingInputs,
     VocabularyInfo,
 )
 from pipeline_store.layout import StoreLayout, VersionLayout
+from training import errors as training_errors
+from training.artifacts import model_files
+from training.importing.descriptions import ARCHITECTURE, check_description
+from training.importing.sources import SourceKind, source_kind, weight_files
+from training.importing.vocabulary import plan_rows, source_vocabulary
 
-_ARCHITECTURE = (
-    "model.vocab_size",
-    "model.hidden_size",
-    "model.num_hidden_layers",
-    "model.num_attention_heads",
-    "model.intermediate_size",
-    "model.max_position_embeddings",
-    "model.type_vocab_size",
-    "model.hidden_act",
-)
+_ARCHITECTURE = tuple(f"model.{name}" for name in ARCHITECTURE)
 
 
 def vocabulary_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
@@ -81,7 +78,7 @@ def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
 
     That is the model in use, whose architecture must be the configured one, and which must have
     held-out rows of the configured length; or else ``model.init_checkpoint``, whose vocabulary must
-    be the lineage's too.
+    be the lineage's too, if it is a model of ours. That of others may differ, token by token.
     """
     lineage = store.lineage(config.model.lineage_id)
     pointer = ProductionPointer.load_or_none(lineage.production)
@@ -145,10 +142,7 @@ def _init_checkpoint(config: PipelineConfig, store: StoreLayout, start: str) -> 
     version = VersionLayout(store.resolve(start))
     model = ModelVersion.load_or_none(version.model)
     if model is None:
-        yield (
-            f"model.init_checkpoint: {version.root} is no model version, as it has no model.json. "
-            f"Give the folder of one, such as {store.lineage('default').version('v-0a1b2c3d4e5f')}."
-        )
+        yield from _other_weights(config, store, version.root)
         return
     yield from _differences(
         config,
@@ -164,6 +158,52 @@ def _init_checkpoint(config: PipelineConfig, store: StoreLayout, start: str) -> 
             "token ids would mean other words. Start a new model.lineage_id with "
             f"vocabulary.uri={vocabulary}."
         )
+
+
+def _other_weights(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:
+    """Yield a line when weights that are no model version do not fit, as far as files tell."""
+    try:
+        kind = source_kind(uri)
+        if kind is SourceKind.OURS:
+            yield from _training_differences(config, store, uri)
+            return
+        found = check_description(uri, kind, config.model)
+        if kind is SourceKind.HUGGING_FACE:
+            weight_files(uri)
+        tokens = _lineage_tokens(config, store)
+        if found is not None and tokens is not None:
+            rows = found.settings["vocab_size"]
+            plan_rows(source_vocabulary(uri, kind), rows, tokens, config.model.vocab_size)
+    except training_errors.UserError as error:
+        yield f"model.init_checkpoint: {error}"
+
+
+def _training_differences(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:
+    """Yield a line for each way in which the result of a run differs, if it is no version yet."""
+    files = model_files(uri)
+    inputs = TrainingInputs.load(uris.join(files.folder, files.inputs))
+    for name in _ARCHITECTURE:
+        wanted, existing = operator.attrgetter(name)(config), inputs.settings.get(name)
+        if wanted != existing:
+            yield f"{name}: {wanted} is asked for, but {uri} has {existing}. Use its value."
+    if _lineage_vocabulary_sha256(config, store) != inputs.vocabulary_sha256:
+        yield (
+            f"model.init_checkpoint: {uri} was trained with another vocabulary, so its token ids "
+            "would mean other words. Use that of its lineage as vocabulary.uri."
+        )
+
+
+def _lineage_tokens(config: PipelineConfig, store: StoreLayout) -> tuple[str, ...] | None:
+    """Return the tokens the run will have; None when they are not known yet."""
+    lineage = store.lineage(config.model.lineage_id)
+    try:
+        own = find_vocabulary(config, lineage)
+        if own is None and config.vocabulary.uri is not None:
+            own = read_vocabulary(store.resolve(config.vocabulary.uri))
+    except UserError:
+        # Named by vocabulary_problems already.
+        return None
+    return own.tokens if own else None
 
 
 def _lineage_vocabulary_sha256(config: PipelineConfig, store: StoreLayout) -> str | None:

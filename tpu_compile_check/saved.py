@@ -33,6 +33,8 @@ SETTINGS = (
     "model.attention_probs_dropout_prob",
     "optimizer.type",
     "training.mixed_precision_dtype",
+    "training.gradient_accumulation_steps",
+    "training.frozen_layers",
 )
 
 

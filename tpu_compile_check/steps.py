@@ -10,6 +10,7 @@ import tensorflow as tf
 import tf_keras
 from official.modeling.optimization.legacy_adamw import AdamWeightDecay
 from official.nlp.modeling.models import BertPretrainerV2
+from official.nlp.modeling.networks import BertEncoderV2
 from official.nlp.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
 from pipeline_config import PipelineConfig
@@ -19,8 +20,9 @@ from training.dropout import make_dropout_stateless
 from training.evaluator import make_score_batch
 from training.examples import model_inputs, parse
 from training.model import build_model, has_next_sentence_head, trained_variables
-from training.optimizers import NO_WEIGHT_DECAY, build_optimizer, build_schedule
+from training.optimizers import NO_WEIGHT_DECAY, build_optimizer
 from training.row_format import RowFormat
+from training.schedules import build_schedule
 from training.step import make_replica_step
 
 Batch = dict[str, tf.Tensor]
@@ -40,10 +42,10 @@ def training_step(config: PipelineConfig, rows: int) -> Step:
     :param rows: rows of the batch of one replica.
     """
     model = build_model(config)
-    optimizer = build_optimizer(config, trained_variables(model))
+    optimizer = build_optimizer(config, trained_variables(model, config))
     if config.model.hidden_dropout_prob or config.model.attention_probs_dropout_prob:
         make_dropout_stateless(model, config.training.random_seed, optimizer.iterations)
-    step = make_replica_step(model, optimizer, config.optimizer.clip_norm)
+    step = make_replica_step(model, optimizer, config)
     return Step(step, (zero_batch(config, rows),))
 
 
@@ -69,7 +71,7 @@ def plain_training_step(config: PipelineConfig, rows: int) -> Step:
             f"optimizer.type={settings.type}: the plain step is tf-models' AdamW; compare with "
             "--set optimizer.type=adamw."
         )
-    model = build_model(config)
+    model = build_model(config, BertEncoderV2)
     optimizer = AdamWeightDecay(
         learning_rate=build_schedule(config),
         weight_decay_rate=settings.weight_decay_rate,
@@ -79,7 +81,7 @@ def plain_training_step(config: PipelineConfig, rows: int) -> Step:
         exclude_from_weight_decay=NO_WEIGHT_DECAY,
         gradient_clip_norm=settings.clip_norm,
     )
-    optimizer._create_all_weights(trained_variables(model))
+    optimizer._create_all_weights(trained_variables(model, config))
     task, metrics = _plain_task(model)
 
     def plain_step(batch: Batch) -> Any:
@@ -90,7 +92,7 @@ def plain_training_step(config: PipelineConfig, rows: int) -> Step:
 
 def plain_evaluation_step(config: PipelineConfig, rows: int) -> Step:
     """Return the validation step of tf-models' own task."""
-    model = build_model(config)
+    model = build_model(config, BertEncoderV2)
     task, metrics = _plain_task(model)
 
     def plain_step(batch: Batch) -> Any:

@@ -127,6 +127,8 @@ def progress_text(progress: Progress) -> str:
     parts = [f"step {progress.step}/{progress.train_steps} ({share:.0%})"]
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.3f}")
+    if progress.held_out_loss is not None:
+        parts.append(f"held-out loss {progress.held_out_loss:.3f}")
     if progress.tokens_per_second is not None:
         parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
     if progress.eta_seconds is not None:

@@ -12,6 +12,7 @@ from pipeline_store.formats import (
     CheckpointManifest,
     FileDigest,
     FormatError,
+    ModelExports,
     ModelVersion,
     TrainingResult,
 )
@@ -75,8 +76,9 @@ def model_files(model_uri: str) -> ModelFiles:
         return ModelFiles(model_uri, version.checkpoint_prefix, files)
     if not uris.exists(TrainingLayout(model_uri).result):
         raise UserError(
-            f"{model_uri} is not a model: expected a model version folder (with model.json) or the "
-            "training folder of a finished run (with result.json)."
+            f"{model_uri} is not a model of this project: expected a model version folder (with "
+            "model.json) or the training folder of a finished run (with result.json). Weights from "
+            "elsewhere can be trained from, by model.init_checkpoint."
         )
     manifest = _result_manifest(model_uri)
     return ModelFiles(model_uri, manifest.prefix, manifest.files)
@@ -147,6 +149,11 @@ def fetch_model(model: ModelFiles, target: Path) -> Path:
     return target / model.prefix
 
 
+def version_prefix(model: ModelFiles) -> str:
+    """Return the checkpoint prefix in the folder of the version that is made of a model."""
+    return f"{VERSION_SUBFOLDER}/{_name(model.prefix)}"
+
+
 def copy_checkpoint_files(training_uri: str, target_folder: str) -> tuple[list[FileDigest], str]:
     """Copy the files of a finished training's checkpoint into a model version folder.
 
@@ -160,13 +167,38 @@ def copy_checkpoint_files(training_uri: str, target_folder: str) -> tuple[list[F
     :raises FormatError: a file does not verify; files copied before it remain, uncommitted.
     """
     manifest = _result_manifest(training_uri)
-    copied = []
+    model = ModelFiles(training_uri, manifest.prefix, manifest.files)
+    copied = [
+        _copy_file(training_uri, file, target_folder, f"{VERSION_SUBFOLDER}/{_name(file.path)}")
+        for file in model.files
+    ]
+    return copied, version_prefix(model)
+
+
+def copy_exports(exports_uri: str, exports: ModelExports, target_folder: str) -> list[FileDigest]:
+    """Copy a model's other formats into a model version folder, each below its name.
+
+    :param exports_uri: folder of ``exports.json``.
+    :returns: digests with paths relative to the target folder.
+    :raises FormatError: a file does not verify; files copied before it remain, uncommitted.
+    """
+    return [
+        _copy_file(
+            uris.join(exports_uri, exported.folder), file, target_folder, f"{name}/{file.path}"
+        )
+        for name, exported in exports.formats.items()
+        for file in exported.files
+    ]
+
+
+def _copy_file(folder: str, file: FileDigest, target_folder: str, path: str) -> FileDigest:
+    """Copy a file that verifies; return its digest with the new path."""
     with tempfile.TemporaryDirectory() as scratch:
-        for file in manifest.files:
-            name = file.path.rpartition("/")[2]
-            local = Path(scratch, name)
-            fetch_file(uris.join(training_uri, file.path), file, local)
-            path = f"{VERSION_SUBFOLDER}/{name}"
-            uris.upload(str(local), uris.join(target_folder, path))
-            copied.append(file.model_copy(update={"path": path}))
-    return copied, f"{VERSION_SUBFOLDER}/{manifest.prefix.rpartition('/')[2]}"
+        local = Path(scratch, "file")
+        fetch_file(uris.join(folder, file.path), file, local)
+        uris.upload(str(local), uris.join(target_folder, path))
+    return file.model_copy(update={"path": path})
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -7,8 +7,9 @@ absent after a look at the run's holder, is the commit. Only files that it lists
 from __future__ import annotations
 
 import logging
+import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -20,23 +21,12 @@ from pipeline_store.layout import TrainingLayout
 from training import artifacts
 from training.commit import CommitGuard
 from training.errors import UserError
+from training.state import TrainingState
 
 log = logging.getLogger("training")
 
 WEIGHTS_NAME = "weights"
-
-
-@dataclass(frozen=True)
-class TrainingState:
-    """How far a training is: what a checkpoint knows besides the tensors."""
-
-    step: int = 0
-    loss: float = float("nan")
-    next_sentence_loss: float | None = None
-    next_sentence_accuracy: float | None = None
-    tokens: int = 0
-    seconds: float = 0.0
-    resumed_from: tuple[int, ...] = ()
+_MANIFEST_NAME = re.compile(r"/\d+\.json$")
 
 
 class Commit(NamedTuple):
@@ -57,31 +47,71 @@ class CheckpointStore:
         *,
         inputs: TrainingInputs,
         data_sha256: str,
+        accept_changes: bool = False,
     ) -> None:
+        """Look at a training folder.
+
+        :param inputs: what this training depends on, readable; to say what has changed.
+        :param data_sha256: fingerprint of its records.
+        :param accept_changes: go on from checkpoints of other settings or data, with a warning.
+        """
         self._layout = layout
         self._guard = guard
         self._config = config
         self._inputs = inputs
         self._data_sha256 = data_sha256
+        self._accept_changes = accept_changes
         self._rejected: dict[str, bytes] = {}
 
-    def newest(self) -> CheckpointManifest | None:
+    def newest(self, at_most: int | None = None) -> CheckpointManifest | None:
         """Return the newest checkpoint that verifies, or None when there is none.
 
+        :param at_most: the last step to look at; None: all.
         :raises UserError: a checkpoint belongs to other settings or other data.
         """
         for uri in self._manifest_uris():
+            if at_most is not None and _step_of(uri) > at_most:
+                continue
             data = uris.read(uri)
             try:
                 manifest = CheckpointManifest.parse(data, uri)
-                self.refuse_changed(manifest)
-                artifacts.verify_files(self._layout.root, manifest.files)
+                self._verify(manifest, uri)
             except FormatError as error:
                 log.warning("Checkpoint %s is not used: %s Trying the one before.", uri, error)
                 self._rejected[uri] = data
                 continue
+            self._admit(manifest)
             return manifest
         return None
+
+    def _verify(self, manifest: CheckpointManifest, uri: str) -> None:
+        if manifest.step != _step_of(uri):
+            raise FormatError(f"{uri} is the manifest of checkpoint {manifest.step}.")
+        artifacts.verify_files(self._layout.root, manifest.files)
+        best = manifest.best
+        # It becomes the result if none is better: without it, training goes on from before it.
+        if self._config.training.keep_best and best is not None and best.step != manifest.step:
+            artifacts.verify_files(self._layout.root, self.committed(best.step).files)
+
+    def committed(self, step: int) -> CheckpointManifest:
+        """Return the manifest of a checkpoint.
+
+        :raises FormatError: there is none, or it is damaged.
+        """
+        uri = self._layout.checkpoint(step)
+        manifest = CheckpointManifest.load_or_none(uri)
+        if manifest is None:
+            raise FormatError(f"{uri} is missing.")
+        return manifest
+
+    def _admit(self, manifest: CheckpointManifest) -> None:
+        """Refuse a checkpoint of another training, unless that was asked for."""
+        try:
+            self.refuse_changed(manifest)
+        except UserError as error:
+            if not self._accept_changes:
+                raise
+            log.warning("Going on all the same, as --accept-changes says. %s", error)
 
     def refuse_changed(self, manifest: CheckpointManifest) -> None:
         """Return if the checkpoint was made with this configuration and data.
@@ -96,7 +126,7 @@ class CheckpointStore:
         raise UserError(
             f"Checkpoint {manifest.step} in {self._layout.root} was trained differently: "
             f"{'; '.join(self._differences(manifest))}. Restore the settings and partitions to go "
-            "on with it, or start a new run."
+            "on with it, go on with the new ones by --accept-changes, or start a new run."
         )
 
     def _differences(self, manifest: CheckpointManifest) -> list[str]:
@@ -121,7 +151,6 @@ class CheckpointStore:
         target = uris.join(self._layout.attempt_files(self._guard.token), folder)
         base = target.removeprefix(self._layout.root.rstrip("/") + "/")
         manifest = CheckpointManifest(
-            step=state.step,
             holder_token=self._guard.token,
             prefix=f"{base}/{WEIGHTS_NAME}",
             files=[self._upload(path, target, base) for path in files],
@@ -129,12 +158,7 @@ class CheckpointStore:
             data_sha256=self._data_sha256,
             random_seed=self._config.training.random_seed,
             created=datetime.now(UTC),
-            loss=state.loss,
-            next_sentence_loss=state.next_sentence_loss,
-            next_sentence_accuracy=state.next_sentence_accuracy,
-            tokens=state.tokens,
-            seconds=round(state.seconds, 3),
-            resumed_from=list(state.resumed_from),
+            **vars(replace(state, seconds=round(state.seconds, 3))),
         )
         self._guard.check()
         committed = self._create(manifest)
@@ -160,17 +184,40 @@ class CheckpointStore:
         if manifest.create(uri):
             return Commit(manifest, is_ours=True)
         counts = CheckpointManifest.load(uri)
-        self.refuse_changed(counts)
+        self._admit(counts)
         # A try of this very call may have created it: a folder is never named by another one.
         return Commit(counts, is_ours=counts.prefix == manifest.prefix)
 
+    def abandon(self, after: int) -> None:
+        """Remove the checkpoints of later steps: training has gone back, they lead nowhere.
+
+        :raises LostHolderError: another attempt holds the run.
+        """
+        self._guard.check()
+        for uri in self._manifest_uris():
+            if _step_of(uri) > after:
+                self._remove(uri)
+
     def _remove_old(self) -> None:
-        """Keep the newest; of the others delete the manifest first, so no manifest lies."""
-        for uri in self._manifest_uris()[self._config.training.max_to_keep :]:
-            paths = _named_paths(uri)
-            uris.delete(uri)
-            for path in paths:
-                uris.delete(uris.join(self._layout.root, path))
+        """Keep the newest, the one that training may go back to, and the best."""
+        manifest_uris = self._manifest_uris()
+        settings = self._config.training
+        kept = set(manifest_uris[: settings.max_to_keep])
+        targets = (u for u in manifest_uris if _step_of(u) % settings.checkpoint_interval == 0)
+        kept.update([*targets][:1])
+        if settings.keep_best:
+            kept |= {self._layout.checkpoint(step) for step in map(_best_step, kept) if step}
+        names = {_name(uri) for uri in kept}
+        for uri in manifest_uris:
+            if _name(uri) not in names:
+                self._remove(uri)
+
+    def _remove(self, manifest_uri: str) -> None:
+        """Delete the manifest before the bytes, so no manifest lies."""
+        paths = _named_paths(manifest_uri)
+        uris.delete(manifest_uri)
+        for path in paths:
+            uris.delete(uris.join(self._layout.root, path))
 
     def sweep(self) -> None:
         """Delete bytes that no manifest names: lost races, tries that died before their commit.
@@ -185,7 +232,8 @@ class CheckpointStore:
 
     def _manifest_uris(self) -> list[str]:
         """Return the manifests, newest first: steps are zero-padded, so names sort as numbers."""
-        return sorted(uris.list_files(self._layout.checkpoints), reverse=True)
+        found = uris.list_files(self._layout.checkpoints)
+        return sorted(filter(_MANIFEST_NAME.search, found), reverse=True)
 
 
 def _named_paths(manifest_uri: str) -> list[str]:
@@ -194,6 +242,24 @@ def _named_paths(manifest_uri: str) -> list[str]:
         return [file.path for file in CheckpointManifest.load(manifest_uri).files]
     except FormatError:
         return []
+
+
+def _name(manifest_uri: str) -> str:
+    # A listing may spell the folder above differently.
+    return manifest_uri.rpartition("/")[2]
+
+
+def _step_of(manifest_uri: str) -> int:
+    return int(_name(manifest_uri).removesuffix(".json"))
+
+
+def _best_step(manifest_uri: str) -> int | None:
+    """Return the best step that a manifest names; a damaged one names none."""
+    try:
+        best = CheckpointManifest.load(manifest_uri).best
+    except FormatError:
+        return None
+    return None if best is None else best.step
 
 
 def setting_differences(before: TrainingInputs, now: TrainingInputs) -> list[str]:
@@ -212,9 +278,15 @@ def setting_differences(before: TrainingInputs, now: TrainingInputs) -> list[str
 
 
 def _record_differences(before: TrainingInputs, now: TrainingInputs) -> list[str]:
-    old, new = set(before.records.items()), set(now.records.items())
-    if list(before.records.items()) == list(now.records.items()):
-        return []
-    if old == new:
-        return ["the same shards are given in another order"]
-    return [f"{len(old - new)} shards of records are gone and {len(new - old)} are new"]
+    """Return a phrase for each pool of records that changed."""
+    changed = []
+    for name, records in now.pools.items():
+        earlier, kind = before.pools[name], name.replace("_", " ")
+        old, new = set(earlier.items()), set(records.items())
+        if old != new:
+            changed.append(
+                f"{len(old - new)} shards of {kind} are gone and {len(new - old)} are new"
+            )
+        elif list(earlier) != list(records):
+            changed.append(f"the same shards of {kind} are given in another order")
+    return changed

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 import tensorflow as tf
 import tf_keras
 from official.nlp.modeling.models import BertPretrainerV2
-from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
@@ -17,19 +15,12 @@ from pipeline_store.formats import CheckpointManifest, TrainingInputs
 from training import artifacts
 from training.checkpoint_store import WEIGHTS_NAME
 from training.errors import BadDataError, UserError
-from training.model import NEXT_SENTENCE, named_variables
-
-# Settings that change what the same weights compute; the rest of the model's follow from shapes.
-ARCHITECTURE = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "hidden_act",
-)
+from training.importing.descriptions import ARCHITECTURE, check_description
+from training.importing.loading import InitialModel, load_foreign
+from training.importing.sources import SourceKind, source_kind
+from training.importing.tensorflow_checkpoints import keys_by_name
+from training.loaded_weights import LoadedWeights
+from training.model import has_next_sentence_head, named_variables
 
 
 def _checkpoint(
@@ -63,13 +54,20 @@ def restore(
 
     :param optimizer: with its slots built; its ``iterations`` becomes the manifest's step.
     :raises FormatError: a file changed since it was verified.
+    :raises UserError: model or optimizer have other variables, or of another shape.
     :raises BadDataError: the tensors are not those of this step.
     """
     files = artifacts.ModelFiles(training_uri, manifest.prefix, manifest.files)
     with tempfile.TemporaryDirectory() as scratch:
         prefix = artifacts.fetch_model(files, Path(scratch))
-        status = _checkpoint(model, optimizer).read(str(prefix))
-        status.assert_consumed()
+        try:
+            _checkpoint(model, optimizer).read(str(prefix)).assert_consumed()
+        except (ValueError, AssertionError) as error:
+            raise UserError(
+                f"The tensors of checkpoint {manifest.step} of {training_uri} are not those of the "
+                f"configured model and optimizer: {error}. Restore the settings, or start a new "
+                "run, with --init-model to begin with these weights."
+            ) from error
     step = int(optimizer.iterations.numpy())
     if step != manifest.step:
         raise BadDataError(
@@ -78,68 +76,32 @@ def restore(
         )
 
 
-class LoadedWeights(NamedTuple):
-    """Names of variables by what happened to them when a model was loaded."""
-
-    loaded: list[str]
-    new: list[str]
-    dropped: list[str]
-    mismatched: list[str]
-
-    @property
-    def fits(self) -> bool:
-        """Return whether the model may be used: nothing is amiss but a next-sentence head.
-
-        That is two small variables that only pretraining uses. Rows of pairs can come and go in a
-        lineage, so a head may begin with random weights, and one that nothing trains is dropped.
-        """
-        others = [n for n in (*self.new, *self.dropped) if not _is_next_sentence_head(n)]
-        return not (others or self.mismatched)
-
-    @property
-    def has_next_sentence_head(self) -> bool:
-        """Return whether a next-sentence head was loaded."""
-        return any(map(_is_next_sentence_head, self.loaded))
-
-    def __str__(self) -> str:
-        head = (
-            f"{len(self.loaded)} variables loaded, {len(self.new)} new, {len(self.dropped)} "
-            f"dropped, {len(self.mismatched)} of another shape"
-        )
-        lines = [head]
-        lines += [f"  new        {name}" for name in self.new]
-        lines += [f"  dropped    {name}" for name in self.dropped]
-        lines += [f"  mismatched {name}" for name in self.mismatched]
-        if self.fits and self.new:
-            lines.append(
-                "It was trained without next-sentence prediction: the weights of that head are not "
-                "from there, and the pooler has had no gradient."
-            )
-        if self.fits and self.dropped:
-            lines.append("Next sentences are not predicted here: head dropped, pooler not trained.")
-        return "\n".join(lines)
-
-
-def _is_next_sentence_head(name: str) -> bool:
-    return f"/{NEXT_SENTENCE}/" in name
-
-
-def load_weights(model: BertPretrainerV2, model_uri: str) -> LoadedWeights:
+def load_weights(model: BertPretrainerV2, source: str | InitialModel) -> LoadedWeights:
     """Set all weights, encoder and heads, to those of a trained model, by name.
 
-    Only a next-sentence head may be missing or left over: see :attr:`LoadedWeights.fits`.
+    What may be missing or left over :attr:`LoadedWeights.fits` says: in a model of ours a
+    next-sentence head only.
 
     :param model: built model, as :func:`training.model.build_model` returns it.
-    :param model_uri: a model version folder, or the ``training`` folder of a finished run.
+    :param source: a model version folder, or the ``training`` folder of a finished run; or weights
+        of any format that :mod:`training.importing` reads, with what they are for.
     :raises UserError: the URI is no model, or a variable is missing, left over or of another
         shape; the message names them, and no weight was changed.
-    :raises FormatError: a file does not verify.
+    :raises FormatError: a file of a model of ours does not verify.
+    :raises BadDataError: a file of another model is damaged.
     """
+    if isinstance(source, InitialModel) and source_kind(source.uri) is not SourceKind.OURS:
+        has_head = has_next_sentence_head(model)
+        return load_foreign(named_variables(model), source, next_sentence=has_head)
+    return _load_ours(model, str(source))
+
+
+def _load_ours(model: BertPretrainerV2, model_uri: str) -> LoadedWeights:
     files = artifacts.model_files(model_uri)
     with tempfile.TemporaryDirectory() as scratch:
         prefix = artifacts.fetch_model(files, Path(scratch))
         reader = tf.train.load_checkpoint(str(prefix))
-        keys = _keys_by_name(reader)
+        keys = keys_by_name(reader)
         report = _compare(named_variables(model), keys, reader.get_variable_to_shape_map())
         if not report.fits:
             raise UserError(
@@ -150,22 +112,6 @@ def load_weights(model: BertPretrainerV2, model_uri: str) -> LoadedWeights:
         for name in report.loaded:
             variables[name].assign(reader.get_tensor(keys[name]))
     return report
-
-
-def _keys_by_name(reader: tf.train.CheckpointReader) -> dict[str, str]:
-    """Return the checkpoint key of each weight by variable name; optimizer slots are left out."""
-    graph = TrackableObjectGraph()
-    graph.ParseFromString(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
-    slots = {slot.slot_variable_node_id for node in graph.nodes for slot in node.slot_variables}
-    optimizer = next((c.node_id for c in graph.nodes[0].children if c.local_name == "optimizer"), 0)
-    own = {child.node_id for child in graph.nodes[optimizer].children} if optimizer else set()
-    return {
-        attribute.full_name: attribute.checkpoint_key
-        for number, node in enumerate(graph.nodes)
-        if number not in slots | own
-        for attribute in node.attributes
-        if attribute.full_name
-    }
 
 
 def _compare(
@@ -193,6 +139,11 @@ def check_architecture(model_uri: str, config: PipelineConfig, vocabulary_sha256
     :raises UserError: the URI is no model, or its architecture or vocabulary differs.
     :raises FileNotFoundError: the model does not say what it was trained with.
     """
+    kind = source_kind(model_uri)
+    if kind is not SourceKind.OURS:
+        # What its vocabulary is, and which rows that gives, is seen when the weights are loaded.
+        check_description(model_uri, kind, config.model)
+        return
     files = artifacts.model_files(model_uri)
     inputs = TrainingInputs.load(uris.join(files.folder, files.inputs))
     wanted = config.model.model_dump(mode="json")

@@ -6,72 +6,100 @@ and, where masks are drawn on the fly, under exactly the same masks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
 from pipeline_config import PipelineConfig
+from pipeline_store.layout import StoreLayout
 from training import examples
-from training.masks import Masker
+from training.corpus import PhaseSources
+from training.masks import Masker, load_masker
+from training.order import Order
+from training.phases import Phase
 from training.records import RecordReader
 
 PREFETCHED_BATCHES = 4
 
 
-class Positions(NamedTuple):
-    """Places in the endless list of epochs, int64 [global_batch_size] each."""
+@dataclass(frozen=True)
+class PhaseData:
+    """What the steps of one phase read.
 
-    numbers: tf.Tensor
-    epochs: tf.Tensor
-
-
-def positions(step: tf.Tensor, *, seed: int, global_batch_size: int, num_records: int) -> Positions:
-    """Return the records of one step, and the epoch in which each is seen.
-
-    Every epoch is a permutation of its own of all records.
-
-    :param step: int64 scalar, counted from 0.
-    :returns: record numbers and epochs, from 0; a batch may span epochs.
+    ``reader`` lists the new records and behind them those to replay, as ``order`` numbers them.
+    ``masker`` masks the rows of each epoch; for records that are written unmasked.
     """
-    position = step * global_batch_size + tf.range(global_batch_size, dtype=tf.int64)
-    epoch, within = position // num_records, position % num_records
-    last = tf.constant(num_records - 1, tf.int64)
 
-    numbers = within
-    for offset in range((global_batch_size - 1) // num_records + 2):
-        seeds = tf.stack([tf.constant(seed, tf.int64), epoch[0] + offset])
-        shuffled = tf.random.experimental.index_shuffle(within, seed=seeds, max_index=last)
-        numbers = tf.where(epoch == epoch[0] + offset, shuffled, numbers)
-    return Positions(numbers, epoch)
+    order: Order
+    reader: RecordReader
+    masker: Masker | None
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a training reads: one part for each of its phases, in order."""
+
+    parts: tuple[PhaseData, ...]
+
+    def of(self, phase: Phase) -> PhaseData:
+        """Return what the steps of a phase read."""
+        return next(part for part in self.parts if part.order.phase == phase)
+
+
+def load_training_data(
+    sources: Sequence[PhaseSources], store: StoreLayout, config: PipelineConfig
+) -> TrainingData:
+    """Open the records of a training, verify them, and load what masks them.
+
+    :param sources: as :func:`training.corpus.phase_sources` returns them.
+    :raises FormatError: a file does not verify.
+    :raises BadDataError: records are not what their manifest says.
+    """
+    return TrainingData(tuple(_phase_data(part, store, config) for part in sources))
+
+
+def _phase_data(sources: PhaseSources, store: StoreLayout, config: PipelineConfig) -> PhaseData:
+    reader = RecordReader([*sources.new, *sources.replay])
+    examples.check_records(reader)
+    new_records = sum(source.file.records for source in sources.new)
+    order = Order(
+        phase=sources.phase,
+        seed=config.training.random_seed,
+        new_records=new_records,
+        replay_records=len(reader) - new_records,
+        replay_fraction=config.training.replay_fraction,
+    )
+    predictions = sources.phase.max_predictions_per_seq
+    masker = load_masker(store, config, predictions) if config.masking.dynamic else None
+    return PhaseData(order, reader, masker)
 
 
 def training_dataset(
-    reader: RecordReader,
-    config: PipelineConfig,
+    data: TrainingData,
+    phase: Phase,
     first_step: int,
+    skipped: int,
     strategy: tf.distribute.Strategy,
-    masker: Masker | None = None,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Return the batches from one step to the end of training.
+    """Return the batches from one step to the end of its phase.
 
     Each element is a tuple of one: a replica's share of the batch, as
     :func:`training.examples.model_inputs` returns it. Neither the order of records nor their masks
     depend on the number of replicas.
 
-    :param masker: masks the rows of each epoch; for records that are written unmasked.
+    :param first_step: a step of the phase, counted from the beginning of training.
+    :param skipped: steps whose records are passed over: step ``s`` reads what ``s + skipped`` would
+        without it.
     """
-    training = config.training
+    part = data.of(phase)
+    order, reader, masker = part.order, part.reader, part.masker
 
-    def positions_of(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        numbers, epochs = positions(
-            step,
-            seed=training.random_seed,
-            global_batch_size=training.global_batch_size,
-            num_records=len(reader),
-        )
+    def rows_of(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        numbers, epochs = order.rows(step + skipped)
         return numbers, epochs
 
     def read(numbers: tf.Tensor, epochs: tf.Tensor) -> tuple[dict[str, tf.Tensor]]:
@@ -80,8 +108,34 @@ def training_dataset(
             rows = masker(rows, epochs)
         return (examples.model_inputs(rows),)
 
-    steps = tf.data.Dataset.range(first_step, training.train_steps).map(positions_of)
-    return _distribute(steps, training.global_batch_size, read, strategy)
+    steps = tf.data.Dataset.range(first_step, phase.end_step).map(rows_of)
+    return _distribute(steps, phase.global_batch_size, read, strategy, is_read_to_the_end=False)
+
+
+class TrainingBatches:
+    """The batches of a training, for a loop of steps to take the next ones from."""
+
+    def __init__(self, data: TrainingData, strategy: tf.distribute.Strategy) -> None:
+        self._data = data
+        self._strategy = strategy
+        self._next: tuple[int, int] | None = None
+        self._iterator: Iterator[Any] = iter(())
+
+    def take(self, step: int, steps: int, skipped: int = 0) -> Iterator[Any]:
+        """Return an iterator whose next batches are those of some steps, all of which get taken.
+
+        It is a new one where a phase begins and after a jump, and otherwise goes on.
+
+        :param step: the first one.
+        :param steps: number of steps; all belong to one phase.
+        :param skipped: as for :func:`training_dataset`.
+        """
+        phase = next(p.order.phase for p in self._data.parts if step < p.order.phase.end_step)
+        if self._next != (step, skipped) or step == phase.first_step:
+            dataset = training_dataset(self._data, phase, step, skipped, self._strategy)
+            self._iterator = iter(dataset)
+        self._next = (step + steps, skipped)
+        return self._iterator
 
 
 def evaluation_dataset(
@@ -107,7 +161,7 @@ def evaluation_dataset(
     def read(share: tf.Tensor, row_weights: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         return examples.model_inputs(fetch(reader, share)), row_weights
 
-    return _distribute(batches, batch_size, read, strategy)
+    return _distribute(batches, batch_size, read, strategy, is_read_to_the_end=True)
 
 
 def _distribute(
@@ -115,29 +169,48 @@ def _distribute(
     batch_size: int,
     read: Callable[..., tuple[Any, ...]],
     strategy: tf.distribute.Strategy,
+    *,
+    is_read_to_the_end: bool,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Split global batches over the replicas, in order, and read the records of each share.
-
-    :param batches: tuples of tensors [batch_size].
-    :param read: makes the element of a replica from its share of those tensors.
-    """
+    """Split global batches over the replicas, in order, and read the records of each share."""
 
     def for_input_pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        local_replicas = context.num_replicas_in_sync // context.num_input_pipelines
-        per_replica = context.get_per_replica_batch_size(batch_size)
-
-        def shares(*batch: tf.Tensor) -> tf.data.Dataset:
-            shape = [context.num_input_pipelines, local_replicas, per_replica]
-            mine = [tf.reshape(part, shape)[context.input_pipeline_id] for part in batch]
-            return tf.data.Dataset.from_tensor_slices(tuple(mine))
-
-        dataset = batches.flat_map(shares).map(read).prefetch(PREFETCHED_BATCHES)
-        return dataset.with_options(_options())
+        shares = shares_of(batches, batch_size, read, context)
+        if context.num_input_pipelines == 1 or is_read_to_the_end:
+            return shares
+        # Several machines would ask each other in every step whether one has reached its end, and
+        # take no number of rows for known.
+        return shares.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     if strategy.num_replicas_in_sync == 1:
         # Plain, as distribution adds a thread per device that slows down the end of a process.
         return for_input_pipeline(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(for_input_pipeline)
+
+
+def shares_of(
+    batches: tf.data.Dataset,
+    batch_size: int,
+    read: Callable[..., tuple[Any, ...]],
+    context: tf.distribute.InputContext,
+) -> tf.data.Dataset:
+    """Return what one input pipeline, that is one host, gives to its replicas, one after the other.
+
+    Only their shares are read.
+
+    :param batches: tuples of tensors [batch_size].
+    :param read: makes the element of a replica from its share of those tensors.
+    """
+    local_replicas = context.num_replicas_in_sync // context.num_input_pipelines
+    per_replica = context.get_per_replica_batch_size(batch_size)
+
+    def shares(*batch: tf.Tensor) -> tf.data.Dataset:
+        shape = [context.num_input_pipelines, local_replicas, per_replica]
+        mine = [tf.reshape(part, shape)[context.input_pipeline_id] for part in batch]
+        return tf.data.Dataset.from_tensor_slices(tuple(mine))
+
+    dataset = batches.flat_map(shares).map(read).prefetch(PREFETCHED_BATCHES)
+    return dataset.with_options(_options())
 
 
 def _options() -> tf.data.Options:

@@ -21,8 +21,9 @@ from training.job import load_config, on_sigterm, run_job
 
 log = logging.getLogger("training")
 
-# Rounding of float32 sums on another machine or device, with much to spare: nats per token.
-AGREEMENT = 1e-3
+# Rounding of float32 sums on another machine or device, with much to spare: nats per token, and
+# the share of tokens whose most likely predictions are so close that they change places.
+AGREEMENT = reports.Differences(loss=1e-3, accuracy=1e-2, mrr=1e-2)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -172,15 +173,21 @@ def _require_same_subjects(
 
 def _check_agreement(report: EvaluationReport, existing: EvaluationReport, output: str) -> None:
     try:
-        difference = reports.largest_difference(report, existing)
+        found = reports.largest_differences(report, existing)
     except ValueError as error:
         raise UserError(f"{output} cannot be compared: {error}.") from error
-    if difference > AGREEMENT:
+    if any(difference > limit for difference, limit in zip(found, AGREEMENT, strict=True)):
         raise BadDataError(
-            f"{output} does not agree: a loss differs by {difference:.6f} nats per token. The "
-            "report, the models or the records are not what they were."
+            f"{output} does not agree: a loss differs by {found.loss:.6f} nats per token, an "
+            f"accuracy by {found.accuracy:.2%}, an MRR by {found.mrr:.4f}. The report, the models "
+            "or the records are not what they were."
         )
-    log.info("%s agrees: largest difference of a loss %.1e nats per token.", output, difference)
+    log.info(
+        "%s agrees: largest difference of a loss %.1e nats per token, of an accuracy %.1e, of an "
+        "MRR %.1e.",
+        output,
+        *found,
+    )
 
 
 if __name__ == "__main__":

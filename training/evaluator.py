@@ -23,7 +23,7 @@ from training.strategies import create_strategy
 
 log = logging.getLogger("training")
 
-# Of a batch: a replica's share of (model inputs, row weights) -> sums per row, [R, 3], or [R, 5]
+# Of a batch: a replica's share of (model inputs, row weights) -> sums per row, [R, 4], or [R, 6]
 # with next-sentence prediction.
 ScoreBatch = Callable[[tuple[dict[str, tf.Tensor], tf.Tensor]], tf.Tensor]
 
@@ -47,7 +47,7 @@ def evaluate(
         checkpoints.check_architecture(uri, config, vocabulary.sha256)
     sets = [open_set(name, uri, store, config) for name, uri in manifest_uris.items()]
 
-    strategy = create_strategy(config, config.evaluation.global_batch_size)
+    strategy = create_strategy(config, [config.evaluation.global_batch_size], one_machine=True)
     with strategy.scope():
         model = build_model(config)
     scorers = {head: make_score_batch(strategy, model, head) for head in (False, True)}
@@ -83,8 +83,9 @@ def make_score_batch(
 ) -> ScoreBatch:
     """Return a compiled function from a distributed batch to sums per row.
 
-    Columns: loss in nats over the row's masked tokens, right predictions, masked tokens; with
-    next-sentence prediction also whether that is right, and 1. Rows of weight 0 have sums of 0.
+    Columns: loss in nats over the row's masked tokens, right predictions, reciprocal ranks of the
+    right tokens, masked tokens; with next-sentence prediction also whether that is right, and 1.
+    Rows of weight 0 have sums of 0.
     """
 
     def replica_scores(batch: dict[str, tf.Tensor], row_weights: tf.Tensor) -> tf.Tensor:
@@ -94,8 +95,9 @@ def make_score_batch(
         losses = masked_lm_losses(logits, batch["masked_lm_ids"])
         predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
         right = tf.cast(predicted == batch["masked_lm_ids"], tf.float32)
-        columns = [losses * weights, right * weights, weights]
-        sums = [tf.reduce_sum(values, axis=1) for values in columns]
+        values = [losses, right, reciprocal_ranks(logits, batch["masked_lm_ids"])]
+        columns = [value * weights for value in values] + [weights]
+        sums = [tf.reduce_sum(column, axis=1) for column in columns]
         if next_sentence:
             sums += [next_sentence_scores(outputs, batch).correct * row_weights, row_weights]
         return tf.stack(sums, axis=1)
@@ -109,6 +111,20 @@ def make_score_batch(
     return score_batch
 
 
+def reciprocal_ranks(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return 1 / rank of each right token among the whole vocabulary, float32 [R, P].
+
+    The rank is 1 and the number of tokens that are strictly more likely, so that one pass of
+    comparisons finds it; nothing is sorted. A tie is counted in favour of the right token.
+
+    :param logits: [R, P, V].
+    :param labels: int32 [R, P].
+    """
+    right = tf.gather(logits, labels, axis=2, batch_dims=2)
+    larger = tf.reduce_sum(tf.cast(logits > right[:, :, None], tf.int32), axis=2)
+    return 1.0 / tf.cast(1 + larger, tf.float32)
+
+
 def _score_set(
     chosen: EvaluationSet,
     score_batch: ScoreBatch,
@@ -119,7 +135,7 @@ def _score_set(
     rows = np.concatenate([score_batch(batch).numpy() for batch in batches])[: len(chosen.rows)]
     sums = np.zeros((len(chosen.document_ids), rows.shape[1]))
     np.add.at(sums, chosen.documents, rows)
-    if not sums[:, 2].any():
+    if not sums[:, 3].any():
         raise BadDataError(
             f"Set {chosen.name!r} has {len(chosen.rows)} rows without a single masked token: there "
             "is nothing to score. Its documents are too short."
@@ -129,13 +145,14 @@ def _score_set(
             f"The scores on set {chosen.name!r} are not finite: the model's weights are broken. "
             "It cannot be compared with anything."
         )
-    loss_sums, correct_sums, token_counts, *next_sentence = sums.T.tolist()
+    loss_sums, correct_sums, reciprocal_rank_sums, token_counts, *next_sentence = sums.T.tolist()
     right, row_counts = next_sentence or (None, None)
     return DocumentSetScore(
         set_name=chosen.name,
         document_ids=chosen.document_ids,
         loss_sums=loss_sums,
         correct_sums=correct_sums,
+        reciprocal_rank_sums=reciprocal_rank_sums,
         token_counts=token_counts,
         next_sentence_correct_sums=right,
         row_counts=row_counts,

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import uris
@@ -47,9 +48,12 @@ def on_sigterm(action: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def run_job(job: Callable[[], None]) -> int:
-    """Run a job and return its exit code; every failure is logged, with what to do about it."""
-    with _log_to_stdout():
+def run_job(job: Callable[[], None], log_stream: TextIO | None = None) -> int:
+    """Run a job and return its exit code; every failure is logged, with what to do about it.
+
+    :param log_stream: where the log goes; stdout, unless results are printed there.
+    """
+    with _log_to(log_stream or sys.stdout):
         try:
             job()
         except Exception as error:  # noqa: BLE001 - the process boundary: each has its exit code
@@ -60,8 +64,8 @@ def run_job(job: Callable[[], None]) -> int:
 
 
 @contextmanager
-def _log_to_stdout() -> Iterator[None]:
-    handler = logging.StreamHandler(sys.stdout)
+def _log_to(stream: TextIO) -> Iterator[None]:
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
 from mlm_records import MaskingRecipe, TokenTable, mask_rows, row_keys, token_table
 from pipeline_config import PipelineConfig
-from pipeline_store import uris
-from pipeline_store.formats import FormatError
 from pipeline_store.layout import StoreLayout
 from training import corpus
+from training.vocabulary import lineage_tokens
 
 # What a row is masked from, and what becomes of it.
 TAKES = ("input_ids", "input_mask", "document_id", "row_number")
@@ -67,27 +64,21 @@ class Masker:
         return masked.input_ids, masked.positions, masked.ids, masked.weights
 
 
-def load_masker(store: StoreLayout, config: PipelineConfig) -> Masker:
+def load_masker(
+    store: StoreLayout, config: PipelineConfig, max_predictions_per_seq: int | None = None
+) -> Masker:
     """Return the masker of a configuration, for the vocabulary of its lineage.
 
+    :param max_predictions_per_seq: that of the rows; None: of those of the main length.
     :raises FileNotFoundError: the lineage has no vocabulary.
     :raises FormatError: its ``vocab.txt`` is not the one that the lineage began with.
     """
     info = corpus.vocabulary_info(store, config)
-    uri = store.lineage(config.model.lineage_id).vocabulary
-    content = uris.read(uri)
-    sha256 = hashlib.sha256(content).hexdigest()
-    if sha256 != info.tokens_sha256:
-        raise FormatError(
-            f"{uri} is damaged: its SHA-256 is {sha256}; vocabulary.json says "
-            f"{info.tokens_sha256}. Restore it; a lineage keeps one vocabulary for ever."
-        )
-    # Not splitlines: a token may hold what Unicode calls a line separator.
-    tokens = content.decode().removesuffix("\n").split("\n")
+    tokens = lineage_tokens(store, config)
     masking = config.masking
     recipe = MaskingRecipe(
         masked_lm_prob=masking.masked_lm_prob,
-        max_predictions_per_seq=masking.max_predictions_per_seq,
+        max_predictions_per_seq=max_predictions_per_seq or masking.max_predictions_per_seq,
         random_seed=masking.random_seed,
         unit=masking.unit,
         max_span_words=masking.max_span_words,

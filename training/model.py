@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import tensorflow as tf
 import tf_keras
@@ -14,9 +15,9 @@ from official.nlp.modeling.networks import BertEncoderV2
 
 from pipeline_config import PipelineConfig
 from training.corpus import predicts_next_sentence
+from training.layers import Encoder
+from training.weight_names import NEXT_SENTENCE
 
-# The head's name in tf-models' configurations and checkpoints, and the key of its logits.
-NEXT_SENTENCE = "next_sentence"
 # BERT, arXiv 1810.04805; `initializer_range` in its published configurations.
 INITIALIZER_RANGE = 0.02
 
@@ -36,17 +37,22 @@ def tanh_gelu(features: tf.Tensor) -> tf.Tensor:
 ACTIVATIONS = {"gelu": exact_gelu, "gelu_new": tanh_gelu}
 
 
-def build_model(config: PipelineConfig) -> BertPretrainerV2:
+def build_model(
+    config: PipelineConfig, make_encoder: Callable[..., BertEncoderV2] | None = None
+) -> BertPretrainerV2:
     """Return the model with all its variables, random weights drawn from training.random_seed.
 
     Outputs: ``mlm_logits`` [R, P, vocab_size] for the masked positions and, with next-sentence
     prediction, ``next_sentence`` [R, 2], both in the arithmetic's type.
+
+    :param make_encoder: what to compare with: tf-models' own encoder, unchanged.
     """
     settings = config.model
+    make_encoder = make_encoder or partial(Encoder, residual_dtype=config.training.residual_dtype)
     activation = ACTIVATIONS[settings.hidden_act]
     tf_keras.utils.set_random_seed(config.training.random_seed)
     with _arithmetic(config.training.mixed_precision_dtype):
-        encoder = BertEncoderV2(
+        encoder = make_encoder(
             vocab_size=settings.vocab_size,
             hidden_size=settings.hidden_size,
             num_layers=settings.num_hidden_layers,
@@ -113,15 +119,21 @@ def _one_row(config: PipelineConfig) -> dict[str, tf.Tensor]:
     }
 
 
-def trained_variables(model: BertPretrainerV2) -> list[tf.Variable]:
-    """Return the variables that pretraining changes: all, but the pooler's if nothing uses it.
+def trained_variables(model: BertPretrainerV2, config: PipelineConfig) -> list[tf.Variable]:
+    """Return the variables that pretraining changes, in the model's order.
 
-    The pooler only serves next-sentence prediction; without it, it has no gradient.
+    All, but those of the training.frozen_layers lowest layers and the embeddings below them, and
+    the pooler's if nothing uses it: without next-sentence prediction it has no gradient.
     """
-    if has_next_sentence_head(model):
-        return list(model.trainable_variables)
-    pooler = {id(v) for v in model.encoder_network.pooler_layer.trainable_variables}
-    return [v for v in model.trainable_variables if id(v) not in pooler]
+    encoder, frozen_layers = model.encoder_network, config.training.frozen_layers
+    kept = [] if has_next_sentence_head(model) else list(encoder.pooler_layer.trainable_variables)
+    if frozen_layers:
+        # All of the encoder but what is above them, so that no kind of embedding is forgotten.
+        layers_above = [*encoder.transformer_layers[frozen_layers:], encoder.pooler_layer]
+        above = {id(v) for layer in layers_above for v in layer.trainable_variables}
+        kept += [v for v in encoder.trainable_variables if id(v) not in above]
+    left_out = {id(variable) for variable in kept}
+    return [v for v in model.trainable_variables if id(v) not in left_out]
 
 
 def has_next_sentence_head(model: BertPretrainerV2) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import struct
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,7 +22,12 @@ from training.row_format import RowFormat
 # Source: https://www.tensorflow.org/tutorials/load_data/tfrecord
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
-OPEN_FILES = 256
+# Begin and end of a record, in an offset index.
+OFFSETS = struct.Struct("<QQ")
+OFFSET_BYTES = 8
+# Offsets of an index that are looked at together when it is checked: 8 MiB.
+CHECKED_OFFSETS = 1 << 20
+OPEN_FILES = 512
 
 
 def default_cache() -> Path:
@@ -33,9 +39,10 @@ def default_cache() -> Path:
 class RecordReader:
     """The records of several files as one list; record numbers run through all files in order.
 
-    ``row_format`` is what every record holds. Memory holds the offsets (8 bytes a record), never
-    the records. Files are verified once, here. Files of a cloud store are copied to the local disk
-    first, as a step needs many small reads.
+    ``row_format`` is what every record holds. Neither records nor their offsets are kept in memory:
+    each is read where it is needed, and the system caches what it has room for. Files are verified
+    once, here. Files of a cloud store are copied to the local disk first, as a step needs many
+    small reads.
     """
 
     def __init__(self, sources: list[RecordSource], cache: Path | None = None) -> None:
@@ -48,8 +55,8 @@ class RecordReader:
         self.row_format = _common_format(sources)
         cache = cache or default_cache()
         self._paths = [_local_copy(s.data_uri, s.file.data, cache) for s in sources]
-        self._offsets = [_load_index(source, cache) for source in sources]
-        counts = np.array([len(offsets) - 1 for offsets in self._offsets], np.int64)
+        self._indexes = [_checked_index(source, cache) for source in sources]
+        counts = np.array([source.file.records for source in sources], np.int64)
         self._ends = np.cumsum(counts)
         self._starts = self._ends - counts
         # Corpora have more shards than a process may have open files.
@@ -65,10 +72,10 @@ class RecordReader:
 
     def _read_one(self, file: int, number: int) -> bytes:
         row = number - int(self._starts[file])
-        begin, end = map(int, self._offsets[file][row : row + 2])
-        descriptor = self._open(self._paths[file]).fileno()
+        index = self._open(self._indexes[file]).fileno()
+        begin, end = OFFSETS.unpack(os.pread(index, OFFSETS.size, row * OFFSET_BYTES))
         size = end - begin - HEADER_BYTES - FOOTER_BYTES
-        return os.pread(descriptor, size, begin + HEADER_BYTES)
+        return os.pread(self._open(self._paths[file]).fileno(), size, begin + HEADER_BYTES)
 
     def first_records(self) -> list[tuple[str, bytes]]:
         """Return the path and first record of every file."""
@@ -112,20 +119,30 @@ def cached_copy(uri: str, digest: FileDigest, cache: Path) -> Path:
     return target
 
 
-def _load_index(source: RecordSource, cache: Path) -> npt.NDArray[np.uint64]:
+def _checked_index(source: RecordSource, cache: Path) -> Path:
+    """Return the local offset index of a record file.
+
+    :raises FormatError: it does not verify.
+    :raises BadDataError: it is the index of another file.
+    """
     path = _local_copy(source.index_uri, source.file.index, cache)
-    offsets = np.fromfile(path, dtype="<u8")
-    framing = HEADER_BYTES + FOOTER_BYTES
-    sound = (
-        len(offsets) == source.file.records + 1
-        and int(offsets[0]) == 0
-        and int(offsets[-1]) == source.file.data.bytes
-        and bool(np.all(np.diff(offsets.astype(np.int64)) > framing))
-    )
-    if not sound:
+    records, size = source.file.records, source.file.data.bytes
+    found = path.stat().st_size // OFFSET_BYTES
+    if found != records + 1 or not _covers(path, records, size):
         raise BadDataError(
-            f"{source.index_uri} is not the index of {source.data_uri}: expected "
-            f"{source.file.records + 1} rising offsets from 0 to {source.file.data.bytes}, found "
-            f"{len(offsets)}. Prepare the shard again."
+            f"{source.index_uri} is not the index of {source.data_uri}: expected {records + 1} "
+            f"rising offsets from 0 to {size}, found {found}. Prepare the shard again."
         )
-    return offsets
+    return path
+
+
+def _covers(index: Path, records: int, size: int) -> bool:
+    """Return whether the records of an index follow one another from 0 to the size of a file."""
+
+    def offsets(begin: int, count: int) -> npt.NDArray[np.int64]:
+        return np.fromfile(index, "<i8", count, offset=begin * OFFSET_BYTES)
+
+    if (int(offsets(0, 1)[0]), int(offsets(records, 1)[0])) != (0, size):
+        return False
+    parts = (offsets(n, CHECKED_OFFSETS + 1) for n in range(0, records, CHECKED_OFFSETS))
+    return all(np.diff(part).min() > HEADER_BYTES + FOOTER_BYTES for part in parts)

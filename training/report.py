@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from pipeline_store.formats import EvaluationReport
+from pipeline_store.formats import DocumentSetScore, EvaluationReport
 
-HEADER = ("set", "documents", "tokens", "model", "loss", "perplexity", "accuracy", "next sentence")
+HEADER = (
+    *("set", "documents", "tokens", "model", "loss", "perplexity", "accuracy", "MRR"),
+    "next sentence",
+)
 UNIGRAM = "unigram"
 
 
@@ -46,12 +50,13 @@ def _rows(report: EvaluationReport) -> Iterator[tuple[str, ...]]:
                 f"{sum(score.token_counts):,.0f}",
                 model.name,
                 f"{score.loss:.4f}",
-                f"{math.exp(score.loss):.1f}",
+                f"{score.perplexity:.1f}",
                 f"{score.accuracy:.1%}",
+                f"{score.mrr:.3f}",
                 "" if next_sentence is None else f"{next_sentence:.1%}",
             )
         perplexity = f"{math.exp(unigram_loss):.1f}"
-        yield (f"{set_name}{mark}", "", "", UNIGRAM, f"{unigram_loss:.4f}", perplexity, "", "")
+        yield (f"{set_name}{mark}", "", "", UNIGRAM, f"{unigram_loss:.4f}", perplexity, "", "", "")
 
 
 def made_from(report: EvaluationReport) -> dict[str, str]:
@@ -64,8 +69,19 @@ def made_from(report: EvaluationReport) -> dict[str, str]:
     return {"current set": report.current_set, **sets, **models}
 
 
-def largest_difference(one: EvaluationReport, other: EvaluationReport) -> float:
-    """Return the largest difference of a loss between two reports, in nats per token.
+class Differences(NamedTuple):
+    """The largest difference between two reports of each kind of score.
+
+    That of perplexity follows from the loss.
+    """
+
+    loss: float
+    accuracy: float
+    mrr: float
+
+
+def largest_differences(one: EvaluationReport, other: EvaluationReport) -> Differences:
+    """Return how far two reports are apart: losses in nats per token, the others as shares of 1.
 
     Models go by name: a version's folder holds the same weights as the run that it came from.
 
@@ -74,12 +90,19 @@ def largest_difference(one: EvaluationReport, other: EvaluationReport) -> float:
     if _subjects(one) != _subjects(other):
         raise ValueError("the reports are about different models, sets or documents")
     pairs = [
-        (mine.loss, theirs.loss)
+        (_scores(mine), _scores(theirs))
         for model, same in zip(one.models, other.models, strict=True)
         for mine, theirs in zip(model.sets, same.sets, strict=True)
     ]
-    pairs += [(loss, other.unigram_losses[name]) for name, loss in one.unigram_losses.items()]
-    return max(abs(mine - theirs) for mine, theirs in pairs)
+    unigram = [abs(loss - other.unigram_losses[name]) for name, loss in one.unigram_losses.items()]
+    loss, accuracy, mrr = (
+        max(abs(mine[column] - theirs[column]) for mine, theirs in pairs) for column in range(3)
+    )
+    return Differences(max(loss, *unigram), accuracy, mrr)
+
+
+def _scores(score: DocumentSetScore) -> tuple[float, float, float]:
+    return score.loss, score.accuracy, score.mrr
 
 
 def _subjects(report: EvaluationReport) -> list[object]:

@@ -1,6 +1,12 @@
-"""Where the steps run: one device, or all cores of the TPU slice that this machine is part of."""
+"""Where the steps run: one device, all devices of one or several machines, or a TPU slice."""
 
 from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -8,28 +14,109 @@ from pipeline_config import PipelineConfig
 from training.errors import UserError
 
 
-def create_strategy(config: PipelineConfig, global_batch_size: int) -> tf.distribute.Strategy:
+def create_strategy(
+    config: PipelineConfig, batch_sizes: Sequence[int], *, one_machine: bool = False
+) -> tf.distribute.Strategy:
     """Return the distribution strategy that training.distribution_strategy names.
 
-    :param global_batch_size: rows that are split over the replicas.
-    :raises UserError: there is no TPU here, or the rows cannot be split evenly.
+    To be called before TensorFlow does anything else: machines can only be joined then.
+
+    :param batch_sizes: rows of each kind of global batch; they are split over the replicas.
+    :param one_machine: use this machine alone also where training takes several.
+    :raises UserError: what it needs is not here, or the rows cannot be split evenly.
     """
-    if config.training.distribution_strategy == "one_device":
-        # Exact resume needs sums that do not depend on the timing of threads.
-        tf.config.experimental.enable_op_determinism()
-        device = "/gpu:0" if tf.config.list_physical_devices("GPU") else "/cpu:0"
-        return tf.distribute.OneDeviceStrategy(device)
-    strategy = _tpu_strategy()
+    name = config.training.distribution_strategy
+    if one_machine and name == "multi_worker_mirrored":
+        name = "mirrored"
+    strategy = _STRATEGIES[name]()
     replicas = strategy.num_replicas_in_sync
-    if global_batch_size % replicas:
-        raise UserError(
-            f"A global batch of {global_batch_size} rows cannot be split evenly over the "
-            f"{replicas} cores of this slice; use a multiple of {replicas}."
-        )
+    for rows in batch_sizes:
+        if rows % replicas:
+            raise UserError(
+                f"A global batch of {rows} rows cannot be split evenly over the {replicas} "
+                f"replicas of training.distribution_strategy={name}; use a multiple of {replicas}."
+            )
     return strategy
 
 
-def _tpu_strategy() -> tf.distribute.TPUStrategy:
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Return whether this process is the one that commits files and reports.
+
+    Of several machines it is worker 0. Each of them reads its share of a batch, and all restore,
+    compute and decide the same.
+    """
+    return not _has_several_workers(strategy) or strategy.cluster_resolver.task_id == 0
+
+
+def numbers_of_workers(strategy: tf.distribute.Strategy, number: int) -> list[int]:
+    """Return what each process of the training passes here, in the order of the workers.
+
+    All have to come here, at the same point of their work; the first ones wait for the last.
+
+    :param number: 64 bits, signed.
+    """
+    if not _has_several_workers(strategy):
+        return [number]
+    replicas = strategy.experimental_local_results(_sum(strategy)(tf.constant(number, tf.int64)))
+    numbers: list[int] = replicas[0].numpy().tolist()
+    return numbers[:: len(replicas)]
+
+
+def _has_several_workers(strategy: tf.distribute.Strategy) -> bool:
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+@functools.cache
+def _sum(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return a function that gives the numbers of all replicas, [replicas], compiled once.
+
+    A sum, as every kind of collective communication has one: each replica adds its place.
+    """
+
+    def add(number: tf.Tensor) -> tf.Tensor:
+        context = tf.distribute.get_replica_context()
+        place, places = context.replica_id_in_sync_group, context.num_replicas_in_sync
+        mine = tf.one_hot(place, places, on_value=number, off_value=tf.zeros_like(number))
+        return context.all_reduce("SUM", mine)
+
+    return tf.function(lambda number: strategy.run(add, args=(number,)))
+
+
+def _one_device() -> tf.distribute.Strategy:
+    # Exact resume needs sums that do not depend on the timing of threads.
+    tf.config.experimental.enable_op_determinism()
+    device = "/gpu:0" if tf.config.list_physical_devices("GPU") else "/cpu:0"
+    return tf.distribute.OneDeviceStrategy(device)
+
+
+def _mirrored() -> tf.distribute.Strategy:
+    tf.config.experimental.enable_op_determinism()
+    if tf.config.list_physical_devices("GPU"):
+        return tf.distribute.MirroredStrategy()
+    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+    # In one memory there is nothing to gain by passing parts of a sum around.
+    reduction = tf.distribute.ReductionToOneDevice()
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction)
+
+
+def _multi_worker_mirrored() -> tf.distribute.Strategy:
+    workers = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
+    if set(workers) != {"worker"}:
+        raise UserError(
+            "training.distribution_strategy is 'multi_worker_mirrored', but TF_CONFIG names "
+            f"{sorted(workers) or 'no machines'}; it has to name machines as 'worker' and nothing "
+            'else: {"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", '
+            "\"index\": N}}, with the same list on each. For one machine use 'mirrored'."
+        )
+    tf.config.experimental.enable_op_determinism()
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    # TensorFlow has put a handler of its own in its place, which nothing here listens to.
+    signal.signal(signal.SIGTERM, on_sigterm)
+    return strategy
+
+
+def _tpu() -> tf.distribute.Strategy:
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
         tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -39,3 +126,11 @@ def _tpu_strategy() -> tf.distribute.TPUStrategy:
             f"({error}). Run on a TPU VM with tensorflow-tpu, or set it to 'one_device'."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
+
+
+_STRATEGIES: dict[str, Callable[[], tf.distribute.Strategy]] = {
+    "one_device": _one_device,
+    "mirrored": _mirrored,
+    "multi_worker_mirrored": _multi_worker_mirrored,
+    "tpu": _tpu,
+}

@@ -16,6 +16,7 @@ from training import artifacts, corpus
 from training.checkpoint_store import CheckpointStore
 from training.commit import CommitGuard
 from training.job import StopRequest, load_config, on_sigterm, run_job
+from training.profiling import check_range, step_range
 from training.report import next_sentence_text
 
 log = logging.getLogger("training")
@@ -50,16 +51,37 @@ def _parser() -> argparse.ArgumentParser:
         help="partition manifest to train on; give it again for more partitions",
     )
     parser.add_argument(
+        "--replay-manifest",
+        default=[],
+        action="append",
+        metavar="URI",
+        help="manifest of an earlier partition that training.replay_fraction of the rows come "
+        "from; give it again for more partitions",
+    )
+    parser.add_argument(
         "--init-model",
         metavar="URI",
-        help="model version folder, or training folder of a finished run, to start from; "
-        "without it model.init_checkpoint, else random weights",
+        help="what to start from: a model version folder, the training folder of a finished run, a "
+        "Hugging Face folder or the prefix of a TensorFlow checkpoint (see python -m "
+        "training.import_model); without it model.init_checkpoint, else random weights",
+    )
+    parser.add_argument(
+        "--accept-changes",
+        action="store_true",
+        help="go on from a checkpoint of other settings or records, which is otherwise refused "
+        "with what differs; its tensors must fit",
     )
     parser.add_argument(
         "--dry-run",
         action="store_true",
         help="check configuration, manifests and vocabulary, build the model and one batch, print "
         "their sizes, write nothing",
+    )
+    parser.add_argument(
+        "--profile",
+        type=step_range,
+        metavar="FIRST:LAST",
+        help="trace these steps, counted from 1, for TensorBoard's profiler",
     )
     return parser
 
@@ -72,43 +94,79 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     store = StoreLayout(arguments.store)
     run = RunLayout(store.resolve(arguments.run))
     config = load_config(run.config)
-    sources = corpus.training_sources(arguments.manifest, store, config)
+    if arguments.profile is not None:
+        check_range(arguments.profile, config)
+    sources = corpus.phase_sources(arguments.manifest, arguments.replay_manifest, store, config)
     vocabulary = corpus.vocabulary_info(store, config)
     inputs = corpus.training_inputs(sources, vocabulary, config)
     guard = CommitGuard.from_environment()
     checkpoints = CheckpointStore(
-        run.training, guard, config, inputs=inputs, data_sha256=corpus.fingerprint(sources)
+        run.training,
+        guard,
+        config,
+        inputs=inputs,
+        data_sha256=corpus.fingerprint(inputs),
+        accept_changes=arguments.accept_changes,
     )
     if _is_done(run, checkpoints) and not arguments.dry_run:
         return
 
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
-    from training import trainer
+    from training import dry_run, trainer
     from training.checkpoints import check_architecture
-    from training.examples import check_records
-    from training.masks import load_masker
-    from training.records import RecordReader
+    from training.data import load_training_data
+    from training.held_out import HeldOut
+    from training.importing.loading import initial_model
 
-    init_model = _init_model(arguments.init_model, store, config)
-    if init_model is not None:
-        check_architecture(init_model, config, vocabulary.sha256)
-    reader = RecordReader(sources)
-    check_records(reader)
+    init_uri = _init_model(arguments.init_model, store, config)
+    if init_uri is not None:
+        check_architecture(init_uri, config, vocabulary.sha256)
+    # Before any records are looked at: machines can be joined only as long as TensorFlow is idle.
+    strategy = None if arguments.dry_run else trainer.make_strategy(config)
     job = trainer.TrainingJob(
         config=config,
         layout=run.training,
         guard=guard,
-        reader=reader,
-        masker=load_masker(store, config) if config.masking.dynamic else None,
+        data=load_training_data(sources, store, config),
+        held_out=HeldOut.load(arguments.manifest, store, config),
         inputs=inputs,
         checkpoint_store=checkpoints,
-        init_model=init_model,
+        init_model=None if init_uri is None else initial_model(init_uri, store, config),
+        profile=arguments.profile,
     )
-    if arguments.dry_run:
-        trainer.dry_run(job)
+    _log_sources(sources, arguments, config)
+    if strategy is None:
+        dry_run.dry_run(job)
         return
-    log.info("Training on %s records of %d shards.", f"{len(reader):,}", len(sources))
-    _log_result("Done", trainer.Trainer(job).train(stop))
+    _log_result("Done", trainer.Trainer(job, strategy).train(stop))
+
+
+def _log_sources(
+    sources: list[corpus.PhaseSources], arguments: argparse.Namespace, config: PipelineConfig
+) -> None:
+    for part in sources:
+        pools = {"new": part.new, "replayed": part.replay}
+        log.info(
+            "Steps %d to %d: %d rows of %d tokens each, from %s.",
+            part.phase.first_step + 1,
+            part.phase.end_step,
+            part.phase.global_batch_size,
+            part.phase.max_seq_length,
+            " and ".join(_size(kind, pool) for kind, pool in pools.items() if pool),
+        )
+    if config.training.replay_fraction and not any(part.replay for part in sources):
+        log.info(
+            "All rows are new, though training.replay_fraction is %s: %s.",
+            config.training.replay_fraction,
+            "every shard of --replay-manifest is among those of --manifest"
+            if arguments.replay_manifest
+            else "there is no --replay-manifest, as in the first run of a lineage",
+        )
+
+
+def _size(kind: str, sources: list[corpus.RecordSource]) -> str:
+    records = sum(source.file.records for source in sources)
+    return f"{records:,} {kind} records of {len(sources)} shards"
 
 
 def _is_done(run: RunLayout, checkpoints: CheckpointStore) -> bool:

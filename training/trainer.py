@@ -1,4 +1,4 @@
-"""The training loop: restore, run loops of steps, report, save, until train_steps are done."""
+"""The training loop: restore, run loops of steps, judge, report, save, until all steps are done."""
 
 from __future__ import annotations
 
@@ -6,58 +6,58 @@ import logging
 import math
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NoReturn
 
 import tensorflow as tf
+import tf_keras
+from official.nlp.modeling.models import BertPretrainerV2
 
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
-from pipeline_store.formats import CheckpointManifest, TrainingInputs, TrainingResult
+from pipeline_store.formats import CheckpointManifest, Rollback, TrainingInputs, TrainingResult
 from pipeline_store.layout import TrainingLayout
-from training import checkpoints, data
-from training.checkpoint_store import CheckpointStore, TrainingState
+from training import checkpoints
+from training.checkpoint_store import CheckpointStore
 from training.commit import CommitGuard
+from training.data import TrainingBatches, TrainingData
 from training.dropout import make_dropout_stateless
-from training.errors import NonFiniteLossError, PreemptedError
-from training.events import EventFiles
+from training.errors import JobError, PreemptedError
+from training.guard import Guard, weights_are_finite
+from training.held_out import HeldOut
+from training.importing.loading import InitialModel
 from training.job import StopRequest
-from training.masks import Masker
-from training.model import (
-    build_model,
-    has_next_sentence_head,
-    trained_variables,
-    weights_sha256,
-)
-from training.optimizers import build_optimizer, build_schedule
+from training.model import build_model, trained_variables, weights_sha256
+from training.optimizers import build_optimizer
+from training.phases import phase_of, phases
+from training.profiling import Profiler, StepRange
 from training.progress import LoopReport, Reporter
-from training.records import RecordReader
-from training.step import (
-    StepMetrics,
-    make_train_loop,
-    masked_lm_losses,
-    next_sentence_scores,
-)
-from training.strategies import create_strategy
+from training.saver import Saver
+from training.schedules import build_schedule
+from training.state import TrainingState
+from training.step import StepMetrics, make_train_loop
+from training.strategies import create_strategy, is_chief, numbers_of_workers
 
 log = logging.getLogger("training")
-
-DRY_RUN_ROWS = 8
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Everything a training needs to know; :mod:`training.train` puts it together."""
+    """Everything a training needs to know; :mod:`training.train` puts it together.
+
+    ``held_out`` is None where checkpoints are not scored.
+    """
 
     config: PipelineConfig
     layout: TrainingLayout
     guard: CommitGuard
-    reader: RecordReader
-    masker: Masker | None
+    data: TrainingData
+    held_out: HeldOut | None
     inputs: TrainingInputs
     checkpoint_store: CheckpointStore
-    init_model: str | None
+    init_model: InitialModel | None
+    profile: StepRange | None = None
 
 
 class Trainer:
@@ -65,106 +65,126 @@ class Trainer:
 
     The constructor builds model and optimizer; :meth:`train` brings them to ``train_steps`` from
     wherever the newest good checkpoint is. State is in three places, saved and restored together:
-    the model's variables, the optimizer's (its ``iterations`` is the step) and ``state``.
+    the model's variables, the optimizer's (its ``iterations`` is the step) and ``_state``.
+
+    On several machines each one runs this, and all take the same turns, as all see the same sums;
+    the chief alone writes.
     """
 
-    def __init__(self, job: TrainingJob) -> None:
+    def __init__(self, job: TrainingJob, strategy: tf.distribute.Strategy) -> None:
         self._job = job
         self._settings = job.config.training
-        self._strategy = create_strategy(job.config, self._settings.global_batch_size)
-        with self._strategy.scope():
-            self.model = build_model(job.config)
-            self._optimizer = build_optimizer(job.config, trained_variables(self.model))
+        self._strategy = strategy
+        self._is_chief = is_chief(self._strategy)
+        self.model, self._optimizer = self._build()
         if job.config.model.hidden_dropout_prob or job.config.model.attention_probs_dropout_prob:
             seed, step = self._settings.random_seed, self._optimizer.iterations
             make_dropout_stateless(self.model, seed, step)
+        self._run_steps = make_train_loop(self._strategy, self.model, self._optimizer, job.config)
+        self._batches = TrainingBatches(job.data, self._strategy)
+        held_out = job.held_out
+        self._score = None if held_out is None else held_out.scorer(self._strategy, self.model)
         self._schedule = build_schedule(job.config)
+        self._guard = Guard(self._settings)
+        self._saver = Saver(job.checkpoint_store)
+        self._profiler = Profiler(job.profile, job.layout.events)
         self._state = TrainingState()
+        self._saved_step = 0
+
+    def _build(self) -> tuple[BertPretrainerV2, tf_keras.optimizers.legacy.Optimizer]:
+        config = self._job.config
+        with self._strategy.scope():
+            model = build_model(config)
+            return model, build_optimizer(config, trained_variables(model, config))
 
     def train(self, stop: StopRequest) -> TrainingResult:
         """Train to the end and commit the result.
 
         :param stop: asked between loops; when it is set, the state is saved before giving up.
         :raises PreemptedError: it was asked to stop; a checkpoint is saved.
-        :raises NonFiniteLossError: loss or gradient is not a number; nothing was saved since.
+        :raises NonFiniteLossError: training has gone wrong more often than it may go back.
         :raises LostHolderError: another attempt holds the run.
         """
         self._job.guard.check()
-        saved = self._start()
-        reporter = Reporter(self._settings.train_steps, EventFiles(self._job.layout.events))
-        run_loop = make_train_loop(
-            self._strategy, self.model, self._optimizer, self._job.config.optimizer.clip_norm
-        )
-        batches = iter(
-            data.training_dataset(
-                self._job.reader,
-                self._job.config,
-                self._state.step,
-                self._strategy,
-                self._job.masker,
-            )
-        )
+        self._start()
+        self._reporter = self._make_reporter()
         log.info("Tracing and compiling the loop of steps; on a TPU this can take minutes.")
+        with self._profiler, self._reporter, self._saver:
+            self._profiler.at(self._state.step)
+            while self._goes_on():
+                if any(numbers_of_workers(self._strategy, stop.requested)):
+                    self._give_up()
+                self._run_loop()
+        return self._finish()
 
-        while self._state.step < self._settings.train_steps:
-            if stop.requested:
-                self._give_up(saved, reporter)
-            before, begin = self._state, time.monotonic()
-            steps = _steps_until_stop(before.step, self._job.config)
-            metrics = run_loop(batches, tf.constant(steps))
-            self._advance(steps, metrics, begin)
-            reporter.loop(self._report(before, metrics))
-            if self._is_save_point():
-                saved = self._save(reporter)
-
-        assert saved is not None  # noqa: S101 - the last step is a save point
-        return self._finish(saved)
-
-    def _start(self) -> CheckpointManifest | None:
+    def _start(self) -> None:
         """Restore the newest good checkpoint, or else load the initial model, if any."""
         manifest = self._job.checkpoint_store.newest()
         if manifest is not None:
-            self._restore(manifest)
+            self._resume(manifest)
             log.info("Resuming from checkpoint %d (loss %.4f).", manifest.step, manifest.loss)
-        elif self._job.init_model is not None:
-            report = checkpoints.load_weights(self.model, self._job.init_model)
-            log.info("Continuing from %s: %s", self._job.init_model, report)
         else:
-            log.info("Starting from random weights.")
-        return manifest
+            self._load_init_model()
+        steps = numbers_of_workers(self._strategy, self._state.step)
+        if len(set(steps)) > 1:
+            raise JobError(f"The machines found checkpoints of steps {steps}; start all again.")
+        self._machines = len(steps)
 
-    def _restore(self, manifest: CheckpointManifest) -> None:
-        checkpoints.restore(self._job.layout.root, manifest, self.model, self._optimizer)
-        self._state = TrainingState(
-            step=manifest.step,
-            loss=manifest.loss,
-            next_sentence_loss=manifest.next_sentence_loss,
-            next_sentence_accuracy=manifest.next_sentence_accuracy,
-            tokens=manifest.tokens,
-            seconds=manifest.seconds,
-            resumed_from=(*manifest.resumed_from, manifest.step),
-        )
+    def _load_init_model(self) -> None:
+        if self._job.init_model is None:
+            log.info("Starting from random weights.")
+        else:
+            report = checkpoints.load_weights(self.model, self._job.init_model)
+            report.record(self._job.init_model.uri).create(self._job.layout.initial_weights)
+            log.info("Continuing from %s: %s", self._job.init_model, report)
+
+    def _make_reporter(self) -> Reporter:
+        # What the other machines have to say is the same, and thrown away.
+        layout = self._job.layout if self._is_chief else TrainingLayout(tempfile.mkdtemp())
+        return Reporter(self._job.config, layout, self._state.step)
+
+    def _goes_on(self) -> bool:
+        """Return whether there are steps left to do; what is saved by now is taken note of."""
+        self._collect(wait=self._is_complete)
+        return not self._is_complete
+
+    @property
+    def _is_complete(self) -> bool:
+        patience, best = self._settings.early_stop_evaluations, self._state.best
+        has_lost_patience = patience and best is not None and best.evaluations_since >= patience
+        return self._state.step >= self._settings.train_steps or bool(has_lost_patience)
+
+    def _run_loop(self) -> None:
+        before, begin = self._state, time.monotonic()
+        steps = _steps_until_stop(before.step, self._job.config, self._profiler.stops)
+        batches = self._batches.take(before.step, steps, before.skipped)
+        metrics = self._run_steps(batches, tf.constant(steps))
+        self._advance(steps, metrics, begin)
+        self._profiler.at(self._state.step)
+
+        loss, gradient_norm = self._state.loss, float(metrics.gradient_norm)
+        problem = self._guard.problem(loss, gradient_norm, before.running_loss)
+        if problem is None:
+            running_loss = self._guard.running_loss(before.running_loss, loss)
+            self._state = replace(self._state, running_loss=running_loss)
+            self._reporter.loop(self._report(before, metrics))
+            if self._is_save_point():
+                problem = self._checkpoint()
+        if problem is not None:
+            self._roll_back(problem)
 
     def _advance(self, steps: int, metrics: StepMetrics, begin: float) -> None:
-        loss = float(metrics.loss_sum) / max(float(metrics.masked_tokens), 1.0)
         pairs = float(metrics.pairs)
         self._state = replace(
             self._state,
             step=self._state.step + steps,
-            loss=loss,
+            loss=float(metrics.loss_sum) / max(float(metrics.masked_tokens), 1.0),
             next_sentence_loss=float(metrics.next_sentence_loss_sum) / pairs if pairs else None,
             next_sentence_accuracy=float(metrics.next_sentence_correct) / pairs if pairs else None,
             tokens=self._state.tokens + int(metrics.tokens),
             seconds=self._state.seconds + time.monotonic() - begin,
+            held_out=None,
         )
-        # The gradient is that of all losses together.
-        if not (math.isfinite(loss) and math.isfinite(float(metrics.gradient_norm))):
-            raise NonFiniteLossError(
-                f"Loss {loss} or gradient norm {float(metrics.gradient_norm)} is not finite in the "
-                f"steps up to {self._state.step} of {self._job.layout.root}; nothing of them is "
-                "saved. Lower optimizer.learning_rate or optimizer.clip_norm, or raise "
-                "optimizer.warmup_steps; then start a new run."
-            )
 
     def _report(self, before: TrainingState, metrics: StepMetrics) -> LoopReport:
         steps = self._state.step - before.step
@@ -178,90 +198,165 @@ class Trainer:
             gradient_norm=float(metrics.gradient_norm) / steps,
             tokens=self._state.tokens - before.tokens,
             seconds=self._state.seconds - before.seconds,
+            input_wait_seconds=float(metrics.input_wait_seconds),
         )
 
     def _is_save_point(self) -> bool:
         step = self._state.step
         return step % self._settings.checkpoint_interval == 0 or step == self._settings.train_steps
 
-    def _save(self, reporter: Reporter) -> CheckpointManifest:
-        with tempfile.TemporaryDirectory() as scratch:
-            files = checkpoints.write_files(
-                Path(scratch), self.model, self._optimizer, self._job.inputs
-            )
-            manifest, is_ours = self._job.checkpoint_store.commit(files, self._state)
-        if not is_ours:
-            # The result must describe the weights that are committed, not those of this process.
-            log.warning("Checkpoint %d was there already; going on from it.", manifest.step)
-            self._restore(manifest)
-        reporter.checkpoint(manifest.step)
-        return manifest
+    def _checkpoint(self) -> str | None:
+        """Score the model, if that is wanted, and save; or return why it is not worth it."""
+        if not weights_are_finite(self.model):
+            return "a weight is not finite"
+        if self._score is not None:
+            score = self._score()
+            if not math.isfinite(score.loss):
+                return f"held-out loss {score.loss} is not finite"
+            self._state = self._state.scored(score)
+            self._reporter.held_out(self._state.step, score)
+        self._save()
+        return None
 
-    def _give_up(self, saved: CheckpointManifest | None, reporter: Reporter) -> NoReturn:
-        if self._state.step and (saved is None or saved.step < self._state.step):
-            self._save(reporter)
+    def _save(self) -> None:
+        """Begin to save the state as it is; :meth:`_collect` takes note of the end."""
+        current = self._state
+        self._collect(wait=True)
+        if self._state is not current:
+            return
+        self._reporter.publish()
+        if self._is_chief:
+            self._saver.save(
+                lambda folder: checkpoints.write_files(
+                    folder, self.model, self._optimizer, self._job.inputs
+                ),
+                current,
+            )
+
+    def _collect(self, *, wait: bool) -> None:
+        """Take note of a checkpoint that counts by now, ours or another's of the same step."""
+        commit = self._saver.collect(wait=wait)
+        if commit is None:
+            return
+        step = commit.manifest.step
+        if commit.is_ours:
+            self._saved_step = step
+        else:
+            # The result must describe the weights that are committed, not those of this process.
+            log.warning("Checkpoint %d was there already; going on from it.", step)
+            if self._machines > 1:
+                raise JobError("Only the chief knows of that checkpoint; start all machines again.")
+            self._resume(commit.manifest)
+        self._reporter.checkpoint(step)
+
+    def _resume(self, manifest: CheckpointManifest) -> None:
+        self._restore(manifest)
+        resumed_from = (*self._state.resumed_from, manifest.step)
+        self._state = replace(self._state, resumed_from=resumed_from)
+
+    def _restore(self, manifest: CheckpointManifest) -> None:
+        checkpoints.restore(self._job.layout.root, manifest, self.model, self._optimizer)
+        self._state = TrainingState.of(manifest)
+        self._saved_step = manifest.step
+
+    def _restore_start(self) -> None:
+        """Set everything to what a new run begins with."""
+        model, optimizer = self._build()
+        ours = [*self.model.variables, *self._optimizer.variables()]
+        for variable, initial in zip(ours, [*model.variables, *optimizer.variables()], strict=True):
+            variable.assign(initial)
+        self._load_init_model()
+        self._state = TrainingState()
+        self._saved_step = 0
+
+    def _roll_back(self, problem: str) -> None:
+        """Go back to the last checkpoint of the schedule and pass over the records since."""
+        bad = self._state
+        target = self._guard.target(bad, problem)
+        self._collect(wait=True)
+        if self._state is not bad:
+            return
+        self._meet()
+        manifest = self._job.checkpoint_store.newest(at_most=target)
+        if manifest is None:
+            self._restore_start()
+        else:
+            self._restore(manifest)
+        rollback = Rollback(from_step=bad.step, to_step=self._state.step, reason=problem)
+        if self._is_chief:
+            self._job.checkpoint_store.abandon(after=rollback.to_step)
+        self._state = replace(
+            self._state,
+            seconds=bad.seconds,
+            resumed_from=bad.resumed_from,
+            rollbacks=(*bad.rollbacks, rollback),
+        )
+        self._reporter.rollback(rollback)
+
+    def _meet(self) -> None:
+        """Wait for the other machines: what the chief has saved is there for all of them."""
+        numbers_of_workers(self._strategy, 0)
+
+    def _give_up(self) -> NoReturn:
+        self._collect(wait=True)
+        if self._state.step != self._saved_step:
+            self._save()
+            self._collect(wait=True)
+        self._meet()
         raise PreemptedError(
             f"stopped at step {self._state.step} of {self._settings.train_steps}, which is saved; "
             "the same command goes on from there."
         )
 
-    def _finish(self, saved: CheckpointManifest) -> TrainingResult:
-        layout = self._job.layout
+    def _finish(self) -> TrainingResult:
+        end, layout = self._state, self._job.layout
+        if self._settings.keep_best and end.best is not None and end.best.step != end.step:
+            self._meet()
+            self._restore(self._job.checkpoint_store.committed(end.best.step))
+            log.info("Checkpoint %d is the best: held-out loss %.4f.", end.best.step, end.best.loss)
+        chosen = self._state
         result = TrainingResult(
-            train_steps=self._state.step,
-            tokens=self._state.tokens,
-            final_loss=self._state.loss,
-            next_sentence_loss=self._state.next_sentence_loss,
-            next_sentence_accuracy=self._state.next_sentence_accuracy,
-            checkpoint=layout.checkpoint(saved.step).removeprefix(uris.join(layout.root, "")),
+            train_steps=chosen.step,
+            tokens=chosen.tokens,
+            final_loss=chosen.loss,
+            next_sentence_loss=chosen.next_sentence_loss,
+            next_sentence_accuracy=chosen.next_sentence_accuracy,
+            checkpoint=layout.checkpoint(chosen.step).removeprefix(uris.join(layout.root, "")),
             weights_sha256=weights_sha256(self.model),
-            seconds=round(self._state.seconds, 3),
-            resumed_from=list(self._state.resumed_from),
+            seconds=round(end.seconds, 3),
+            resumed_from=list(end.resumed_from),
+            rollbacks=list(end.rollbacks),
+            held_out=chosen.held_out,
+            stopped_early=end.step < self._settings.train_steps,
         )
+        return self._commit(result) if self._is_chief else result
+
+    def _commit(self, result: TrainingResult) -> TrainingResult:
         self._job.guard.check()
-        if not result.create(layout.result):
-            result = TrainingResult.load(layout.result)
+        uri = self._job.layout.result
+        if not result.create(uri):
+            result = TrainingResult.load(uri)
         self._job.checkpoint_store.sweep()
         return result
 
 
-def _steps_until_stop(step: int, config: PipelineConfig) -> int:
-    """Return how many steps the next loop has: up to the next multiple that matters.
+def make_strategy(config: PipelineConfig) -> tf.distribute.Strategy:
+    """Return where a training runs; see :func:`training.strategies.create_strategy`."""
+    evaluation = config.evaluation
+    scored = [evaluation.global_batch_size] if evaluation.rows_per_checkpoint else []
+    trained = [phase.global_batch_size for phase in phases(config)]
+    return create_strategy(config, [*trained, *scored])
+
+
+def _steps_until_stop(step: int, config: PipelineConfig, others: Sequence[int]) -> int:
+    """Return how many steps the next loop has: up to the next multiple or phase that matters.
 
     Multiples and not a constant number, as a resumed training may start between them.
+
+    :param others: steps at which a loop has to end for other reasons.
     """
     training = config.training
     intervals = (training.steps_per_loop, training.checkpoint_interval)
     stops = [(step // interval + 1) * interval for interval in intervals]
-    return min(*stops, training.train_steps) - step
-
-
-def dry_run(job: TrainingJob) -> None:
-    """Build the model and one batch, score a few of its rows, print what was found; write nothing.
-
-    Runs on any machine: no TPU is needed to find out whether model and records fit together.
-    """
-    model = build_model(job.config)
-    if job.init_model is not None:
-        log.info("%s: %s", job.init_model, checkpoints.load_weights(model, job.init_model))
-    parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
-    log.info("model: %s parameters in %d variables", f"{parameters:,}", len(model.variables))
-    log.info("records: %s in %d shards", f"{len(job.reader):,}", len(job.inputs.records))
-
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    (batch,) = next(iter(data.training_dataset(job.reader, job.config, 0, strategy, job.masker)))
-    log.info("global batch:")
-    for name, value in sorted(batch.items()):
-        log.info("  %-22s %-8s %s", name, value.dtype.name, tuple(value.shape))
-
-    few = {name: value[:DRY_RUN_ROWS] for name, value in batch.items()}
-    weights = few["masked_lm_weights"]
-    outputs = model(few)
-    losses = masked_lm_losses(outputs["mlm_logits"], few["masked_lm_ids"]) * weights
-    mean = float(tf.reduce_sum(losses) / tf.maximum(tf.reduce_sum(weights), 1.0))
-    uniform = math.log(job.config.model.vocab_size)
-    log.info("loss of its first rows: %.4f (guessing all tokens alike: %.4f)", mean, uniform)
-    if has_next_sentence_head(model):
-        mean = float(tf.reduce_mean(next_sentence_scores(outputs, few).losses))
-        log.info("their next-sentence loss: %.4f (guessing: %.4f)", mean, math.log(2))
-    log.info("Dry run: nothing was written.")
+    stops += [other for other in others if other > step]
+    return min(*stops, phase_of(config, step).end_step) - step

@@ -35,14 +35,14 @@ class Sizes:
     nsp: tuple[int, ...] = (100, 10)
     packed: tuple[int | None, ...] = (None, 40)
     collator: int = 40
-    # Both so large that the job starts worker processes.
-    steady: tuple[int, int] = (50, 120)
+    # Both so large that the job starts worker processes, which the row checks.
+    steady: tuple[int, int] = (80, 240)
     memory: tuple[int, int] = (10, 100)
     fill: int = 10
     near: int | None = 40
 
 
-QUICK = Sizes(nsp=(10,), packed=(10,), collator=10, steady=(45, 90), memory=(5, 10), near=10)
+QUICK = Sizes(nsp=(10,), packed=(10,), collator=10, steady=(80, 120), memory=(5, 10), near=10)
 
 
 class Bench:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from beam_jobs.job.engines import processes_for
 from benchmarks.data.bench import PACKINGS, Bench
+from benchmarks.data.corpus import CorpusTooSmallError
 from benchmarks.data.processes import Usage
 
 _TF_MODELS = "tf-models-official create_pretraining_data"
@@ -144,6 +146,9 @@ def tokenizer_vs_raw_tokenizer(bench: Bench) -> Iterator[Row]:
 def two_cores_vs_one(bench: Bench) -> Iterator[Row]:
     """The steady part: what a large input takes longer than a small one."""
     small, large = bench.sizes.steady
+    shards = bench.corpus.take(small)
+    if processes_for([str(path) for path in shards], [p.stat().st_size for p in shards], 2) != 2:
+        raise CorpusTooSmallError(f"the job starts no worker processes for {small} MB")
     megabytes = bench.megabytes(large) - bench.megabytes(small)
     more: dict[str, Any] = {"input_mb": bench.megabytes(large)}
     speeds, peak = [], 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from enum import StrEnum
 
@@ -9,6 +10,49 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from pipeline_store.formats.base import StoredFile
 from pipeline_store.formats.data import FileDigest
+
+
+def _perplexity(loss: float) -> float:
+    """Return the exponential of a loss in nats; infinite for a model that is far off."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
+class Rollback(BaseModel):
+    """Training went back to a checkpoint because its loss had left the range that makes sense."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    from_step: int = Field(description="end of the loop of steps whose loss was bad")
+    to_step: int = Field(description="checkpoint that training went on from")
+    reason: str
+
+
+class HeldOutScore(BaseModel):
+    """A checkpoint on held-out rows of the partitions it is trained on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    loss: float = Field(description="mean masked-LM loss in nats, weighted by token")
+    accuracy: float
+    masked_tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """Return the exponential of the loss."""
+        return _perplexity(self.loss)
+
+
+class BestCheckpoint(BaseModel):
+    """The checkpoint of the lowest held-out loss so far."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    step: int
+    loss: float
+    evaluations_since: int = Field(description="checkpoints scored after it")
 
 
 class CheckpointManifest(StoredFile):
@@ -34,6 +78,16 @@ class CheckpointManifest(StoredFile):
     tokens: int = Field(description="real tokens seen since step 0")
     seconds: float = Field(description="spent training since step 0, in whichever process")
     resumed_from: list[int] = Field(description="step of each checkpoint that was resumed from")
+    rollbacks: list[Rollback] = Field(
+        default=[], description="since step 0; the records of the steps gone back over are left out"
+    )
+    running_loss: float | None = Field(
+        default=None, description="running mean of the loops' losses, what a spike is measured from"
+    )
+    held_out: HeldOutScore | None = Field(
+        default=None, description="none: rows_per_checkpoint is 0, or saved out of turn on SIGTERM"
+    )
+    best: BestCheckpoint | None = None
 
 
 class TrainingInputs(StoredFile):
@@ -49,6 +103,31 @@ class TrainingInputs(StoredFile):
     records: dict[str, str] = Field(
         description="SHA-256 of the training records by shard key, in training order"
     )
+    replay_records: dict[str, str] = Field(
+        default={}, description="the same of the replayed partitions' shards"
+    )
+    extra_records: dict[str, str] = Field(
+        default={}, description="the same as records, of the rows of the extra length"
+    )
+    extra_replay_records: dict[str, str] = Field(default={}, description="and of replayed ones")
+
+    @property
+    def pools(self) -> dict[str, dict[str, str]]:
+        """Return the records of every pool, by the name of its field."""
+        names = ("records", "replay_records", "extra_records", "extra_replay_records")
+        return {name: getattr(self, name) for name in names}
+
+
+class InitialWeights(StoredFile):
+    """``initial_weights.json``: what training began with, weight by weight."""
+
+    kind = "initial-weights"
+
+    uri: str = Field(description="model version, training folder, or weights from elsewhere")
+    loaded: list[str] = Field(description="variables that were set to weights from there")
+    new: list[str] = Field(description="variables that began with random weights")
+    dropped: list[str] = Field(description="tensors of the source that are not used")
+    notes: list[str] = Field(description="hashes of the files, what became of the vocabulary, …")
 
 
 class TrainingResult(StoredFile):
@@ -67,6 +146,9 @@ class TrainingResult(StoredFile):
     weights_sha256: str
     seconds: float
     resumed_from: list[int] = Field(description="step of each checkpoint that was resumed from")
+    rollbacks: list[Rollback] = Field(default=[], description="since step 0")
+    held_out: HeldOutScore | None = Field(default=None, description="of the result's checkpoint")
+    stopped_early: bool = Field(default=False, description="by training.early_stop_evaluations")
 
 
 class DocumentSetScore(BaseModel):
@@ -78,6 +160,9 @@ class DocumentSetScore(BaseModel):
     document_ids: list[str] = Field(description="16 hex digits each, in the same order as the sums")
     loss_sums: list[float] = Field(description="masked-LM loss in nats, summed over masked tokens")
     correct_sums: list[float]
+    reciprocal_rank_sums: list[float] = Field(
+        description="1 / rank of the right token among all, summed over masked tokens"
+    )
     token_counts: list[float] = Field(description="masked tokens of the document")
     next_sentence_correct_sums: list[float] | None = Field(
         default=None, description="rows whose next-sentence prediction is right; none: not scored"
@@ -95,6 +180,16 @@ class DocumentSetScore(BaseModel):
     def accuracy(self) -> float:
         """Return the share of masked tokens whose most likely prediction is right."""
         return sum(self.correct_sums) / sum(self.token_counts)
+
+    @property
+    def perplexity(self) -> float:
+        """Return the exponential of the loss."""
+        return _perplexity(self.loss)
+
+    @property
+    def mrr(self) -> float:
+        """Return the mean reciprocal rank of the right token over masked tokens."""
+        return sum(self.reciprocal_rank_sums) / sum(self.token_counts)
 
     @property
     def next_sentence_accuracy(self) -> float | None:
@@ -154,6 +249,42 @@ class Verdict(StoredFile):
     improvement: float = Field(description="reference minus candidate, nats per token")
     improvement_low: float = Field(description="lower end of its bootstrap confidence interval")
     improvement_high: float
+
+
+class ExportCheck(BaseModel):
+    """A written format, loaded again, beside the model it was written from; all in float32."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rows: int = Field(description="held-out rows that both were given")
+    max_hidden_state_difference: float
+    max_logit_difference: float
+    masks: int = Field(description="[MASK] in them whose five most likely words are the same")
+
+
+class ExportedFormat(BaseModel):
+    """One format that a model was written in."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: str = Field(description="relative to exports.json")
+    files: list[FileDigest] = Field(description="paths relative to that folder")
+    check: ExportCheck
+
+
+class ModelExports(StoredFile):
+    """``exports.json``: the commit of a model in other formats. Only what it lists counts."""
+
+    kind = "model-exports"
+
+    files_sha256: str = Field(
+        description="hash of the names and contents of the model's files, wherever they lie"
+    )
+    formats: dict[str, ExportedFormat] = Field(description="by name, the name of promotion's list")
+    left_out: dict[str, str] = Field(
+        description="formats that were asked for and cannot hold this model, with the reason"
+    )
+    created: datetime
 
 
 class ModelVersion(StoredFile):

@@ -199,6 +199,7 @@ class Progress(BaseModel):
     step: int
     train_steps: int
     loss: float | None = None
+    held_out_loss: float | None = Field(default=None, description="of the last checkpoint scored")
     tokens_per_second: float | None = None
     eta_seconds: float | None = None
     checkpoint_step: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from pipeline_store.formats import EvaluationReport, RunRecord, Verdict, Verdict
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight import checks
 from preflight.partitions import choose_partition, input_patterns
+from training import corpus
+from training.errors import UserError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -126,6 +128,8 @@ class PlanJobsOperator(BaseOperator):
 
     The candidate starts from the model that was in use when the run began, and is compared with the
     model in use now, on the run's own held-out documents and on those of every earlier partition.
+    With ``training.replay_fraction`` it also trains on the partitions that the first one has seen,
+    but for those whose rows do not fit the configuration any more; the log names these.
 
     Returns ``train`` and ``evaluate`` (lists of arguments) and ``baseline`` (a version id or None).
 
@@ -157,6 +161,8 @@ class PlanJobsOperator(BaseOperator):
         train = ["--run", run.root, "--store", store.root, "--manifest", self.manifest_uri]
         if record.parent_version is not None:
             train += ["--init-model", lineage.version(record.parent_version)]
+            for manifest in self._replayed(run, store, record, record.parent_version):
+                train += ["--replay-manifest", manifest]
         baseline_id = baseline.version_id if baseline else None
         evaluate = ["--store", store.root, "--config", run.config]
         evaluate += ["--current-set", record.partition, "--output", run.evaluation(baseline_id)]
@@ -165,6 +171,26 @@ class PlanJobsOperator(BaseOperator):
         for model in models:
             evaluate += ["--model", model]
         return {"train": train, "evaluate": evaluate, "baseline": baseline_id}
+
+    def _replayed(
+        self, run: RunLayout, store: StoreLayout, record: RunRecord, parent: str
+    ) -> Iterator[str]:
+        """Yield the manifests of the parent's partitions that this run can be trained on."""
+        config = parse_config(uris.read(run.config), run.config)
+        if not config.training.replay_fraction:
+            return
+        lineage = store.lineage(record.lineage_id)
+        seen = registry.manifests(lineage, registry.load_version(lineage, parent))
+        for partition, manifest in sorted(seen.items()):
+            # Its own partition may have been prepared anew since.
+            if partition == record.partition:
+                continue
+            try:
+                corpus.training_manifest(manifest, store, config)
+            except UserError as error:
+                self.log.warning("Partition %s is not replayed: %s", partition, error)
+            else:
+                yield manifest
 
 
 class JudgeOperator(BaseOperator):

@@ -127,7 +127,8 @@ def test_the_tpu_is_given_back_whatever_fails(parsed: dict[str, Any]) -> None:
     assert {"tpu.reserve", "tpu.create"} <= set(tasks["tpu.delete"]["upstream"])
     # The gate holds no TPU, and a leaf besides the teardown carries the state of the work.
     assert "tpu.evaluate" in tasks["promotion.judge"]["upstream"]
-    assert "promotion.judge" in tasks["promotion.promote"]["upstream"]
+    assert "promotion.judge" in tasks["promotion.export"]["upstream"]
+    assert "promotion.export" in tasks["promotion.promote"]["upstream"]
     downstream_of_delete = [n for n, task in tasks.items() if "tpu.delete" in task["upstream"]]
     assert downstream_of_delete == []
     assert not any(name.startswith("promotion.") for name in tasks["tpu.delete"]["upstream"])

@@ -15,7 +15,10 @@ from pipeline_store.formats import (
     DataStatistics,
     DocumentSetScore,
     EvaluationReport,
+    ExportCheck,
+    ExportedFormat,
     FileDigest,
+    ModelExports,
     ModelScore,
     PartitionManifest,
     RunRecord,
@@ -25,6 +28,7 @@ from pipeline_store.formats import (
     VocabularyInfo,
 )
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
+from training.artifacts import model_files
 
 CONFIG = load_preset("smoke")
 VOCABULARY = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n"
@@ -55,6 +59,7 @@ class FinishedRun:
         self.manifest_uri = self._manifest()
         self._record()
         self._training()
+        self.export()
         self.evaluate(baseline=parent, gain=gain)
 
     @property
@@ -143,6 +148,25 @@ class FinishedRun:
             resumed_from=[],
         ).write(training.result)
 
+    def export(self, *formats: str, **changes: object) -> None:
+        """Write files of some formats, of all if none is given, and what commits them."""
+        layout, written = self.run.exports, {}
+        check = ExportCheck(
+            rows=16, max_hidden_state_difference=2e-6, max_logit_difference=3e-6, masks=40
+        )
+        for name in formats or ("hugging_face", "saved_model"):
+            data = f"{name} of {self.key}".encode()
+            uris.write(uris.join(layout.root, "one-try", name, "below/weights"), data)
+            file = FileDigest(path="below/weights", bytes=len(data), sha256=sha256(data))
+            written[name] = ExportedFormat(folder=f"one-try/{name}", files=[file], check=check)
+        exports = ModelExports(
+            files_sha256=model_files(self.run.training.root).sha256,
+            formats=written,
+            left_out={},
+            created=NOW,
+        )
+        exports.model_copy(update=changes).write(layout.record)
+
     def evaluate(self, *, baseline: str | None, gain: float) -> Verdict:
         """Write the report and the verdict of a comparison with a baseline."""
         random = np.random.default_rng(1)
@@ -166,6 +190,7 @@ class FinishedRun:
                             document_ids=[f"{n:016x}" for n in range(40)],
                             loss_sums=sums.tolist(),
                             correct_sums=(tokens / 4).tolist(),
+                            reciprocal_rank_sums=(tokens / 2).tolist(),
                             token_counts=tokens.tolist(),
                         )
                     ],

@@ -43,6 +43,7 @@ class Documents:
             document_ids=[f"{number:016x}" for number in range(self.count)],
             loss_sums=losses.tolist(),
             correct_sums=(self.tokens / 3).tolist(),
+            reciprocal_rank_sums=(self.tokens / 2).tolist(),
             token_counts=self.tokens.tolist(),
         )
 
@@ -214,6 +215,7 @@ def test_losses_are_weighted_by_token() -> None:
         "set_name": NEW,
         "document_ids": [f"{n:016x}" for n in range(21)],
         "correct_sums": [0.0] * 21,
+        "reciprocal_rank_sums": [0.1] * 21,
         "token_counts": [10_000.0] + [1.0] * 20,
     }
     candidate = DocumentSetScore(loss_sums=[50_000.0] + [7.0] * 20, **score)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,19 @@ def test_the_first_card(cards: tuple[str, str]) -> None:
     assert "6 WordPiece tokens, uncased" in card
     assert "| `day-1` | 1,234 | 5,000 | 600,000 | 500 | 3 |" in card
     assert "| steps | 400 (400 in all) |" in card
-    assert "candidate loss | candidate accuracy | unigram loss |" in card
+    assert "candidate accuracy | candidate MRR | unigram loss |" in card
+    assert "| 25.0% | 0.500 | 6.0000 |" in card
     assert "| 6.0000 |" in card
     assert "pooler is untrained" in card
     assert "Promoted: On 40 held-out documents" in card
+
+
+def test_the_card_says_how_to_use_each_format(cards: tuple[str, str]) -> None:
+    card = cards[0]
+    assert '`task.init_checkpoint: "' in card
+    assert '/checkpoint/model"` |' in card
+    assert "| `hugging_face/` | 3.0e-06 | `pipeline(" in card
+    assert "| `saved_model/` | 3.0e-06 | `tf.saved_model.load(" in card
 
 
 def test_the_second_card_names_its_ancestor(cards: tuple[str, str]) -> None:
@@ -45,7 +55,7 @@ def test_the_second_card_names_its_ancestor(cards: tuple[str, str]) -> None:
     assert "| started from | `v-" in card
     assert "`day-1`" in card
     assert "| `day-2` (new) | 40 |" in card
-    assert "baseline loss | baseline accuracy | unigram loss |" in card
+    assert "baseline perplexity | baseline accuracy | baseline MRR | unigram loss |" in card
     assert "| steps | 400 (800 in all) |" in card
 
 
@@ -64,6 +74,10 @@ def test_a_model_with_next_sentence_prediction_says_so(tmp_path: Path) -> None:
     published = registry.publish(run.store, run.run, manifest_uri=run.manifest_uri, baseline=None)
 
     assert published.metrics["candidate/day-1/next_sentence_accuracy"] == 0.75
+    assert published.metrics["candidate/day-1/masked_lm_mrr"] == 0.5
+    loss = published.metrics["candidate/day-1/masked_lm_loss"]
+    perplexity = published.metrics["candidate/day-1/masked_lm_perplexity"]
+    assert perplexity == pytest.approx(math.exp(loss))
     folder = VersionLayout(run.lineage.version(run.version_id))
     card = uris.read(folder.card).decode()
     assert "| last next-sentence loss | 0.2500, 87.5% right |" in card
@@ -75,6 +89,6 @@ def test_a_model_with_next_sentence_prediction_says_so(tmp_path: Path) -> None:
 def test_tables_are_well_formed(cards: tuple[str, str]) -> None:
     for card in cards:
         blocks = [b for b in card.split("\n\n") if b.startswith("|")]
-        assert len(blocks) == 4
+        assert len(blocks) == 5
         for block in blocks:
             assert len({line.count("|") for line in block.splitlines()}) == 1

@@ -63,7 +63,9 @@ def test_a_version_has_all_that_is_needed(any_store: str) -> None:
         "checkpoint/model.index",
         "config.json",
         "evaluation.json",
+        "hugging_face/below/weights",
         "manifests/day-1.json",
+        "saved_model/below/weights",
         "verdict.json",
         "vocab.txt",
     ]
@@ -115,6 +117,40 @@ def test_a_rejected_candidate_is_not_published(any_store: str) -> None:
     with pytest.raises(registry.RegistryError, match="'rejected: worse'"):
         publish(run)
     assert uris.list_files(run.lineage.versions) == []
+
+
+def test_a_candidate_that_was_not_exported_is_not_published(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    uris.delete(run.run.exports.record)
+    with pytest.raises(registry.RegistryError, match="was not exported"):
+        publish(run)
+    assert registry.list_versions(run.lineage) == []
+
+
+def test_exports_of_another_model_are_not_published(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    run.export(files_sha256="3" * 64)
+    with pytest.raises(registry.RegistryError, match=f"of the model {'3' * 64}, but the candidate"):
+        publish(run)
+
+
+def test_fewer_formats_than_asked_for_are_not_published(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    run.export("saved_model")
+    with pytest.raises(registry.RegistryError, match=r"exported as \['saved_model'\]"):
+        publish(run)
+    # One that was left out for a reason is accounted for.
+    run.export("saved_model", left_out={"hugging_face": "no tokenizer"})
+    card = uris.read(VersionLayout(run.lineage.version(publish(run).version_id)).card).decode()
+    assert "Not as `hugging_face`: no tokenizer." in card
+
+
+def test_damaged_exports_are_not_published(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    uris.write(uris.join(run.run.exports.root, "one-try/saved_model/below/weights"), b"other")
+    with pytest.raises(FormatError, match="saved_model/below/weights has 5 bytes"):
+        publish(run)
+    assert registry.list_versions(run.lineage) == []
 
 
 def test_damaged_weights_are_not_published(any_store: str) -> None:

@@ -36,6 +36,41 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "masking.max_predictions_per_seq",
         ["18", "need 19"],
     ),
+    "_rate_falls_in_time": (
+        {"optimizer.learning_rate_schedule": "constant_then_linear"},
+        "optimizer.decay_steps",
+        ["0", "at least 1"],
+    ),
+    "_long_rows_come_last": (
+        {"training.extra_steps_fraction": 0.1},
+        "training.extra_steps_fraction",
+        ["0.1", "masking.extra_max_seq_length"],
+    ),
+    "_replay_leaves_new_rows": (
+        {"training.replay_fraction": 1.0},
+        "training.replay_fraction",
+        ["1.0", "no row of the new partition"],
+    ),
+    "_replicas_get_whole_parts": (
+        {"training.gradient_accumulation_steps": 3},
+        "training.gradient_accumulation_steps",
+        ["3 parts", "training.global_batch_size=32"],
+    ),
+    "_frozen_layers_leave_some": (
+        {"training.frozen_layers": 3},
+        "training.frozen_layers",
+        ["3", "model.num_hidden_layers=2"],
+    ),
+    "_scores_are_made": (
+        {"training.keep_best": True},
+        "training.keep_best",
+        ["evaluation.rows_per_checkpoint"],
+    ),
+    "_short_residuals_need_short_arithmetic": (
+        {"training.residual_dtype": "bfloat16"},
+        "training.residual_dtype",
+        ["training.mixed_precision_dtype"],
+    ),
     "_extra_rows_differ": (
         {"masking.extra_max_seq_length": 128},
         "masking.extra_max_seq_length",

@@ -147,10 +147,13 @@ def test_scores_are_weighted_by_token() -> None:
         document_ids=["a", "b"],
         loss_sums=[2.0, 30.0],
         correct_sums=[1.0, 3.0],
+        reciprocal_rank_sums=[1.0, 5.0],
         token_counts=[1.0, 9.0],
     )
     assert score.loss == pytest.approx(3.2)
     assert score.accuracy == pytest.approx(0.4)
+    assert score.mrr == pytest.approx(0.6)
+    assert score.perplexity == pytest.approx(24.53253)
 
 
 @pytest.mark.parametrize("kind", ExitKind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from beam_jobs.tokens.vocabulary import SPECIAL_TOKENS
 from model_registry import registry
 from pipeline_config import load_preset, with_overrides
 from pipeline_store import uris
-from pipeline_store.formats import PartitionManifest, VocabularyInfo
+from pipeline_store.formats import PartitionManifest, TrainingInputs, VocabularyInfo
 from pipeline_store.layout import StoreLayout, VersionLayout
 from preflight.checks import check
 from tests.model_registry.runs import FinishedRun, sha256
 from tests.pipeline_store.gcs_server import GcsState
+from training.artifacts import model_files
+from training.importing.descriptions import ARCHITECTURE
 
 DAY = "2026-01-31"
 SMOKE = load_preset("smoke")
@@ -427,7 +430,63 @@ def test_starting_a_lineage_from_a_version(published: FinishedRun) -> None:
 def test_starting_from_what_is_no_version(published: FinishedRun) -> None:
     [line] = init(published, **{"model.init_checkpoint": "checkpoints/bert"})
     assert line.startswith("model.init_checkpoint: ")
-    assert "has no model.json" in line
+    assert "is not a model: expected a model version folder" in line
+
+
+def hugging_face(published: FinishedRun, **settings: Any) -> str:
+    """Write a Hugging Face folder of the published model's architecture."""
+    described = SMOKE.model.model_dump(include=set(ARCHITECTURE))
+    folder = f"{published.store.root}/bert"
+    uris.write(f"{folder}/config.json", json.dumps(described | settings).encode())
+    uris.write(f"{folder}/vocab.txt", GOOD)
+    uris.write(f"{folder}/model.safetensors", b"is read by the trainer")
+    return folder
+
+
+def test_starting_from_a_hugging_face_folder(published: FinishedRun) -> None:
+    folder = hugging_face(published)
+    overrides = {"model.init_checkpoint": folder, "vocabulary.uri": f"{folder}/vocab.txt"}
+    assert init(published, **overrides) == []
+    uris.delete(f"{folder}/model.safetensors")
+    [line] = init(published, **overrides)
+    assert "has no model.safetensors" in line
+
+
+def test_starting_from_a_hugging_face_folder_of_another_architecture(
+    published: FinishedRun,
+) -> None:
+    folder = hugging_face(published, hidden_act="gelu_new", num_hidden_layers=7)
+    [line] = init(published, **{"model.init_checkpoint": folder})
+    assert "model.num_hidden_layers is 7 there" in line
+    assert "model.hidden_act is 'gelu_new' there and 'gelu' here" in line
+
+
+def test_starting_from_weights_with_a_vocabulary_of_something_else(published: FinishedRun) -> None:
+    folder = hugging_face(published)
+    uris.write(f"{folder}/vocab.txt", b"<pad>\n<unk>\n")
+    uris.write(f"{published.store.root}/mine.txt", GOOD)
+    overrides = {"model.init_checkpoint": folder, "vocabulary.uri": "mine.txt"}
+    [line] = init(published, **overrides)
+    assert "vocab.txt lacks [PAD], [UNK], [CLS], [SEP], [MASK]" in line
+
+
+def test_starting_from_the_result_of_a_run(published: FinishedRun) -> None:
+    version = VersionLayout(published.lineage.version(published.version_id))
+    files = model_files(published.run.training.root)
+    settings = {f"model.{name}": value for name, value in SMOKE.model.model_dump().items()}
+    digest = VocabularyInfo.load(published.lineage.vocabulary_info).sha256
+    inputs = TrainingInputs(settings=settings, vocabulary_sha256=digest, records={})
+    inputs.write(f"{files.folder}/{files.inputs}")
+    overrides = {
+        "model.init_checkpoint": published.run.training.root,
+        "vocabulary.uri": version.vocabulary,
+    }
+    assert init(published, **overrides) == []
+    [line] = init(published, **overrides, **{"model.num_hidden_layers": 3})
+    assert line.startswith("model.num_hidden_layers: 3 is asked for")
+    uris.write(f"{published.store.root}/mine.txt", GOOD)
+    [line] = init(published, **overrides | {"vocabulary.uri": "mine.txt"})
+    assert "another vocabulary" in line
 
 
 def test_starting_with_another_architecture(published: FinishedRun) -> None:

@@ -38,6 +38,7 @@ SUCCESS = {
     "tpu.evaluate": "success",
     "tpu.delete": "success",
     "promotion.judge": "success",
+    "promotion.export": "success",
     "promotion.promote": "success",
 }
 
@@ -61,6 +62,8 @@ def test_two_days_of_text_become_two_model_versions(pipeline: Pipeline) -> None:
     pointer = ProductionPointer.load(lineage.production)
     version = ModelVersion.load(lineage.model(pointer.version_id))
     assert version.partitions_seen == [FIRST]
+    published = {file.path.partition("/")[0] for file in version.files}
+    assert {"checkpoint", "hugging_face", "saved_model"} <= published
     assert len(Ledger.load(run.reservation(1).ledger).entries) == 1
     # The training's progress is readable where people look for it.
     assert "60/60" in pipeline.log(first, "tpu.train")

@@ -8,14 +8,14 @@ import pytest
 import tensorflow as tf
 
 from pipeline_config import PipelineConfig
-from tests.training.corpora import TinyStore, tiny_config
+from tests.training.corpora import TinyStore, tiny_config, training_batches
 from tpu_compile_check import export as exporting
 from tpu_compile_check import steps
 from tpu_compile_check.errors import CheckError, UncompilableStepError
 from tpu_compile_check.export import export, step_hlo
 from tpu_compile_check.hlo import fingerprint, instructions, load
 from tpu_compile_check.programs import Program, program_id
-from training import corpus, data
+from training import corpus
 from training.masks import load_masker
 from training.model import build_model, trained_variables
 from training.optimizers import build_optimizer
@@ -50,7 +50,7 @@ def test_description_lists_the_batch_then_every_variable(program: Program) -> No
     rest = [a.name for a in program.arguments if not a.is_batch]
     assert len(rest) == len(set(rest))
     model = build_model(config)
-    trained = {variable.name for variable in trained_variables(model)}
+    trained = {variable.name for variable in trained_variables(model, config)}
     assert trained <= set(rest)
     # Two slots a variable and the step; at least, as an optimizer may have more.
     assert len(rest) >= 3 * len(trained) + 1
@@ -60,8 +60,8 @@ def test_exported_step_is_the_one_that_trains(program: Program) -> None:
     # As training.trainer puts it together, on a batch of the real input pipeline.
     config = tiny_config(training__global_batch_size=ROWS)
     model = build_model(config)
-    optimizer = build_optimizer(config, trained_variables(model))
-    step = make_replica_step(model, optimizer, config.optimizer.clip_norm)
+    optimizer = build_optimizer(config, trained_variables(model, config))
+    step = make_replica_step(model, optimizer, config)
     batch = steps.zero_batch(config, ROWS)
     assert fingerprint(step_hlo(steps.Step(step, (batch,)))) == fingerprint(program.hlo)
 
@@ -87,7 +87,7 @@ def test_batch_is_that_of_the_input_pipeline(tmp_path: Path, dynamic: bool, pack
     )
     masker = load_masker(store.layout, config) if dynamic else None
     device = tf.distribute.get_strategy()
-    (batch,) = data.training_dataset(reader, config, 0, device, masker).element_spec
+    (batch,) = training_batches(reader, config, device, masker=masker).element_spec
     rows = config.training.global_batch_size
     expected = {name: (spec.shape, spec.dtype) for name, spec in batch.items()}
     found = {n: (value.shape, value.dtype) for n, value in steps.zero_batch(config, rows).items()}
@@ -102,8 +102,10 @@ def test_batch_is_that_of_the_input_pipeline(tmp_path: Path, dynamic: bool, pack
         {"optimizer__type": "lamb"},
         {"optimizer__type": "amos"},
         {"masking__packing": "segment_pair"},
+        {"training__gradient_accumulation_steps": 2, "model__hidden_dropout_prob": 0.1},
+        {"training__frozen_layers": 1},
     ],
-    ids=["bfloat16", "dropout", "lamb", "amos", "next sentence"],
+    ids=["bfloat16", "dropout", "lamb", "amos", "next sentence", "parts", "frozen"],
 )
 def test_every_recipe_is_a_clean_program(overrides: dict[str, object]) -> None:
     program = training_program(tiny_config(**overrides))

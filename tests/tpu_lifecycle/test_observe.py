@@ -230,11 +230,13 @@ def test_progress_in_words() -> None:
         step=120,
         train_steps=400,
         loss=5.12345,
+        held_out_loss=5.2,
         tokens_per_second=3400.4,
         eta_seconds=3725.0,
         checkpoint_step=100,
     )
     assert progress_text(progress) == (
-        "step 120/400 (30%), loss 5.123, 3,400 tokens/s, 1:02:05 left, checkpoint at step 100"
+        "step 120/400 (30%), loss 5.123, held-out loss 5.200, 3,400 tokens/s, 1:02:05 left, "
+        "checkpoint at step 100"
     )
     assert progress_text(Progress(step=1, train_steps=2)) == "step 1/2 (50%)"

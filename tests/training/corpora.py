@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +24,15 @@ from pipeline_store.formats import (
     VocabularyInfo,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
+from training import corpus
 from training.row_format import RowFormat
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from training.data import TrainingData
+    from training.masks import Masker
+    from training.records import RecordReader
 
 VOCABULARY_SIZE = 300
 CLS, SEP, MASK, FIRST_WORD = 2, 3, 4, 5
@@ -147,6 +156,13 @@ class TinyStore:
         manifest.write(uri)
         return uri
 
+    def training_data(self, *manifests: str, replay: Sequence[str] = ()) -> TrainingData:
+        """Open partitions for a training with the store's configuration."""
+        from training.data import load_training_data
+
+        sources = corpus.phase_sources(manifests, replay, self.layout, self.config)
+        return load_training_data(sources, self.layout, self.config)
+
     def _shard(self, name: str, documents: int, validation: int) -> ShardManifest:
         sha256 = hashlib.sha256(name.encode()).hexdigest()
         key = identity.shard_key(sha256, self.vocabulary_sha256, self.config.data_sha256, "0" * 64)
@@ -249,6 +265,25 @@ class TinyStore:
             "document_id": document.view(np.int64)[:, None],
             "row_number": row.view(np.int64)[:, None],
         }
+
+
+def training_batches(
+    reader: RecordReader,
+    config: PipelineConfig,
+    strategy: tf.distribute.Strategy,
+    *,
+    first_step: int = 0,
+    masker: Masker | None = None,
+) -> tf.data.Dataset:
+    """Return the batches of a training of one phase on all records of a reader."""
+    from training.data import PhaseData, TrainingData, training_dataset
+    from training.order import Order
+    from training.phases import phases
+
+    (phase,) = phases(config)
+    order = Order(phase, config.training.random_seed, len(reader))
+    data = TrainingData((PhaseData(order, reader, masker),))
+    return training_dataset(data, phase, first_step, 0, strategy)
 
 
 def masking_recipe(config: PipelineConfig, row_format: RowFormat) -> MaskingRecipe:

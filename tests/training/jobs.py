@@ -55,13 +55,13 @@ def train_until(
 
 
 def start_trainer(
-    store: TinyStore, run: RunLayout, progress: Path, *manifests: str
+    store: TinyStore, run: RunLayout, progress: Path, *manifests: str, **environment: str
 ) -> subprocess.Popen[str]:
     """Start the trainer as a process that reports to a progress file."""
     return subprocess.Popen(
         [sys.executable, "-m", "training.train", *train_arguments(store, run, *manifests)],
         cwd=ROOT,
-        env=os.environ | {"REPRETRAIN_PROGRESS_FILE": str(progress)},
+        env=os.environ | {"REPRETRAIN_PROGRESS_FILE": str(progress)} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

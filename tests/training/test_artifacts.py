@@ -28,7 +28,7 @@ def test_result_checkpoint_is_the_last_one(two_days: TwoDays) -> None:
 def test_unfinished_training_has_no_result(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"result\.json"):
         artifacts.result_checkpoint(str(tmp_path))
-    with pytest.raises(UserError, match=r"is not a model: .*model\.json.*result\.json"):
+    with pytest.raises(UserError, match=r"of this project: .*model\.json.*result\.json"):
         artifacts.model_files(str(tmp_path))
 
 

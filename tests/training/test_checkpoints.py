@@ -15,6 +15,7 @@ from pipeline_store.formats import CheckpointManifest, Holder, TrainingInputs
 from pipeline_store.layout import RunLayout
 from tests.training.conftest import TwoDays
 from tests.training.corpora import TinyStore, tiny_config
+from tests.training.damages import DAMAGES, flip, weights_file
 from tests.training.jobs import (
     FAILED,
     PREEMPTED,
@@ -38,29 +39,6 @@ def half_trained(tiny: TinyStore, monkeypatch: pytest.MonkeyPatch) -> tuple[RunL
     return run, manifest
 
 
-def weights_file(run: RunLayout, step: int, suffix: str) -> Path:
-    manifest = CheckpointManifest.load(run.training.checkpoint(step))
-    (file,) = [file for file in manifest.files if suffix in file.path]
-    return Path(run.training.root, file.path)
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-DAMAGES = {
-    "a byte of the tensors": lambda run: flip(weights_file(run, 8, ".data")),
-    "tensors cut short": lambda run: weights_file(run, 8, ".data").write_bytes(b"short"),
-    "no index": lambda run: weights_file(run, 8, ".index").unlink(),
-    "manifest cut short": lambda run: Path(run.training.checkpoint(8)).write_bytes(b'{"format"'),
-    "manifest of the future": lambda run: Path(run.training.checkpoint(8)).write_bytes(
-        Path(run.training.checkpoint(8)).read_bytes().replace(b'_version": 1', b'_version": 9')
-    ),
-}
-
-
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_checkpoint_is_passed_over_and_replaced(
     tiny: TinyStore,
@@ -70,7 +48,7 @@ def test_damaged_checkpoint_is_passed_over_and_replaced(
     damage: str,
 ) -> None:
     run, manifest = half_trained(tiny, monkeypatch)
-    DAMAGES[damage](run)
+    DAMAGES[damage](run, 8)
     assert train(tiny, run, manifest) == 0
     output = capsys.readouterr().out
     assert "0000000008.json is not used" in output
@@ -106,6 +84,37 @@ def test_changed_configuration_is_refused_with_what_differs(
     # How often checkpoints are written does not change what is trained.
     assert "checkpoint_interval" not in output
     assert all_files(run.training.root) == before
+
+
+def test_changes_can_be_accepted(
+    tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, manifest = half_trained(tiny, monkeypatch)
+    changed = tiny_config(optimizer__learning_rate=0.5)
+    Path(run.config).write_bytes(changed.to_bytes())
+    other = tiny.partition("2026-01-02")
+    assert train(tiny, run, manifest, other, "--accept-changes") == 0
+    output = capsys.readouterr().out
+    assert "WARNING Going on all the same, as --accept-changes says. Checkpoint 8 in" in output
+    assert (
+        "optimizer.learning_rate was 0.003 and is 0.5; 0 shards of records are gone and" in output
+    )
+    assert result(run).resumed_from == [8]
+    assert result(run).train_steps == 12
+    # What was trained from here on is that of the new settings, and needs no permission any more.
+    Path(run.training.result).unlink()
+    assert train(tiny, run, manifest, other) == 0
+
+
+def test_changes_whose_tensors_do_not_fit_are_refused_all_the_same(
+    tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, manifest = half_trained(tiny, monkeypatch)
+    for overrides in ({"model__hidden_size": 64}, {"optimizer__type": "amos"}):
+        Path(run.config).write_bytes(tiny_config(**overrides).to_bytes())
+        assert train(tiny, run, manifest, "--accept-changes") == USER_ERROR
+        assert "are not those of the configured model and optimizer" in capsys.readouterr().out
+    assert committed_steps(run) == [4, 8]
 
 
 def test_changed_data_is_refused(

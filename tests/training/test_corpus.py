@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_store.formats import PartitionManifest, Split, VocabularyInfo
+from pipeline_store.formats import PartitionManifest, Split, TrainingInputs, VocabularyInfo
 from tests.training.corpora import VOCABULARY_SIZE, TinyStore, tiny_config
 from training import corpus
 from training.errors import BadDataError, UserError
@@ -20,7 +20,7 @@ def test_union_keeps_order_and_takes_each_shard_once(tiny: TinyStore) -> None:
 def test_fingerprint_depends_on_order_and_content(tiny: TinyStore) -> None:
     uris = [tiny.partition("2026-01-01"), tiny.partition("2026-01-02")]
     prints = {
-        corpus.fingerprint(corpus.training_sources(list(order), tiny.layout, tiny.config))
+        corpus.fingerprint(inputs_of(tiny, list(order), []))
         for order in (uris, reversed(uris), uris[:1], uris)
     }
     assert len(prints) == 3
@@ -67,7 +67,6 @@ def test_rows_of_both_lengths_can_be_trained_on(tiny: TinyStore) -> None:
     assert [source.shard_key for source in short] == [source.shard_key for source in long]
     assert {source.row_format.max_seq_length for source in short} == {16}
     assert {source.row_format.max_seq_length for source in long} == {32}
-    assert corpus.fingerprint(short) != corpus.fingerprint(long)
     neither = tiny_config(masking__max_seq_length=24)
     with pytest.raises(UserError, match=r"max_seq_length=16, .* and max_seq_length=32, .* is 24"):
         corpus.training_sources([uri], tiny.layout, neither)
@@ -128,3 +127,95 @@ def test_nothing_to_train_on_is_an_error(tiny: TinyStore) -> None:
     uri = tiny.partition("2026-01-01", documents=0)
     with pytest.raises(BadDataError, match="No training records"):
         corpus.training_sources([uri], tiny.layout, tiny.config)
+
+
+BOTH_LENGTHS = {"masking__extra_max_seq_length": 32, "masking__extra_max_predictions_per_seq": 6}
+CURRICULUM = tiny_config(**BOTH_LENGTHS, training__extra_steps_fraction=0.25)
+REPLAY = tiny_config(training__replay_fraction=0.1)
+
+
+def test_each_phase_has_the_files_of_its_length(tiny: TinyStore) -> None:
+    uri = tiny.using(CURRICULUM).partition("2026-01-01")
+    main, extra = corpus.phase_sources([uri], [], tiny.layout, CURRICULUM)
+    assert [source.row_format.max_seq_length for source in main.new] == [16, 16]
+    assert [source.row_format.max_seq_length for source in extra.new] == [32, 32]
+    assert [s.shard_key for s in main.new] == [s.shard_key for s in extra.new]
+    assert main.replay == extra.replay == []
+
+
+def test_partition_without_the_extra_length_is_refused_with_both(tiny: TinyStore) -> None:
+    uri = tiny.partition("2026-01-01")
+    with pytest.raises(
+        UserError, match=r"01-01/.*max_seq_length=16, .* masking\.extra_max_seq_length is 32"
+    ):
+        corpus.phase_sources([uri], [], tiny.layout, CURRICULUM)
+    # Nothing reads them without the curriculum, nor when models are compared.
+    short = tiny_config(**BOTH_LENGTHS)
+    assert corpus.phase_sources([uri], [], tiny.layout, short)[0].new
+    assert corpus.load_manifest(uri, tiny.layout, CURRICULUM)
+
+
+def test_replayed_partition_without_the_extra_length_is_refused(tiny: TinyStore) -> None:
+    config = tiny_config(
+        **BOTH_LENGTHS, training__extra_steps_fraction=0.25, training__replay_fraction=0.1
+    )
+    old, new = tiny.partition("2026-01-01"), tiny.using(config).partition("2026-01-02")
+    with pytest.raises(
+        UserError, match=r"01-01/.*max_seq_length=16, .* masking.extra_max_seq_length"
+    ):
+        corpus.phase_sources([new], [old], tiny.layout, config)
+
+
+def test_shard_of_both_pools_is_new(tiny: TinyStore) -> None:
+    first, second = tiny.partition("2026-01-01"), tiny.partition("2026-01-02")
+    (part,) = corpus.phase_sources([second], [first, second], tiny.layout, REPLAY)
+    assert part.new == corpus.training_sources([second], tiny.layout, REPLAY)
+    assert part.replay == corpus.training_sources([first], tiny.layout, REPLAY)
+
+
+def test_partitions_to_replay_without_a_share_are_refused(tiny: TinyStore) -> None:
+    first, second = tiny.partition("2026-01-01"), tiny.partition("2026-01-02")
+    message = r"1 manifests .*--replay-manifest, but training\.replay_fraction is 0"
+    with pytest.raises(UserError, match=message):
+        corpus.phase_sources([second], [first], tiny.layout, tiny.config)
+
+
+def test_share_without_partitions_to_replay_is_all_new(tiny: TinyStore) -> None:
+    uri = tiny.partition("2026-01-01")
+    (part,) = corpus.phase_sources([uri], [], tiny.layout, REPLAY)
+    assert part.new
+    assert part.replay == []
+
+
+def test_fingerprint_covers_every_pool(tiny: TinyStore) -> None:
+    config = tiny_config(
+        **BOTH_LENGTHS, training__extra_steps_fraction=0.25, training__replay_fraction=0.1
+    )
+    store = tiny.using(config)
+    one, two, three = (store.partition(f"2026-01-0{day}") for day in (1, 2, 3))
+    pools: list[tuple[list[str], list[str]]] = [
+        ([one], []),
+        ([one, two], []),
+        ([one], [two]),
+        ([two], [one]),
+        ([one], [two, three]),
+        ([one], [three, two]),
+    ]
+    prints = set()
+    for new, replay in pools:
+        inputs = inputs_of(store, new, replay)
+        assert list(inputs.extra_records) == list(inputs.records)
+        assert inputs.extra_records != inputs.records
+        assert list(inputs.extra_replay_records) == list(inputs.replay_records)
+        prints.add(corpus.fingerprint(inputs))
+        # A change of the long rows alone is one too.
+        first = next(iter(inputs.extra_records))
+        changed = {**inputs.extra_records, first: "0" * 64}
+        prints.add(corpus.fingerprint(inputs.model_copy(update={"extra_records": changed})))
+    assert len(prints) == 2 * len(pools)
+
+
+def inputs_of(store: TinyStore, new: list[str], replay: list[str]) -> TrainingInputs:
+    parts = corpus.phase_sources(new, replay, store.layout, store.config)
+    vocabulary = corpus.vocabulary_info(store.layout, store.config)
+    return corpus.training_inputs(parts, vocabulary, store.config)

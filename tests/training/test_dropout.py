@@ -8,7 +8,7 @@ import tf_keras
 
 from tests.training.conftest import replicas
 from tests.training.corpora import tiny_config
-from training.dropout import make_dropout_stateless
+from training.dropout import make_dropout_stateless, part_of_batch
 from training.model import build_model
 
 
@@ -49,6 +49,22 @@ def test_replicas_drop_different_positions() -> None:
     shares = strategy.run(lambda: model.layers[0](tf.ones([4, 64]), training=True))
     one, other = (share.numpy() for share in strategy.experimental_local_results(shares))
     assert (one != other).any()
+
+
+def test_parts_of_a_batch_drop_different_positions() -> None:
+    step = tf.Variable(3, dtype=tf.int64)
+    model = two_sites(step)
+    found = {}
+    for number in range(2):
+        with part_of_batch(tf.constant(number), 2):
+            found[3, number] = masks(model)[0]
+    step.assign(4)
+    with part_of_batch(tf.constant(0), 2):
+        found[4, 0] = masks(model)[0]
+    assert len({mask.tobytes() for mask in found.values()}) == 3
+    # One part is the whole: there are the masks that there are without any.
+    with part_of_batch(tf.constant(0), 1):
+        assert (masks(model)[0] == masks(two_sites(step))[0]).all()
 
 
 def test_every_dropout_of_the_encoder_is_covered() -> None:

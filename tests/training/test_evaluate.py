@@ -18,6 +18,7 @@ from tests.training.corpora import ROWS_PER_DOCUMENT, VOCABULARY_SIZE, TinyStore
 from tests.training.jobs import BAD_DATA, FAILED, USER_ERROR, train
 from training import artifacts, checkpoints, corpus, evaluate, examples, unigram
 from training.evaluation_sets import choose_rows, open_set
+from training.evaluator import reciprocal_ranks
 from training.masks import load_masker
 from training.model import build_model
 from training.records import RecordReader
@@ -67,22 +68,42 @@ def test_scores_are_those_of_each_document_alone(
 ) -> None:
     model = build_model(two_days.store.config)
     checkpoints.load_weights(model, two_days.second.training.root)
-    expected: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(3))
+    expected: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(4))
     for row in held_out(two_days, "2026-01-01"):
         logits = model(examples.model_inputs(row))["mlm_logits"].numpy()[0].astype(np.float64)
         probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
         labels, weights = row["masked_lm_ids"][0], row["masked_lm_weights"][0]
         losses = -np.log(probabilities[np.arange(len(labels)), labels])
         right = logits.argmax(axis=-1) == labels
+        best_first = np.argsort(-logits, axis=-1)
+        ranks = np.argmax(best_first == labels[:, None], axis=-1) + 1
         document = f"{int(row['document_id'][0, 0]) % 2**64:016x}"
-        expected[document] += [losses @ weights, right @ weights, weights.sum()]
+        sums = [losses @ weights, right @ weights, (1 / ranks) @ weights, weights.sum()]
+        expected[document] += sums
 
     candidate = next(model for model in report.models if model.name == "candidate")
     score = next(score for score in candidate.sets if score.set_name == "2026-01-01")
     assert score.document_ids == sorted(expected)
-    sums = np.array([score.loss_sums, score.correct_sums, score.token_counts]).T
-    np.testing.assert_allclose(sums, [expected[d] for d in score.document_ids], rtol=1e-4)
-    assert sum(score.token_counts) > 0
+    found = [
+        *(score.loss_sums, score.correct_sums),
+        *(score.reciprocal_rank_sums, score.token_counts),
+    ]
+    by_document = np.array([expected[d] for d in score.document_ids])
+    np.testing.assert_allclose(np.array(found).T, by_document, rtol=1e-4)
+
+    loss, correct, reciprocal_ranks, tokens = by_document.sum(axis=0)
+    assert tokens > 0
+    assert score.perplexity == pytest.approx(math.exp(loss / tokens), rel=1e-4)
+    assert score.mrr == pytest.approx(reciprocal_ranks / tokens, rel=1e-4)
+    # Being first is worth 1, being second a half.
+    assert correct / tokens < score.mrr < 1
+
+
+def test_a_tie_counts_in_favour_of_the_right_token() -> None:
+    logits = tf.constant([[[3.0, 1.0, 3.0, 2.0], [3.0, 1.0, 3.0, 2.0]]])
+    for label, rank in ((0, 1), (2, 1), (3, 3), (1, 4)):
+        ranks = reciprocal_ranks(logits, tf.constant([[label, 0]]))
+        np.testing.assert_allclose(ranks, [[1 / rank, 1.0]])
 
 
 def test_every_model_is_scored_on_the_same_documents(report: EvaluationReport) -> None:
@@ -167,6 +188,7 @@ def test_recomputing_agrees_and_writes_nothing(
     assert evaluate.main(words) == 0
     output = capsys.readouterr().out
     assert "report.json agrees: largest difference of a loss 0.0e+00" in output
+    assert "of an accuracy 0.0e+00, of an MRR 0.0e+00" in output
     assert report_file.read_bytes() == before
     rows = [line.split() for line in output.splitlines() if line.startswith("2026-01-0")]
     scored = [row for row in rows if "candidate" in row or "baseline" in row]
@@ -174,11 +196,16 @@ def test_recomputing_agrees_and_writes_nothing(
     assert len(scored) == 4
 
 
+@pytest.mark.parametrize("sums", ["loss_sums", "correct_sums", "reciprocal_rank_sums"])
 def test_report_that_does_not_agree_is_an_error(
-    two_days: TwoDays, report_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    two_days: TwoDays,
+    report_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    sums: str,
 ) -> None:
     content = json.loads(report_file.read_bytes())
-    content["models"][0]["sets"][0]["loss_sums"][0] += 5.0
+    content["models"][0]["sets"][0][sums][0] += 5.0
     path = tmp_path / "wrong.json"
     path.write_text(json.dumps(content))
     words = arguments(two_days, "--output", str(path), "--print-only")
@@ -193,7 +220,8 @@ def test_existing_report_is_kept_and_shown(
     assert evaluate.main(arguments(two_days, "--output", str(report_file))) == 0
     output = capsys.readouterr().out
     assert "exists and is kept" in output
-    assert "perplexity" in output
+    columns = output.splitlines()[1].split()
+    assert columns[-4:] == ["loss", "perplexity", "accuracy", "MRR"]
     assert report_file.stat().st_mtime_ns == before
 
 

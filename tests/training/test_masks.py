@@ -13,9 +13,19 @@ from mlm_records import mask_rows, row_keys, token_table
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import FormatError, VocabularyInfo
 from tests.training.conftest import replicas
-from tests.training.corpora import FIRST_WORD, MASK, TOKENS, TinyStore, masking_recipe, tiny_config
-from training import corpus, data, examples
+from tests.training.corpora import (
+    FIRST_WORD,
+    MASK,
+    TOKENS,
+    TinyStore,
+    masking_recipe,
+    tiny_config,
+    training_batches,
+)
+from training import corpus, examples
 from training.masks import Masker, load_masker
+from training.order import Order
+from training.phases import phases
 from training.records import RecordReader
 
 CONFIG = tiny_config(masking__dynamic=True, masking__max_seq_length=32, training__train_steps=15)
@@ -49,7 +59,7 @@ def batches(
 ) -> list[Batch]:
     """Return all batches from a step on, the shares of replicas put together."""
     strategy = replicas(count)
-    dataset = data.training_dataset(reader, config, first_step, strategy, masker)
+    dataset = training_batches(reader, config, strategy, first_step=first_step, masker=masker)
     return [
         {
             name: np.concatenate(
@@ -95,12 +105,10 @@ def test_batch_has_what_one_of_masked_records_has(reader: RecordReader, masker: 
 
 def test_masks_are_those_of_the_data_jobs_function(reader: RecordReader, masker: Masker) -> None:
     found = joined(batches(reader, masker))
-    order = [
-        data.positions(tf.constant(step, tf.int64), seed=1, global_batch_size=8, num_records=36)
-        for step in range(CONFIG.training.train_steps)
-    ]
-    numbers = np.concatenate([part.numbers.numpy() for part in order])
-    epochs = np.concatenate([part.epochs.numpy() for part in order])
+    order = Order(phases(CONFIG)[0], seed=1, new_records=36)
+    steps = [order.rows(step) for step in tf.range(CONFIG.training.train_steps, dtype=tf.int64)]
+    numbers = np.concatenate([rows.numbers.numpy() for rows in steps])
+    epochs = np.concatenate([rows.epochs.numpy() for rows in steps])
     assert set(epochs) == {0, 1, 2, 3}
     rows = examples.parse(tf.constant(reader.read(numbers)), reader.row_format)
     keys = row_keys(

@@ -16,6 +16,7 @@ from tests.training.conftest import TwoDays
 from tests.training.corpora import ROWS_PER_DOCUMENT, TinyStore, tiny_config
 from tests.training.jobs import result, train
 from training import artifacts, checkpoints, corpus, evaluate, examples
+from training.importing.tensorflow_checkpoints import keys_by_name
 from training.model import build_model, named_variables, trained_variables
 from training.step import next_sentence_scores
 
@@ -49,7 +50,7 @@ def paired_day(tmp_path_factory: pytest.TempPathFactory) -> OnePairedDay:
 def weights(run: RunLayout) -> dict[str, np.ndarray]:
     files = artifacts.model_files(run.training.root)
     reader = tf.train.load_checkpoint(f"{files.folder}/{files.prefix}")
-    keys = checkpoints._keys_by_name(reader)
+    keys = keys_by_name(reader)
     return {name: reader.get_tensor(key) for name, key in keys.items()}
 
 
@@ -97,8 +98,9 @@ def test_scores_are_logged_saved_and_in_tensorboard(
 
 
 def test_pooler_and_head_are_trained(paired_day: OnePairedDay) -> None:
-    start = build_model(paired_day.store.config)
-    names = {variable.name.removesuffix(":0") for variable in trained_variables(start)}
+    config = paired_day.store.config
+    start = build_model(config)
+    names = {variable.name.removesuffix(":0") for variable in trained_variables(start, config)}
     assert names >= HEAD | POOLER
     trained = weights(paired_day.run)
     for name in HEAD | POOLER:

@@ -1,4 +1,4 @@
-"""The learning-rate schedule and the update rules that the configuration chooses."""
+"""The update rules that the configuration chooses."""
 
 from __future__ import annotations
 
@@ -7,20 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tests.training.corpora import tiny_config
-from training.optimizers import LinearWarmupDecay, build_optimizer
-
-
-def test_rate_rises_to_the_peak_and_falls_to_the_end() -> None:
-    schedule = LinearWarmupDecay(peak=1.0, end=0.2, warmup_steps=4, train_steps=12)
-    rates = [float(schedule(tf.constant(step, tf.int64))) for step in range(13)]
-    assert rates[:5] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
-    assert np.diff(rates[4:]) == pytest.approx(np.full(8, -0.1), abs=1e-6)
-    assert rates[12] == pytest.approx(0.2)
-
-
-def test_no_warmup_starts_at_the_peak() -> None:
-    schedule = LinearWarmupDecay(peak=1.0, end=0.0, warmup_steps=0, train_steps=10)
-    assert [float(schedule(step)) for step in (0, 5)] == pytest.approx([1.0, 0.5])
+from training.optimizers import build_optimizer
+from training.schedules import LinearWarmupDecay
 
 
 def test_adamw_decays_kernels_and_not_biases() -> None:

@@ -9,8 +9,8 @@ import tf_keras
 
 from pipeline_config import PipelineConfig
 from tests.training.conftest import replicas
-from tests.training.corpora import TinyStore, tiny_config
-from training import corpus, data
+from tests.training.corpora import TinyStore, tiny_config, training_batches
+from training import corpus
 from training.dropout import make_dropout_stateless
 from training.model import build_model, named_variables, trained_variables
 from training.optimizers import build_optimizer
@@ -25,12 +25,17 @@ def train(
 ) -> tuple[dict[str, np.ndarray], StepMetrics]:
     with strategy.scope():
         model = build_model(config)
-        optimizer = build_optimizer(config, trained_variables(model))
-    loop = make_train_loop(strategy, model, optimizer, config.optimizer.clip_norm)
-    batches = iter(data.training_dataset(reader, config, 0, strategy))
+        optimizer = build_optimizer(config, trained_variables(model, config))
+    loop = make_train_loop(strategy, model, optimizer, config)
+    batches = iter(training_batches(reader, config, strategy))
     metrics = loop(batches, tf.constant(steps))
     weights = {name: variable.numpy() for name, variable in named_variables(model).items()}
-    return weights, StepMetrics(*(value.numpy() for value in metrics))
+    return weights, sums(metrics)
+
+
+def sums(metrics: StepMetrics) -> StepMetrics:
+    """Return the metrics as numbers, without the one that is a time."""
+    return StepMetrics(*(float(value) for value in metrics))._replace(input_wait_seconds=0.0)
 
 
 @pytest.fixture
@@ -70,7 +75,7 @@ def test_batch_without_predictions_changes_little_and_divides_by_nothing() -> No
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
         model = build_model(config)
-        optimizer = build_optimizer(config, trained_variables(model))
+        optimizer = build_optimizer(config, trained_variables(model, config))
     before = {name: variable.numpy() for name, variable in named_variables(model).items()}
     rows, slots = tf.zeros([2, 16], tf.int32), tf.zeros([2, 4], tf.int32)
     batch = {
@@ -82,8 +87,8 @@ def test_batch_without_predictions_changes_little_and_divides_by_nothing() -> No
         "masked_lm_weights": tf.zeros([2, 4]),
     }
     batches = iter(tf.data.Dataset.from_tensors((batch,)).repeat())
-    loop = make_train_loop(strategy, model, optimizer, config.optimizer.clip_norm)
-    metrics = StepMetrics(*(float(value) for value in loop(batches, tf.constant(2))))
+    loop = make_train_loop(strategy, model, optimizer, config)
+    metrics = sums(loop(batches, tf.constant(2)))
 
     assert set(metrics) == {0.0}
     for name, variable in named_variables(model).items():
@@ -95,9 +100,9 @@ def test_number_of_steps_does_not_compile_again(reader: RecordReader) -> None:
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
         model = build_model(config)
-        optimizer = build_optimizer(config, trained_variables(model))
-    loop = make_train_loop(strategy, model, optimizer, config.optimizer.clip_norm)
-    batches = iter(data.training_dataset(reader, config, 0, strategy))
+        optimizer = build_optimizer(config, trained_variables(model, config))
+    loop = make_train_loop(strategy, model, optimizer, config)
+    batches = iter(training_batches(reader, config, strategy))
     for steps in (1, 3, 2):
         loop(batches, tf.constant(steps))
     assert isinstance(loop, tf.types.experimental.PolymorphicFunction)
@@ -105,11 +110,39 @@ def test_number_of_steps_does_not_compile_again(reader: RecordReader) -> None:
     assert int(optimizer.iterations) == 6
 
 
+def test_waiting_for_input_is_measured(
+    reader: RecordReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A clock that stands still but while a batch is made.
+    clock = [100.0]
+    monkeypatch.setattr("training.step.time.monotonic", lambda: clock[0])
+
+    def pass_time(number: np.int64) -> np.int64:
+        clock[0] += 3.0
+        return number
+
+    config, device = tiny_config(), tf.distribute.get_strategy()
+    model = build_model(config)
+    optimizer = build_optimizer(config, trained_variables(model, config))
+    (batch,) = next(iter(training_batches(reader, config, device)))
+    made = tf.data.Dataset.range(9).map(
+        lambda number: tf.numpy_function(pass_time, [number], tf.int64)
+    )
+    options = tf.data.Options()
+    # No batch is made before it is asked for.
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    batches = iter(made.map(lambda number: (batch,)).with_options(options))
+    loop = make_train_loop(device, model, optimizer, config)
+    metrics = [loop(batches, tf.constant(1)) for _ in range(3)]
+    assert [float(m.input_wait_seconds) for m in metrics] == [3.0, 3.0, 3.0]
+
+
 def test_loss_is_the_mean_over_tokens_and_the_mean_over_rows(pairs: RecordReader) -> None:
     config = tiny_config(**PAIRS, optimizer__clip_norm=1000.0)
     model = build_model(config)
-    optimizer = build_optimizer(config, trained_variables(model))
-    (batch,) = next(iter(data.training_dataset(pairs, config, 0, replicas(1))))
+    optimizer = build_optimizer(config, trained_variables(model, config))
+    (batch,) = next(iter(training_batches(pairs, config, replicas(1))))
     with tf.GradientTape() as tape:
         outputs = model(batch)
         crossentropy = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -118,9 +151,9 @@ def test_loss_is_the_mean_over_tokens_and_the_mean_over_rows(pairs: RecordReader
         masked_lm = slots * tf.size(weights, tf.float32) / tf.reduce_sum(weights)
         next_sentence = crossentropy(batch["next_sentence_labels"], outputs["next_sentence"])
         loss = masked_lm + next_sentence
-    norm = tf.linalg.global_norm(tape.gradient(loss, trained_variables(model)))
+    norm = tf.linalg.global_norm(tape.gradient(loss, trained_variables(model, config)))
 
-    metrics = make_replica_step(model, optimizer, config.optimizer.clip_norm)(batch)
+    metrics = make_replica_step(model, optimizer, config)(batch)
     assert float(metrics.gradient_norm) == pytest.approx(float(norm), rel=1e-5)
     means = metrics.loss_sum / metrics.masked_tokens, metrics.next_sentence_loss_sum / metrics.pairs
     assert [float(m) for m in means] == pytest.approx([float(masked_lm), float(next_sentence)])
@@ -136,11 +169,11 @@ def test_step_compiles_to_one_static_program(rows: str, request: pytest.FixtureR
         **(PAIRS if rows == "pairs" else {}),
     )
     model = build_model(config)
-    optimizer = build_optimizer(config, trained_variables(model))
+    optimizer = build_optimizer(config, trained_variables(model, config))
     make_dropout_stateless(model, 1, optimizer.iterations)
-    step = tf.function(make_replica_step(model, optimizer, 1.0), jit_compile=True)
+    step = tf.function(make_replica_step(model, optimizer, config), jit_compile=True)
     device = tf.distribute.OneDeviceStrategy("/cpu:0")
-    (batch,) = next(iter(data.training_dataset(reader, config, 0, device)))
+    (batch,) = next(iter(training_batches(reader, config, device)))
     metrics = step(batch)
     assert all(value.shape == () for value in metrics)
     assert float(metrics.loss_sum) / float(metrics.masked_tokens) == pytest.approx(5.77, abs=0.2)

@@ -68,8 +68,9 @@ def test_second_day_starts_from_the_first(
         {"optimizer__type": "lamb", "training__mixed_precision_dtype": "bfloat16"},
         {"masking__dynamic": True, "training__global_batch_size": 36},
         {"masking__packing": "segment_pair", "masking__dynamic": True, "masking__unit": "span"},
+        {"optimizer__type": "amos", "masking__packing": "segment_pair"},
     ],
-    ids=["plain", "dropout", "lamb-bfloat16", "dynamic", "pairs"],
+    ids=["plain", "dropout", "lamb-bfloat16", "dynamic", "pairs", "amos-pairs"],
 )
 def test_interrupted_training_ends_bit_identical(
     tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, overrides: dict[str, object]
@@ -151,6 +152,9 @@ def test_progress_and_events_and_log(
         "learning_rate",
         "gradient_norm",
         "tokens_per_second",
+        "steps_per_second",
+        "input_wait_fraction",
+        "model_tflops_per_second",
     }
     assert [event.step for event in events.Tensors("loss")] == [2, 4, 6, 8, 10, 12]
     output = capsys.readouterr().out
@@ -167,7 +171,7 @@ def test_dry_run_shows_sizes_and_writes_nothing(
     assert train(tiny, run, manifest, "--dry-run") == 0
     output = capsys.readouterr().out
     assert "22,432 parameters in 28 variables" in output
-    assert "records: 48 in 2 shards" in output
+    assert "8 rows of 16 tokens each, from 48 new records of 2 shards" in output
     assert "input_word_ids         int32    (8, 16)" in output
     assert "masked_lm_positions    int32    (8, 4)" in output
     assert all_files(tiny.layout.root) == before
@@ -178,7 +182,7 @@ def test_loss_that_is_not_a_number_stops_without_a_checkpoint(
 ) -> None:
     manifest, run = tiny.partition("2026-01-01"), tiny.run("r")
     # A rate that no configuration allows: the weights overflow at once.
-    monkeypatch.setattr("training.optimizers.LinearWarmupDecay.__call__", lambda self, step: 1e38)
+    monkeypatch.setattr("training.schedules.LinearWarmupDecay.__call__", lambda self, step: 1e38)
     assert train(tiny, run, manifest) == FAILED
     assert "is not finite in the steps up to" in capsys.readouterr().out
     assert committed_steps(run) == []

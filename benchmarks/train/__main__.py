@@ -1,0 +1,95 @@
+"""Measures the training step, its peers and the machine's own limit, in turns.
+
+    python -m benchmarks.train [--quick] [--only NAME] [--state-dir .local]
+
+Prints one JSON object a line on stdout, progress and a table on stderr. What the rows mean is in
+docs/training-speed.md. Needs the environment of PyTorch: `make bench-train` makes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.train import machine
+from benchmarks.train.contest import SideFailedError, Sizes
+from benchmarks.train.prepare import prepare
+from benchmarks.train.rows import GROUPS, Bench, Row
+
+QUICK = Sizes(rounds=3, steps=2, warm_up=(1, 1))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the benchmark; return the exit status: 1 if a row could not be measured."""
+    options = _parser().parse_args(argv)
+    options.state_dir.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    status = 0
+    with tempfile.TemporaryDirectory(prefix="bench-train-", dir=options.state_dir) as folder:
+        _say("preparing records …")
+        prepare(Path(folder))
+        bench = Bench(Path(folder), options.threads, QUICK if options.quick else Sizes())
+        for name in options.only or GROUPS:
+            _say(f"{name} …")
+            try:
+                for row in GROUPS[name](bench):
+                    _print(row, options.threads)
+                    rows.append(row)
+            except SideFailedError as error:
+                _say(f"{name}: {error}")
+                status = 1
+    _print_table(rows)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.train",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
+    parser.add_argument(
+        "--quick", action="store_true", help="few steps; minutes, and much less certain"
+    )
+    parser.add_argument(
+        "--only", action="append", choices=list(GROUPS), help="only these rows; may be repeated"
+    )
+    parser.add_argument("--threads", type=int, default=2, help="of each side (default: 2)")
+    return parser
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _print(row: Row, threads: int) -> None:
+    where = {
+        "machine": f"{machine.processor()}, Python {platform.python_version()}",
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "load": round(os.getloadavg()[0], 1),
+    }
+    print(json.dumps(row.to_json() | where), flush=True)
+
+
+def _print_table(rows: list[Row]) -> None:
+    columns = ("name", "value", "unit", "ratio", "cpu_ratio", "utilization", "peer")
+    table = Table(*columns)
+    for row in rows:
+        shown = row.to_json()
+        cells = [shown.get(column) for column in columns]
+        table.add_row(*("" if cell is None else str(cell) for cell in cells))
+    Console(stderr=True).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

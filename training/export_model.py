@@ -1,0 +1,141 @@
+"""Write a trained model in other formats, each compared with the model before it counts.
+
+``python -m training.export_model --model STORE/runs/KEY/training --store STORE
+--config STORE/runs/KEY/config.json --output STORE/runs/KEY/exports``
+
+The log goes to stderr; the last line of stdout is a JSON object with what was written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn, get_args
+
+from pipeline_config.schema import PromotionConfig
+from pipeline_store import uris
+from pipeline_store.formats import ModelExports
+from pipeline_store.layout import ExportsLayout, StoreLayout
+from training import artifacts
+from training.commit import CommitGuard
+from training.errors import PreemptedError, UserError
+from training.job import load_config, on_sigterm, run_job
+
+log = logging.getLogger("training")
+
+(_CHOICE,) = get_args(PromotionConfig.model_fields["export_formats"].annotation)
+FORMATS: tuple[str, ...] = get_args(_CHOICE)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return the process exit code."""
+    arguments = parser().parse_args(argv)
+    with on_sigterm(_stop):
+        return run_job(lambda: export_model(arguments), log_stream=sys.stderr)
+
+
+def _stop() -> NoReturn:
+    raise PreemptedError("nothing to save; the same command starts the export again.")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what reads the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.export_model",
+        description="Writes a model as a Hugging Face folder and as a SavedModel that takes text. "
+        "Both are read again and compared with the model on held-out rows; only if hidden states, "
+        "logits and filled masks agree, exports.json names them. Give the same command again, and "
+        "nothing is done twice.",
+        epilog="exit codes: 0 done, 40 configuration or argument, 41 a file is damaged or what was "
+        "written is not the model, 42 out of memory, 43 stopped by SIGTERM, 45 any other failure",
+    )
+    parser.add_argument(
+        "--model",
+        required=True,
+        metavar="URI",
+        help="model version folder, or training folder of a finished run",
+    )
+    parser.add_argument("--store", required=True, metavar="URI", help="root of the store")
+    parser.add_argument("--config", required=True, metavar="URI", help="the run's config.json")
+    parser.add_argument(
+        "--output", required=True, metavar="URI", help="folder for the formats and exports.json"
+    )
+    parser.add_argument(
+        "--format",
+        action="append",
+        choices=FORMATS,
+        dest="formats",
+        help="give it again for more; without it those of promotion.export_formats",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="write and compare on this machine, print the figures, store nothing",
+    )
+    return parser
+
+
+def export_model(arguments: argparse.Namespace) -> None:
+    """Write what is not there already; print what is.
+
+    :raises JobError: see :mod:`training.errors`.
+    """
+    store = StoreLayout(arguments.store)
+    config = load_config(store.resolve(arguments.config))
+    layout = ExportsLayout(store.resolve(arguments.output))
+    model_uri = store.resolve(arguments.model)
+    formats = list(dict.fromkeys(arguments.formats or config.promotion.export_formats))
+    sha256 = artifacts.model_files(model_uri).sha256
+    exports = ModelExports.load_or_none(layout.record)
+    if exports is not None:
+        _require_same(exports, layout, sha256, formats)
+        _verify(exports, layout)
+        log.info("%s exists, and the files it names are as they were written.", layout.record)
+    else:
+        guard = CommitGuard.from_environment()
+        # Here, so that a wrong argument is reported at once and not after seconds of imports.
+        from training.exporting.exporter import Exporter, export
+
+        exporter = Exporter.load(model_uri, store, config)
+        exports = export(exporter, formats, layout, guard, dry_run=arguments.dry_run)
+    print(json.dumps(_summary(exports, layout)))
+
+
+def _require_same(
+    exports: ModelExports, layout: ExportsLayout, sha256: str, formats: Sequence[str]
+) -> None:
+    found = sorted(exports.formats | exports.left_out)
+    problems = []
+    if exports.files_sha256 != sha256:
+        problems.append(f"the model is {exports.files_sha256} there and {sha256} here")
+    if found != sorted(formats):
+        problems.append(f"formats are {found} there and {sorted(formats)} here")
+    if problems:
+        raise UserError(
+            f"{layout.record} exists and is of something else: {'; '.join(problems)}. Give what it "
+            "was made of, or another --output."
+        )
+
+
+def _verify(exports: ModelExports, layout: ExportsLayout) -> None:
+    for exported in exports.formats.values():
+        artifacts.verify_files(uris.join(layout.root, exported.folder), exported.files)
+
+
+def _summary(exports: ModelExports, layout: ExportsLayout) -> dict[str, Any]:
+    written = {
+        name: {
+            "folder": uris.join(layout.root, exported.folder),
+            "bytes": sum(file.bytes for file in exported.files),
+            **exported.check.model_dump(),
+        }
+        for name, exported in exports.formats.items()
+    }
+    return {"exports": layout.record, **written, "left_out": exports.left_out}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""Whether what was written is the model: loaded again, side by side with it, before it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from official.nlp.modeling.models import BertPretrainerV2
+from tokenizers import Tokenizer
+
+from pipeline_config import PipelineConfig, with_overrides
+from pipeline_store.formats import ExportCheck
+from training.checkpoints import load_weights
+from training.errors import BadDataError
+from training.exporting.held_out_rows import Rows
+from training.exporting.saved_model import ENCODE, FILL_MASK, MLM_LOGITS, TOP_WORDS
+from training.exporting.text_ops import MASK
+from training.importing.loading import InitialModel
+from training.model import build_model
+
+LARGEST_DIFFERENCE = 1e-4
+"""Of hidden states and logits, between float32 programs that compute the same in another order."""
+
+Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model that is exported, and what its exports are tried out on.
+
+    :param config: float32, no dropout.
+    :param tokens: of the vocabulary, in order of id.
+    :param rows: see :func:`training.exporting.held_out_rows.held_out_rows`.
+    :param texts: the same as text.
+    """
+
+    model: BertPretrainerV2
+    config: PipelineConfig
+    tokens: tuple[str, ...]
+    rows: Rows
+    texts: list[str]
+
+
+class Outputs(NamedTuple):
+    """What a model makes of rows.
+
+    :param hidden_states: of all tokens, [T, H].
+    :param pooled: of the rows, [R, H].
+    :param logits: at every ``[MASK]``, of all tokens of the vocabulary, [N, V].
+    """
+
+    hidden_states: Floats
+    pooled: Floats
+    logits: Floats
+
+
+def outputs(model: BertPretrainerV2, rows: Rows, tokens: tuple[str, ...]) -> Outputs:
+    """Run a model of ours, row by row: the logits of many rows are large.
+
+    :param tokens: of the vocabulary; further rows of the embedding stand for nothing.
+    """
+    found = []
+    for row in _single(rows):
+        result = model(row, training=False)
+        names = ("sequence_output", "pooled_output", "mlm_logits")
+        states, pooled, logits = (result[name].numpy() for name in names)
+        is_mask = _is_mask(row, tokens)
+        found.append(
+            Outputs(states[row["input_mask"] == 1], pooled, logits[0, is_mask, : len(tokens)])
+        )
+    return Outputs(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+def _single(rows: Rows) -> Iterator[Rows]:
+    for number in range(len(rows["input_word_ids"])):
+        yield {name: values[number : number + 1] for name, values in rows.items()}
+
+
+def _is_mask(row: Rows, tokens: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    """Return at which of its positions a row has ``[MASK]``, [P]; others hold a random token."""
+    chosen: Ids = row["input_word_ids"][0][row["masked_lm_positions"][0]]
+    return chosen == tokens.index(MASK)
+
+
+def check_hugging_face(folder: Path, subject: Subject) -> ExportCheck:
+    """Read a folder into a new model, as a training that starts from it does, and compare.
+
+    :raises BadDataError: outputs differ.
+    :raises UserError: the folder cannot be read.
+    """
+    seed = subject.config.training.random_seed
+    other = build_model(with_overrides(subject.config, {"training.random_seed": seed ^ 1}))
+    architecture = subject.config.model.model_copy(update={"init_encoder_only": False})
+    load_weights(other, InitialModel(str(folder), architecture, subject.tokens))
+    found = outputs(other, subject.rows, subject.tokens)
+    wanted = outputs(subject.model, subject.rows, subject.tokens)
+    check = _check(
+        folder,
+        subject,
+        # Not the pooler, which is written only with a next-sentence head.
+        states=_difference(found.hidden_states, wanted.hidden_states),
+        logits=_difference(found.logits, wanted.logits),
+        masks=len(wanted.logits),
+    )
+    words = np.argsort(-found.logits, axis=1)[:, :TOP_WORDS].astype(np.int32)
+    _require_words(folder, words, wanted.logits)
+    return check
+
+
+def check_saved_model(folder: Path, subject: Subject, tokenizer: Tokenizer | None) -> ExportCheck:
+    """Load a SavedModel as anybody would, and compare what every signature returns.
+
+    :param tokenizer: another program for the same tokens, if there is one.
+    :raises BadDataError: outputs differ.
+    """
+    signatures = tf.saved_model.load(str(folder)).signatures
+    logits = _saved_logits(signatures[MLM_LOGITS], subject)
+    wanted = outputs(subject.model, subject.rows, subject.tokens)
+
+    texts = tf.constant(subject.texts)
+    encoded = {name: value.numpy() for name, value in signatures[ENCODE](text=texts).items()}
+    rows = _as_rows(encoded)
+    real = rows["input_mask"] == 1
+    if tokenizer is not None:
+        ids = [row[use].tolist() for row, use in zip(rows["input_word_ids"], real, strict=True)]
+        _require_tokens(folder, ids, subject, tokenizer)
+    of_texts = outputs(subject.model, rows, subject.tokens)
+    check = _check(
+        folder,
+        subject,
+        states=max(
+            _difference(encoded["sequence_output"][real], of_texts.hidden_states),
+            _difference(encoded["pooled_output"], of_texts.pooled),
+        ),
+        logits=_difference(logits, wanted.logits),
+        masks=len(of_texts.logits),
+    )
+    words = signatures[FILL_MASK](text=texts)["tokens"].numpy()
+    _require_words(folder, _ids_of(words, subject.tokens), of_texts.logits)
+    return check
+
+
+def _saved_logits(signature: Callable[..., dict[str, tf.Tensor]], subject: Subject) -> Floats:
+    found = []
+    for row in _single(subject.rows):
+        inputs = {name: tf.constant(v) for name, v in row.items() if name.startswith("input_")}
+        logits = signature(**inputs)["mlm_logits"].numpy()[0, :, : len(subject.tokens)]
+        places = row["masked_lm_positions"][0][_is_mask(row, subject.tokens)]
+        found.append(logits[places])
+    return np.concatenate(found)
+
+
+def _as_rows(encoded: dict[str, npt.NDArray]) -> Rows:
+    """Return texts that a SavedModel has tokenized as rows that ask about every place."""
+    ids: Ids = encoded["input_word_ids"]
+    return {
+        "input_word_ids": ids,
+        "input_mask": encoded["input_mask"],
+        "input_type_ids": np.zeros_like(ids),
+        "masked_lm_positions": np.broadcast_to(np.arange(ids.shape[1], dtype=np.int32), ids.shape),
+    }
+
+
+def _ids_of(words: npt.NDArray[np.object_], tokens: tuple[str, ...]) -> Ids:
+    """Return the ids of words [R, M, 5] that were filled in, [N, 5]."""
+    numbers = {token.encode(): number for number, token in enumerate(tokens)}
+    filled = words[words[:, :, 0] != b""]
+    return np.array([numbers[word] for word in filled.flat], np.int32).reshape(filled.shape)
+
+
+def _require_tokens(
+    folder: Path, ids: list[list[int]], subject: Subject, tokenizer: Tokenizer
+) -> None:
+    tokenizer.enable_truncation(subject.config.model.max_position_embeddings)
+    wanted = [encoding.ids for encoding in tokenizer.encode_batch(subject.texts)]
+    same = sum(mine == theirs for mine, theirs in zip(ids, wanted, strict=True))
+    # They may differ in characters that are very rare. A wrong vocabulary or case differs in all.
+    if 2 * same < len(ids):
+        raise BadDataError(
+            f"{folder.name} makes other tokens of {len(ids) - same} of {len(ids)} held-out texts "
+            "than the data job's tokenizer. Nothing was committed; this is an error of the export."
+        )
+
+
+def _require_words(folder: Path, words: Ids, logits: Floats) -> None:
+    """Check that words [N, 5] are the most likely; of equally likely ones, any will do."""
+    if not len(words):
+        raise BadDataError(
+            "The held-out rows have not a single [MASK], so nothing can be tried out on them. "
+            "Documents are too short; raise corpus.validation_fraction."
+        )
+    best = -np.sort(-logits, axis=1)[:, :TOP_WORDS]
+    chosen = np.take_along_axis(logits, words, axis=1)
+    wrong = (np.abs(best - chosen) > LARGEST_DIFFERENCE).any(axis=1)
+    if wrong.any():
+        raise BadDataError(
+            f"{folder.name} fills {wrong.sum()} of {len(words)} masks with other words than the "
+            "model. Nothing was committed; this is an error of the export."
+        )
+
+
+def _difference(found: Floats, wanted: Floats) -> float:
+    return float(np.abs(found - wanted).max()) if found.shape == wanted.shape else float("inf")
+
+
+def _check(
+    folder: Path, subject: Subject, *, states: float, logits: float, masks: int
+) -> ExportCheck:
+    # A comparison with NaN is false.
+    if not max(states, logits) < LARGEST_DIFFERENCE:
+        raise BadDataError(
+            f"{folder.name} is not the model: hidden states differ by {states:.1e} and logits by "
+            f"{logits:.1e}, more than {LARGEST_DIFFERENCE:g}. Nothing was committed; this is an "
+            "error of the export, or the model's weights are not finite."
+        )
+    return ExportCheck(
+        rows=len(subject.texts),
+        max_hidden_state_difference=states,
+        max_logit_difference=logits,
+        masks=masks,
+    )

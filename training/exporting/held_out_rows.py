@@ -1,0 +1,88 @@
+"""Held-out rows of the shards that a model was trained on: what its exports are tried out on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from pipeline_config import PipelineConfig
+from pipeline_store.formats import ShardManifest, Split, TrainingInputs
+from pipeline_store.layout import StoreLayout
+from training import examples
+from training.corpus import RecordSource
+from training.errors import BadDataError
+from training.exporting.text_ops import CLS, MASK, SEP, UNK
+from training.records import RecordReader
+
+PAD = "[PAD]"
+_NOT_TEXT = {PAD, CLS, SEP, UNK}
+_CONTINUING = "##"
+_WORD_START = "\u2581"
+
+Rows = dict[str, npt.NDArray[np.int32]]
+
+
+def held_out_rows(
+    inputs: TrainingInputs, store: StoreLayout, config: PipelineConfig, count: int
+) -> Rows:
+    """Return masked rows of documents that were not trained on, as a model takes them.
+
+    :param inputs: what the model was trained on.
+    :param count: most rows; fewer if the shards have fewer.
+    :returns: ``input_word_ids``, ``input_mask``, ``input_type_ids`` [R, S] and
+        ``masked_lm_positions`` [R, P].
+    :raises BadDataError: there are none.
+    :raises FormatError: a file of records does not verify.
+    """
+    sources = _sources(inputs, store, config.masking.max_seq_length, count)
+    if not sources:
+        raise BadDataError(
+            f"None of the {len(inputs.records)} shards that the model was trained on has held-out "
+            f"rows of {config.masking.max_seq_length} tokens in {store.root}, so its exports "
+            "cannot be tried out. Use the store that it was trained from."
+        )
+    reader = RecordReader(sources)
+    serialized = reader.read(np.arange(min(count, len(reader))))
+    rows = examples.model_inputs(examples.parse(tf.constant(serialized), reader.row_format))
+    names = ("input_word_ids", "input_mask", "input_type_ids", "masked_lm_positions")
+    return {name: rows[name].numpy() for name in names}
+
+
+def _sources(
+    inputs: TrainingInputs, store: StoreLayout, length: int, count: int
+) -> list[RecordSource]:
+    """Return as few files as hold that many rows."""
+    sources: list[RecordSource] = []
+    for key in sorted(inputs.records):
+        uri = store.shard_manifest(key)
+        shard = ShardManifest.load_or_none(uri)
+        file = shard.file(Split.VALIDATION, length) if shard else None
+        if file is not None and file.records:
+            # Labels of next sentences are of no interest, so they need not be there.
+            sources.append(RecordSource(key, uri.rpartition("/")[0], file, next_sentence=False))
+        if sum(source.file.records for source in sources) >= count:
+            break
+    return sources
+
+
+def texts_of(rows: Rows, tokens: Sequence[str], kind: str) -> list[str]:
+    """Return text for each row: words with ``[MASK]`` among them, other special tokens left out.
+
+    :param tokens: of the vocabulary, in order of id.
+    :param kind: ``wordpiece`` or ``sentencepiece``.
+    """
+    join = _words if kind == "wordpiece" else _sentence
+    return [join([tokens[number] for number in row]) for row in rows["input_word_ids"].tolist()]
+
+
+def _words(row: list[str]) -> str:
+    text = " ".join(token for token in row if token not in _NOT_TEXT)
+    return text.replace(f" {_CONTINUING}", "").removeprefix(_CONTINUING)
+
+
+def _sentence(row: list[str]) -> str:
+    pieces = [f" {token} " if token == MASK else token for token in row if token not in _NOT_TEXT]
+    return "".join(pieces).replace(_WORD_START, " ").strip()

@@ -1,0 +1,154 @@
+"""A folder that Hugging Face's ``transformers`` reads: configuration, weights, tokenizer, card.
+
+https://huggingface.co/docs/transformers/model_doc/bert
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import save_file
+from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import WordPiece
+
+from pipeline_config.schema import ModelConfig
+from training.exporting.text_ops import CLS, MASK, MAX_WORD_CHARACTERS, SEP, UNK
+from training.importing.descriptions import LAYER_NORM_EPSILON
+from training.importing.sources import WEIGHTS
+from training.model import INITIALIZER_RANGE
+from training.weight_names import Layout, Part, weights
+
+PAD = "[PAD]"
+TOKENIZER = "tokenizer.json"
+_SPECIAL_TOKENS = {
+    "pad_token": PAD,
+    "unk_token": UNK,
+    "cls_token": CLS,
+    "sep_token": SEP,
+    "mask_token": MASK,
+}
+_HEADS = {Part.MASKED_LM, Part.NEXT_SENTENCE}
+
+
+def write_configuration(folder: Path, model: ModelConfig) -> None:
+    """Write ``config.json``."""
+    same = (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "max_position_embeddings",
+        "type_vocab_size",
+        "hidden_act",
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+    )
+    content = {
+        "architectures": ["BertForMaskedLM"],
+        "model_type": "bert",
+        **{name: getattr(model, name) for name in same},
+        "initializer_range": INITIALIZER_RANGE,
+        "layer_norm_eps": LAYER_NORM_EPSILON,
+        "pad_token_id": 0,
+        "tie_word_embeddings": True,
+    }
+    _write_json(folder / "config.json", content)
+
+
+def write_weights(
+    folder: Path,
+    model: ModelConfig,
+    variables: Mapping[str, npt.NDArray[np.float32]],
+    *,
+    next_sentence: bool,
+) -> None:
+    """Write ``model.safetensors`` with the names of ``BertForMaskedLM``.
+
+    The pooler and the next-sentence head, which that class does not have, are written only if both
+    are trained, as in Google's BERT. The output embedding is the input's, so it is not written.
+
+    :param variables: values by name, as :func:`training.model.named_variables` has them.
+    :param next_sentence: whether a next-sentence head was trained.
+    """
+    tensors = {}
+    for weight in weights(model, next_sentence=next_sentence):
+        if weight.part is Part.POOLER and not next_sentence:
+            continue
+        ending = f"/{weight.variable}"
+        (value,) = [value for name, value in variables.items() if f"/{name}".endswith(ending)]
+        prefix = "" if weight.part in _HEADS else "bert."
+        stored = Layout.TRANSPOSED.store(weight, value)
+        tensors[prefix + weight.tensor] = np.ascontiguousarray(stored)
+    # The library that reads it asks which framework's layout this is.
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def write_tokenizer(
+    folder: Path,
+    tokens: Sequence[str],
+    tokenizer: Tokenizer,
+    *,
+    do_lower_case: bool,
+    max_seq_length: int,
+) -> None:
+    """Write ``vocab.txt``, ``tokenizer.json`` and the two files that describe them.
+
+    :param tokens: of the vocabulary, in order of id.
+    :param tokenizer: see :func:`wordpiece_tokenizer`.
+    :param max_seq_length: what a text is cut to if the caller asks for that.
+    """
+    is_berts_own = isinstance(tokenizer.normalizer, normalizers.BertNormalizer)
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    tokenizer.save(str(folder / TOKENIZER))
+    content = {
+        # BertTokenizer makes its own cleaning steps, whatever tokenizer.json says.
+        "tokenizer_class": "BertTokenizer" if is_berts_own else "PreTrainedTokenizerFast",
+        "do_lower_case": do_lower_case,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
+        "model_max_length": max_seq_length,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        **_SPECIAL_TOKENS,
+    }
+    _write_json(folder / "tokenizer_config.json", content)
+    _write_json(folder / "special_tokens_map.json", _SPECIAL_TOKENS)
+
+
+def wordpiece_tokenizer(
+    tokens: Sequence[str], *, do_lower_case: bool, normalization: str
+) -> Tokenizer:
+    """Return the data job's tokenizer, which here also knows special tokens, and adds them.
+
+    :param tokens: WordPiece vocabulary, in order of id.
+    :param normalization: ``NFC``, ``NFKC`` or ``none``; done first, as the data job does.
+    """
+    ids = {token: number for number, token in enumerate(tokens)}
+    model = WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_WORD_CHARACTERS)
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = _normalizer(do_lower_case, normalization)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing((SEP, ids[SEP]), (CLS, ids[CLS]))
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    tokenizer.add_special_tokens(
+        [AddedToken(token, normalized=False, special=True) for token in _SPECIAL_TOKENS.values()]
+    )
+    return tokenizer
+
+
+def _normalizer(do_lower_case: bool, normalization: str) -> normalizers.Normalizer:
+    berts = normalizers.BertNormalizer(lowercase=do_lower_case)
+    # Lower-casing decomposes characters anyway, so that composing them before changes nothing.
+    if normalization == "none" or (normalization == "NFC" and do_lower_case):
+        return berts
+    form = {"NFC": normalizers.NFC, "NFKC": normalizers.NFKC}[normalization]
+    return normalizers.Sequence([form(), berts])
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")

@@ -1,0 +1,128 @@
+"""A SavedModel that takes text: tokenizing and the model in one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from official.nlp.modeling.models import BertPretrainerV2
+
+from training.exporting.text_ops import RowBuilder, Rows
+
+TOP_WORDS = 5
+FILL_MASK, ENCODE, MLM_LOGITS = "fill_mask", "encode", "mlm_logits"
+
+Outputs = dict[str, tf.Tensor]
+
+
+def write_saved_model(
+    folder: Path, model: BertPretrainerV2, rows: RowBuilder, tokens: Sequence[str]
+) -> None:
+    """Write the model with the signatures ``fill_mask``, ``encode`` and ``mlm_logits``.
+
+    :param folder: to be created.
+    :param model: float32, without dropout, never trained in this process: what a training adds to
+        its layers cannot be saved.
+    :param rows: makes rows of texts.
+    :param tokens: of the vocabulary, in order of id.
+    """
+    module = tf.Module()
+    module.rows = rows
+    # The bare variables: Keras would trace every layer by itself, to no use.
+    module.weights = list(model.variables)
+    functions = Functions(model, rows, tokens).by_name
+    signatures = functions | {"serving_default": functions[FILL_MASK]}
+    tf.saved_model.save(module, str(folder), signatures=signatures)
+
+
+class Functions:
+    """What the SavedModel computes, as graph functions; all results are float32."""
+
+    def __init__(self, model: BertPretrainerV2, rows: RowBuilder, tokens: Sequence[str]) -> None:
+        self._model = model
+        self._rows = rows
+        self._tokens = tf.constant(tokens)
+        text = tf.TensorSpec([None], tf.string, name="text")
+        names = ("input_word_ids", "input_mask", "input_type_ids")
+        ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
+        self.by_name: dict[str, Any] = {
+            FILL_MASK: _function(self.fill_mask, text),
+            ENCODE: _function(self.encode, text),
+            MLM_LOGITS: _function(self.mlm_logits, *ids),
+        }
+
+    def fill_mask(self, text: tf.Tensor) -> Outputs:
+        """Return what may stand in the place of each ``[MASK]``, the most likely first.
+
+        :param text: string [R].
+        :returns: ``tokens`` and ``probabilities``, [R, M, 5] with M the most masks of a text; where
+            a text has fewer: empty, and 0. A probability is that among all rows of the embedding.
+        """
+        rows = self._rows(text)
+        masked = rows.ids == self._rows.mask_id
+        places = tf.ragged.boolean_mask(
+            tf.ones_like(rows.ids) * tf.range(tf.shape(masked)[1]), masked
+        )
+        positions = places.to_tensor()
+        logits = self._masked_lm(self._encode(rows)["sequence_output"], positions)
+        # Rows of the embedding beyond the vocabulary stand for no word.
+        probabilities = tf.nn.softmax(logits)[:, :, : len(self._tokens)]
+        best = tf.math.top_k(probabilities, TOP_WORDS)
+        is_mask = tf.ones_like(places).to_tensor()[:, :, tf.newaxis] == 1
+        return {
+            "tokens": tf.where(is_mask, tf.gather(self._tokens, best.indices), ""),
+            "probabilities": tf.where(is_mask, best.values, 0.0),
+        }
+
+    def encode(self, text: tf.Tensor) -> Outputs:
+        """Return the hidden states of texts, with the tokens they belong to.
+
+        :param text: string [R].
+        :returns: ``input_word_ids`` and ``input_mask`` [R, S], ``sequence_output`` [R, S, H],
+            ``pooled_output`` [R, H].
+        """
+        rows = self._rows(text)
+        encoded = self._encode(rows)
+        return {
+            "input_word_ids": rows.ids,
+            "input_mask": rows.mask,
+            "sequence_output": encoded["sequence_output"],
+            "pooled_output": encoded["pooled_output"],
+        }
+
+    def mlm_logits(
+        self, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor
+    ) -> Outputs:
+        """Return what a masked-LM head says of every position, for rows that are tokenized already.
+
+        :param input_word_ids: int32 [R, S], as the others.
+        :returns: ``mlm_logits`` [R, S, V].
+        """
+        rows = Rows(input_word_ids, input_mask)
+        encoded = self._encode(rows, input_type_ids)["sequence_output"]
+        return {"mlm_logits": self._masked_lm(encoded, _places(input_word_ids))}
+
+    def _encode(self, rows: Rows, types: tf.Tensor | None = None) -> Outputs:
+        outputs: Outputs = self._model.encoder_network(
+            {
+                "input_word_ids": rows.ids,
+                "input_mask": rows.mask,
+                "input_type_ids": tf.zeros_like(rows.ids) if types is None else types,
+            },
+            training=False,
+        )
+        return outputs
+
+    def _masked_lm(self, sequence_output: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        return self._model.masked_lm(sequence_output, masked_positions=positions)
+
+
+def _places(ids: tf.Tensor) -> tf.Tensor:
+    """Return the place of each token in its row, int32 [R, S]."""
+    return tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
+
+
+def _function(function: Callable[..., Outputs], *signature: tf.TensorSpec) -> Any:
+    return tf.function(function, input_signature=signature)

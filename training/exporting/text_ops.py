@@ -1,0 +1,185 @@
+"""Text to token ids inside a TensorFlow graph, as the data job tokenizes it.
+
+None of TensorFlow Text's BERT tokenizers does that: they fold characters (``ß`` becomes ``ss``),
+put spaces where BERT leaves characters out, and count a word's length in bytes. So the steps of
+Hugging Face's tokenizer, which the data job uses, are put together here from its ops. What still
+differs, and why, is in ``docs/formats.md``; tests look at every character of Unicode.
+"""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import tensorflow as tf
+import tensorflow_text
+
+CLS, SEP, MASK, UNK = "[CLS]", "[SEP]", "[MASK]", "[UNK]"
+# Longer words are unknown, as in Hugging Face's tokenizer, and so in the data job.
+MAX_WORD_CHARACTERS = 100
+_MAX_BYTES_PER_CHARACTER = 4
+
+# Regular expressions of RE2. What is both white space and a control character is left out first.
+_CONTROL = r"[^\P{C}\t\n\r]|\x{FFFD}"
+_SPACE = r"[\t\n\r\p{Z}]"
+# Hugging Face's, with its gap: normalizers/bert.rs of https://github.com/huggingface/tokenizers
+_IDEOGRAPH = (
+    r"([\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}"
+    r"\x{2B740}-\x{2B81F}\x{2B920}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}])"
+)
+_ACCENT = r"\p{Mn}"
+_SIGMA = ("\N{GREEK CAPITAL LETTER SIGMA}", "\N{GREEK SMALL LETTER SIGMA}")
+_PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
+
+
+class TextTokenizer(Protocol):
+    """Turns text into ids; a special token in it is text like any other."""
+
+    def __call__(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Return the ids, int32 [N, (T)], of strings [N]."""
+        ...
+
+
+class WordPieceText(tf.Module):
+    """BERT's text cleaning and WordPiece.
+
+    :param tokens: of the vocabulary, in order of id.
+    :param do_lower_case: lower-case, and remove accents.
+    :param normalization: ``NFC``, ``NFKC`` or ``none``; done first, as the data job does.
+    """
+
+    def __init__(self, tokens: Sequence[str], *, do_lower_case: bool, normalization: str) -> None:
+        super().__init__()
+        self._do_lower_case = do_lower_case
+        self._normalization = normalization
+        ids = tf.range(len(tokens), dtype=tf.int64)
+        entries = tf.lookup.KeyValueTensorInitializer(tf.constant(tokens), ids)
+        self._table = tf.lookup.StaticHashTable(entries, default_value=tokens.index(UNK))
+        self._pieces = tensorflow_text.WordpieceTokenizer(
+            self._table,
+            max_bytes_per_word=MAX_WORD_CHARACTERS * _MAX_BYTES_PER_CHARACTER,
+            token_out_type=tf.int32,
+        )
+
+    def __call__(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """See :class:`TextTokenizer`."""
+        words = self.words(text)
+        lengths = tf.strings.length(words.flat_values, unit="UTF8_CHAR")
+        known = tf.where(lengths > MAX_WORD_CHARACTERS, UNK, words.flat_values)
+        return self._pieces.tokenize(words.with_flat_values(known)).merge_dims(1, 2)
+
+    def words(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Return what is looked up in the vocabulary, string [N, (W)], of strings [N]."""
+        return tensorflow_text.regex_split(
+            self._clean(text), f" +|{_PUNCTUATION}", keep_delim_regex_pattern=_PUNCTUATION
+        )
+
+    def _clean(self, text: tf.Tensor) -> tf.Tensor:
+        text = _normalize(_valid(text), self._normalization)
+        text = tf.strings.regex_replace(text, _CONTROL, "")
+        text = tf.strings.regex_replace(text, _SPACE, " ")
+        text = tf.strings.regex_replace(text, _IDEOGRAPH, r" \1 ")
+        if not self._do_lower_case:
+            return text
+        text = tensorflow_text.normalize_utf8(text, "NFD")
+        text = tf.strings.regex_replace(text, _ACCENT, "")
+        # The op would make another letter of it at the end of a word.
+        text = tf.strings.regex_replace(text, *_SIGMA)
+        return tf.strings.lower(text, encoding="utf-8")
+
+
+class SentencePieceText(tf.Module):
+    """A SentencePiece model, and the lower-casing that the data job does before it.
+
+    :param model: content of the ``.model`` file.
+    :param do_lower_case: lower-case, and remove accents, as ALBERT does.
+    :param normalization: ``NFC``, ``NFKC`` or ``none``; done first, as the data job does.
+    """
+
+    def __init__(self, model: bytes, *, do_lower_case: bool, normalization: str) -> None:
+        super().__init__()
+        self._do_lower_case = do_lower_case
+        self._normalization = normalization
+        self._pieces = tensorflow_text.SentencepieceTokenizer(model=model)
+
+    def __call__(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """See :class:`TextTokenizer`."""
+        # Some ops take it for the end of the text.
+        text = tf.strings.regex_replace(_valid(text), r"\x{0}", "")
+        text = _normalize(text, self._normalization)
+        if self._do_lower_case:
+            text = tensorflow_text.normalize_utf8(text, "NFKD")
+            text = tf.strings.regex_replace(text, _combining_characters(), "")
+            text = tf.strings.lower(text, encoding="utf-8")
+        return self._pieces.tokenize(text)
+
+
+def _valid(text: tf.Tensor) -> tf.Tensor:
+    """Return text whose invalid bytes are U+FFFD, which no op stumbles over."""
+    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
+
+
+def _normalize(text: tf.Tensor, form: str) -> tf.Tensor:
+    return text if form == "none" else tensorflow_text.normalize_utf8(text, form)
+
+
+def _combining_characters() -> str:
+    """Return an expression for the characters that ``unicodedata`` calls combining."""
+    codes = (code for code in range(sys.maxunicode + 1) if unicodedata.combining(chr(code)))
+    parts = (rf"\x{{{first:X}}}-\x{{{last:X}}}" for first, last in _ranges(codes))
+    return f"[{''.join(parts)}]"
+
+
+def _ranges(codes: Iterable[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for code in codes:
+        if found and found[-1][1] == code - 1:
+            found[-1] = (found[-1][0], code)
+        else:
+            found.append((code, code))
+    return found
+
+
+class Rows(NamedTuple):
+    """Rows as a model takes them.
+
+    :param ids: int32 [R, S], padded with 0.
+    :param mask: int32 [R, S], 1 where there is a token.
+    """
+
+    ids: tf.Tensor
+    mask: tf.Tensor
+
+
+class RowBuilder(tf.Module):
+    """Makes a row of each text: ``[CLS]``, its tokens, ``[SEP]``.
+
+    :param tokenizer: for what stands between two ``[MASK]``.
+    :param tokens: of the vocabulary, in order of id.
+    :param max_seq_length: texts of more tokens lose their end.
+    """
+
+    def __init__(
+        self, tokenizer: TextTokenizer, tokens: Sequence[str], max_seq_length: int
+    ) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+        self._cls, self._sep, self.mask_id = (tokens.index(name) for name in (CLS, SEP, MASK))
+        self._max_seq_length = max_seq_length
+
+    def __call__(self, text: tf.Tensor) -> Rows:
+        """Return the rows of texts, as long as the longest.
+
+        :param text: string [R]; where it says ``[MASK]``, that token is meant.
+        """
+        parts = tf.strings.split(text, MASK)
+        ids = parts.with_flat_values(self._tokenizer(parts.flat_values))
+        # Each part is followed by what it was split at, but for a text's last.
+        masks = tf.expand_dims(tf.ones_like(parts, tf.int32) * self.mask_id, 2)
+        ids = tf.concat([ids, masks], axis=2).merge_dims(1, 2)[:, :-1]
+        ids = ids[:, : self._max_seq_length - 2]
+        first, last = (tf.fill([ids.nrows(), 1], token) for token in (self._cls, self._sep))
+        ids = tf.concat([first, ids, last], axis=1)
+        return Rows(ids.to_tensor(), tf.ones_like(ids).to_tensor())

@@ -1,0 +1,126 @@
+"""What weights from elsewhere are, which settings fit them, and what becomes of each tensor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pipeline_config import PipelineConfig
+from pipeline_config.loading import with_overrides
+from pipeline_config.schema import ModelConfig
+from pipeline_store import uris
+from training.errors import UserError
+from training.importing.descriptions import Description, describe
+from training.importing.loading import describe_shapes, embedding_rows, open_reader
+from training.importing.plan import make_plan
+from training.importing.readers import Reader
+from training.importing.sources import SourceKind, file_names, source_kind, split
+from training.importing.vocabulary import (
+    SPECIAL_TOKENS,
+    TOKENIZER,
+    SourceVocabulary,
+    plan_rows,
+    source_vocabulary,
+    vocabulary_kind,
+)
+from training.loaded_weights import LoadedWeights
+from training.vocabulary import split_tokens
+from training.weight_names import Part, weights
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+
+
+class Inspection(NamedTuple):
+    """What was found.
+
+    :param description: the file with the architecture, or the weights, whose shapes tell it.
+    :param vocabulary: of the source; None: not known.
+    :param settings: by ``section.name``, to train from it.
+    """
+
+    kind: SourceKind
+    description: Description
+    vocabulary: SourceVocabulary | None
+    settings: dict[str, Any]
+    table: LoadedWeights
+
+    def preset(self) -> str:
+        """Return the settings as the text of a preset."""
+        sections: dict[str, list[str]] = {}
+        for name, value in self.settings.items():
+            section, _, key = name.partition(".")
+            text = json.dumps(value, ensure_ascii=False)
+            sections.setdefault(section, []).append(f"{key} = {text}")
+        parts = [f"[{section}]\n" + "\n".join(lines) for section, lines in sections.items()]
+        return "\n\n".join(parts) + "\n"
+
+
+def inspect(uri: str, vocabulary_uri: str | None = None) -> Inspection:
+    """Look at weights without training from them.
+
+    :param uri: of weights that are not ours.
+    :param vocabulary_uri: ``vocab.txt`` that the model is to have; None: that of the source.
+    :raises FileNotFoundError: there is no such vocabulary.
+    :raises UserError: there are no weights that can be read, or they are no BERT.
+    :raises BadDataError: a file is damaged.
+    """
+    kind = source_kind(uri)
+    if kind is SourceKind.OURS:
+        raise UserError(
+            f"{uri} is a model of this project: --init-model and model.init_checkpoint take it as "
+            "it is, with the settings in its own config.json or inputs.json."
+        )
+    found, known = describe(uri, kind), source_vocabulary(uri, kind)
+    tokens = known.tokens if known else ()
+    if vocabulary_uri is not None:
+        tokens = split_tokens(uris.read(vocabulary_uri).decode())
+    with open_reader(uri, kind) as reader:
+        found = found or describe_shapes(reader)
+        settings = {f"model.{name}": value for name, value in found.settings.items()}
+        settings |= {"model.init_checkpoint": uri}
+        settings |= _fitted(reader, found, len(tokens))
+        settings |= _tokenization(vocabulary_uri or (known.uri if known else None), tokens)
+        model = with_overrides(PipelineConfig(), settings).model
+        rows = plan_rows(known, embedding_rows(reader, model), tokens, model.vocab_size)
+        plan = make_plan(reader, model, rows, next_sentence=False)
+    return Inspection(kind, found, known, settings, plan.table)
+
+
+def _fitted(reader: Reader, found: Description, tokens: int) -> dict[str, Any]:
+    """Return what the weights need, and limits below the defaults of other settings."""
+    model = ModelConfig.model_construct(**found.settings)
+    rows = max(embedding_rows(reader, model), tokens)
+    settings: dict[str, Any] = {"model.vocab_size": rows}
+    heads = [w for w in weights(model, next_sentence=False) if w.part is Part.MASKED_LM]
+    if not any(map(reader.find, heads)):
+        settings["model.init_encoder_only"] = True
+    defaults = PipelineConfig()
+    if rows < defaults.vocabulary.size:
+        settings["vocabulary.size"] = rows
+    if model.max_position_embeddings < defaults.masking.max_seq_length:
+        settings["masking.max_seq_length"] = model.max_position_embeddings
+    return settings
+
+
+def _tokenization(file: str | None, tokens: Sequence[str]) -> dict[str, Any]:
+    if file is None:
+        return {}
+    kind, folder = vocabulary_kind(tokens), split(file)[0]
+    lower = _lower_cases(folder, tokens)
+    settings: dict[str, Any] = {"vocabulary.kind": kind, "vocabulary.do_lower_case": lower}
+    if kind == "wordpiece" and not file.endswith(TOKENIZER):
+        settings["vocabulary.uri"] = file
+    if kind == "sentencepiece":
+        models = [name for name in file_names(folder) if name.endswith(".model")]
+        settings |= {"vocabulary.uri": uris.join(folder, models[0])} if models else {}
+    return settings
+
+
+def _lower_cases(folder: str, tokens: Sequence[str]) -> bool:
+    """Return whether text is lower-cased: as the tokenizer says, else by the tokens."""
+    data = uris.read_or_none(uris.join(folder, TOKENIZER_CONFIG))
+    says = json.loads(data).get("do_lower_case") if data else None
+    if says is not None:
+        return bool(says)
+    return all(token == token.lower() for token in tokens if token not in SPECIAL_TOKENS)

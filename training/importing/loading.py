@@ -1,0 +1,150 @@
+"""Opens a source of weights and sets a model to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline_config import PipelineConfig
+from pipeline_config.schema import ModelConfig
+from pipeline_store import uris
+from pipeline_store.layout import StoreLayout
+from training.errors import UserError
+from training.importing.descriptions import (
+    GOOGLE_CONFIG,
+    TF_MODELS_CONFIG,
+    Description,
+    check_description,
+)
+from training.importing.hugging_face import HuggingFaceReader
+from training.importing.plan import make_plan, refuse_unfit
+from training.importing.readers import Reader
+from training.importing.sources import (
+    SourceKind,
+    checkpoint_files,
+    local_files,
+    source_kind,
+    split,
+    weight_files,
+)
+from training.importing.vocabulary import plan_rows, source_vocabulary
+from training.loaded_weights import LoadedWeights
+from training.vocabulary import lineage_tokens
+from training.weight_names import WORD_EMBEDDINGS, weights
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+@dataclass(frozen=True)
+class InitialModel:
+    """Weights that a training starts from, and what they are for.
+
+    :param model: the architecture here.
+    :param vocabulary: the lineage's tokens, in order of id.
+    """
+
+    uri: str
+    model: ModelConfig
+    vocabulary: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+def initial_model(uri: str, store: StoreLayout, config: PipelineConfig) -> InitialModel:
+    """Return what is to be loaded into a model of this configuration.
+
+    :raises FormatError: the lineage's vocabulary is damaged.
+    """
+    return InitialModel(uri, config.model, lineage_tokens(store, config))
+
+
+@contextmanager
+def open_reader(uri: str, kind: SourceKind) -> Iterator[Reader]:
+    """Yield the tensors of weights that are not ours.
+
+    :raises UserError: there are none, or a file beside them is needed.
+    :raises BadDataError: a file is damaged.
+    """
+    if kind is SourceKind.HUGGING_FACE:
+        names = weight_files(uri)
+        with local_files(uri, names) as folder:
+            yield HuggingFaceReader(uri, [folder / name for name in names])
+        return
+    # Only here: Hugging Face folders can be looked at without TensorFlow.
+    from training.importing.tensorflow_checkpoints import open_checkpoint
+
+    (folder_uri, prefix), names = split(uri), checkpoint_files(uri)
+    with local_files(folder_uri, names) as folder:
+        yield open_checkpoint(folder / prefix, uri, [folder / name for name in names])
+
+
+def load_foreign(
+    variables: dict[str, tf.Variable], initial: InitialModel, *, next_sentence: bool
+) -> LoadedWeights:
+    """Set variables to weights that are not ours, all that are to be loaded or none.
+
+    :param variables: of the model, by name.
+    :param next_sentence: whether the model has a next-sentence head.
+    :raises UserError: something is missing, left over, of another shape, or means something else
+        here; the message names it, and no weight was changed.
+    :raises BadDataError: a file is damaged.
+    """
+    uri, model = initial.uri, initial.model
+    kind = source_kind(uri)
+    found = check_description(uri, kind, model)
+    with open_reader(uri, kind) as reader:
+        notes = [*_digests(reader), *(found or describe_shapes(reader)).notes]
+        known = source_vocabulary(uri, kind)
+        rows = plan_rows(known, embedding_rows(reader, model), initial.vocabulary, model.vocab_size)
+        plan = make_plan(reader, model, rows, next_sentence=next_sentence)
+        refuse_unfit(uri, plan.table)
+        targets = {end: _ending(end, variables) for end in plan.table.loaded}
+        values = {end: plan.value(end, reader, v.numpy) for end, v in targets.items()}
+    for end, variable in targets.items():
+        variable.assign(values[end])
+    return plan.table._replace(notes=(*notes, *plan.table.notes))
+
+
+def embedding_rows(reader: Reader, model: ModelConfig) -> int:
+    """Return the number of rows of the source's embedding.
+
+    :raises UserError: no tensor has its name, so this is no BERT.
+    """
+    (weight,) = [w for w in weights(model, next_sentence=False) if w.variable == WORD_EMBEDDINGS]
+    stored = reader.find(weight)
+    if stored is None:
+        raise UserError(
+            f"{reader.uri} has no word embeddings under a name of BERT ({weight.tensor}, "
+            f"{weight.variable}); its tensors are {', '.join(sorted(reader.names)[:10])}, … Give a "
+            "BERT, or rename its tensors."
+        )
+    return stored.shape[0]
+
+
+def _digests(reader: Reader) -> list[str]:
+    return [
+        f"{path.name}: {path.stat().st_size:,} bytes, SHA-256 {uris.sha256(str(path))}"
+        for path in reader.paths
+    ]
+
+
+def describe_shapes(reader: Reader) -> Description:
+    """Return what the weights themselves tell, where there is no description beside them.
+
+    :raises UserError: they do not tell enough.
+    """
+    warning = (
+        f"WARNING: there is no {GOOGLE_CONFIG} or {TF_MODELS_CONFIG} beside the weights, so "
+        "nothing tells which gelu they were trained with; model.hidden_act is taken to be right. "
+        "tf-models' own is gelu_new."
+    )
+    return Description(reader.uri, reader.sizes(), (warning,))
+
+
+def _ending(end: str, variables: dict[str, tf.Variable]) -> tf.Variable:
+    (variable,) = [v for name, v in variables.items() if f"/{name}".endswith(f"/{end}")]
+    return variable

@@ -1,0 +1,194 @@
+"""Weights in TensorFlow checkpoints: Google's BERT by name, tf-models' by its object graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import tensorflow as tf
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+from training.errors import BadDataError, UserError
+from training.importing.descriptions import GOOGLE_CONFIG
+from training.importing.readers import Reader, StoredTensor
+from training.weight_names import NEXT_SENTENCE, Layout, Part, Weight
+
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# Children that hold no weights of the model, in any object that has them.
+_NOT_WEIGHTS = {"optimizer", "save_counter", "global_step"}
+_GOOGLE_OPTIMIZER = re.compile(r"global_step|.*/(adam|lamb)_[mv]")
+# Google's names of tensors that have others than their variables here suggest.
+_GOOGLE_NAMES = {
+    "cls.predictions.bias": "cls/predictions/output_bias",
+    "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
+    "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
+}
+
+
+def open_checkpoint(prefix: Path, uri: str, paths: list[Path]) -> Reader:
+    """Return the reader for a checkpoint.
+
+    :param prefix: on this machine.
+    :param uri: for messages.
+    :param paths: all files of it.
+    :raises BadDataError: its files are damaged, or one is missing.
+    """
+    with _readable(uri):
+        reader = tf.train.load_checkpoint(str(prefix))
+    if OBJECT_GRAPH in reader.get_variable_to_shape_map():
+        return ObjectReader(uri, paths, reader)
+    return GoogleReader(uri, paths, reader)
+
+
+class _CheckpointReader(Reader):
+    def __init__(self, uri: str, paths: list[Path], reader: tf.train.CheckpointReader) -> None:
+        self.uri, self.paths, self.notes = uri, paths, []
+        self._reader = reader
+        self._shapes = reader.get_variable_to_shape_map()
+
+    def value(self, name: str) -> npt.NDArray[Any]:
+        """Return a tensor as it is stored."""
+        with _readable(self.uri):
+            return self._reader.get_tensor(self._key(name))
+
+    def _key(self, name: str) -> str:
+        return name
+
+
+class GoogleReader(_CheckpointReader):
+    """The tensors of a TensorFlow 1 checkpoint of https://github.com/google-research/bert."""
+
+    def __init__(self, uri: str, paths: list[Path], reader: tf.train.CheckpointReader) -> None:
+        super().__init__(uri, paths, reader)
+        self.names = {name for name in self._shapes if not _GOOGLE_OPTIMIZER.fullmatch(name)}
+        if others := len(self._shapes) - len(self.names):
+            self.notes.append(f"{others} tensors of its optimizer are not used.")
+
+    def sizes(self) -> dict[str, int]:
+        """Raise UserError: how many heads share a matrix cannot be seen."""
+        raise UserError(
+            f"{self.uri} has no {GOOGLE_CONFIG} beside it, which tells the number of heads and the "
+            "activation; the weights do not. Copy it from where the checkpoint comes from."
+        )
+
+    def find(self, weight: Weight) -> StoredTensor | None:
+        """Return the tensor of a weight, if there is one."""
+        name = _google_name(weight)
+        if name not in self._shapes:
+            return None
+        # The only kernel that is stored the other way round.
+        turned = weight.part is Part.NEXT_SENTENCE
+        layout = Layout.TRANSPOSED if turned else Layout.MATRIX
+        return StoredTensor(name, tuple(self._shapes[name]), layout)
+
+
+def _google_name(weight: Weight) -> str:
+    if weight.tensor in _GOOGLE_NAMES:
+        return _GOOGLE_NAMES[weight.tensor]
+    path = re.sub(r"layer\.(\d+)", r"layer_\1", weight.tensor).replace(".", "/")
+    # The last part is kernel, bias, gamma or beta, as here; embeddings have none.
+    last = weight.variable.rpartition("/")[2]
+    path = path.rpartition("/")[0] + ("" if last == "embeddings" else f"/{last}")
+    return path if weight.part is Part.MASKED_LM else f"bert/{path}"
+
+
+class ObjectReader(_CheckpointReader):
+    """The tensors of a ``tf.train.Checkpoint`` of tf-models, by the names of its variables.
+
+    Names and not objects, because encoder and pretrainer are found under other keys in each of the
+    ways in which tf-models saves them, and are other classes; but their variables have one name.
+    """
+
+    def __init__(self, uri: str, paths: list[Path], reader: tf.train.CheckpointReader) -> None:
+        super().__init__(uri, paths, reader)
+        self._keys = keys_by_name(reader)
+        self.names = set(self._keys)
+        self._has_own_pooler = bool(self._ending(f"{NEXT_SENTENCE}/pooler_dense/kernel"))
+        if self._has_own_pooler:
+            self.names -= set(self._ending("pooler_transform/kernel"))
+            self.names -= set(self._ending("pooler_transform/bias"))
+            self.notes.append(
+                "Its next-sentence head has a pooler of its own, which takes the place of the "
+                "encoder's, as that one was not trained."
+            )
+
+    def find(self, weight: Weight) -> StoredTensor | None:
+        """Return the tensor of a weight, if there is one."""
+        variable = weight.variable
+        if self._has_own_pooler and weight.part is Part.POOLER:
+            variable = variable.replace("pooler_transform", f"{NEXT_SENTENCE}/pooler_dense")
+        found = self._ending(variable)
+        if len(found) > 1:
+            raise BadDataError(
+                f"{self.uri} has several variables for {variable}: {', '.join(found)}. It holds "
+                "more than one model; save the one that is meant alone."
+            )
+        return self._stored(found[0]) if found else None
+
+    def sizes(self) -> dict[str, int]:
+        """Return the architecture without the activation, which no shape tells."""
+        words = self._shape("word_embeddings/embeddings")
+        return {
+            "vocab_size": words[0],
+            "hidden_size": words[1],
+            "num_hidden_layers": len({m[1] for m in map(_LAYER.search, self.names) if m}),
+            "num_attention_heads": self._shape("transformer/layer_0/self_attention/query/bias")[0],
+            "intermediate_size": self._shape("transformer/layer_0/intermediate/bias")[0],
+            "max_position_embeddings": self._shape("position_embedding/embeddings")[0],
+            "type_vocab_size": self._shape("type_embeddings/embeddings")[0],
+        }
+
+    def _shape(self, variable: str) -> tuple[int, ...]:
+        names = self._ending(variable)
+        if not names:
+            raise UserError(
+                f"{self.uri} has no variable {variable}, so it is no BERT of tf-models; its "
+                f"variables are {', '.join(sorted(self.names)[:10])}, … Give another checkpoint."
+            )
+        return self._stored(names[0]).shape
+
+    def _ending(self, variable: str) -> list[str]:
+        return sorted(name for name in self._keys if f"/{name}".endswith(f"/{variable}"))
+
+    def _stored(self, name: str) -> StoredTensor:
+        return StoredTensor(name, tuple(self._shapes[self._key(name)]), Layout.VARIABLE)
+
+    def _key(self, name: str) -> str:
+        return self._keys[name]
+
+
+_LAYER = re.compile(r"(?:^|/)transformer/layer_(\d+)/")
+
+
+def keys_by_name(reader: tf.train.CheckpointReader) -> dict[str, str]:
+    """Return the checkpoint key of each weight by variable name; optimizers are left out."""
+    graph = TrackableObjectGraph()
+    graph.ParseFromString(reader.get_tensor(OBJECT_GRAPH))
+    seen, waiting = {0}, [0]
+    while waiting:
+        children = graph.nodes[waiting.pop()].children
+        found = {child.node_id for child in children if child.local_name not in _NOT_WEIGHTS}
+        waiting += found - seen
+        seen |= found
+    return {
+        attribute.full_name: attribute.checkpoint_key
+        for number in sorted(seen)
+        for attribute in graph.nodes[number].attributes
+        if attribute.full_name
+    }
+
+
+@contextmanager
+def _readable(uri: str) -> Iterator[None]:
+    try:
+        yield
+    # Which one is raised depends on what is wrong: IndexError for a file that was cut short.
+    except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+        raise BadDataError(
+            f"{uri} cannot be read as a TensorFlow checkpoint ({error}): a file of it is missing "
+            "or damaged. Copy PREFIX.index and all of PREFIX.data-* again."
+        ) from error

@@ -1,0 +1,53 @@
+"""How far a training is, apart from its tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+from pipeline_store.formats import BestCheckpoint, CheckpointManifest, HeldOutScore, Rollback
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """How far a training is: what a checkpoint knows besides the tensors.
+
+    Fields are those of the same name in the checkpoint's manifest.
+    """
+
+    step: int = 0
+    loss: float = float("nan")
+    next_sentence_loss: float | None = None
+    next_sentence_accuracy: float | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+    resumed_from: tuple[int, ...] = ()
+    rollbacks: tuple[Rollback, ...] = ()
+    running_loss: float | None = None
+    held_out: HeldOutScore | None = None
+    best: BestCheckpoint | None = None
+
+    @classmethod
+    def of(cls, manifest: CheckpointManifest) -> Self:
+        """Return the state that a checkpoint was saved in."""
+        values = {field.name: getattr(manifest, field.name) for field in fields(cls)}
+        for name in ("resumed_from", "rollbacks"):
+            values[name] = tuple(values[name])
+        return cls(**values)
+
+    @property
+    def skipped(self) -> int:
+        """Return how many steps' records were passed over by going back."""
+        return sum(rollback.from_step - rollback.to_step for rollback in self.rollbacks)
+
+    def scored(self, score: HeldOutScore) -> Self:
+        """Return the state with the score of its step, and which step's is the best by now.
+
+        A score that equals the best one is not better.
+        """
+        best = self.best
+        if best is None or score.loss < best.loss:
+            best = BestCheckpoint(step=self.step, loss=score.loss, evaluations_since=0)
+        else:
+            best = best.model_copy(update={"evaluations_since": best.evaluations_since + 1})
+        return replace(self, held_out=score, best=best)
