@@ -139,8 +139,11 @@ class Trainer:
             log.info("Continuing from %s: %s", self._job.init_model, report)
 
     def _make_reporter(self) -> Reporter:
-        # What the other machines have to say is the same, and thrown away.
-        layout = self._job.layout if self._is_chief else TrainingLayout(tempfile.mkdtemp())
+        layout = self._job.layout
+        if not self._is_chief:
+            # It has the same to say as the chief; that is thrown away at the end.
+            self._nowhere = tempfile.TemporaryDirectory()
+            layout = TrainingLayout(self._nowhere.name)
         return Reporter(self._job.config, layout, self._state.step)
 
     def _goes_on(self) -> bool:

@@ -131,13 +131,13 @@ class InitialWeights(StoredFile):
 
 
 class TrainingResult(StoredFile):
-    """``result.json``: training reached train_steps."""
+    """``result.json``: training is done, and this checkpoint is what came out of it."""
 
     kind = "training-result"
 
-    train_steps: int
-    tokens: int = Field(description="real tokens seen over all steps")
-    final_loss: float = Field(description="mean masked-LM training loss of the last loop of steps")
+    train_steps: int = Field(description="of the result's checkpoint")
+    tokens: int = Field(description="real tokens seen until then")
+    final_loss: float = Field(description="mean masked-LM training loss of the loop before it")
     next_sentence_loss: float | None = Field(
         default=None, description="the same of next-sentence prediction, nats per row; none: off"
     )

@@ -241,6 +241,14 @@ def test_hashes_follow_what_they_stand_for(name: str) -> None:
         assert changed.sha256 != SMOKE.sha256
 
 
+def test_where_scores_decide_the_weights_depend_on_when_there_are_scores() -> None:
+    chosen = {"training.keep_best": True, "evaluation.rows_per_checkpoint": 1000}
+    plain, best = SMOKE, with_overrides(SMOKE, chosen)
+    for change in ({"training.checkpoint_interval": 100}, {"evaluation.rows_per_checkpoint": 500}):
+        assert with_overrides(best, change).training_sha256 != best.training_sha256
+        assert with_overrides(plain, change).training_sha256 == plain.training_sha256
+
+
 def test_equal_configurations_have_equal_bytes() -> None:
     assert with_overrides(SMOKE, {}).to_bytes() == SMOKE.to_bytes()
     assert PipelineConfig().sha256 == PipelineConfig().sha256

@@ -14,8 +14,14 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from pipeline_store.formats import Holder, ModelExports
+from beam_jobs.tokens.sentencepiece_training import train_sentencepiece
+from beam_jobs.tokens.tokenizing import make_tokenizer
+from pipeline_store import uris
+from pipeline_store.formats import Holder, ModelExports, VocabularyInfo
 from pipeline_store.layout import ExportsLayout
+from tests.beam_jobs.real_text import docstrings
+from tests.pipeline_store.gcs_server import GcsState
+from tests.training import pretrained
 from tests.training.conftest import TwoDays
 from tests.training.corpora import TOKENS, TinyStore, tiny_config
 from tests.training.jobs import BAD_DATA, FAILED, USER_ERROR, all_files, result, train
@@ -30,7 +36,7 @@ Capture = pytest.CaptureFixture[str]
 class Exported:
     """The exports of a run."""
 
-    def __init__(self, store: TinyStore, run_root: str, output: Path) -> None:
+    def __init__(self, store: TinyStore, run_root: str, output: Path | str) -> None:
         self.store = store
         self.layout = ExportsLayout(str(output))
         self._arguments = ["--store", store.layout.root, "--output", str(output)]
@@ -112,6 +118,28 @@ def test_the_folder_of_hugging_face_has_what_a_masked_language_model_needs(
     assert not any("decoder" in name or "pooler" in name for name in tensors)
     tokens = (folder / "vocab.txt").read_text().removesuffix("\n").split("\n")
     assert tokens == TOKENS
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new"])
+def test_the_tensors_compute_the_same_by_the_rules_of_hugging_face(
+    tmp_path: Path, activation: str
+) -> None:
+    pairs = {"masking__packing": "segment_pair", "model__hidden_act": activation}
+    config = tiny_config(**pretrained.SETTINGS, **pairs)
+    model = build_model(config)
+    random = np.random.default_rng(1)
+    for variable in model.variables:
+        variable.assign_add(random.normal(0, 0.3, variable.shape).astype(np.float32))
+    values = {name: v.numpy() for name, v in named_variables(model).items()}
+    hugging_face.write_weights(tmp_path, config.model, values, next_sentence=True)
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert tensors.keys() == pretrained.bert_weights().keys()
+
+    gelu = pretrained.exact_gelu if activation == "gelu" else pretrained.tanh_gelu
+    rows = pretrained.batch()
+    wanted, found = pretrained.bert_outputs(tensors, rows, gelu), model(rows)
+    for name, value in wanted.items():
+        assert np.abs(np.stack(found[name]) - value).max() < 1e-4, name
 
 
 def test_the_saved_model_needs_nothing_but_tensorflow_text(
@@ -312,6 +340,55 @@ def test_weights_of_others_are_no_model_to_export(
     words += [two_days.first.config, "--model", str(exported.folder("hugging_face"))]
     assert export_model.main(words) == USER_ERROR
     assert "is not a model" in capsys.readouterr().err
+
+
+def test_exports_go_to_a_bucket_too(two_days: TwoDays, cloud_storage: GcsState) -> None:
+    exported = Exported(two_days.store, two_days.first.root, "gs://bucket/exports")
+    assert exported.export("--format", "hugging_face") == 0
+    names = {file.path for file in exported.record.formats["hugging_face"].files}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} < names
+    # Again: what is there is read and verified.
+    assert exported.export("--format", "hugging_face") == 0
+
+
+def test_a_sentencepiece_vocabulary_has_no_folder_of_hugging_face(
+    tiny: TinyStore, tmp_path: Path, capsys: Capture
+) -> None:
+    lineage = tiny.layout.lineage("default")
+    vocabulary = train_sentencepiece(docstrings(50_000), size=300, do_lower_case=True)
+    assert vocabulary.sentencepiece_model is not None
+    uris.write(lineage.vocabulary, vocabulary.to_bytes())
+    uris.write(lineage.sentencepiece_model, vocabulary.sentencepiece_model)
+    VocabularyInfo(
+        vocabulary_kind="sentencepiece",
+        sha256=vocabulary.sha256,
+        tokens_sha256=vocabulary.tokens_sha256,
+        size=len(vocabulary.tokens),
+        do_lower_case=True,
+        source="test",
+    ).write(lineage.vocabulary_info)
+    run = tiny.run("pieces")
+    assert train(tiny, run, tiny.partition("2026-01-01")) == 0
+    exported = Exported(tiny, run.root, tmp_path / "exports")
+    assert exported.export() == 0
+    assert "hugging_face is left out: the vocabulary is a SentencePiece" in capsys.readouterr().err
+    assert sorted(exported.record.formats) == ["saved_model"]
+    assert "SentencePiece" in exported.record.left_out["hugging_face"]
+    assert exported.export() == 0
+
+    signatures = tf.saved_model.load(str(exported.folder("saved_model"))).signatures
+    text = "Return a [MASK] of the object."
+    ids = signatures["encode"](text=tf.constant([text]))["input_word_ids"].numpy()[0]
+    parts, _ = make_tokenizer(vocabulary, True).encode(["Return a", "of the object."])
+    mask = vocabulary.ids["[MASK]"]
+    assert [number for number in ids[1:-1] if number != mask] == parts.tolist()
+    words = signatures["fill_mask"](text=tf.constant([text]))["tokens"].numpy()
+    assert {word.decode() for word in words.flat} <= set(vocabulary.tokens)
+
+    uris.write(lineage.sentencepiece_model, b"damaged")
+    again = Exported(tiny, run.root, tmp_path / "again")
+    assert again.export() == BAD_DATA
+    assert "sentencepiece.model is damaged" in capsys.readouterr().err
 
 
 def test_tf_models_task_starts_from_our_checkpoint(two_days: TwoDays) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text
 from tokenizers import Tokenizer
 
 from beam_jobs.tokens.sentencepiece_training import train_sentencepiece
@@ -67,7 +69,9 @@ def test_real_text_has_the_data_jobs_tokens(do_lower_case: bool) -> None:
     vocabulary = wordpiece(do_lower_case)
     settings = {"do_lower_case": do_lower_case, "normalization": "none"}
     wanted = of_the_data_job(vocabulary, do_lower_case, texts())
-    assert sum(map(len, wanted)) > 100_000
+    count = sum(map(len, wanted))
+    print(f"{len(wanted)} texts, {sum(map(len, texts()))} characters, {count} tokens")
+    assert count > 100_000
     in_graph = WordPieceText(vocabulary.tokens, **settings)(tf.constant(texts())).to_list()
     assert in_graph == wanted
     tokenizer = wordpiece_tokenizer(vocabulary.tokens, **settings)
@@ -76,6 +80,28 @@ def test_real_text_has_the_data_jobs_tokens(do_lower_case: bool) -> None:
     known = dict(zip(texts(), wanted, strict=True))
     found = [e.ids for e in tokenizer.encode_batch(plain, add_special_tokens=False)]
     assert found == [known[text] for text in plain]
+
+
+def test_none_of_the_ready_made_tokenizers_does_that() -> None:
+    vocabulary = wordpiece(True)
+    wanted = of_the_data_job(vocabulary, True, texts())
+    ids = tf.range(len(vocabulary.tokens), dtype=tf.int64)
+    entries = tf.lookup.KeyValueTensorInitializer(tf.constant(vocabulary.tokens), ids)
+    table = tf.lookup.StaticHashTable(entries, 1)
+    ready_made = {
+        "BertTokenizer": tensorflow_text.BertTokenizer(
+            table, token_out_type=tf.int32, lower_case=True
+        ),
+        "FastBertTokenizer": tensorflow_text.FastBertTokenizer(
+            list(vocabulary.tokens), token_out_type=tf.int32, lower_case_nfd_strip_accents=True
+        ),
+    }
+    for name, tokenizer in ready_made.items():
+        tokens = tokenizer.tokenize(tf.constant(texts()))
+        found = (tokens.merge_dims(1, 2) if tokens.ragged_rank == 2 else tokens).to_list()
+        differing = sum(f != w for f, w in zip(found, wanted, strict=True))
+        print(f"{name} differs in {differing} texts")
+        assert differing
 
 
 def words_of(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -168,6 +194,12 @@ def test_sentencepiece_differs_in_runs_of_one_character_only(do_lower_case: bool
     found = text_ops(tf.constant(texts())).to_list()
     differing = [(f, w) for f, w in zip(found, wanted, strict=True) if f != w]
     assert len(differing) < len(wanted) / 100
+    places = sum(
+        tag != "equal"
+        for pair in differing
+        for tag, *_ in SequenceMatcher(None, *pair, autojunk=False).get_opcodes()
+    )
+    print(f"{places} places in {sum(map(len, wanted))} tokens")
     for pair in differing:
         # The same characters, cut elsewhere: both are equally likely to the model.
         first, second = ("".join(vocabulary.tokens[number] for number in ids) for ids in pair)

@@ -141,7 +141,9 @@ def test_progress_and_events_and_log(
     assert train(tiny, run, manifest) == 0
 
     progress = Progress.model_validate_json(progress_file.read_text())
-    assert (progress.step, progress.train_steps, progress.checkpoint_step) == (12, 12, 8)
+    assert (progress.step, progress.train_steps) == (12, 12)
+    # That of step 8 is committed in a thread, before that of step 12 is begun.
+    assert progress.checkpoint_step in {4, 8}
     assert progress.loss == pytest.approx(result(run).final_loss, abs=1e-4)
     assert progress.eta_seconds == 0
     assert progress.tokens_per_second is not None

@@ -84,4 +84,4 @@ def test_two_machines_train_as_one_and_stop_and_resume_together(
     assert train(tiny, alone, manifest) == 0
     assert together.tokens == result(alone).tokens
     # Float32 sums in another order, 300 steps long.
-    assert together.final_loss == pytest.approx(result(alone).final_loss, rel=1e-2)
+    assert together.final_loss == pytest.approx(result(alone).final_loss, rel=1e-3)
