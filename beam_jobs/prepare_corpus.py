@@ -30,7 +30,7 @@ from beam_jobs.job.pipeline import PartitionJob
 from beam_jobs.job.running import RemoteJob, run_job
 from beam_jobs.text.inputs import list_inputs
 from beam_jobs.text.readable import check_readable
-from beam_jobs.tokens.lineage_vocabulary import load_vocabulary
+from beam_jobs.tokens.lineage_vocabulary import load_vocabulary, refuse_other
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import PartitionManifest, ShardManifest, ShardOutcome, Split
 from pipeline_store.layout import StoreLayout
@@ -81,6 +81,7 @@ def prepare_partition(
     config, store, partition = arguments.config, arguments.store, arguments.partition
     inputs = list_inputs(arguments.pattern, partition, store)
     vocabulary = load_vocabulary(config, store)
+    refuse_other(config, store, vocabulary)
     job = PartitionJob(config, store, partition, arguments.pattern, vocabulary.sha256)
     found, remote_job = run_job(job, inputs, pipeline_args, labels or {})
     raise_failures(found.failures)
@@ -88,7 +89,7 @@ def prepare_partition(
     warn_of_oddities(found.outcomes, shards)
     check_readable([tally(shard) for shard in shards], config.corpus.max_bad_fraction)
     manifest = combine(arguments, vocabulary.sha256, shards, found.duplicate_index)
-    check_usable(manifest, inputs)
+    check_usable(manifest, inputs, config.vocabulary.max_unknown_fraction)
     lineage = store.lineage(config.model.lineage_id)
     manifest, manifest_uri = commit(manifest, lineage)
     return PreparedPartition(

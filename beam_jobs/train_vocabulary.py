@@ -22,13 +22,14 @@ from beam_jobs.tokens.domain_words import find_domain_words
 from beam_jobs.tokens.lineage_vocabulary import (
     create_vocabulary,
     find_vocabulary,
-    read_vocabulary,
+    given_vocabulary,
+    refuse_other,
     refuse_unfit,
 )
 from beam_jobs.tokens.sentencepiece_training import UntrainableTextError, train_sentencepiece
 from beam_jobs.tokens.tokenizing import make_tokenizer
 from beam_jobs.tokens.training_text import TrainingText
-from beam_jobs.tokens.unused_places import domain_words, unused_places, with_domain_words
+from beam_jobs.tokens.unused_places import unused_places, with_domain_words
 from beam_jobs.tokens.vocabulary import Vocabulary
 from beam_jobs.tokens.wordpiece_training import train_wordpiece
 from pipeline_store.formats import VocabularyInfo
@@ -44,15 +45,10 @@ def ensure_vocabulary(arguments: JobArguments) -> tuple[VocabularyInfo, bool]:
     """
     config, store = arguments.config, arguments.store
     lineage = store.lineage(config.model.lineage_id)
-    given = _given(arguments)
+    given = given_vocabulary(config, store)
     found = find_vocabulary(config, lineage)
-    if found is not None and given is not None and domain_words(given, found) is None:
-        raise UserError(
-            f"lineage {config.model.lineage_id!r} has the vocabulary {lineage.vocabulary}, which "
-            f"differs from vocabulary.uri={config.vocabulary.uri}. Leave vocabulary.uri empty or "
-            "use another model.lineage_id."
-        )
     if found is not None:
+        refuse_other(config, store, found)
         logger.info("lineage %r has its vocabulary; nothing is trained", config.model.lineage_id)
     elif given is not None:
         source = store.resolve(config.vocabulary.uri or "")
@@ -61,16 +57,6 @@ def ensure_vocabulary(arguments: JobArguments) -> tuple[VocabularyInfo, bool]:
         source = f"trained on partition {arguments.partition}"
         create_vocabulary(_train(arguments), source, config, lineage)
     return VocabularyInfo.load(lineage.vocabulary_info), found is None
-
-
-def _given(arguments: JobArguments) -> Vocabulary | None:
-    config = arguments.config
-    if config.vocabulary.uri is None:
-        return None
-    uri = arguments.store.resolve(config.vocabulary.uri)
-    vocabulary = read_vocabulary(uri)
-    refuse_unfit(vocabulary, config, uri)
-    return vocabulary
 
 
 def _extended(given: Vocabulary, arguments: JobArguments) -> Vocabulary:

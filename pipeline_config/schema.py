@@ -47,8 +47,8 @@ class CorpusConfig(Section):
         description="text: running text, a blank line ends a document. sentences: one sentence a "
         "line, a blank line ends a document (BERT's format). jsonl: one JSON object a line. csv, "
         "tsv: a header line, then one document a record. parquet: one document a row. auto: by "
-        "the end of the name (.jsonl, .csv, .tsv, .parquet, also before .gz, .bz2, .zst), else "
-        "text.",
+        "the end of the name (.jsonl, .csv, .tsv, .parquet, also before .gz, .bz2, .zst, .xz), "
+        "else text.",
     )
     text_field: str = Field(
         "text", min_length=1, description="Field of a jsonl object, or column of a table, to read."
@@ -120,6 +120,11 @@ class VocabularyConfig(Section):
     )
     size: int = Field(
         30522, ge=300, le=250_000, description="Largest size of a vocabulary that is trained."
+    )
+    max_unknown_fraction: Fraction = Field(
+        0.2,
+        description="Share of the tokens that may be [UNK] before the data job fails: text in a "
+        "script that the vocabulary does not have.",
     )
     do_lower_case: bool = Field(
         True, description="Lower-case the text and strip accents, as BERT's uncased models do."

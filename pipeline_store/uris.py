@@ -247,6 +247,9 @@ def glob(pattern: str) -> list[str]:
     """
     if not any(sign in pattern for sign in "*?["):
         return [pattern] if exists(pattern) else []
+    if exists(pattern):
+        # A file's own name may hold such signs.
+        return [pattern]
     fixed = pattern[: min(pattern.index(sign) for sign in "*?[" if sign in pattern)]
     folder = fixed.rpartition("/")[0]
     wanted = for_library(pattern).split("/")

@@ -176,10 +176,11 @@ def _distribute(
 
     def for_input_pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
         shares = shares_of(batches, batch_size, read, context)
-        if context.num_input_pipelines == 1 or is_read_to_the_end:
+        joined = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        if is_read_to_the_end or not joined:
             return shares
-        # Several machines would ask each other in every step whether one has reached its end, and
-        # take no number of rows for known.
+        # The machines would ask each other in every step whether one has reached its end, and take
+        # no number of rows for known.
         return shares.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     if strategy.num_replicas_in_sync == 1:

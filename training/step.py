@@ -151,8 +151,10 @@ def make_replica_step(
             zip(gradients, variables, strict=True), experimental_aggregate_gradients=False
         )
         zero = tf.constant(0.0)
-        pairs = [*sums[1:], rows] if with_next_sentence else [zero] * 3
-        return StepMetrics(sums[0], masked, tokens, norm, *pairs, input_wait_seconds=zero)
+        loss_sum, *next_sentence = sums
+        losses, correct = next_sentence or (zero, zero)
+        pairs = rows if with_next_sentence else zero
+        return StepMetrics(loss_sum, masked, tokens, norm, losses, correct, pairs, zero)
 
     return replica_step
 

@@ -139,11 +139,22 @@ def warn_of_oddities(outcomes: Sequence[ShardOutcome], shards: Sequence[ShardMan
             logger.warning("%s holds no document", outcome.input_uri)
 
 
-def check_usable(manifest: PartitionManifest, inputs: Sequence[str]) -> None:
+def check_usable(
+    manifest: PartitionManifest, inputs: Sequence[str], max_unknown_fraction: float
+) -> None:
     """Refuse a partition from which nothing can be learned; warn if nothing can be measured.
 
-    :raises BadDataError: there is no training record.
+    :raises BadDataError: there is no training record, or too much of the text is ``[UNK]``.
     """
+    statistics = manifest.statistics
+    unknown = statistics.unknown_tokens / max(1, statistics.text_tokens)
+    if unknown > max_unknown_fraction:
+        raise BadDataError(
+            f"partition {manifest.partition}: {unknown:.1%} of its {statistics.text_tokens} tokens "
+            f"are [UNK], over vocabulary.max_unknown_fraction={max_unknown_fraction}: it is in a "
+            f"script that the vocabulary of lineage {manifest.lineage_id!r} does not have. Leave "
+            "such text out (corpus.keep_languages), or begin a lineage with a vocabulary for it."
+        )
     if not manifest.records[Split.TRAIN]:
         raise BadDataError(
             f"partition {manifest.partition}: no training record in {len(inputs)} files "

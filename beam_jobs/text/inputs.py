@@ -72,7 +72,7 @@ def _no_match(pattern: str) -> str:
     folder = pattern.rpartition("/")[0]
     if any(sign in folder for sign in "*?["):
         return f"{message}."
-    others = uris.list_files(folder)
+    others = [uri for uri in uris.list_files(folder) if not uri.rpartition("/")[2].startswith(".")]
     if not others:
         return f"{message}: the folder {folder} is empty or does not exist."
     return f"{message}; the folder has {len(others)} other files, such as {others[0]}."

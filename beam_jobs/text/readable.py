@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from beam_jobs.errors import BadDataError
-from beam_jobs.text.drops import HARMLESS, count_bad, is_rejected_file
+from beam_jobs.text.drops import HARMLESS, DropReason, count_bad, is_rejected_file
+from beam_jobs.text.inputs import COMPRESSED_SUFFIXES
+from beam_jobs.text.reading import MAX_LINE_BYTES
 
 _NAMED_FILES = 3
+# Compressed files hold several times as much text as bytes; an estimate.
+_COMPRESSION_FACTOR = 3
 
 
 class Tally(BaseModel):
@@ -21,23 +25,36 @@ class Tally(BaseModel):
     documents: int
     dropped: dict[str, int]
 
+    @property
+    def lost_bytes(self) -> int:
+        """Return how many bytes cannot be used, at least: of files given up, of endless documents.
+
+        An endless document is one in the count of documents, and may be nearly all of the text.
+        """
+        if is_rejected_file(self.dropped):
+            return self.input_bytes
+        lost = self.dropped.get(DropReason.TOO_LONG, 0) * MAX_LINE_BYTES
+        if self.input_uri.lower().endswith((*COMPRESSED_SUFFIXES, ".parquet")):
+            lost //= _COMPRESSION_FACTOR
+        return min(self.input_bytes, lost)
+
 
 def check_readable(tallies: Sequence[Tally], max_bad_fraction: float) -> None:
     """Refuse a partition of which too much is unreadable.
 
-    Two shares are looked at: of the documents, and, as a file that is given up whole has no honest
-    count of documents, of the bytes.
+    Two shares are looked at: of the documents, and, as a file that is given up whole or a document
+    without an end has no honest count of documents, of the bytes.
 
     :raises BadDataError: one of them is above ``corpus.max_bad_fraction``.
     """
     documents = sum(item.documents for item in tallies)
     bad = sum(count_bad(item.dropped) for item in tallies)
-    rejected = [item for item in tallies if is_rejected_file(item.dropped)]
-    rejected_bytes = sum(item.input_bytes for item in rejected)
+    lost_files = [item for item in tallies if item.lost_bytes]
+    lost_bytes = sum(item.lost_bytes for item in lost_files)
     all_bytes = sum(item.input_bytes for item in tallies)
     limit = max_bad_fraction
-    if rejected_bytes > limit * all_bytes:
-        share = f"{len(rejected)} of {len(tallies)} files ({rejected_bytes / all_bytes:.1%} of "
+    if lost_bytes > limit * all_bytes:
+        share = f"{len(lost_files)} of {len(tallies)} files ({lost_bytes / all_bytes:.1%} of "
         raise BadDataError(f"{share}the bytes) cannot be read, {_over(limit)}: {_worst(tallies)}")
     if bad > limit * documents:
         share = f"{bad} of {documents} documents ({bad / documents:.1%})"

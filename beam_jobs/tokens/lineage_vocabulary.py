@@ -31,6 +31,34 @@ def load_vocabulary(config: PipelineConfig, store: StoreLayout) -> Vocabulary:
     return vocabulary
 
 
+def given_vocabulary(config: PipelineConfig, store: StoreLayout) -> Vocabulary | None:
+    """Return the vocabulary that ``vocabulary.uri`` names; None: it is empty.
+
+    :raises UserError: it cannot be read, or the configuration does not fit it.
+    """
+    if config.vocabulary.uri is None:
+        return None
+    uri = store.resolve(config.vocabulary.uri)
+    vocabulary = read_vocabulary(uri)
+    refuse_unfit(vocabulary, config, uri)
+    return vocabulary
+
+
+def refuse_other(config: PipelineConfig, store: StoreLayout, found: Vocabulary) -> None:
+    """Refuse a lineage whose vocabulary is not the given one, nor that one with domain words.
+
+    :raises UserError: it is another one.
+    """
+    given = given_vocabulary(config, store)
+    if given is not None and domain_words(given, found) is None:
+        lineage = store.lineage(config.model.lineage_id)
+        raise UserError(
+            f"lineage {config.model.lineage_id!r} has the vocabulary {lineage.vocabulary}, which "
+            f"differs from vocabulary.uri={config.vocabulary.uri}. Leave vocabulary.uri empty or "
+            "use another model.lineage_id."
+        )
+
+
 def find_vocabulary(config: PipelineConfig, lineage: LineageLayout) -> Vocabulary | None:
     """Return the lineage's vocabulary, or None when it has none yet.
 

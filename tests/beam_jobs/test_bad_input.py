@@ -106,6 +106,24 @@ def test_too_much_bad_input_fails_and_names_reason_and_file(
     assert "\n" not in message
 
 
+def test_an_endless_document_weighs_as_much_as_it_is_long(workspace: Workspace) -> None:
+    workspace.put("good.txt", as_text(documents(400)))
+    workspace.prepare()
+    endless = workspace.put("endless.txt", b"no blank line ends this one\n" * 700_000)
+    with pytest.raises(BadDataError, match="too_long 1") as caught:
+        workspace.prepare()
+    assert str(endless) in str(caught.value)
+    assert "of the bytes" in str(caught.value)
+
+
+def test_text_that_the_vocabulary_does_not_know_is_refused(workspace: Workspace) -> None:
+    workspace.put("good.txt", GOOD)
+    workspace.prepare()
+    workspace.put("chinese.txt", as_text(["\u6f22\u5b57" * 300 + str(n) for n in range(50)]))
+    with pytest.raises(BadDataError, match=r"tokens are \[UNK\], over .*max_unknown_fraction=0.2"):
+        workspace.prepare()
+
+
 def test_missing_member_of_a_set_stops_the_job(workspace: Workspace) -> None:
     workspace.put("data-00000-of-00002.txt", GOOD)
     with pytest.raises(UserError, match=r"are missing: data-00001-of-00002\.txt\."):

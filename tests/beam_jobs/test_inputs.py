@@ -61,6 +61,17 @@ def test_folder_for_a_pattern_is_explained(store: StoreLayout) -> None:
     assert f"write {store.root}/corpus/day1/*" in refusal("corpus/day1", store)
 
 
+def test_hidden_files_are_not_input(store: StoreLayout) -> None:
+    (Path(store.root) / "corpus/day5").mkdir()
+    (Path(store.root) / "corpus/day5/.a.txt").write_bytes(b"text")
+    assert "corpus/day5 is empty or does not exist" in refusal("corpus/day5/*", store)
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_taken(store: StoreLayout) -> None:
+    (Path(store.root) / "corpus/day1/news[1].txt").write_bytes(b"text")
+    assert names("corpus/day1/news[1].txt", store) == ["day1/news[1].txt"]
+
+
 def members(store: StoreLayout, *indices: int) -> None:
     for index in indices:
         (Path(store.root) / f"corpus/day1/data-{index:05d}-of-00005.txt.gz").write_bytes(b"text")

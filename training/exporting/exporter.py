@@ -198,15 +198,19 @@ def export(
     :param dry_run: write and check on this machine only.
     :raises BadDataError: a written format is not the model; nothing is committed.
     """
-    unique = uuid.uuid4().hex[:12]
-    written, left_out = {}, {}
+    reasons = {name: exporter.reason_against(name) for name in formats}
+    left_out = {name: reason for name, reason in reasons.items() if reason is not None}
+    for name, reason in left_out.items():
+        log.warning("%s is left out: %s.", name, reason)
     with tempfile.TemporaryDirectory() as scratch:
-        for name in formats:
-            if reason := exporter.reason_against(name):
-                left_out[name] = reason
-                log.warning("%s is left out: %s.", name, reason)
-                continue
-            check = exporter.write(name, Path(scratch, name))
+        # All are checked before the first byte is stored.
+        checks = {
+            name: exporter.write(name, Path(scratch, name))
+            for name in formats
+            if name not in left_out
+        }
+        unique, written = uuid.uuid4().hex[:12], {}
+        for name, check in checks.items():
             target = layout.format_files(unique, name)
             files = _upload(Path(scratch, name), None if dry_run else target)
             folder = target.removeprefix(f"{layout.root}/")
