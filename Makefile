@@ -54,10 +54,10 @@ $(TORCH_INSTALLED): requirements-torch.in requirements-torch.txt scripts/install
 bench-train: $(INSTALLED) $(TORCH_INSTALLED)  ## Measure the training and its peers; QUICK=1 for few steps, ONLY=row
 	$(BIN)/python -m benchmarks.train --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
-compare-optimizers: $(INSTALLED)  ## Train with AdamW, LAMB and Amos and compare held-out losses; 2 hours
+compare-optimizers: $(INSTALLED)  ## Train with AdamW, LAMB and Amos and compare held-out losses; 18 trainings
 	$(BIN)/python -m benchmarks.recipes.optimizers --state-dir $(STATE) --plot $(STATE)/optimizers.png
 
-compare-numerics: $(INSTALLED)  ## Train in float32 and bfloat16 and compare held-out losses; half an hour
+compare-numerics: $(INSTALLED)  ## Train in float32 and bfloat16 and compare held-out losses; 9 trainings
 	$(BIN)/python -m benchmarks.recipes.numerics --state-dir $(STATE)
 
 packing-loss: $(INSTALLED)  ## Train with rows packed in two ways and compare held-out losses
