@@ -17,6 +17,8 @@ from typing import Any
 import psutil
 
 _SAMPLE_SECONDS = 0.2
+# A short process would be gone before its first sample.
+_FIRST_SAMPLE_SECONDS = 0.01
 _LOG_LINES = 15
 _REPOSITORY = Path(__file__).parents[2]
 _ENVIRONMENT = {
@@ -91,9 +93,11 @@ def _watch(pid: int) -> tuple[int, int, float]:
     handle = os.pidfd_open(pid)
     try:
         ended = False
+        pause = _FIRST_SAMPLE_SECONDS
         while not ended:
-            ended = bool(select.select([handle], [], [], _SAMPLE_SECONDS)[0])
             peak = max(peak, _high_water_mark(pid), _tree_memory(pid))
+            ended = bool(select.select([handle], [], [], pause)[0])
+            pause = min(pause * 1.1, _SAMPLE_SECONDS)
     finally:
         os.close(handle)
     _, status, used = os.wait4(pid, 0)
