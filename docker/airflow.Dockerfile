@@ -26,6 +26,7 @@ COPY pipeline_store pipeline_store
 COPY plugins plugins
 COPY preflight preflight
 COPY tpu_agent tpu_agent
+COPY tpu_compile_check tpu_compile_check
 COPY tpu_lifecycle tpu_lifecycle
 COPY training training
 ENV PATH=/opt/venv/bin:$PATH \

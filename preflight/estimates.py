@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pipeline_config import PipelineConfig
 from pipeline_config.rules import chips, worst_case_cost
+from tpu_compile_check import saved
 
 
 def estimate_lines(config: PipelineConfig) -> list[str]:
@@ -19,13 +20,27 @@ def estimate_lines(config: PipelineConfig) -> list[str]:
     cost = f"{worst_case_cost(config):,.2f} {budget.currency}"
     hours = f"{budget.max_hours:g} h"
     price = f"{budget.price_per_chip_hour:g} {budget.currency} a chip-hour ({budget.price_date})"
-    return [
+    lines = [
         f"data: {', '.join(_data_words(config))}",
         f"training: {steps} = {rows:,} rows of at most {length} tokens ({rows * length:,} tokens)",
         f"evaluation: on {held_out}, chosen by their content and never trained on",
         f"TPU: {where}, for at most {hours}",
         f"cost: at most {cost}, an estimate: {count} {_plural('chip', count)} x {hours} x {price}",
     ]
+    if training.distribution_strategy == "tpu":
+        lines.append(f"step: {_step_words(config)}")
+    return lines
+
+
+def _step_words(config: PipelineConfig) -> str:
+    """Return what the TPU compiler said of the training step, if it was ever asked."""
+    figures = saved.find(config)
+    if figures is None:
+        return "not compiled with these settings yet: python -m tpu_compile_check estimates it"
+    return (
+        f"{figures.rows} rows take {figures.hbm_gib:.1f} GiB of a {figures.chip} chip's memory and "
+        f"{figures.tflop:.3g} TFLOP, an estimate of the TPU compiler (libtpu {figures.libtpu})"
+    )
 
 
 def _data_words(config: PipelineConfig) -> Iterator[str]:

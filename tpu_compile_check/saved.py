@@ -32,9 +32,12 @@ SETTINGS = (
     "model.hidden_dropout_prob",
     "model.attention_probs_dropout_prob",
     "optimizer.type",
-    "training.mixed_precision_dtype",
+    "optimizer.learning_rate_schedule",
+    "optimizer.weight_decay_rate",
     "training.gradient_accumulation_steps",
     "training.frozen_layers",
+    "training.mixed_precision_dtype",
+    "training.residual_dtype",
 )
 
 

@@ -19,7 +19,7 @@ from training.corpus import predicts_next_sentence
 from training.dropout import make_dropout_stateless
 from training.evaluator import make_score_batch
 from training.examples import model_inputs, parse
-from training.model import build_model, has_next_sentence_head, trained_variables
+from training.model import assemble, build_model, has_next_sentence_head, trained_variables
 from training.optimizers import NO_WEIGHT_DECAY, build_optimizer
 from training.row_format import RowFormat
 from training.schedules import build_schedule
@@ -71,7 +71,7 @@ def plain_training_step(config: PipelineConfig, rows: int) -> Step:
             f"optimizer.type={settings.type}: the plain step is tf-models' AdamW; compare with "
             "--set optimizer.type=adamw."
         )
-    model = build_model(config, BertEncoderV2)
+    model = plain_model(config)
     optimizer = AdamWeightDecay(
         learning_rate=build_schedule(config),
         weight_decay_rate=settings.weight_decay_rate,
@@ -82,17 +82,35 @@ def plain_training_step(config: PipelineConfig, rows: int) -> Step:
         gradient_clip_norm=settings.clip_norm,
     )
     optimizer._create_all_weights(trained_variables(model, config))
+    return Step(make_plain_step(model, optimizer), (zero_batch(config, rows),))
+
+
+def make_plain_step(
+    model: BertPretrainerV2, optimizer: tf_keras.optimizers.legacy.Optimizer
+) -> Callable[[Batch], Any]:
+    """Return the step of tf-models' own task; it changes the model's variables."""
     task, metrics = _plain_task(model)
 
     def plain_step(batch: Batch) -> Any:
         return task.train_step(batch, model, optimizer, metrics)
 
-    return Step(plain_step, (zero_batch(config, rows),))
+    return plain_step
+
+
+def plain_model(config: PipelineConfig) -> BertPretrainerV2:
+    """Return the configured model of tf-models' own encoder and activation, its weights random."""
+
+    def gelu(features: tf.Tensor) -> tf.Tensor:
+        return tf_keras.activations.gelu(
+            features, approximate=config.model.hidden_act == "gelu_new"
+        )
+
+    return assemble(config, BertEncoderV2, gelu)
 
 
 def plain_evaluation_step(config: PipelineConfig, rows: int) -> Step:
     """Return the validation step of tf-models' own task."""
-    model = build_model(config, BertEncoderV2)
+    model = plain_model(config)
     task, metrics = _plain_task(model)
 
     def plain_step(batch: Batch) -> Any:

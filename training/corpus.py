@@ -240,6 +240,25 @@ def _check_recipe(manifest: PartitionManifest, uri: str, config: PipelineConfig)
             f"{str(masking.dynamic).lower()}; prepare the partition with this configuration, or "
             "change the setting."
         )
+    written = manifest.settings.get("masking", {})
+    for name in _written_settings(config):
+        before, now = written.get(name), getattr(masking, name)
+        if name in written and before != now:
+            raise UserError(
+                f"{uri}: its rows were written with masking.{name}={before!r}, but it is "
+                f"{now!r} here and would have no effect; prepare the partition with this "
+                "configuration, or change the setting."
+            )
+
+
+def _written_settings(config: PipelineConfig) -> list[str]:
+    """Return the masking settings that only the data job can follow."""
+    masking = config.masking
+    names = ["short_seq_prob"] if predicts_next_sentence(config) else []
+    if not masking.dynamic:
+        names += ["unit", "masked_lm_prob", "dupe_factor", "random_seed"]
+        names += ["max_span_words"] if masking.unit == "span" else []
+    return names
 
 
 def union_of_training_records(

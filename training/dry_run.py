@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from training import checkpoints
 from training.data import training_dataset
+from training.losses import masked_lm_losses, next_sentence_scores
 from training.model import build_model, has_next_sentence_head
 from training.phases import phases
-from training.step import masked_lm_losses, next_sentence_scores
 from training.trainer import TrainingJob
 
 log = logging.getLogger("training")

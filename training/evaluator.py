@@ -16,9 +16,9 @@ from pipeline_store.layout import StoreLayout
 from training import artifacts, checkpoints, corpus, data, unigram
 from training.errors import BadDataError
 from training.evaluation_sets import EvaluationSet, open_set
+from training.losses import masked_lm_losses, next_sentence_scores
 from training.masks import load_masker
 from training.model import build_model
-from training.step import masked_lm_losses, next_sentence_scores
 from training.strategies import create_strategy
 
 log = logging.getLogger("training")

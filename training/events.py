@@ -7,7 +7,10 @@ files that follow each other is what all of them understand.
 
 from __future__ import annotations
 
+import os
+import socket
 import tempfile
+import time
 from pathlib import Path
 
 import tensorflow as tf
@@ -38,5 +41,13 @@ class EventFiles:
         self._writer.close()
         self._writer = None
         for path in sorted(Path(self._scratch.name).iterdir()):
-            uris.upload(str(path), uris.join(self._folder_uri, path.name))
+            uris.upload(str(path), uris.join(self._folder_uri, _name()))
             path.unlink()
+
+
+def _name() -> str:
+    """Return a name that comes after all before it, as TensorBoard reads files in that order.
+
+    TensorFlow's own have whole seconds and a number in them: the tenth would come before the ninth.
+    """
+    return f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"

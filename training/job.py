@@ -83,8 +83,11 @@ def _log_failure(error: Exception, kind: ExitKind) -> None:
         log.error("%s", error, exc_info=error)
     elif kind is ExitKind.OUT_OF_MEMORY:
         log.error(
-            "Out of memory: %s. Use a smaller training.global_batch_size (or "
-            "evaluation.global_batch_size), shorter rows, or a larger slice.",
+            "Out of memory: %s. Twice the training.gradient_accumulation_steps makes the same "
+            "updates in less memory (with --accept-changes where there is a checkpoint); or use a "
+            "smaller global_batch_size of the section or phase that did not fit "
+            "(training.global_batch_size, training.extra_global_batch_size, "
+            "evaluation.global_batch_size), or a larger slice.",
             error,
         )
     elif isinstance(error, FileNotFoundError):

@@ -14,6 +14,7 @@ from official.nlp.modeling.models import BertPretrainerV2
 from official.nlp.modeling.networks import BertEncoderV2
 
 from pipeline_config import PipelineConfig
+from training.activations import ACTIVATIONS
 from training.corpus import predicts_next_sentence
 from training.layers import Encoder
 from training.weight_names import NEXT_SENTENCE
@@ -22,34 +23,23 @@ from training.weight_names import NEXT_SENTENCE
 INITIALIZER_RANGE = 0.02
 
 
-def exact_gelu(features: tf.Tensor) -> tf.Tensor:
-    """Return x * Phi(x) by the error function: "gelu" of Hugging Face."""
-    return tf_keras.activations.gelu(features, approximate=False)
-
-
-def tanh_gelu(features: tf.Tensor) -> tf.Tensor:
-    """Return the tanh approximation: Google's BERT, "gelu_new" of Hugging Face."""
-    return tf_keras.activations.gelu(features, approximate=True)
-
-
-# Functions, never strings: the string "gelu" means one of these in one place of tf-models and the
-# other elsewhere.
-ACTIVATIONS = {"gelu": exact_gelu, "gelu_new": tanh_gelu}
-
-
-def build_model(
-    config: PipelineConfig, make_encoder: Callable[..., BertEncoderV2] | None = None
-) -> BertPretrainerV2:
+def build_model(config: PipelineConfig) -> BertPretrainerV2:
     """Return the model with all its variables, random weights drawn from training.random_seed.
 
     Outputs: ``mlm_logits`` [R, P, vocab_size] for the masked positions and, with next-sentence
     prediction, ``next_sentence`` [R, 2], both in the arithmetic's type.
-
-    :param make_encoder: what to compare with: tf-models' own encoder, unchanged.
     """
+    make_encoder = partial(Encoder, residual_dtype=config.training.residual_dtype)
+    return assemble(config, make_encoder, ACTIVATIONS[config.model.hidden_act])
+
+
+def assemble(
+    config: PipelineConfig,
+    make_encoder: Callable[..., BertEncoderV2],
+    activation: Callable[[tf.Tensor], tf.Tensor],
+) -> BertPretrainerV2:
+    """Return the configured model around an encoder, which takes the arguments of tf-models'."""
     settings = config.model
-    make_encoder = make_encoder or partial(Encoder, residual_dtype=config.training.residual_dtype)
-    activation = ACTIVATIONS[settings.hidden_act]
     tf_keras.utils.set_random_seed(config.training.random_seed)
     with _arithmetic(config.training.mixed_precision_dtype):
         encoder = make_encoder(

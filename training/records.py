@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_store import uris
-from pipeline_store.formats import FileDigest
+from pipeline_store.formats import FileDigest, FormatError
 from training import artifacts
 from training.corpus import RecordSource
 from training.errors import BadDataError
@@ -112,7 +112,10 @@ def cached_copy(uri: str, digest: FileDigest, cache: Path) -> Path:
     :raises FormatError: the file does not verify.
     """
     target = cache / digest.sha256
-    if not (target.is_file() and target.stat().st_size == digest.bytes):
+    try:
+        # A machine that went down may have left the name without the bytes.
+        artifacts.verify_file(str(target.absolute()), digest)
+    except FormatError:
         aside = target.with_suffix(f".{os.getpid()}")
         artifacts.fetch_file(uri, digest, aside)
         aside.replace(target)

@@ -18,8 +18,9 @@ from pipeline_config import PipelineConfig
 from pipeline_config.rules import training_batches
 from training.dropout import part_of_batch
 from training.errors import UserError
+from training.losses import masked_lm_losses, next_sentence_scores
 from training.model import has_next_sentence_head, trained_variables
-from training.weight_names import NEXT_SENTENCE
+from training.one_pass import elementwise_in_one_pass
 
 Batch = dict[str, tf.Tensor]
 
@@ -55,32 +56,6 @@ class Sums(NamedTuple):
 TrainLoop = Callable[[Iterator[tuple[Batch]], tf.Tensor], StepMetrics]
 
 
-def masked_lm_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return the cross-entropy of every prediction slot in nats, float32 [R, P].
-
-    The softmax is taken in float32, whatever the arithmetic of the model.
-    """
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
-
-
-class NextSentenceScores(NamedTuple):
-    """Next-sentence prediction by row: loss in nats, and 1 where it is right; float32 [R] each."""
-
-    losses: tf.Tensor
-    correct: tf.Tensor
-
-
-def next_sentence_scores(outputs: dict[str, tf.Tensor], batch: Batch) -> NextSentenceScores:
-    """Return the scores of a model that has the head, on rows that have labels."""
-    labels = batch["next_sentence_labels"][:, 0]
-    logits = tf.cast(outputs[NEXT_SENTENCE], tf.float32)
-    predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
-    return NextSentenceScores(
-        losses=tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits),
-        correct=tf.cast(predicted == labels, tf.float32),
-    )
-
-
 def make_replica_step(
     model: BertPretrainerV2,
     optimizer: tf_keras.optimizers.legacy.Optimizer,
@@ -100,18 +75,19 @@ def make_replica_step(
     def differentiate(batch: Batch, masked: tf.Tensor, rows: tf.Tensor) -> Sums:
         """Return sums over these rows, and the gradients of their part in the global mean."""
         # Nothing else is watched: the backward pass ends above frozen layers.
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            outputs = model(batch, training=True)
-            losses = masked_lm_losses(outputs["mlm_logits"], batch["masked_lm_ids"])
-            sums = [tf.reduce_sum(losses * batch["masked_lm_weights"])]
-            # A batch without a single prediction has zero gradients; it must not divide by zero.
-            loss = sums[0] / tf.maximum(masked, 1.0)
-            if with_next_sentence:
-                scores = next_sentence_scores(outputs, batch)
-                sums += [tf.reduce_sum(scores.losses), tf.reduce_sum(scores.correct)]
-                loss += sums[1] / rows
-        return Sums(sums, tape.gradient(loss, variables))
+        with elementwise_in_one_pass():
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(variables)
+                outputs = model(batch, training=True)
+                losses = masked_lm_losses(outputs["mlm_logits"], batch["masked_lm_ids"])
+                sums = [tf.reduce_sum(losses * batch["masked_lm_weights"])]
+                # Without a single prediction gradients are zero; that must not divide by zero.
+                loss = sums[0] / tf.maximum(masked, 1.0)
+                if with_next_sentence:
+                    scores = next_sentence_scores(outputs, batch)
+                    sums += [tf.reduce_sum(scores.losses), tf.reduce_sum(scores.correct)]
+                    loss += sums[1] / rows
+            return Sums(sums, tape.gradient(loss, variables))
 
     def differentiate_in_parts(batch: Batch, masked: tf.Tensor, rows: tf.Tensor) -> Sums:
         split = {name: _split(value, parts) for name, value in batch.items()}

@@ -15,6 +15,7 @@ from pipeline_store.layout import RunLayout, StoreLayout
 from training import artifacts, corpus
 from training.checkpoint_store import CheckpointStore
 from training.commit import CommitGuard
+from training.errors import UserError
 from training.job import StopRequest, load_config, on_sigterm, run_job
 from training.profiling import check_range, step_range
 from training.report import next_sentence_text
@@ -173,7 +174,14 @@ def _is_done(run: RunLayout, checkpoints: CheckpointStore) -> bool:
     result = TrainingResult.load_or_none(run.training.result)
     if result is None:
         return False
-    checkpoints.refuse_changed(artifacts.result_checkpoint(run.training.root))
+    checkpoint = artifacts.result_checkpoint(run.training.root)
+    try:
+        checkpoints.refuse_changed(checkpoint)
+    except UserError as error:
+        raise UserError(
+            f"This run is finished, so it cannot go on with other settings. {error} To train on "
+            f"from it, start a new run with --init-model {run.training.root}."
+        ) from error
     _log_result("This run is trained already, and its checkpoint verifies", result)
     return True
 

@@ -135,7 +135,9 @@ class Trainer:
             log.info("Starting from random weights.")
         else:
             report = checkpoints.load_weights(self.model, self._job.init_model)
-            report.record(self._job.init_model.uri).create(self._job.layout.initial_weights)
+            if self._is_chief:
+                # Replaced: an earlier try may have begun from another model and saved nothing.
+                report.record(self._job.init_model.uri).write(self._job.layout.initial_weights)
             log.info("Continuing from %s: %s", self._job.init_model, report)
 
     def _make_reporter(self) -> Reporter:
@@ -306,10 +308,9 @@ class Trainer:
             self._save()
             self._collect(wait=True)
         self._meet()
-        raise PreemptedError(
-            f"stopped at step {self._state.step} of {self._settings.train_steps}, which is saved; "
-            "the same command goes on from there."
-        )
+        step, last = self._state.step, self._settings.train_steps
+        where = f"stopped at step {step} of {last}, which is saved" if step else "stopped at step 0"
+        raise PreemptedError(f"{where}; the same command goes on from there.")
 
     def _finish(self) -> TrainingResult:
         end, layout = self._state, self._job.layout
@@ -318,6 +319,14 @@ class Trainer:
             self._restore(self._job.checkpoint_store.committed(end.best.step))
             log.info("Checkpoint %d is the best: held-out loss %.4f.", end.best.step, end.best.loss)
         chosen = self._state
+        chance = math.log(self._job.config.model.vocab_size)
+        if chosen.loss > chance:
+            log.warning(
+                "The loss %.4f is worse than guessing (%.4f): this training diverged. Lower "
+                "optimizer.learning_rate, or raise optimizer.warmup_steps.",
+                chosen.loss,
+                chance,
+            )
         result = TrainingResult(
             train_steps=chosen.step,
             tokens=chosen.tokens,

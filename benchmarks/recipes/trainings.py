@@ -70,6 +70,8 @@ class Laboratory:
 
         :param done: trainings that are not repeated.
         """
+        # A store's address is absolute.
+        state_dir = state_dir.resolve()
         state_dir.mkdir(parents=True, exist_ok=True)
         self._folder = tempfile.TemporaryDirectory(prefix="recipes-", dir=state_dir)
         self._store = Path(self._folder.name).resolve()

@@ -30,10 +30,12 @@ QUICK = Sizes(rounds=3, steps=2, warm_up=(1, 1))
 def main(argv: list[str] | None = None) -> int:
     """Run the benchmark; return the exit status: 1 if a row could not be measured."""
     options = _parser().parse_args(argv)
-    options.state_dir.mkdir(parents=True, exist_ok=True)
+    # A store's address is absolute.
+    state_dir = options.state_dir.resolve()
+    state_dir.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     status = 0
-    with tempfile.TemporaryDirectory(prefix="bench-train-", dir=options.state_dir) as folder:
+    with tempfile.TemporaryDirectory(prefix="bench-train-", dir=state_dir) as folder:
         _say("preparing records …")
         prepare(Path(folder))
         bench = Bench(Path(folder), options.threads, QUICK if options.quick else Sizes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,16 @@ def test_a_preset_alone(capsys: Capture) -> None:
     assert "at most 230.40 USD, an estimate: 8 chips x 24 h x 1.2 USD a chip-hour" in out
     assert "v5litepod-8, spot, in us-central1-a" in out
     assert "never trained on" in out
+
+
+def test_the_compilers_estimate_of_the_step(capsys: Capture) -> None:
+    assert call("--preset", "bert_base_v5e") == 0
+    *_, line = capsys.readouterr().out.splitlines()
+    assert re.search(r"256 rows take \d+\.\d GiB of a v5e chip's memory .*an estimate", line)
+
+    assert call("--preset", "bert_base_v5e", "--set", "model.num_hidden_layers=11") == 0
+    *_, line = capsys.readouterr().out.splitlines()
+    assert "not compiled with these settings yet" in line
 
 
 def test_a_line_per_violation(capsys: Capture) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_config import PipelineConfig, load_preset, with_overrides
+from pipeline_config import PipelineConfig, load_preset, preset_names, with_overrides
 from tpu_compile_check import saved
 from tpu_compile_check.errors import CheckError
 from tpu_compile_check.figures import Figures, figures_of, table
@@ -120,5 +120,15 @@ def test_saved_figures_are_found_by_the_settings_that_matter(
         preset(tpu__accelerator_type="v6e-8"),
         preset(tpu__accelerator_type="v7x-4"),
         preset(optimizer__type="lamb"),
+        preset(training__residual_dtype="float32"),
+        preset(training__gradient_accumulation_steps=2),
+        preset(training__frozen_layers=1),
     ):
         assert saved.find(other, file) is None
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if name.startswith("bert_base")])
+def test_shipped_figures_are_those_of_the_shipped_presets(name: str) -> None:
+    figures = saved.find(load_preset(name))
+    assert figures is not None, f"python -m tpu_compile_check --preset {name} --save"
+    assert figures.hbm_gib < 15.75

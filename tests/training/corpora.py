@@ -133,6 +133,7 @@ class TinyStore:
             lineage_id=self.config.model.lineage_id,
             vocabulary_sha256=self.vocabulary_sha256,
             config_sha256=self.config.data_sha256,
+            settings=self.config.data_settings,
             packing=masking.packing,
             masked=not masking.dynamic,
             max_seq_length=masking.max_seq_length,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pipeline_store.formats import PartitionManifest, Split, TrainingInputs, VocabularyInfo
@@ -219,3 +221,26 @@ def inputs_of(store: TinyStore, new: list[str], replay: list[str]) -> TrainingIn
     parts = corpus.phase_sources(new, replay, store.layout, store.config)
     vocabulary = corpus.vocabulary_info(store.layout, store.config)
     return corpus.training_inputs(parts, vocabulary, store.config)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"masking__masked_lm_prob": 0.3}, "masking.masked_lm_prob=0.15, but it is 0.3 here"),
+        ({"masking__unit": "word"}, "masking.unit='token', but it is 'word' here"),
+        ({"masking__dupe_factor": 2}, "masking.dupe_factor=1, but it is 2 here"),
+    ],
+)
+def test_masks_that_were_drawn_otherwise_are_refused_with_both(
+    tiny: TinyStore, overrides: dict[str, object], words: str
+) -> None:
+    uri = tiny.partition("2026-01-01")
+    with pytest.raises(UserError, match=re.escape(words)):
+        corpus.training_manifest(uri, tiny.layout, tiny_config(**overrides))
+
+
+def test_masks_that_the_trainer_draws_may_change(tiny: TinyStore) -> None:
+    tiny = tiny.using(tiny_config(masking__dynamic=True))
+    uri = tiny.partition("2026-01-01")
+    changed = tiny_config(masking__dynamic=True, masking__unit="word", masking__masked_lm_prob=0.3)
+    corpus.training_manifest(uri, tiny.layout, changed)

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from tests.training.corpora import tiny_config
+from training.activations import ACTIVATIONS
 from training.model import (
-    ACTIVATIONS,
     build_model,
     named_variables,
     trained_variables,

@@ -17,8 +17,8 @@ from tests.training.corpora import ROWS_PER_DOCUMENT, TinyStore, tiny_config
 from tests.training.jobs import result, train
 from training import artifacts, checkpoints, corpus, evaluate, examples
 from training.importing.tensorflow_checkpoints import keys_by_name
+from training.losses import next_sentence_scores
 from training.model import build_model, named_variables, trained_variables
-from training.step import next_sentence_scores
 
 PAIRS = {"masking__packing": "segment_pair"}
 HEAD = {"bert/next_sentence/logits/kernel", "bert/next_sentence/logits/bias"}

@@ -105,3 +105,13 @@ def test_damaged_cloud_file_does_not_reach_the_cache(
     with pytest.raises(FormatError, match="is damaged"):
         cached_copy("gs://bucket/records", digest, tmp_path / "cache")
     assert not (tmp_path / "cache" / digest.sha256).exists()
+
+
+def test_damaged_copy_in_the_cache_is_fetched_again(
+    sources: list[RecordSource], tmp_path: Path
+) -> None:
+    source, cache = sources[0], tmp_path / "cache"
+    copy = cached_copy(source.data_uri, source.file.data, cache)
+    whole = copy.read_bytes()
+    copy.write_bytes(bytes(len(whole)))
+    assert cached_copy(source.data_uri, source.file.data, cache).read_bytes() == whole
