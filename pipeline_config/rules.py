@@ -341,6 +341,48 @@ def _zones_are_different(config: PipelineConfig) -> Iterator[str]:
         )
 
 
+def _disks_are_in_the_zone(config: PipelineConfig) -> Iterator[str]:
+    """Attached disks are in the one zone that is asked."""
+    tpu = config.tpu
+    places = {disk.split("/")[3] for disk in tpu.data_disks}
+    if places and places != set(tpu.zones):
+        yield (
+            f"tpu.data_disks: disks in {', '.join(sorted(places))}, but tpu.zones asks for "
+            f"{', '.join(tpu.zones)}; a TPU can only use disks of its own zone, so name that zone "
+            "alone."
+        )
+
+
+def _reservation_is_asked_for(config: PipelineConfig) -> Iterator[str]:
+    """A reservation is named only for reserved TPUs, which only the queue gives."""
+    tpu = config.tpu
+    if tpu.reservation_name and tpu.provisioning_model != "reserved":
+        yield (
+            f"tpu.reservation_name: {tpu.reservation_name} is named, but tpu.provisioning_model="
+            f"{tpu.provisioning_model}; set it to reserved, or leave the name empty."
+        )
+    if tpu.reservation_name and tpu.api == "nodes":
+        yield (
+            f"tpu.reservation_name: {tpu.reservation_name} cannot be named with tpu.api=nodes; use "
+            "queued-resources, or leave the name empty."
+        )
+
+
+def _multislice_is_queued(config: PipelineConfig) -> Iterator[str]:
+    """Several slices are asked for through the queue, and the trainer can use them."""
+    tpu = config.tpu
+    if tpu.slice_count > 1 and tpu.api == "nodes":
+        yield (
+            f"tpu.slice_count: {tpu.slice_count} slices cannot be asked for with tpu.api=nodes; "
+            "use queued-resources."
+        )
+    if tpu.slice_count > 1 and config.training.distribution_strategy == "tpu":
+        yield (
+            f"tpu.slice_count: {tpu.slice_count} slices, but the trainer uses one: each would "
+            "train by itself. Set it to 1."
+        )
+
+
 def _waiting_leaves_time_to_train(config: PipelineConfig) -> Iterator[str]:
     """Waiting for one TPU does not use up budget.max_hours."""
     tpu, seconds = config.tpu, config.budget.max_hours * 3600
@@ -360,7 +402,8 @@ def _cost_stays_in_budget(config: PipelineConfig) -> Iterator[str]:
     worst = worst_case_cost(config)
     if budget.max_cost is not None and worst > budget.max_cost:
         yield (
-            f"budget.max_cost: {budget.max_hours} hours of {config.tpu.accelerator_type} at "
+            f"budget.max_cost: {budget.max_hours} hours of {config.tpu.accelerator_type} (or "
+            f"budget.max_chip_hours={budget.max_chip_hours}) at "
             f"{budget.price_per_chip_hour} {budget.currency} a chip-hour ({budget.price_date}) "
             f"can cost {worst:.2f}, over the limit of {budget.max_cost:.2f}; lower "
             "budget.max_hours or raise the limit."
@@ -378,9 +421,15 @@ def chips(accelerator_type: str) -> int:
 
 
 def worst_case_cost(config: PipelineConfig) -> float:
-    """Return the cost of the slice for the whole of budget.max_hours: an upper estimate."""
-    hours = config.budget.max_hours * chips(config.tpu.accelerator_type)
-    return hours * config.budget.price_per_chip_hour
+    """Return the most that the run's TPUs can cost: an upper estimate.
+
+    The whole of budget.max_hours, or budget.max_chip_hours if that is less.
+    """
+    budget = config.budget
+    chip_hours = budget.max_hours * chips(config.tpu.accelerator_type) * config.tpu.slice_count
+    if budget.max_chip_hours is not None:
+        chip_hours = min(chip_hours, budget.max_chip_hours)
+    return chip_hours * budget.price_per_chip_hour
 
 
 # The first line of each rule's docstring is its entry in docs/config.md.
@@ -410,6 +459,9 @@ RULES = (
     _slice_is_one_host,
     _silence_is_longer_than_a_beat,
     _zones_are_different,
+    _disks_are_in_the_zone,
+    _reservation_is_asked_for,
+    _multislice_is_queued,
     _waiting_leaves_time_to_train,
     _cost_stays_in_budget,
 )

@@ -455,16 +455,47 @@ class TpuConfig(Section):
         ["us-central1-a"],
         min_length=1,
         max_length=20,
-        description="Zones to try, in order, such as us-central1-a.",
+        description="Zones to try, in order, such as us-central1-a. Asked again after a round, "
+        "those that had none are asked in random order.",
+    )
+    zone_cooldown_seconds: float = Field(
+        600.0,
+        ge=0.0,
+        le=86_400.0,
+        description="After a stockout a zone is asked last for so long, by other runs too.",
+    )
+    api: Literal["queued-resources", "nodes"] = Field(
+        "queued-resources",
+        description="How to ask: queued-resources wait for capacity; nodes (the older way) come at "
+        "once or not at all.",
+    )
+    slice_count: int = Field(
+        1, ge=1, le=256, description="Slices of this type in one request; more than 1: multislice."
     )
     provisioning_model: Literal["on-demand", "spot", "reserved"] = Field(
         "on-demand", description="spot is cheaper and may be taken away at any time."
+    )
+    reservation_name: str | None = Field(
+        None,
+        pattern=r"^(projects/[^/]+/locations/[^/]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?$",
+        description="Reservation to rent from; empty: any, with provisioning_model reserved.",
     )
     network: str | None = Field(None, description="VPC network; empty: the project's default.")
     subnetwork: str | None = Field(None, description="Subnetwork; needs Private Google Access.")
     enable_external_ips: bool = Field(False, description="Give the TPU VM public addresses.")
     service_account: str | None = Field(
         None, description="Account of the TPU VM; empty: the project's default compute account."
+    )
+    network_tags: list[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]] = Field(
+        [], max_length=64, description="Network tags of the TPU VM, for firewall rules."
+    )
+    data_disks: list[
+        Annotated[str, Field(pattern=r"^projects/[^/]+/zones/[^/]+/disks/[a-z][-a-z0-9]{0,62}$")]
+    ] = Field(
+        [],
+        max_length=8,
+        description="Existing disks to attach, read-only, such as projects/p/zones/z/disks/d. A "
+        "disk is of one zone, so they need a single entry in tpu.zones.",
     )
     queue_timeout_seconds: int = Field(
         3600, ge=60, le=604_800, description="Longest wait for capacity in one zone."
@@ -488,6 +519,13 @@ class TpuConfig(Section):
         description="Wait between the two sweeps of the delete task: longer than a create call "
         "and the killing of its process can take.",
     )
+    lease_timeout_seconds: float = Field(
+        7200.0,
+        ge=5.0,
+        le=604_800.0,
+        description="The TPU VM deletes its own TPU when nobody has renewed its lease for so long "
+        "(and 10 polls) and its job makes no progress: so long may Airflow be away.",
+    )
 
 
 class BudgetConfig(Section):
@@ -502,8 +540,23 @@ class BudgetConfig(Section):
     max_failures: int = Field(
         2, ge=0, le=100, description="Times a killed trainer is started again on the same TPU."
     )
+    max_stalled_attempts: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="Lost TPUs in a row without a new checkpoint, after which the run fails.",
+    )
+    max_chip_hours: float | None = Field(
+        None,
+        gt=0.0,
+        description="When the reservation's TPUs were rented for so many chip-hours, the one in "
+        "use is given back and there is no further one; empty: max_hours alone limits.",
+    )
     max_cost: float | None = Field(
-        None, gt=0.0, description="Refuse a run whose cost could exceed this; empty: no limit."
+        None,
+        gt=0.0,
+        description="Refuse a run whose cost could exceed this, by max_hours or max_chip_hours, "
+        "whichever is less; empty: no limit.",
     )
     price_per_chip_hour: float = Field(
         1.2, ge=0.0, le=1000.0, description="Your price; look it up, prices change."

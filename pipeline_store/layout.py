@@ -44,6 +44,11 @@ class AttemptLayout:
         """AgentHello."""
         return uris.join(self.workers, str(worker), "agent.json")
 
+    @property
+    def lease(self) -> str:
+        """Lease."""
+        return uris.join(self.root, "lease.json")
+
     def heartbeat(self, worker: int) -> str:
         """Heartbeat."""
         return uris.join(self.workers, str(worker), "heartbeat.json")
@@ -377,6 +382,10 @@ class StoreLayout:
     def tpu_place(self, project_id: str, zone: str) -> str:
         """TpuPlace."""
         return uris.join(self.tpu_places, project_id, f"{zone}.json")
+
+    def reaper_pass(self, owner: str, project_id: str) -> str:
+        """ReaperPass."""
+        return uris.join(self.root, "reaper", owner, f"{project_id}.json")
 
     def probe(self, unique: str) -> str:
         """Object that preflight writes and deletes to see whether the store can be written."""

@@ -95,6 +95,20 @@ class AttemptMark(StoredFile):
     )
 
 
+class Lease(StoredFile):
+    """``lease.json`` in an attempt's mailbox: somebody who would give the TPU back still looks.
+
+    Renewed by whoever waits for the TPU. The VM looks at *changes* of it, by its own clock: clocks
+    that differ cannot make a lease look old.
+    """
+
+    kind = "lease"
+
+    token: str
+    sequence: int = Field(description="grows by one with each renewal")
+    renewed: datetime
+
+
 class LogCursor(StoredFile):
     """``watched/<job_id>.<viewer>.json``: how much of a job's log a viewer has shown."""
 
@@ -203,6 +217,23 @@ class Progress(BaseModel):
     tokens_per_second: float | None = None
     eta_seconds: float | None = None
     checkpoint_step: int | None = None
+    first_step: datetime | None = Field(
+        default=None, description="when the first step of this process was done, compiled and all"
+    )
+    stepping_seconds: float = Field(
+        default=0.0, description="time that this process spent in steps, from the first one on"
+    )
+
+
+class JobUsage(BaseModel):
+    """What one job made of a worker's time, over all starts of its process on this VM."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    job_id: str
+    started: datetime
+    first_step: datetime | None = None
+    stepping_seconds: float = 0.0
 
 
 class Heartbeat(StoredFile):
@@ -217,6 +248,9 @@ class Heartbeat(StoredFile):
     progress: Progress | None
     log_chunks: int = Field(description="log chunks of the current or last job uploaded so far")
     disk_free_bytes: int
+    usage: list[JobUsage] = Field(
+        default_factory=list, description="of every job that this worker has run, oldest first"
+    )
 
 
 class JobStatus(StoredFile):
@@ -253,6 +287,15 @@ class LedgerEntry(BaseModel):
     billed_seconds: float = Field(description="at most, from the node's creation to gone")
     chip_seconds: float
     cost: float = Field(description="chip-seconds times the configured price; an estimate")
+    ready_to_first_step_seconds: float | None = Field(
+        None, description="from READY, as we saw it, to the first step of the first job"
+    )
+    stepping_seconds: float = Field(
+        0.0, description="time in which worker 0 did steps, as its last heartbeat said"
+    )
+    idle_share: float | None = Field(
+        None, description="share of billed_seconds without a step; None when nothing was billed"
+    )
 
 
 class Ledger(StoredFile):
@@ -266,3 +309,17 @@ class Ledger(StoredFile):
     price_per_chip_hour: float
     currency: str
     price_date: str
+
+
+class ReaperPass(StoredFile):
+    """``reaper/<owner>/<project_id>.json``: the reaper's own sign of life, written by each pass."""
+
+    kind = "reaper-pass"
+
+    owner: str
+    project_id: str
+    finished: datetime
+    host: str
+    seen: int = Field(description="TPUs of the owner that it found")
+    acted_on: int
+    problems: list[str]

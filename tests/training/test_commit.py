@@ -85,7 +85,9 @@ def test_out_of_memory_comes_with_advice(capsys: pytest.CaptureFixture[str]) -> 
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
     assert run_job(job) == 42
-    assert "Use a smaller training.global_batch_size" in capsys.readouterr().out
+    advice = capsys.readouterr().out
+    assert "Twice the training.gradient_accumulation_steps" in advice
+    assert "smaller global_batch_size" in advice
 
 
 def test_success_is_zero() -> None:
