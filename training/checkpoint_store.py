@@ -106,27 +106,26 @@ class CheckpointStore:
 
     def _admit(self, manifest: CheckpointManifest) -> None:
         """Refuse a checkpoint of another training, unless that was asked for."""
-        try:
-            self.refuse_changed(manifest)
-        except UserError as error:
-            if not self._accept_changes:
-                raise
-            log.warning("Going on all the same, as --accept-changes says. %s", error)
+        changes = self.changes(manifest)
+        if changes is None:
+            return
+        if not self._accept_changes:
+            raise UserError(
+                f"{changes} Restore the settings and partitions to go on with it, go on with the "
+                "new ones by --accept-changes, or start a new run."
+            )
+        log.warning("Going on all the same, as --accept-changes says. %s", changes)
 
-    def refuse_changed(self, manifest: CheckpointManifest) -> None:
-        """Return if the checkpoint was made with this configuration and data.
-
-        :raises UserError: it was not; the message lists what differs.
-        """
+    def changes(self, manifest: CheckpointManifest) -> str | None:
+        """Return what differs from the settings and data of a checkpoint; None: nothing."""
         if (manifest.config_sha256, manifest.data_sha256) == (
             self._config.training_sha256,
             self._data_sha256,
         ):
-            return
-        raise UserError(
+            return None
+        return (
             f"Checkpoint {manifest.step} in {self._layout.root} was trained differently: "
-            f"{'; '.join(self._differences(manifest))}. Restore the settings and partitions to go "
-            "on with it, go on with the new ones by --accept-changes, or start a new run."
+            f"{'; '.join(self._differences(manifest))}."
         )
 
     def _differences(self, manifest: CheckpointManifest) -> list[str]:

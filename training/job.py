@@ -12,7 +12,7 @@ from typing import TextIO
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import uris
 from pipeline_store.formats import ExitKind
-from training.errors import exit_kind_of
+from training.errors import JobError, exit_kind_of
 
 log = logging.getLogger("training")
 
@@ -80,7 +80,8 @@ def _log_to(stream: TextIO) -> Iterator[None]:
 
 def _log_failure(error: Exception, kind: ExitKind) -> None:
     if kind is ExitKind.FAILED:
-        log.error("%s", error, exc_info=error)
+        # What we raise ourselves says all there is to say.
+        log.error("%s", error, exc_info=None if isinstance(error, JobError) else error)
     elif kind is ExitKind.OUT_OF_MEMORY:
         log.error(
             "Out of memory: %s. Twice the training.gradient_accumulation_steps makes the same "

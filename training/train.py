@@ -10,12 +10,12 @@ import logging
 import sys
 
 from pipeline_config import PipelineConfig
-from pipeline_store.formats import TrainingResult
+from pipeline_store.formats import FormatError, TrainingResult
 from pipeline_store.layout import RunLayout, StoreLayout
 from training import artifacts, corpus
 from training.checkpoint_store import CheckpointStore
 from training.commit import CommitGuard
-from training.errors import UserError
+from training.errors import BadDataError, UserError
 from training.job import StopRequest, load_config, on_sigterm, run_job
 from training.profiling import check_range, step_range
 from training.report import next_sentence_text
@@ -174,14 +174,19 @@ def _is_done(run: RunLayout, checkpoints: CheckpointStore) -> bool:
     result = TrainingResult.load_or_none(run.training.result)
     if result is None:
         return False
-    checkpoint = artifacts.result_checkpoint(run.training.root)
     try:
-        checkpoints.refuse_changed(checkpoint)
-    except UserError as error:
-        raise UserError(
-            f"This run is finished, so it cannot go on with other settings. {error} To train on "
-            f"from it, start a new run with --init-model {run.training.root}."
+        checkpoint = artifacts.result_checkpoint(run.training.root)
+    except FormatError as error:
+        raise BadDataError(
+            f"This run is finished, but its checkpoint is damaged: {error} Restore the file from "
+            f"a backup, or delete {run.training.result} and give the same command again: training "
+            "goes on from the last checkpoint that verifies."
         ) from error
+    if (changes := checkpoints.changes(checkpoint)) is not None:
+        raise UserError(
+            f"This run is finished, so it cannot go on with other settings. {changes} To train on "
+            f"from it, start a new run with --init-model {run.training.root}."
+        )
     _log_result("This run is trained already, and its checkpoint verifies", result)
     return True
 

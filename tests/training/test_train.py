@@ -112,10 +112,17 @@ def test_finished_run_whose_checkpoint_is_damaged_is_not_taken_for_good(
 ) -> None:
     manifest, run = tiny.partition("2026-01-01"), tiny.run("r")
     assert train(tiny, run, manifest) == 0
+    weights = result(run).weights_sha256
     checkpoint = CheckpointManifest.load(run.training.checkpoint(12))
     Path(run.training.root, checkpoint.files[1].path).write_bytes(b"")
     assert train(tiny, run, manifest) == BAD_DATA
-    assert "has 0 bytes; its manifest says" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "has 0 bytes; its manifest says" in output
+    # What the message advises helps.
+    assert f"delete {run.training.result} and give the same command again" in output
+    Path(run.training.result).unlink()
+    assert train(tiny, run, manifest) == 0
+    assert result(run).weights_sha256 == weights
 
 
 def test_result_is_written_after_a_kill_between_checkpoint_and_result(
