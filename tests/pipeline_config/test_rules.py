@@ -154,6 +154,21 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "tpu.zones",
         ["us-central1-a is listed more than once"],
     ),
+    "_disks_are_in_the_zone": (
+        {"tpu.data_disks": ["projects/p/zones/us-west4-a/disks/corpus"]},
+        "tpu.data_disks",
+        ["us-west4-a", "us-central1-a"],
+    ),
+    "_reservation_is_asked_for": (
+        {"tpu.reservation_name": "bought"},
+        "tpu.reservation_name",
+        ["bought", "tpu.provisioning_model=on-demand"],
+    ),
+    "_multislice_is_queued": (
+        {"tpu.slice_count": 2, "tpu.api": "nodes"},
+        "tpu.slice_count",
+        ["2 slices", "tpu.api=nodes"],
+    ),
     "_waiting_leaves_time_to_train": (
         {"tpu.queue_timeout_seconds": 3480},
         "tpu.queue_timeout_seconds",
