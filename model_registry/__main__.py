@@ -1,4 +1,4 @@
-"""Shows, verifies and rolls back model versions.
+"""Shows, verifies, checks and rolls back model versions.
 
 ``python -m model_registry list --store ~/repretraining --lineage default``
 """
@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from model_registry import registry
+from model_registry import consistency, registry
 from pipeline_config.settings import load_settings
 from pipeline_store import identity, uris
 from pipeline_store.formats import FormatError, ModelVersion, ProductionPointer, Verdict
@@ -56,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("version", nargs="?", help="default: the version in use")
     verify = add("verify", _verify, "Read every file of versions and compare the checksums.")
     verify.add_argument("version", nargs="*", help="default: every version of the lineage")
+    check = add("check", _check, "Prove that versions, ancestry, partitions and pointer fit.")
+    check.add_argument("--quick", action="store_true", help="compare sizes instead of checksums")
     rollback = add("rollback", _rollback, "Put a published version into use, older or newer.")
     rollback.add_argument("version")
     rollback.add_argument("--reason", default="rolled back by hand", help="kept with the pointer")
@@ -139,6 +142,21 @@ def _verify(lineage: LineageLayout, options: argparse.Namespace) -> None:
     if damaged:
         lines = [f"{version}: {line}" for version, found in damaged.items() for line in found]
         raise registry.RegistryError("\n".join(lines))
+
+
+def _check(lineage: LineageLayout, options: argparse.Namespace) -> None:
+    report = consistency.check(lineage, quick=options.quick)
+    seen = {"partitions_seen_once": report.partitions_seen_once}
+    if options.json:
+        consistent = {"registry_consistent": not report.problems}
+        _print_json(consistent | seen | dataclasses.asdict(report))
+    else:
+        in_use = f"in use: {report.in_use or 'none'}"
+        _print(f"{report.versions} versions, {in_use}, {len(report.problems)} problems")
+        for partition, count in report.times_trained.items():
+            _print(f"  {partition}: trained on {'once' if count == 1 else f'{count} times'}")
+    if report.problems:
+        raise registry.RegistryError("\n".join(report.problems))
 
 
 def _rollback(lineage: LineageLayout, options: argparse.Namespace) -> None:

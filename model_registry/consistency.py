@@ -1,0 +1,140 @@
+"""Proves that the versions of a lineage fit together: ancestry, partitions, checksums, pointer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from model_registry.errors import DamagedVersionError
+from model_registry.versions import list_versions, require_files, verify
+from pipeline_config import ConfigError, parse_config
+from pipeline_store import identity, uris
+from pipeline_store.formats import (
+    FormatError,
+    ModelVersion,
+    PartitionManifest,
+    ProductionPointer,
+    VocabularyInfo,
+)
+from pipeline_store.layout import LineageLayout, VersionLayout
+
+
+@dataclass(frozen=True)
+class ConsistencyReport:
+    """What :func:`check` found. An empty list of problems is the proof."""
+
+    versions: int
+    in_use: str | None
+    times_trained: dict[str, int] = field(default_factory=dict)
+    """How often the line of models that ends in the one in use was trained on each partition."""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def partitions_seen_once(self) -> bool:
+        """Return whether no partition was trained on again; a second time is no error by itself."""
+        return all(count == 1 for count in self.times_trained.values())
+
+
+def check(lineage: LineageLayout, *, quick: bool = False) -> ConsistencyReport:
+    """Look at every version of a lineage and at its pointer. Changes nothing.
+
+    :param quick: compare only the sizes of files, not their checksums.
+    :raises RegistryError: a version's folder was copied or renamed.
+    :raises FormatError: a version's record is damaged.
+    """
+    versions = {model.version_id: model for model in list_versions(lineage)}
+    pointer = ProductionPointer.load_or_none(lineage.production)
+    problems = list(_pointer_problems(pointer, versions))
+    for model in versions.values():
+        found = [*_ancestry_problems(model, versions), *_content_problems(lineage, model, quick)]
+        problems += [f"{model.version_id}: {line}" for line in found]
+    line = _ancestors(versions, pointer.version_id) if pointer else []
+    trained = [partition for model in line for partition in _trained_on(lineage, model, problems)]
+    return ConsistencyReport(
+        versions=len(versions),
+        in_use=pointer.version_id if pointer else None,
+        times_trained=dict(sorted(Counter(trained).items())),
+        problems=problems,
+    )
+
+
+def _pointer_problems(
+    pointer: ProductionPointer | None, versions: dict[str, ModelVersion]
+) -> Iterator[str]:
+    if pointer is None:
+        return
+    if pointer.version_id not in versions:
+        yield f"production.json names {pointer.version_id}, which does not exist"
+    if pointer.version_id in pointer.rolled_back:
+        yield f"production.json names {pointer.version_id} and says that it was rolled back"
+    for version_id in pointer.rolled_back:
+        if version_id not in versions:
+            yield f"production.json says that {version_id} was rolled back; it does not exist"
+
+
+def _ancestry_problems(model: ModelVersion, versions: dict[str, ModelVersion]) -> Iterator[str]:
+    if model.version_id != identity.version_id(model.run_key):
+        yield f"its run is {model.run_key}, whose version has another name"
+    twice = [name for name, count in Counter(model.partitions_seen).items() if count > 1]
+    if twice:
+        yield f"partitions {', '.join(twice)} are listed more than once"
+    if model.parent is None:
+        return
+    parent = versions.get(model.parent)
+    if parent is None:
+        yield f"its parent {model.parent} does not exist"
+        return
+    if forgotten := sorted({*parent.partitions_seen} - {*model.partitions_seen}):
+        yield f"its parent has seen {', '.join(forgotten)}, which it does not list"
+    if model.train_steps_total <= parent.train_steps_total:
+        yield f"it has {model.train_steps_total} steps, its parent {parent.train_steps_total}"
+    if model.created < parent.created:
+        yield f"it is older than its parent {model.parent}"
+
+
+def _content_problems(lineage: LineageLayout, model: ModelVersion, quick: bool) -> Iterator[str]:
+    folder = VersionLayout(lineage.version(model.version_id))
+    vocabulary = VocabularyInfo.load(lineage.vocabulary_info).sha256
+    if model.vocabulary_sha256 != vocabulary:
+        yield f"its vocabulary is {model.vocabulary_sha256}, its lineage's {vocabulary}"
+    try:
+        if quick:
+            require_files(lineage, model)
+        else:
+            verify(lineage, model.version_id)
+    except DamagedVersionError as error:
+        yield from error.problems
+    if not any(file.path.startswith(model.checkpoint_prefix) for file in model.files):
+        yield f"no file belongs to its checkpoint {model.checkpoint_prefix}"
+    for partition in model.partitions_seen:
+        try:
+            manifest = PartitionManifest.load(folder.manifest(partition))
+        except (FormatError, FileNotFoundError) as error:
+            yield f"the manifest of partition {partition} cannot be read: {error}"
+            continue
+        if (manifest.partition, manifest.vocabulary_sha256) != (partition, vocabulary):
+            yield f"the manifest of partition {partition} is of another partition or vocabulary"
+
+
+def _ancestors(versions: dict[str, ModelVersion], version_id: str) -> list[ModelVersion]:
+    """Return the line of models that ends in one, newest first; a missing parent ends it."""
+    line: list[ModelVersion] = []
+    model = versions.get(version_id)
+    while model is not None and model not in line:
+        line.append(model)
+        model = versions.get(model.parent or "")
+    return line
+
+
+def _trained_on(lineage: LineageLayout, model: ModelVersion, problems: list[str]) -> Iterator[str]:
+    uri = VersionLayout(lineage.version(model.version_id)).config
+    try:
+        partition = parse_config(uris.read(uri), uri).corpus.partition
+    except (ConfigError, FormatError, OSError) as error:
+        problems.append(f"{model.version_id}: {uri} cannot be read: {error}")
+        return
+    if partition not in model.partitions_seen:
+        problems.append(f"{model.version_id}: it was made of {partition!r}, which it does not list")
+    else:
+        yield partition

@@ -1,0 +1,141 @@
+"""``python -m model_registry check``: what fits together, and everything that does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_registry import registry
+from model_registry.__main__ import main
+from model_registry.consistency import check
+from pipeline_store import uris
+from pipeline_store.formats import ModelVersion, ProductionPointer
+from tests.model_registry.runs import FinishedRun
+
+
+def promoted(store: str, name: str, parent: str | None) -> FinishedRun:
+    run = FinishedRun(store, name, parent=parent)
+    registry.publish(run.store, run.run, manifest_uri=run.manifest_uri, baseline=parent)
+    registry.promote(run.lineage, run.version_id, expected_baseline=parent, reason="better")
+    return run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[FinishedRun]:
+    """A line of three models."""
+    found: list[FinishedRun] = []
+    for name in ("1", "2", "3"):
+        parent = found[-1].version_id if found else None
+        found.append(promoted(str(tmp_path / "store"), name, parent))
+    return found
+
+
+def edit(run: FinishedRun, **changes: Any) -> None:
+    """Change a version's record, which the registry itself never does."""
+    uri = run.lineage.model(run.version_id)
+    ModelVersion.load(uri).model_copy(update=changes).write(uri)
+
+
+def point(run: FinishedRun, **changes: Any) -> None:
+    uri = run.lineage.production
+    ProductionPointer.load(uri).model_copy(update=changes).write(uri)
+
+
+def test_a_line_of_promotions_fits(runs: list[FinishedRun]) -> None:
+    report = check(runs[0].lineage)
+    assert report.problems == []
+    assert (report.versions, report.in_use) == (3, runs[2].version_id)
+    assert report.times_trained == {"day-1": 1, "day-2": 1, "day-3": 1}
+    assert report.partitions_seen_once
+
+
+def test_only_the_line_of_the_model_in_use_counts(runs: list[FinishedRun]) -> None:
+    registry.rollback(runs[0].lineage, runs[0].version_id, reason="test")
+    branch = promoted(runs[0].store.root, "4", runs[0].version_id)
+    report = check(runs[0].lineage)
+    assert report.problems == []
+    assert (report.versions, report.in_use) == (4, branch.version_id)
+    assert report.times_trained == {"day-1": 1, "day-4": 1}
+
+
+DAMAGES: dict[str, tuple[Callable[[list[FinishedRun]], None], str]] = {
+    "parent": (lambda runs: edit(runs[1], parent="v-nobody"), "its parent v-nobody does not exist"),
+    "forgotten": (lambda runs: edit(runs[2], partitions_seen=["day-3"]), "which it does not list"),
+    "twice": (
+        lambda runs: edit(runs[2], partitions_seen=["day-1", "day-2", "day-3", "day-3"]),
+        "partitions day-3 are listed more than once",
+    ),
+    "own": (lambda runs: edit(runs[0], partitions_seen=[]), "made of 'day-1', which it does not"),
+    "steps": (
+        lambda runs: edit(runs[1], train_steps_total=400),
+        "it has 400 steps, its parent 400",
+    ),
+    "run": (lambda runs: edit(runs[1], run_key="0" * 12), "whose version has another name"),
+    "vocabulary": (lambda runs: edit(runs[1], vocabulary_sha256="a"), "its vocabulary is a"),
+    "prefix": (
+        lambda runs: edit(runs[1], checkpoint_prefix="x/y"),
+        "belongs to its checkpoint x/y",
+    ),
+    "pointer": (lambda runs: point(runs[0], version_id="v-x"), "names v-x, which does not exist"),
+    "rolled back": (
+        lambda runs: point(runs[0], rolled_back=[runs[2].version_id, "v-y"]),
+        "v-y was rolled back; it does not exist",
+    ),
+    "config": (
+        lambda runs: uris.delete(uris.join(version_folder(runs[0]), "config.json")),
+        "config.json is missing",
+    ),
+    "manifest": (
+        lambda runs: uris.write(
+            uris.join(version_folder(runs[2]), "manifests/day-1.json"),
+            uris.read(uris.join(version_folder(runs[2]), "manifests/day-2.json")),
+        ),
+        "the manifest of partition day-1 is of another partition",
+    ),
+}
+
+
+def version_folder(run: FinishedRun) -> str:
+    return run.lineage.version(run.version_id)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_does_not_fit_is_named(
+    runs: list[FinishedRun], damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    act, words = DAMAGES[damage]
+    act(runs)
+    assert main(["check", "--store", runs[0].store.root, "--json"]) == 1
+    output = capsys.readouterr()
+    assert words in output.err
+    assert json.loads(output.out)["registry_consistent"] is False
+
+
+def test_quick_compares_sizes_only(runs: list[FinishedRun]) -> None:
+    uri = uris.join(version_folder(runs[1]), "vocab.txt")
+    uris.write(uri, b"x" * uris.size(uri))
+    assert check(runs[0].lineage, quick=True).problems == []
+    problem = f"{runs[1].version_id}: vocab.txt has other content than was published"
+    assert check(runs[0].lineage).problems == [problem]
+
+
+def test_a_partition_that_was_trained_on_again_is_counted(
+    runs: list[FinishedRun], capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = FinishedRun(runs[0].store.root, "5", parent=runs[2].version_id)
+    again.partition = "day-2"
+    again.manifest_uri = runs[1].manifest_uri
+    again._record()
+    again.evaluate(baseline=runs[2].version_id, gain=0.5)
+    arguments = {"manifest_uri": again.manifest_uri, "baseline": runs[2].version_id}
+    registry.publish(again.store, again.run, **arguments)
+    registry.promote(
+        again.lineage, again.version_id, expected_baseline=runs[2].version_id, reason="again"
+    )
+    assert main(["check", "--store", again.store.root]) == 0
+    assert "day-2: trained on 2 times" in capsys.readouterr().out
+    assert not check(again.lineage).partitions_seen_once
