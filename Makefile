@@ -9,13 +9,13 @@ COMPILER_INSTALLED := .venv-tpu-compile/.installed
 TORCH_INSTALLED := .venv-torch/.installed
 STATE ?= .local
 CORPUS ?=
-PACKAGES := beam_jobs benchmarks dags demo local_stack mlm_records model_registry pipeline_config pipeline_store \
+PACKAGES := beam_jobs benchmarks chaos dags demo leak_matrix local_stack mlm_records model_registry pipeline_config pipeline_store \
 	plugins preflight tpu_agent tpu_compile_check tpu_emulator tpu_lifecycle training
 
 .DEFAULT_GOAL := help
-.PHONY: help install up down status demo recompute overhead packing-loss bench-data bench-train \
+.PHONY: help install up down status demo recompute overhead packing-loss bench-data bench-train bench-triggers \
 	compare-optimizers compare-numerics tpu-compile-check test lint types imports unit slow parity \
-	e2e browser format docs lock
+	chaos e2e contract leak-matrix browser format docs lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ $(TORCH_INSTALLED): requirements-torch.in requirements-torch.txt scripts/install
 	$(dir $@)bin/uv pip install --compile-bytecode --python $(dir $@)bin/python --require-hashes -r requirements-torch.txt
 	scripts/install-torch $(dir $@) $$(sed -n "s/^torch==//p" requirements-torch.in)
 	@touch $@
+
+bench-triggers: $(INSTALLED)  ## Measure one process with 300 TPU triggers: memory, polls, lateness
+	$(BIN)/python -m benchmarks.triggers $(BENCH_ARGS)
 
 bench-train: $(INSTALLED) $(TORCH_INSTALLED)  ## Measure the training and its peers; QUICK=1 for few steps, ONLY=row
 	$(BIN)/python -m benchmarks.train --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
@@ -104,6 +107,20 @@ parity: $(INSTALLED) $(TORCH_INSTALLED)  ## The tests that compare with PyTorch,
 
 e2e: $(INSTALLED)  ## Only the tests on the local stack
 	$(BIN)/pytest -m "stack and not browser"
+
+chaos: $(INSTALLED)  ## 200 random fault schedules over the TPU tasks, 10 with real training; SEED=123 for one, REAL=1
+	$(BIN)/python -m chaos --state-dir $(STATE)/chaos $(if $(SEED),--seed $(SEED)) $(if $(REAL),--real) $(CHAOS_ARGS)
+
+CONTRACT_ARGS ?=
+
+contract: $(INSTALLED)  ## Check the real Cloud TPU API; needs TPU_PROJECT=..., TPU_ZONE=..., MAX_COST=5
+	@test -n '$(TPU_PROJECT)' || { echo 'make contract: TPU_PROJECT=... is missing, see docs/contract-suite.md'; exit 2; }
+	$(BIN)/pytest tests/contract --tpu-project '$(TPU_PROJECT)' --tpu-zone '$(or $(TPU_ZONE),us-central1-a)' \
+		--tpu-type '$(or $(TPU_TYPE),v5litepod-1)' --max-cost '$(or $(MAX_COST),0)' -s $(CONTRACT_ARGS)
+
+leak-matrix: $(INSTALLED)  ## Show that no TPU is left, whatever breaks; ONLY=ids, SEED=, JOBS=, WITHOUT=layer, FRESH=1
+	$(BIN)/python -m leak_matrix --state-dir $(STATE)/leak-matrix $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(JOBS),--jobs $(JOBS)) $(if $(WITHOUT),--without $(WITHOUT)) $(if $(FRESH),--fresh)
 
 browser: $(INSTALLED)  ## The tests in a real Chromium (Debian package chromium)
 	scripts/need-chromium

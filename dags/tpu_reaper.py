@@ -6,9 +6,10 @@ labels: a TPU of this installation's owner is deleted when its `expires-at` has 
 reservation was released, when its run gave it up, or when it failed and still takes a name. TPUs
 of other owners are never touched.
 
-It logs an error whenever it had to act: then find out why the teardown did not. If Airflow itself
-may be down, run the same from cron:
-`python -m tpu_lifecycle reap --once --store URI --project PROJECT`.
+It logs an error whenever it had to act: then find out why the teardown did not. Each pass leaves a
+sign of life in the store: `python -m tpu_lifecycle reaper-status` exits with 1 when there was none
+lately, and every run of the main DAG warns of it. If Airflow itself may be down, run the same from
+cron: `python -m tpu_lifecycle reap --once --store URI --project PROJECT`.
 """
 
 from __future__ import annotations

@@ -50,6 +50,8 @@ class TaskInstance:
     try_number: int
     start: datetime | None
     end: datetime | None
+    instance_id: str = ""
+    """Airflow's id of the latest try; the task's process has it in its title."""
 
     @property
     def seconds(self) -> float | None:
@@ -227,6 +229,14 @@ class AirflowApi(AirflowSession):
         """Return one backfill."""
         return _backfill(self.request("GET", f"/backfills/{backfill_id}"))
 
+    def cancel_backfill(self, backfill_id: int) -> None:
+        """Cancel a backfill: its runs that have not begun will not; those that have, go on."""
+        self.request("PUT", f"/backfills/{backfill_id}/cancel")
+
+    def delete_dag(self, dag_id: str) -> None:
+        """Delete a DAG with all its runs from the database; its file brings it back, empty."""
+        self.request("DELETE", f"/dags/{dag_id}")
+
     def _dag_or_none(self, dag_id: str) -> Any:
         try:
             return self.request("GET", f"/dags/{dag_id}")
@@ -286,6 +296,7 @@ def _task_instance(found: Mapping[str, Any]) -> TaskInstance:
         try_number=found["try_number"],
         start=_time(found["start_date"]),
         end=_time(found["end_date"]),
+        instance_id=found["id"],
     )
 
 

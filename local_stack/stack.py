@@ -155,6 +155,13 @@ class Stack:
         record = self._require_record()
         return all_parts(self.paths, RuntimePaths(Path(record.runtime_dir)), record.ports)
 
+    def supervisor(self) -> Supervisor:
+        """Return what starts and stops single parts.
+
+        :raises StackError: the stack was never started.
+        """
+        return Supervisor(self.paths, RuntimePaths(Path(self._require_record().runtime_dir)))
+
     def _running(self) -> StackStatus | None:
         """Return the status of a stack that works; one that is recovering is waited for.
 

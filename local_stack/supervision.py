@@ -165,6 +165,10 @@ class Supervisor:
         """Start a part without waiting for it."""
         self._call("startProcess", f"{_group(part.tier)}:{part.name}", False)
 
+    def stop(self, part: Part) -> None:
+        """Ask a part to stop without waiting for it; it is not started again by itself."""
+        self._call("stopProcess", f"{_group(part.tier)}:{part.name}", False)
+
     def shutdown(self) -> None:
         """Stop all parts in reverse order, then supervisord itself; returns at once."""
         self._call("shutdown")

@@ -331,6 +331,17 @@ def _silence_is_longer_than_a_beat(config: PipelineConfig) -> Iterator[str]:
         )
 
 
+def _lease_outlasts_a_look(config: PipelineConfig) -> Iterator[str]:
+    """A TPU that somebody waits for does not delete itself between two looks."""
+    tpu = config.tpu
+    if tpu.lease_timeout_seconds < 3 * tpu.poll_interval:
+        yield (
+            f"tpu.lease_timeout_seconds: {tpu.lease_timeout_seconds} is less than three times "
+            f"tpu.poll_interval={tpu.poll_interval}; the TPU VM could delete its TPU between two "
+            "looks at it."
+        )
+
+
 def _zones_are_different(config: PipelineConfig) -> Iterator[str]:
     """No zone is listed twice."""
     zones = config.tpu.zones
@@ -458,6 +469,7 @@ RULES = (
     _strategy_fits_batch,
     _slice_is_one_host,
     _silence_is_longer_than_a_beat,
+    _lease_outlasts_a_look,
     _zones_are_different,
     _disks_are_in_the_zone,
     _reservation_is_asked_for,

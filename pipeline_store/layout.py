@@ -383,9 +383,20 @@ class StoreLayout:
         """TpuPlace."""
         return uris.join(self.tpu_places, project_id, f"{zone}.json")
 
+    def zone_cooldown(
+        self, project_id: str, zone: str, accelerator_type: str, provisioning_model: str
+    ) -> str:
+        """ZoneCooldown."""
+        name = f"{zone}.{accelerator_type}.{provisioning_model}.json"
+        return uris.join(self.root, "cooldowns", project_id, name)
+
+    def reaper_passes(self, owner: str) -> str:
+        """Folder of an owner's reaper passes, one per project."""
+        return uris.join(self.root, "reaper", owner)
+
     def reaper_pass(self, owner: str, project_id: str) -> str:
         """ReaperPass."""
-        return uris.join(self.root, "reaper", owner, f"{project_id}.json")
+        return uris.join(self.reaper_passes(owner), f"{project_id}.json")
 
     def probe(self, unique: str) -> str:
         """Object that preflight writes and deletes to see whether the store can be written."""

@@ -11,25 +11,43 @@ from tpu_compile_check import saved
 
 def estimate_lines(config: PipelineConfig) -> list[str]:
     """Return a few readable lines on steps, rows, TPU time and cost."""
-    training, tpu, budget = config.training, config.tpu, config.budget
-    length, count = config.masking.max_seq_length, chips(tpu.accelerator_type)
+    training, tpu, length = config.training, config.tpu, config.masking.max_seq_length
     rows = training.train_steps * training.global_batch_size
     steps = f"{training.train_steps:,} steps of {training.global_batch_size:,} rows"
     held_out = f"{config.corpus.validation_fraction:.0%} of the documents"
     where = f"{tpu.accelerator_type}, {tpu.provisioning_model}, in {', '.join(tpu.zones)}"
-    cost = f"{worst_case_cost(config):,.2f} {budget.currency}"
-    hours = f"{budget.max_hours:g} h"
-    price = f"{budget.price_per_chip_hour:g} {budget.currency} a chip-hour ({budget.price_date})"
+    if tpu.slice_count > 1:
+        where = f"{tpu.slice_count} slices of {where}"
     lines = [
         f"data: {', '.join(_data_words(config))}",
         f"training: {steps} = {rows:,} rows of at most {length} tokens ({rows * length:,} tokens)",
         f"evaluation: on {held_out}, chosen by their content and never trained on",
-        f"TPU: {where}, for at most {hours}",
-        f"cost: at most {cost}, an estimate: {count} {_plural('chip', count)} x {hours} x {price}",
+        f"TPU: {where}, for at most {config.budget.max_hours:g} h",
+        f"cost: {_cost_words(config)}",
+        f"budgets: {', '.join(_budget_words(config))}",
     ]
     if training.distribution_strategy == "tpu":
         lines.append(f"step: {_step_words(config)}")
     return lines
+
+
+def _cost_words(config: PipelineConfig) -> str:
+    budget, count = config.budget, chips(config.tpu.accelerator_type) * config.tpu.slice_count
+    amount = f"{count} {_plural('chip', count)} x {budget.max_hours:g} h"
+    limit = budget.max_chip_hours
+    if limit is not None and limit < count * budget.max_hours:
+        amount = f"{limit:g} chip-hours (budget.max_chip_hours)"
+    price = f"{budget.price_per_chip_hour:g} {budget.currency} a chip-hour ({budget.price_date})"
+    cost = f"{worst_case_cost(config):,.2f} {budget.currency}"
+    return f"at most {cost}, an estimate: {amount} x {price}"
+
+
+def _budget_words(config: PipelineConfig) -> Iterator[str]:
+    """Yield what ends a run early."""
+    budget = config.budget
+    yield f"at most {budget.max_preemptions} lost TPUs"
+    yield f"{budget.max_stalled_attempts} of them in a row without a new checkpoint"
+    yield f"{budget.max_failures} restarts of a killed trainer on one TPU"
 
 
 def _step_words(config: PipelineConfig) -> str:

@@ -12,22 +12,15 @@ import argparse
 import logging
 import signal
 import sys
-from datetime import datetime
 from pathlib import Path
 
 from pipeline_store.layout import AttemptLayout
 from tpu_agent.agent import Agent
+from tpu_agent.arguments import moment
 from tpu_agent.config import AgentConfig
 from tpu_agent.watch import Watch
 
 _log = logging.getLogger(__name__)
-
-
-def _time(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} has no time zone; append +00:00 for UTC")
-    return moment
 
 
 def parse_arguments(arguments: list[str]) -> AgentConfig:
@@ -44,7 +37,7 @@ def parse_arguments(arguments: list[str]) -> AgentConfig:
     add("--token", required=True, help="token of the attempt; jobs and status carry it")
     add("--worker", required=True, type=int, help="number of this host in the slice, from 0")
     add("--bundle-sha256", required=True, help="hash of the code bundle that was unpacked")
-    add("--expires-at", required=True, type=_time, help="ISO 8601; no job runs after this moment")
+    add("--expires-at", required=True, type=moment, help="ISO 8601; no job runs after this moment")
     add("--heartbeat-interval", required=True, type=float, help="seconds between signs of life")
     add("--work-dir", required=True, type=Path, help="folder of this agent; outlives a reboot")
     add(

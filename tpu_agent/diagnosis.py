@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 from pipeline_store.formats import ExitKind
+from tpu_agent.hbm import HbmShortage
 
 FULL_DISK_BYTES = 64 * 1024 * 1024
 TAIL_LINES = 30
@@ -22,13 +23,21 @@ def describe_end(code: int) -> str:
 
 
 def explain(
-    kind: ExitKind, *, job: str, worker: int, code: int, tail: str, disk_free_bytes: int
+    kind: ExitKind,
+    *,
+    job: str,
+    worker: int,
+    code: int,
+    tail: str,
+    disk_free_bytes: int,
+    shortage: HbmShortage | None = None,
 ) -> str:
     """Return the message of a status: what happened, what to do, the last log lines.
 
     :param code: exit code, or minus the signal that ended the process.
     :param tail: last lines of the log.
     :param disk_free_bytes: room on the disk of the work folder.
+    :param shortage: what the log said of the chips' memory, if anything.
     """
     if kind in (ExitKind.OK, ExitKind.PREEMPTED):
         return ""
@@ -38,6 +47,8 @@ def explain(
             "The kernel killed it because the TPU VM's memory was full: lower "
             "training.global_batch_size or choose an accelerator type whose host has more memory."
         )
+    if shortage is not None:
+        lines.append(shortage.advice)
     if disk_free_bytes < FULL_DISK_BYTES or _FULL_DISK_TEXT in tail:
         lines.append(
             f"The TPU VM's disk is full ({disk_free_bytes >> 20} MiB free): keep fewer checkpoints "

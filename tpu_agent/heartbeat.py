@@ -17,7 +17,9 @@ from typing import Self
 from pipeline_store.formats import Heartbeat
 from tpu_agent.config import AgentConfig
 from tpu_agent.job import Job
+from tpu_agent.state import WorkDir
 from tpu_agent.store import StoreUnavailableError, store_call
+from tpu_agent.usage import usage
 
 _LAST_BEAT_SECONDS = 10.0
 
@@ -96,6 +98,7 @@ class Reporter:
             progress=job.progress() if job else None,
             log_chunks=job.log.chunks if job else self._log_chunks,
             disk_free_bytes=shutil.disk_usage(self._config.work_dir).free,
+            usage=usage(WorkDir(self._config.work_dir)),
         )
         uri = self._config.mailbox.heartbeat(self._config.worker)
         with store_call(f"writing {uri}"):

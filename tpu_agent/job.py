@@ -11,14 +11,13 @@ import sys
 import time
 from datetime import UTC, datetime
 
-from pydantic import ValidationError
-
 from pipeline_store.formats import ExitKind, JobSpec, JobStatus, Progress
 from tpu_agent import processes
 from tpu_agent.config import AgentConfig
 from tpu_agent.logs import LogUploader
-from tpu_agent.state import JobRecord, WorkDir
+from tpu_agent.state import JobRecord, WorkDir, remember
 from tpu_agent.store import store_call
+from tpu_agent.usage import job_progress
 from tpu_agent.watch import TICK_SECONDS
 
 # The bundle also holds the agent and the libraries; only the trainer's programs are jobs.
@@ -71,9 +70,7 @@ class Job:
             log_chunks=self.log.chunks,
         )
         self.record = self.record.model_copy(update={"outcome": outcome})
-        # On a full disk the status itself matters more than the memory of it.
-        with contextlib.suppress(OSError):
-            self.record.write(self.folder.record)
+        remember(self.record, self.folder.record)
         return outcome
 
     def publish(self, outcome: JobStatus) -> None:
@@ -90,13 +87,8 @@ class Job:
 
     def progress(self) -> Progress | None:
         """Return what the job last said about itself."""
-        try:
-            return Progress.model_validate_json(self.folder.progress.read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValidationError as error:
-            _log.warning("%s: %s is not a Progress: %s", self.job_id, self.folder.progress, error)
-            return None
+        words = job_progress(self.folder, self.record.starts)
+        return words[-1] if words else None
 
     def _update(self, **changes: object) -> None:
         self.record = self.record.model_copy(update=changes)
@@ -134,7 +126,7 @@ class JobProcess:
             "PYTHONUNBUFFERED": "1",
             "REPRETRAIN_HOLDER_URI": spec.holder_uri,
             "REPRETRAIN_TOKEN": config.token,
-            "REPRETRAIN_PROGRESS_FILE": str(job.folder.progress),
+            "REPRETRAIN_PROGRESS_FILE": str(job.folder.progress(job.record.starts)),
             processes.MARKER: str(config.work_dir),
         }
         with job.folder.log.open("ab") as log:

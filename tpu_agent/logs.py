@@ -7,13 +7,14 @@ from pathlib import Path
 
 from pipeline_store import uris
 from pipeline_store.layout import AttemptLayout
-from tpu_agent.state import JobFolder, LogRecord
+from tpu_agent.state import JobFolder, LogRecord, remember
 from tpu_agent.store import store_call
 
 CHUNK_BYTES = 256 * 1024
 CHUNKS_PER_UPLOAD = 8
 BACKLOG_BYTES = 16 * 1024 * 1024
 _TAIL_BYTES = 64 * 1024
+_SEARCHED_BYTES = 1024 * 1024
 
 
 class LogUploader:
@@ -55,8 +56,7 @@ class LogUploader:
     def _next_chunk(self, everything: bool) -> bool:
         """Decide on a further chunk and remember it; return False when there is nothing to send."""
         start = self._record.end
-        size = self._folder.log.stat().st_size if self._folder.log.exists() else 0
-        skipped = size - start - BACKLOG_BYTES
+        skipped = size(self._folder.log) - start - BACKLOG_BYTES
         if skipped > 0:
             start += skipped
         data = _read(self._folder.log, start, CHUNK_BYTES)
@@ -69,7 +69,7 @@ class LogUploader:
             end=start + length,
             skipped=max(skipped, 0),
         )
-        self._record.write(self._folder.log_record)
+        remember(self._record, self._folder.log_record)
         return True
 
     def _send(self) -> None:
@@ -91,6 +91,17 @@ def tail(path: Path, lines: int) -> str:
         return ""
     data = _read(path, max(path.stat().st_size - _TAIL_BYTES, 0), _TAIL_BYTES)
     return "\n".join(data.decode(errors="replace").splitlines()[-lines:])
+
+
+def size(path: Path) -> int:
+    """Return the length of a log file in bytes; 0 when there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def since(path: Path, start: int) -> str:
+    """Return what was written to a log file from some byte on, at most its last MiB."""
+    begin = max(start, size(path) - _SEARCHED_BYTES)
+    return _read(path, begin, _SEARCHED_BYTES).decode(errors="replace")
 
 
 def _read(path: Path, start: int, length: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Asks the VM's metadata server whether the VM is being taken away."""
+"""Asks the VM's metadata server whether the VM is about to be taken away."""
 
 from __future__ import annotations
 
@@ -11,19 +11,32 @@ _TIMEOUT_SECONDS = 1.0
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def preempted() -> bool:
-    """Return whether the platform has marked this VM as preempted.
+def notice() -> str | None:
+    """Return why the platform is about to stop this VM, or None.
 
-    A metadata server that does not answer is no sign of preemption: the VM's SIGTERM still comes.
-    Source: https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption
+    Of the maintenance events only those count that stop the VM, such as
+    ``TERMINATE_ON_HOST_MAINTENANCE``: a machine that is moved while it runs keeps its job. A
+    metadata server that does not answer is no notice: the VM's SIGTERM still comes.
+
+    Sources: https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption and
+    https://cloud.google.com/compute/docs/metadata/getting-live-migration-notice
     """
+    try:
+        if _value("preempted") == "TRUE":
+            return "the platform is taking this VM away (preempted)"
+        event = _value("maintenance-event")
+    except (OSError, http.client.HTTPException):
+        return None
+    if event.startswith("TERMINATE"):
+        return f"the platform is about to stop this VM for maintenance ({event})"
+    return None
+
+
+def _value(name: str) -> str:
     host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
     request = urllib.request.Request(
-        f"http://{host}/computeMetadata/v1/instance/preempted",
+        f"http://{host}/computeMetadata/v1/instance/{name}",
         headers={"Metadata-Flavor": "Google"},
     )
-    try:
-        with _OPENER.open(request, timeout=_TIMEOUT_SECONDS) as reply:
-            return bool(reply.read().strip() == b"TRUE")
-    except (OSError, http.client.HTTPException):
-        return False
+    with _OPENER.open(request, timeout=_TIMEOUT_SECONDS) as reply:
+        return str(reply.read().decode(errors="replace").strip())

@@ -6,15 +6,15 @@ import logging
 import shutil
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pipeline_store.formats import ExitKind, JobSpec, JobStatus
-from tpu_agent import diagnosis, oom, processes
+from tpu_agent import diagnosis, logs, oom, processes
 from tpu_agent.config import AgentConfig
+from tpu_agent.hbm import HbmShortage, find_shortage
 from tpu_agent.heartbeat import Reporter
 from tpu_agent.job import Job, JobProcess, objection
-from tpu_agent.logs import tail
 from tpu_agent.store import StoreUnavailableError
 from tpu_agent.watch import TICK_SECONDS, Stop, StopKind, Watch
 
@@ -31,13 +31,19 @@ class _End:
     code: int
     stop: Stop | None = None
     deadline_passed: bool = False
-    out_of_memory: bool = False
+    killed_by_kernel: bool = False
+    shortage: HbmShortage | None = None
 
     @property
     def kind(self) -> ExitKind:
         if self.deadline_passed and self.code != 0:
             return ExitKind.DEADLINE
-        return ExitKind.OUT_OF_MEMORY if self.out_of_memory else ExitKind.from_exit_code(self.code)
+        kind = ExitKind.from_exit_code(self.code)
+        # A library that gives up by itself says so in the log only, not by the exit code.
+        unspecific = kind is ExitKind.FAILED or self.code == -signal.SIGABRT
+        if self.killed_by_kernel or (self.shortage and unspecific):
+            return ExitKind.OUT_OF_MEMORY
+        return kind
 
 
 class JobRunner:
@@ -101,7 +107,7 @@ class JobRunner:
                 self._finish_stopped(job, spec, end.stop, end.code)
                 return end.stop
             if end.kind is not ExitKind.KILLED or job.record.kills >= spec.max_restarts:
-                self._finish(job, spec, end.kind, end.code)
+                self._finish(job, spec, end.kind, end.code, end.shortage)
                 return None
             job.note_kill()
             job.note(
@@ -112,7 +118,7 @@ class JobRunner:
     def _run_once(self, job: Job, spec: JobSpec) -> _End:
         if datetime.now(UTC) >= spec.deadline:
             return _End(ExitKind.DEADLINE.exit_code, deadline_passed=True)
-        kernel_kills = oom.kill_count()
+        kernel_kills, log_begin = oom.kill_count(), logs.size(job.folder.log)
         job.note_start()
         process = JobProcess(job, spec, self._config)
         try:
@@ -122,12 +128,13 @@ class JobRunner:
             processes.kill(self._config.work_dir)
         killed = end.code == -signal.SIGKILL and not (end.stop or end.deadline_passed)
         if killed and oom.kill_count() > kernel_kills:
-            return _End(end.code, out_of_memory=True)
+            return _End(end.code, killed_by_kernel=True)
         if end.kind in (ExitKind.OK, ExitKind.PREEMPTED) or end.stop:
             return end
+        end = replace(end, shortage=find_shortage(logs.since(job.folder.log, log_begin)))
         # When the VM goes away, SIGTERM reaches agent and job in any order, and what a job says
         # while the machine is being taken apart around it is no verdict on the job.
-        return _End(end.code, self._watch.wait(SETTLE_SECONDS), end.deadline_passed)
+        return replace(end, stop=self._watch.wait(SETTLE_SECONDS))
 
     def _supervise(self, process: JobProcess, job: Job, spec: JobSpec) -> _End:
         while (code := process.poll()) is None:
@@ -151,12 +158,27 @@ class JobRunner:
         else:
             job.note("no status is written: if this VM comes back, the job runs again")
 
-    def _finish(self, job: Job, spec: JobSpec, kind: ExitKind, code: int) -> None:
-        message = self._message(spec, kind, code, tail(job.folder.log, diagnosis.TAIL_LINES))
+    def _finish(
+        self,
+        job: Job,
+        spec: JobSpec,
+        kind: ExitKind,
+        code: int,
+        shortage: HbmShortage | None = None,
+    ) -> None:
+        log_tail = logs.tail(job.folder.log, diagnosis.TAIL_LINES)
+        message = self._message(spec, kind, code, log_tail, shortage)
         code = kind.exit_code if kind is ExitKind.DEADLINE else code
         job.finish(kind, exit_code=code, message=message)
 
-    def _message(self, spec: JobSpec, kind: ExitKind, code: int, log_tail: str) -> str:
+    def _message(
+        self,
+        spec: JobSpec,
+        kind: ExitKind,
+        code: int,
+        log_tail: str,
+        shortage: HbmShortage | None = None,
+    ) -> str:
         return diagnosis.explain(
             kind,
             job=spec.entry_point,
@@ -164,4 +186,5 @@ class JobRunner:
             code=code,
             tail=log_tail,
             disk_free_bytes=shutil.disk_usage(self._config.work_dir).free,
+            shortage=shortage,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,20 @@ from pathlib import Path
 from pydantic import Field
 
 from pipeline_store.formats import JobStatus, StoredFile
+
+_log = logging.getLogger(__name__)
+
+
+def remember(record: StoredFile, path: str) -> None:
+    """Write a record; on a full or broken disk this agent goes on without it.
+
+    A job that has filled the disk must still be reported. What is lost is only what the next agent
+    on this VM would have known.
+    """
+    try:
+        record.write(path)
+    except OSError as error:
+        _log.warning("%s is not written: %s", path, error)
 
 
 class AgentRecord(StoredFile):
@@ -71,10 +86,9 @@ class JobFolder:
         """Output of the job, and the agent's remarks on it; only ever appended to."""
         return self.root / "log.txt"
 
-    @property
-    def progress(self) -> Path:
-        """Progress, replaced by the job."""
-        return self.root / "progress.json"
+    def progress(self, start: int) -> Path:
+        """Progress of one start of the job, counting from 1; replaced by the job."""
+        return self.root / f"progress-{start}.json"
 
 
 @dataclass(frozen=True)
@@ -87,12 +101,16 @@ class WorkDir:
         """Return a job's folder; the first thing written into it makes it."""
         return JobFolder(self.root / "jobs" / job_id)
 
+    def jobs(self) -> list[JobFolder]:
+        """Return the folders of all jobs that this VM knows of, in order of name."""
+        return [JobFolder(path) for path in sorted((self.root / "jobs").glob("*/"))]
+
     def count_start(self) -> int:
         """Return 1 for the first agent on this VM, 2 for the next, and so on."""
         path = str(self.root / "agent.json")
         known = AgentRecord.load_or_none(path)
         record = AgentRecord(starts=known.starts + 1 if known else 1)
-        record.write(path)
+        remember(record, path)
         return record.starts
 
     @contextmanager

@@ -50,10 +50,10 @@ class Watch:
     """
 
     def __init__(
-        self, config: AgentConfig, preempted: Callable[[], bool] = metadata.preempted
+        self, config: AgentConfig, notice: Callable[[], str | None] = metadata.notice
     ) -> None:
         self._config = config
-        self._preempted = preempted
+        self._notice = notice
         self._signal: str | None = None
         self._seen: Stop | None = None
         self._ended = threading.Event()
@@ -117,8 +117,8 @@ class Watch:
                 _log.exception("looking for reasons to stop failed; the agent asks again")
 
     def _look(self) -> Stop | None:
-        if self._preempted():
-            return Stop(StopKind.SHUTDOWN, "the platform is taking this VM away (preempted)")
+        if notice := self._notice():
+            return Stop(StopKind.SHUTDOWN, notice)
         reason = self._revocation()
         return Stop(StopKind.REVOKED, reason) if reason else None
 

@@ -5,30 +5,17 @@ python -m tpu_emulator admin --socket .local/tpu/api.sock table
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-import grpc
-
-SERVICE = "tpu_emulator.Admin"
+from tpu_emulator.admin_faults import CallFaults
 
 
-class AdminClient:
+class AdminClient(CallFaults):
     """Calls the admin service of the emulator behind a socket.
 
     Every method raises `grpc.RpcError` when the emulator refuses or is not there; its
     `details()` say why.
     """
-
-    def __init__(self, socket: Path | str, *, timeout: float = 30.0) -> None:
-        """Connects lazily to `socket` (the path of the API socket); `timeout` is per call."""
-        self._channel = grpc.insecure_channel(
-            f"unix:{Path(socket).absolute()}",
-            options=[("grpc.max_receive_message_length", -1)],  # the record of calls is long
-        )
-        self._timeout = timeout
 
     def table(self) -> dict[str, Any]:
         """Every queued resource and node with state, labels and living VM processes."""
@@ -37,81 +24,123 @@ class AdminClient:
     def calls(self, method: str = "", *, after: int = 0) -> list[dict[str, Any]]:
         """The recorded API calls, oldest first; `code` is empty while a call is in flight.
 
+        Each has `id`, `received`, `finished` (epoch seconds), `method`, `name`, `zone`, `caller`
+        (the client's user agent), `code`, `message`, and for writes `request` (JSON).
+
         Args:
             method: only this RPC, for example `CreateNode`.
             after: only calls with a greater `id`.
         """
         return self._call("Calls", method=method, after=after)["calls"]
 
+    def history(self, name: str = "") -> list[dict[str, Any]]:
+        """The states of a node or queued resource (full name or id), or of all, oldest first.
+
+        Each has `at` (epoch seconds), `name`, `life` (tells nodes of the same name apart) and
+        `state`; the last one of a resource that is no more is `GONE`.
+        """
+        return list(self._call("History", name=name)["changes"])
+
+    def bill(self) -> dict[str, Any]:
+        """What every node has cost, also those that are gone.
+
+        `nodes` has one line per node with `node_seconds` (from READY until its VMs were gone),
+        `chip_seconds`, `price_per_chip_hour`, `cost`, `running`, type, tier and labels; the sums
+        of the seconds and costs stand beside it. Prices are the emulator's `--price`.
+        """
+        return dict(self._call("Bill"))
+
+    def restart(self, *, seconds: float = 0.0) -> None:
+        """Lets the emulator crash and come back after so many seconds; the VMs live on.
+
+        Calls in flight fail with UNAVAILABLE. All zones are concerned.
+        """
+        self._call("Restart", seconds=seconds)
+
+    # Nodes, each by full name, or by id when only one zone has it
+
     def preempt(self, node: str, *, node_state: str = "PREEMPTED") -> None:
         """Takes a node, and with it its whole queued resource, away as the service would.
 
         Args:
-            node: full name, or the node id when only one zone has it.
+            node: full name or id.
             node_state: what is left: `PREEMPTED`, `TERMINATED`, or `GONE` (the node vanishes).
         """
         self._call("Preempt", node=node, node_state=node_state)
+
+    def preempt_after(
+        self,
+        zone: str,
+        seconds: float,
+        *,
+        since: str = "READY",
+        node_state: str = "PREEMPTED",
+        count: int = 1,
+    ) -> None:
+        """Preempts the node that the zone has, or the next one.
+
+        Args:
+            zone: zone name, or `*`.
+            seconds: how long after now, and after the node reached the state `since`.
+            since: `READY` or `CREATING`.
+            node_state: as `preempt`.
+            count: number of nodes, one after the other.
+        """
+        self._call(
+            "PreemptAfter", zone=zone, seconds=seconds, since=since, node_state=node_state,
+            count=count,
+        )  # fmt: skip
+
+    def preempt_when_file(
+        self, zone: str, pattern: str, *, node_state: str = "PREEMPTED", count: int = 1
+    ) -> None:
+        """Preempts the node that the zone has, or the next one, when a file is there.
+
+        A checkpoint is such a file: so a preemption comes at a chosen step.
+
+        Args:
+            zone: zone name, or `*`.
+            pattern: absolute path; `*`, `?`, `[...]` and `**` as in `glob`.
+            node_state: as `preempt`.
+            count: number of nodes, one after the other.
+        """
+        self._call(
+            "PreemptWhenFile", zone=zone, pattern=pattern, node_state=node_state, count=count
+        )
+
+    def notice(self, node: str, *, kind: str = "preempted", seconds: float = 30.0) -> None:
+        """Tells the VMs through their metadata what comes in so many seconds.
+
+        Args:
+            node: full name or id.
+            kind: `preempted` (the node becomes PREEMPTED), or `maintenance` (it is RESTARTING for
+                a while: its VMs are shut down and boot again in their folders).
+            seconds: from the notice to the event.
+        """
+        self._call("Notice", node=node, kind=kind, seconds=seconds)
 
     def reboot(self, node: str) -> None:
         """Kills every process of the node's VMs and runs the startup scripts again."""
         self._call("Reboot", node=node)
 
-    def fail_next(self, method: str, *, code: str, message: str = "", count: int = 1) -> None:
-        """Makes the next calls of `method` (or `*`) fail with a code such as `UNAVAILABLE`."""
-        self._call("FailNext", method=method, code=code, message=message, count=count)
+    def vanish(self, node: str) -> None:
+        """Kills a node and removes every trace of it and of its queued resource.
 
-    def stockout(self, zone: str, *, shape: str = "state", count: int = 1) -> None:
-        """Lets the next creates in `zone` (or `*`) find no capacity.
+        A queued resource without a node can be named in full.
+        """
+        self._call("Vanish", node=node)
+
+    def arm_worker(
+        self, zone: str, worker: int, fault: str, *, seconds: float = 0.0, count: int = 1
+    ) -> None:
+        """Breaks one worker of the next node of a zone that has so many; the node is READY.
 
         Args:
-            zone: zone name.
-            shape: `sync` (the call fails), `lro` (its operation fails), `state` (the queued
-                resource becomes FAILED), `wait` (it stays in the queue until its deadline). A
-                node created without a queue has only `sync` and `lro`; the others act as `lro`.
-            count: number of creates.
+            zone: zone name, or `*`.
+            worker: its number; the first is 0.
+            fault: `no-boot` (its script never starts), `fail` (its processes die and do not come
+                back), `hang` (its processes are frozen).
+            seconds: for `fail` and `hang`: how long after READY.
+            count: number of nodes.
         """
-        self._call("Stockout", zone=zone, shape=shape, count=count)
-
-    def delay_next(
-        self, method: str, *, seconds: float, commit_late: bool = False, count: int = 1
-    ) -> None:
-        """Makes the next calls slow: the reply comes late, and with `commit_late` the effect too.
-
-        A call with `commit_late` takes effect even when its client has given up meanwhile.
-        """
-        self._call(
-            "DelayNext", method=method, seconds=seconds, commit_late=commit_late, count=count
-        )
-
-    def lose_reply(self, method: str, *, count: int = 1) -> None:
-        """Lets the next calls take effect, but answer UNAVAILABLE."""
-        self._call("LoseReply", method=method, count=count)
-
-    def faults(self) -> list[dict[str, Any]]:
-        """The armed faults."""
-        return self._call("Faults")["faults"]
-
-    def clear_faults(self) -> int:
-        """Disarms every fault and returns how many there were."""
-        return int(self._call("ClearFaults")["cleared"])
-
-    def close(self) -> None:
-        """Closes the connection."""
-        self._channel.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _call(self, command: str, **arguments: Any) -> Any:
-        call = self._channel.unary_unary(
-            f"/{SERVICE}/{command}", lambda value: json.dumps(value).encode(), json.loads
-        )
-        return call(arguments, timeout=self._timeout, wait_for_ready=True)
+        self._call("ArmWorker", zone=zone, worker=worker, fault=fault, seconds=seconds, count=count)

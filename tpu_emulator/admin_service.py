@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
 
-from tpu_emulator import faults as kinds
 from tpu_emulator import resources
-from tpu_emulator.admin import SERVICE
-from tpu_emulator.catalog import ZONES
-from tpu_emulator.errors import (
-    ApiError,
-    code_named,
-    failed_precondition,
-    invalid_argument,
-    not_found,
-)
-from tpu_emulator.faults import Faults
-from tpu_emulator.lifecycle import Lifecycle
+from tpu_emulator.admin_channel import SERVICE
+from tpu_emulator.billing import bill
+from tpu_emulator.errors import ApiError, not_found
+from tpu_emulator.fault_commands import Command
 from tpu_emulator.messages import NodeState, QueueState, StateInitiator, seconds
 from tpu_emulator.names import split
-from tpu_emulator.queue_lifecycle import GONE
 from tpu_emulator.store import Store, WorkerRow
 from tpu_emulator.vm import Vms
-
-_OUTCOMES = ("PREEMPTED", "TERMINATED", GONE)
-_SHAPES = ("sync", "lro", "state", "wait")
-_PREEMPTIBLE = (NodeState.CREATING, NodeState.STARTING, NodeState.READY)
 
 
 class AdminService:
@@ -42,31 +29,24 @@ class AdminService:
     def __init__(
         self,
         store: Store,
-        lifecycle: Lifecycle,
         vms: Vms,
-        faults: Faults,
-        methods: Collection[str],
+        commands: Mapping[str, Command],
+        prices: Mapping[str, float],
     ) -> None:
-        """Takes the names of the API methods that faults may name in `methods`."""
+        """Takes the commands that change something, and prices of a chip-hour."""
         self._store = store
-        self._methods = sorted(methods)
-        self._lifecycle = lifecycle
         self._vms = vms
-        self._faults = faults
+        self._commands = commands
+        self._prices = prices
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """The gRPC handlers of all commands."""
-        commands: dict[str, Callable[..., dict[str, Any]]] = {
+        commands: dict[str, Command] = {
             "Table": self.table,
             "Calls": self.calls,
-            "Preempt": self.preempt,
-            "Reboot": self.reboot,
-            "FailNext": self.fail_next,
-            "Stockout": self.stockout,
-            "DelayNext": self.delay_next,
-            "LoseReply": self.lose_reply,
-            "Faults": self.faults,
-            "ClearFaults": self.clear_faults,
+            "History": self.history,
+            "Bill": self.bill,
+            **self._commands,
         }
         return grpc.method_handlers_generic_handler(
             SERVICE,
@@ -104,81 +84,17 @@ class AdminService:
         )  # fmt: skip
         return {"calls": [dict(row) for row in rows]}
 
-    def preempt(self, node: str, node_state: str) -> dict[str, Any]:
-        """Starts a preemption; returns before it is over."""
-        _check_choice("node state", node_state, _OUTCOMES)
-        with self._store.transaction():
-            found = self._find_node(node)
-            if found.state not in _PREEMPTIBLE:
-                raise failed_precondition(
-                    f"'{found.name}' is {NodeState(found.state).name}: it has no running VM"
-                )
-            self._lifecycle.queued_resources.preempt(found, node_state)
-        return {}
-
-    def reboot(self, node: str) -> dict[str, Any]:
-        """Plans a hard reboot of all workers of a node."""
-        with self._store.transaction():
-            found = self._find_node(node)
-            if found.state != NodeState.READY:
-                raise failed_precondition(f"'{found.name}' is {NodeState(found.state).name}")
-            self._lifecycle.nodes.reboot(found)
-        return {}
-
-    def fail_next(self, method: str, code: str, message: str, count: int) -> dict[str, Any]:
-        """Arms an error."""
-        self._check_fault(method, count)
-        name = code_named(code).name
-        text = message or f"{name} injected by the admin service"
-        self._faults.arm(kinds.FAIL, method, count, code=name, message=text)
-        return {}
-
-    def stockout(self, zone: str, shape: str, count: int) -> dict[str, Any]:
-        """Arms a stockout in a zone, or in all."""
-        _check_choice("shape", shape, _SHAPES)
-        _check_choice("zone", zone, (*ZONES, kinds.ANY))
-        _check_count(count)
-        self._faults.arm(kinds.STOCKOUT, zone, count, shape=shape)
-        return {}
-
-    def delay_next(
-        self, method: str, seconds: float, commit_late: bool, count: int
-    ) -> dict[str, Any]:
-        """Arms a slow reply or a late commit."""
-        self._check_fault(method, count)
-        if seconds < 0:
-            raise invalid_argument(f"seconds {seconds}: must not be negative")
-        self._faults.arm(kinds.DELAY, method, count, seconds=seconds, commit_late=commit_late)
-        return {}
-
-    def lose_reply(self, method: str, count: int) -> dict[str, Any]:
-        """Arms a lost reply."""
-        self._check_fault(method, count)
-        self._faults.arm(kinds.LOSE_REPLY, method, count)
-        return {}
-
-    def faults(self) -> dict[str, Any]:
-        """The armed faults."""
-        return {"faults": self._faults.armed()}
-
-    def clear_faults(self) -> dict[str, Any]:
-        """Disarms all faults."""
-        return {"cleared": self._faults.clear()}
-
-    def _check_fault(self, method: str, count: int) -> None:
-        _check_choice("method", method, (*self._methods, kinds.ANY))
-        _check_count(count)
-
-    def _find_node(self, name: str) -> Any:
-        """A node by full name, or by id when one zone only has it."""
-        found = [
-            node for node in self._store.nodes.all() if name in (node.name, split(node.name)[1])
-        ]
-        if not found:
+    def history(self, name: str) -> dict[str, Any]:
+        """The state changes of a resource, by full name or id."""
+        rows = self._store.history.states()
+        known = {row["name"] for row in rows if name in (row["name"], split(row["name"])[1])}
+        if name and not known:
             raise not_found(name)
-        if len(found) > 1:
-            raise invalid_argument(f"several zones have {name!r}: {[node.name for node in found]}")
-        return found[0]
+        return {"changes": [row for row in rows if not name or row["name"] in known]}
+
+    def bill(self) -> dict[str, Any]:
+        """What all nodes cost so far."""
+        return bill(self._store, self._prices)
 
     def _worker(self, worker: WorkerRow, pids: dict[str, list[int]]) -> dict[str, Any]:
         return {
@@ -187,6 +103,7 @@ class AdminService:
             "directory": str(self._vms.directory(worker.node, worker.number)),
             "metadata_port": worker.port,
             "boots": worker.boots,
+            "dead": worker.dead,
             "startup_script_exit": worker.exit_code,
         }
 
@@ -201,16 +118,6 @@ def _json_handler(
             context.abort(error.code, error.message)
 
     return handle
-
-
-def _check_count(count: int) -> None:
-    if count < 1:
-        raise invalid_argument(f"count {count}: must be at least 1")
-
-
-def _check_choice(what: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise invalid_argument(f"unknown {what} {value!r}; known: {', '.join(allowed)}")
 
 
 def _queued_entry(queued: Any) -> dict[str, Any]:

@@ -42,6 +42,15 @@ class EmulatorConfig:
     delete_while_suspending: str = _option(
         "refuse", "answer to deleting a queued resource that is SUSPENDING", ("refuse", "allow")
     )
+    clock_skew: float = _option(0.0, "seconds by which the clock of the service is fast")
+    price: dict[str, str] = field(
+        default_factory=dict,
+        metadata={
+            "help": "price of a chip-hour of an accelerator type, for `admin bill`; repeatable",
+            "metavar": "TYPE=PRICE",
+            "repeat": True,
+        },
+    )
     vm_env: dict[str, str] = field(
         default_factory=dict,
         metadata={
@@ -100,7 +109,8 @@ def from_arguments(arguments: argparse.Namespace) -> EmulatorConfig:
     return EmulatorConfig(
         **values
         | {"socket": values["socket"].absolute(), "state_dir": values["state_dir"].absolute()}
-        | {"vm_env": _pairs(values.get("vm_env", []))}
+        | {"vm_env": _pairs("--vm-env", values.get("vm_env", []))}
+        | {"price": _pairs("--price", values.get("price", []))}
         | {"reservation": tuple(values.get("reservation", ()))}
     )
 
@@ -139,9 +149,9 @@ def _converter(option: Any) -> Callable[[str], Any]:
     return {"float": float, "Path": Path}.get(option.type, str)
 
 
-def _pairs(items: list[str]) -> dict[str, str]:
+def _pairs(flag: str, items: list[str]) -> dict[str, str]:
     pairs = [item.partition("=") for item in items]
     wrong = [name for name, separator, _ in pairs if not (name and separator)]
     if wrong:
-        raise ValueError(f"--vm-env {wrong[0]!r}: expected KEY=VALUE")
+        raise ValueError(f"{flag} {wrong[0]!r}: expected KEY=VALUE")
     return {name: text for name, _, text in pairs}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
 import grpc
 
 
@@ -17,6 +20,27 @@ class ApiError(Exception):
     def number(self) -> int:
         """The code as the integer that `google.rpc.Status` carries."""
         return int(self.code.value[0])
+
+    def as_arguments(self) -> dict[str, str]:
+        """What `api_error` builds it from again."""
+        return {"code": self.code.name, "message": self.message}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A create that will fail: with which error, and where it shows.
+
+    `shape` is `sync` (the call), `lro` (its operation), `state` (the queued resource becomes
+    FAILED) or `wait` (it only waits).
+    """
+
+    shape: str
+    error: ApiError
+
+
+def api_error(code: str, message: str) -> ApiError:
+    """The error of this code name."""
+    return ApiError(grpc.StatusCode[code], message)
 
 
 def invalid_argument(message: str) -> ApiError:
@@ -47,12 +71,33 @@ def busy(name: str, state: str) -> ApiError:
     )
 
 
+def permission_denied(method: str, name: str) -> ApiError:
+    """The caller may not use this method on this resource."""
+    verb, _, kind = re.sub("(?<=[a-z])([A-Z])", r" \1", method).partition(" ")
+    kind = kind.replace(" ", "").removesuffix("s")
+    permission = f"tpu.{kind[:1].lower()}{kind[1:]}s.{verb.lower()}"
+    return ApiError(
+        grpc.StatusCode.PERMISSION_DENIED,
+        f"Permission '{permission}' denied on resource '//tpu.googleapis.com/{name}' "
+        "(or it may not exist)",
+    )
+
+
 def stockout(zone: str) -> ApiError:
     """The zone has no capacity left; the quota is not the reason."""
     return ApiError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         f'There is no more capacity in the zone "{zone}"; you can try in another zone where '
         "Cloud TPU Nodes are offered",
+    )
+
+
+def quota_exceeded(zone: str, family: str, limit: int) -> ApiError:
+    """The project may not have so many chips; capacity is not the reason."""
+    return ApiError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        f"Quota limit 'TPU{family.title().replace('_', '')}PerProjectPerZoneForTPUAPI' has been "
+        f"exceeded. Limit: {limit} in zone {zone}.",
     )
 
 

@@ -1,30 +1,83 @@
 """Faults that the admin service arms and the API methods meet.
 
-Every fault applies a limited number of times, survives a restart of the emulator, and is chosen
-by method or zone, never by magic resource names. A new kind of fault is a constant here, an admin
-command that arms it, and one `take` at the place that it disturbs.
+Every fault survives a restart of the emulator, and is chosen by method, zone and caller, never by
+magic resource names. A new kind of fault is a constant here, an admin command that arms it, and
+one `take` at the place that it disturbs.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tpu_emulator.store import Store
 
 _log = logging.getLogger(__name__)
 
+# Calls. Scope: method, zone, caller.
+DENY = "deny"
+"""The call answers PERMISSION_DENIED and has no effect."""
 FAIL = "fail"
-"""The call answers with an error and has no effect. Scope: method. Details: code, message."""
+"""The call answers with an error and has no effect. Details: codes, message, seed."""
 DELAY = "delay"
-"""The reply, or with `commit_late` also the effect, comes late. Scope: method. Details: seconds."""
+"""The reply, or with `commit_late` also the effect, comes late. Details: wait, commit_late."""
 LOSE_REPLY = "lose-reply"
-"""The call takes effect and answers UNAVAILABLE. Scope: method."""
+"""The call takes effect and answers UNAVAILABLE."""
+DUPLICATE = "duplicate"
+"""The service receives the call twice; the client sees the second answer."""
+
+# What a call starts or shows. Scope: zone, and for operations the method.
 STOCKOUT = "stockout"
-"""A create finds no capacity. Scope: zone. Details: shape."""
+"""A create finds no capacity. Details: shape."""
+QUOTA = "quota"
+"""A create may not exceed this many chips in the zone. Details: family, chips."""
+FAIL_OPERATION = "fail-operation"
+"""The operation fails and has no effect. Details: code, message."""
+FAIL_AFTER_EFFECT = "fail-operation-after-effect"
+"""The operation fails although its effect comes. Details: code, message."""
+SLOW_OPERATION = "slow-operation"
+"""The operation and its effect take longer. Details: wait."""
+STUCK = "stuck-deleting"
+"""A deletion stays DELETING. Details: wait, or None for ever."""
+STALE_LISTS = "stale-lists"
+"""Lists show the past. Details: lag."""
+
+# Nodes. Scope: zone.
+PREEMPT_AFTER = "preempt-after"
+"""A node goes so long after it reached a state. Details: wait, since, node_state."""
+PREEMPT_WHEN_FILE = "preempt-when-file"
+"""A node goes when a file is there. Details: pattern, node_state."""
+WORKER = "worker"
+"""One worker of a node breaks. Details: worker, fault, wait."""
+CHAOS = "chaos"
+"""Random disturbances. Details: seed, mean_seconds, kinds, step, due."""
 
 ANY = "*"
+NO_BOOT = "no-boot"
+"""The worker never boots."""
+FAIL_WORKER = "fail"
+"""The worker dies some time after READY and never comes back."""
+HANG_WORKER = "hang"
+"""The worker's processes are frozen some time after READY."""
+WORKER_FAULTS = (NO_BOOT, FAIL_WORKER, HANG_WORKER)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a fault applies to; `caller` is a part of the caller's user agent."""
+
+    method: str = ANY
+    zone: str = ANY
+    caller: str = ""
+
+
+EVERYWHERE = Scope()
 
 
 class Faults:
@@ -33,38 +86,129 @@ class Faults:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def arm(self, kind: str, scope: str, count: int, **details: Any) -> None:
-        """Makes the next `count` matching calls meet this fault; `scope` may be `*`."""
+    def arm(
+        self,
+        kind: str,
+        scope: Scope,
+        *,
+        count: int | None = 1,
+        seconds: float | None = None,
+        share: float = 1.0,
+        **details: Any,
+    ) -> None:
+        """Makes matching calls, operations or nodes meet this fault.
+
+        Args:
+            kind: one of the constants above.
+            scope: what it applies to.
+            count: how often it strikes; None for no limit.
+            seconds: how long it stays armed; None for no limit.
+            share: probability that a match is struck, decided by the detail `seed`.
+            details: what the place that it disturbs needs to know.
+        """
+        now = time.time()
         self._store.query(
-            "INSERT INTO faults (kind, scope, remaining, details) VALUES (?, ?, ?, ?)",
-            kind, scope, count, json.dumps(details),
+            "INSERT INTO faults (kind, method, zone, caller, remaining, until, share, tries, "
+            "armed, details) VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
+            kind, scope.method, scope.zone, scope.caller, count,
+            None if seconds is None else now + seconds, share, now, json.dumps(details),
         )  # fmt: skip
 
-    def take(self, kind: str, scope: str) -> dict[str, Any] | None:
-        """The details of the oldest armed fault of this kind and scope, used up once, or None."""
-        with self._store.transaction():
-            rows = self._store.query(
-                "SELECT * FROM faults WHERE kind = ? AND scope IN (?, ?) ORDER BY id LIMIT 1",
-                kind, scope, ANY,
-            )  # fmt: skip
-            if not rows:
-                return None
-            if rows[0]["remaining"] > 1:
-                self._store.query(
-                    "UPDATE faults SET remaining = remaining - 1 WHERE id = ?", rows[0]["id"]
-                )
-            else:
-                self._store.query("DELETE FROM faults WHERE id = ?", rows[0]["id"])
-        _log.info("fault %s on %s: %s", kind, scope, rows[0]["details"])
-        return json.loads(rows[0]["details"])
+    def take(
+        self,
+        kind: str,
+        *,
+        method: str = "",
+        zone: str = "",
+        caller: str = "",
+        accept: Callable[[dict[str, Any]], bool] = lambda _: True,
+    ) -> dict[str, Any] | None:
+        """The details of the oldest fault of this kind that strikes, used up once, or None.
 
-    def armed(self) -> list[dict[str, Any]]:
-        """Every fault that has not been used up, the oldest first."""
+        `tries` in the result counts the earlier matches.
+
+        Args:
+            kind: one of the constants above.
+            method: name of the RPC, where the kind has one.
+            zone: where it happens.
+            caller: the caller's user agent.
+            accept: says by its details whether a fault fits; it stays armed if not.
+        """
+        if not self._matching(kind, method, zone, caller):
+            return None  # the usual case, without a transaction
+        with self._store.transaction():
+            for row in self._matching(kind, method, zone, caller):
+                details = json.loads(row["details"])
+                if accept(details) and self._strikes(row, details):
+                    self._use_up(row)
+                    _log.info("fault %s on %s %s: %s", kind, method, zone, row["details"])
+                    return details | {"tries": row["tries"]}
+        return None
+
+    def of_kind(self, kind: str, zone: str | None = None) -> list[dict[str, Any]]:
+        """The armed faults of a kind, in all zones or those that concern one; none is used up."""
         return [
-            {**row, "details": json.loads(row["details"])}
-            for row in map(dict, self._store.query("SELECT * FROM faults ORDER BY id"))
+            fault
+            for fault in self.armed()
+            if fault["kind"] == kind and (zone is None or fault["zone"] in (zone, ANY))
         ]
 
-    def clear(self) -> int:
-        """Disarms all faults and returns how many there were."""
-        return len(self._store.query("DELETE FROM faults RETURNING id"))
+    def use_up(self, fault: dict[str, Any]) -> None:
+        """Counts a strike of a fault of `of_kind`, whose place looks for it by itself."""
+        with self._store.transaction():
+            for row in self._store.query("SELECT * FROM faults WHERE id = ?", fault["id"]):
+                self._use_up(row)
+
+    def remove(self, fault: dict[str, Any]) -> None:
+        """Disarms a fault of `of_kind`."""
+        self._store.query("DELETE FROM faults WHERE id = ?", fault["id"])
+
+    def change(self, fault: dict[str, Any], **details: Any) -> None:
+        """Changes details of an armed fault."""
+        self._store.query(
+            "UPDATE faults SET details = ? WHERE id = ?",
+            json.dumps(fault["details"] | details), fault["id"],
+        )  # fmt: skip
+
+    def armed(self) -> list[dict[str, Any]]:
+        """Every fault that is neither used up nor over, the oldest first."""
+        rows = self._store.query(
+            "SELECT * FROM faults WHERE until IS NULL OR until > ? ORDER BY id", time.time()
+        )
+        return [{**row, "details": json.loads(row["details"])} for row in map(dict, rows)]
+
+    def disarm(self, kind: str = "", scope: Scope = EVERYWHERE) -> int:
+        """Disarms faults and returns how many there were.
+
+        Args:
+            kind: only this one; all if empty.
+            scope: only those armed for just this; `*` and the empty caller mean all.
+        """
+        rows = self._store.query(
+            "DELETE FROM faults WHERE ? IN ('', kind) AND ? IN ('*', method) "
+            "AND ? IN ('*', zone) AND ? IN ('', caller) RETURNING id",
+            kind, scope.method, scope.zone, scope.caller,
+        )  # fmt: skip
+        return len(rows)
+
+    def _matching(self, kind: str, method: str, zone: str, caller: str) -> list[sqlite3.Row]:
+        return self._store.query(
+            "SELECT * FROM faults WHERE kind = ? AND method IN (?, '*') AND zone IN (?, '*') "
+            "AND instr(?, caller) > 0 AND (until IS NULL OR until > ?) ORDER BY id",
+            kind, method, zone, caller, time.time(),
+        )  # fmt: skip
+
+    def _strikes(self, row: sqlite3.Row, details: dict[str, Any]) -> bool:
+        self._store.query("UPDATE faults SET tries = tries + 1 WHERE id = ?", row["id"])
+        # By seed and number: the same calls in the same order meet the same faults.
+        seed = f"{details.get('seed', 0)}/{row['tries']}"
+        draw = random.Random(seed).random()  # noqa: S311 - not for secrets
+        return draw < row["share"]
+
+    def _use_up(self, row: sqlite3.Row) -> None:
+        if row["remaining"] is None:
+            return
+        if row["remaining"] > 1:
+            self._store.query("UPDATE faults SET remaining = remaining - 1 WHERE id = ?", row["id"])
+        else:
+            self._store.query("DELETE FROM faults WHERE id = ?", row["id"])

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tpu_emulator.clock import Clock
 from tpu_emulator.config import EmulatorConfig
+from tpu_emulator.faults import Faults
 from tpu_emulator.messages import NodeState
 from tpu_emulator.node_lifecycle import NodeLifecycle
 from tpu_emulator.queue_lifecycle import QueueLifecycle
@@ -20,15 +22,20 @@ from tpu_emulator.vm import Vms
 class Lifecycle:
     """The state machines of nodes and queued resources."""
 
-    def __init__(self, store: Store, vms: Vms, config: EmulatorConfig) -> None:
+    def __init__(
+        self, store: Store, vms: Vms, config: EmulatorConfig, faults: Faults, clock: Clock
+    ) -> None:
         self._store = store
         self._vms = vms
-        self.nodes = NodeLifecycle(store, vms, config)
-        self.queued_resources = QueueLifecycle(store, vms, config)
+        self.nodes = NodeLifecycle(store, vms, config, faults, clock)
+        self.queued_resources = QueueLifecycle(store, vms, config, faults, clock)
         self._actions: dict[str, Callable[..., None]] = {
             "abandon": self.nodes.run_abandon,
             "boot": self.nodes.run_boot,
+            "break_worker": self.nodes.run_break_worker,
             "delete_node": self.nodes.run_delete_node,
+            "fail_operation": self.nodes.run_fail_operation,
+            "maintain": self.nodes.run_maintain,
             "reboot": self.nodes.run_reboot,
             "stop": self.nodes.run_stop,
             "admit": self.queued_resources.run_admit,
@@ -38,6 +45,8 @@ class Lifecycle:
             "provision": self.queued_resources.run_provision,
             "reset": self.queued_resources.run_reset,
             "suspend": self.queued_resources.run_suspend,
+            "take_away": self.queued_resources.run_take_away,
+            "vanish": self.queued_resources.run_vanish,
         }
 
     def run(self, transition: Transition) -> None:

@@ -42,7 +42,7 @@ class Reply:
         return hashlib.sha256(self.body.encode()).hexdigest()[:16]
 
 
-def document(node: Any, *, worker: int, preempted: bool) -> Tree:
+def document(node: Any, *, worker: int, preempted: bool, maintenance: bool) -> Tree:
     """Everything the worker's metadata server knows, as a tree of folders and string values."""
     location, node_id = names.split(node.name)
     account = _service_account(node)
@@ -53,7 +53,7 @@ def document(node: Any, *, worker: int, preempted: bool) -> Tree:
             "attributes": dict(node.metadata) | _attributes(node, location.project, worker),
             "hostname": f"{node_id}-w-{worker}.{location.zone}.c.{location.project}.internal",
             "id": str(node.id * 1000 + worker),
-            "maintenance-event": "NONE",
+            "maintenance-event": "TERMINATE_ON_HOST_MAINTENANCE" if maintenance else "NONE",
             "name": f"{node_id}-w-{worker}",
             "preempted": "TRUE" if preempted else "FALSE",
             "service-accounts": {"default": account, account["email"]: account},

@@ -78,8 +78,9 @@ class OperationsService:
         ApiError: what the call answers instead.
     """
 
-    def __init__(self, store: Store, names: Names) -> None:
+    def __init__(self, store: Store, operations: Operations, names: Names) -> None:
         self._store = store
+        self._operations = operations
         self._names = names
 
     def get_operation(self, request: Any) -> Any:
@@ -100,7 +101,7 @@ class OperationsService:
     def cancel_operation(self, request: Any) -> Any:
         """Notes the wish to cancel; the operation goes on."""
         with self._store.transaction():
-            Operations(self._store).request_cancel(self.get_operation(request).name)
+            self._operations.request_cancel(self.get_operation(request).name)
         return Empty()
 
     def delete_operation(self, request: Any) -> Any:

@@ -12,6 +12,8 @@ from tpu_emulator.errors import ApiError, invalid_argument
 
 _NAME = re.compile(r"projects/([^/]+)/locations/([^/]+)(?:/([A-Za-z]+)/([^/]+))?")
 
+_ZONE = re.compile(r"/locations/([^/]+)")
+
 
 @dataclass(frozen=True)
 class Location:
@@ -32,6 +34,12 @@ def split(name: str) -> tuple[Location, str]:
     """The location and the last part of a name this emulator built itself."""
     _, project, _, zone, _, resource_id = name.split("/")
     return Location(project, zone), resource_id
+
+
+def zone_of(name: str) -> str:
+    """The zone in a name from a request; empty when it has none."""
+    match = _ZONE.search(name)
+    return match[1] if match else ""
 
 
 class Names:

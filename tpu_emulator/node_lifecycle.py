@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpu_emulator.errors import stockout
+from tpu_emulator.errors import Refusal, api_error
+from tpu_emulator.faults import FAIL_WORKER, HANG_WORKER
 from tpu_emulator.messages import NodeHealth, NodeState, QueueState, StateInitiator
-from tpu_emulator.names import split
 from tpu_emulator.states import StateMachine
 
 _ON_THE_WAY = (NodeState.CREATING, NodeState.STARTING)
+_MAINTAINED = (NodeState.READY, NodeState.RESTARTING)
 
 
 class NodeLifecycle(StateMachine):
@@ -19,16 +20,19 @@ class NodeLifecycle(StateMachine):
     the second group are transitions.
     """
 
-    def create(self, spec: Any, name: str, shortage: str | None) -> Any:
-        """Starts a node without a queue; with a shortage its operation ends in a stockout."""
+    def create(self, spec: Any, name: str, refusal: Refusal | None) -> Any:
+        """Starts a node without a queue; with a refusal its operation ends in that error."""
         self._new_node(spec, name)
-        operation = self._operations.start("create", name)
-        action = "abandon" if shortage else "boot"
-        self._plan(action, name, self._config.boot_delay, operation=operation.name)
-        return operation
+        delay = self._config.boot_delay
+        if refusal is None:
+            return self._begin("create", name, "boot", delay)
+        return self._begin("create", name, "abandon", delay, **refusal.error.as_arguments())
 
     def delete(self, node: Any) -> Any:
         """Starts deleting the node; the last node of a queued resource suspends that."""
+        doomed = self._doomed("delete", node.name, self._config.delete_delay)
+        if doomed is not None:
+            return doomed
         self._set_node_state(node, NodeState.DELETING)
         queued = self._queued(node.queued_resource, QueueState.PROVISIONING, QueueState.ACTIVE)
         if queued and all(other.state == NodeState.DELETING for other in self._nodes_of(queued)):
@@ -37,11 +41,17 @@ class NodeLifecycle(StateMachine):
 
     def stop(self, node: Any) -> Any:
         """Starts shutting the VM down; its folder stays."""
+        doomed = self._doomed("stop", node.name, self._config.delete_delay)
+        if doomed is not None:
+            return doomed
         self._set_node_state(node, NodeState.STOPPING)
         return self._begin("stop", node.name, "stop", self._config.delete_delay)
 
     def start(self, node: Any) -> Any:
         """Starts booting a stopped node in its folder."""
+        doomed = self._doomed("start", node.name, self._config.boot_delay)
+        if doomed is not None:
+            return doomed
         self._set_node_state(node, NodeState.STARTING)
         return self._begin("start", node.name, "boot", self._config.boot_delay)
 
@@ -56,6 +66,11 @@ class NodeLifecycle(StateMachine):
         """Plans a hard reboot: every process dies and the startup scripts run again."""
         self._plan("reboot", node.name, 0.0)
 
+    def announce_maintenance(self, node: Any, delay: float) -> None:
+        """Tells the VMs of maintenance, and restarts them `delay` seconds later."""
+        self._vms.set_maintenance(node.name, announced=True)
+        self._plan("maintain", node.name, delay)
+
     # Transitions
 
     def run_boot(self, name: str, operation: str) -> None:
@@ -68,8 +83,12 @@ class NodeLifecycle(StateMachine):
             node = self._node(name, *_ON_THE_WAY)
             if node is None:  # deleted or preempted while it booted; that plan ends the VM
                 return self._give_up(operation)
-            node.health = NodeHealth.HEALTHY
-            self._set_node_state(node, NodeState.READY)
+            self._make_ready(node)
+            for fault in self._worker_faults(node, (FAIL_WORKER, HANG_WORKER)):
+                self._plan(
+                    "break_worker", name, fault["wait"],
+                    worker=fault["worker"], fault=fault["fault"],
+                )  # fmt: skip
             queued = self._queued(node.queued_resource, QueueState.PROVISIONING)
             if queued is None:
                 self._operations.finish(operation, node)
@@ -77,13 +96,38 @@ class NodeLifecycle(StateMachine):
                 self._set_queue_state(queued, QueueState.ACTIVE)
                 self._operations.finish(operation, queued)
 
-    def run_abandon(self, name: str, operation: str) -> None:
-        """A create that finds no capacity: the node vanishes and the operation fails."""
+    def run_break_worker(self, name: str, worker: int, fault: str) -> None:
+        """One host dies for good, or hangs; the service does not notice."""
+        if self._node(name, NodeState.READY):
+            if fault == HANG_WORKER:
+                self._vms.freeze_worker(name, worker)
+            else:
+                self._vms.kill_worker(name, worker)
+
+    def run_maintain(self, name: str) -> None:
+        """READY to RESTARTING to READY: the VMs end in peace and boot in their folders."""
+        with self._store.transaction():
+            node = self._node(name, *_MAINTAINED)
+            if node is None:
+                return
+            node.health = NodeHealth.UNHEALTHY_MAINTENANCE
+            self._set_node_state(node, NodeState.RESTARTING)
+        self._vms.shut_down([name])
+        self._vms.set_maintenance(name, announced=False)
+        self._vms.boot(node)
+        with self._store.transaction():
+            node = self._node(name, NodeState.RESTARTING)
+            if node is not None:
+                self._make_ready(node)
+
+    def run_abandon(self, name: str, operation: str, code: str, message: str) -> None:
+        """A create that fails: the node vanishes."""
         with self._store.transaction():
             if self._node(name, NodeState.CREATING) is None:
                 return self._give_up(operation)
+            self._vms.remove(name)
             self._store.nodes.remove(name)
-            self._operations.finish(operation, error=stockout(split(name)[0].zone))
+            self._operations.finish(operation, error=api_error(code, message))
 
     def run_reboot(self, name: str) -> None:
         """Every process dies and the startup scripts run again in their folders."""
@@ -113,7 +157,6 @@ class NodeLifecycle(StateMachine):
             if node and not node.queued_resource:
                 self._forget(name, [name])
 
-    def _begin(self, verb: str, name: str, action: str, delay: float) -> Any:
-        operation = self._operations.start(verb, name)
-        self._plan(action, name, delay, operation=operation.name)
-        return operation
+    def _make_ready(self, node: Any) -> None:
+        node.health = NodeHealth.HEALTHY
+        self._set_node_state(node, NodeState.READY)

@@ -63,7 +63,7 @@ def is_same_process(pid: int, started: float) -> bool:
 def terminate(
     scan: Callable[[], list[psutil.Process]], *, grace: float, hurry: threading.Event
 ) -> None:
-    """Sends SIGTERM, waits up to `grace` seconds (or until `hurry`), sends SIGKILL.
+    """Sends SIGTERM once, waits up to `grace` seconds (or until `hurry`), sends SIGKILL.
 
     Returns when two scans in a row found nothing, so nothing that was forked meanwhile is left.
 
@@ -71,11 +71,12 @@ def terminate(
         TimeoutError: something survives SIGKILL; names the pids.
     """
     deadline = time.monotonic() + grace
-    told: set[psutil.Process] = set()
-    while (alive := scan()) and time.monotonic() < deadline and not hurry.is_set():
-        _signal((process for process in alive if process not in told), signal.SIGTERM)
-        told.update(alive)
+    alive = scan()
+    # Once: what starts after it is cleaning up, and must be able to.
+    _signal(alive, signal.SIGTERM)
+    while alive and time.monotonic() < deadline and not hurry.is_set():
         wait(alive, min(_RESCAN_SECONDS, deadline - time.monotonic()), hurry)
+        alive = scan()
     kill(scan)
 
 
@@ -94,6 +95,29 @@ def kill(scan: Callable[[], list[psutil.Process]], *, patience: float = 10.0) ->
             raise TimeoutError(f"processes survive SIGKILL: {sorted(p.pid for p in alive)}")
         _signal(alive, signal.SIGKILL)
         wait(alive, _RESCAN_SECONDS)
+
+
+def freeze(scan: Callable[[], list[psutil.Process]], *, patience: float = 10.0) -> None:
+    """Sends SIGSTOP until two scans in a row find nothing that runs.
+
+    Raises:
+        TimeoutError: something goes on running; names the pids.
+    """
+    deadline = time.monotonic() + patience
+    quiet_scans = 0
+    while quiet_scans < 2:
+        running = [process for process in scan() if not _is_stopped(process)]
+        quiet_scans = 0 if running else quiet_scans + 1
+        if running and time.monotonic() > deadline:
+            raise TimeoutError(f"processes ignore SIGSTOP: {sorted(p.pid for p in running)}")
+        _signal(running, signal.SIGSTOP)
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.status() == psutil.STATUS_STOPPED
+    return True  # it has ended
 
 
 def _marker(process: psutil.Process, state_dir: str, sessions: Mapping[int, str]) -> str | None:

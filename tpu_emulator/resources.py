@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from tpu_emulator import catalog, names
@@ -51,7 +50,9 @@ def set_queue_state(
         queued.state.failed_data.error.message = error.message
 
 
-def new_node(spec: Any, name: str, *, number: int, state: NodeState, queued: Any = None) -> Any:
+def new_node(
+    spec: Any, name: str, *, number: int, state: NodeState, now: float, queued: Any = None
+) -> Any:
     """The node that a create call or a queued resource asks for, with its output fields.
 
     Args:
@@ -59,6 +60,7 @@ def new_node(spec: Any, name: str, *, number: int, state: NodeState, queued: Any
         name: its full resource name.
         number: unique per emulator; also picks the workers' loopback addresses.
         state: the first state.
+        now: the time of the service, seconds since the epoch.
         queued: the queued resource that it belongs to.
     """
     node = Node()
@@ -72,7 +74,7 @@ def new_node(spec: Any, name: str, *, number: int, state: NodeState, queued: Any
     node.accelerator_type = accelerator.name
     node.accelerator_config.type_ = accelerator.family
     node.accelerator_config.topology = accelerator.topology
-    node.create_time.CopyFrom(timestamp(time.time()))
+    node.create_time.CopyFrom(timestamp(now))
     for worker in range(accelerator.workers):
         # Each worker has an address of its own in 127.0.0.0/8, so a slice can use fixed ports.
         address = f"127.{1 + number // 250 % 250}.{number % 250}.{1 + worker}"
@@ -103,6 +105,25 @@ def node_names(queued: Any) -> dict[str, Any]:
         else:
             ids = [spec.node_id]
         result.update({f"{spec.parent}/nodes/{node_id}": spec.node for node_id in ids})
+    return result
+
+
+def tier(node: Any, queued: Any = None) -> str:
+    """How a node was asked for: `spot`, `guaranteed`, `reserved`, `preemptible`, `on-demand`."""
+    if queued is not None:
+        return str(queued.WhichOneof("tier") or "on-demand")
+    scheduling = node.scheduling_config
+    named = ("spot", "preemptible", "reserved")
+    return next((name for name in named if getattr(scheduling, name)), "on-demand")
+
+
+def chips(node_names_and_specs: dict[str, Any]) -> dict[catalog.AcceleratorFamily, int]:
+    """The chips that nodes ask for, by family; the specs by full node name."""
+    result: dict[catalog.AcceleratorFamily, int] = {}
+    for name, spec in node_names_and_specs.items():
+        accelerator = accelerator_type(spec, names.split(name)[0].zone)
+        if accelerator is not None:
+            result[accelerator.family] = result.get(accelerator.family, 0) + accelerator.chips
     return result
 
 

@@ -12,19 +12,25 @@ import grpc
 from google.cloud.location import locations_pb2
 from google.longrunning import operations_pb2
 
-from tpu_emulator import sockets
+from tpu_emulator import billing, restart, sockets
 from tpu_emulator.admin_service import AdminService
+from tpu_emulator.chaos import Chaos
+from tpu_emulator.clock import Clock
 from tpu_emulator.config import EmulatorConfig
-from tpu_emulator.faults import Faults
+from tpu_emulator.fault_commands import FaultCommands
+from tpu_emulator.faults import CHAOS, PREEMPT_AFTER, PREEMPT_WHEN_FILE, Faults
 from tpu_emulator.gateway import Gateway, Method
 from tpu_emulator.lifecycle import Lifecycle
 from tpu_emulator.messages import request_class
 from tpu_emulator.mixins import CatalogService, OperationsService
 from tpu_emulator.names import Names
+from tpu_emulator.node_commands import NodeCommands
+from tpu_emulator.operations import Operations
 from tpu_emulator.scheduler import Scheduler
 from tpu_emulator.service import TpuService
 from tpu_emulator.store import Store
 from tpu_emulator.vm import Vms
+from tpu_emulator.watch import Watch
 
 _THREADS = 128
 _TPU = "google.cloud.tpu.v2.Tpu"
@@ -50,6 +56,8 @@ class Emulator:
 
         Raises:
             SocketError: the socket or a folder cannot be used, see `sockets`.
+            StateError: another version of the emulator wrote the state folder.
+            ValueError: a price that is none.
         """
         self._config = config
         self._locks = contextlib.ExitStack()
@@ -61,18 +69,27 @@ class Emulator:
         self._locks.enter_context(sockets.exclusive(config.state_dir / "state.lock"))
         self._store = Store(config.state_dir / "emulator.sqlite")
         self._vms = Vms(self._store, config)
-        self._lifecycle = Lifecycle(self._store, self._vms, config)
-        self._scheduler = Scheduler(self._store, self._lifecycle.run)
         faults = Faults(self._store)
-        methods = self._methods(faults)
+        clock = Clock(config.clock_skew)
+        self._lifecycle = Lifecycle(self._store, self._vms, config, faults, clock)
+        self._scheduler = Scheduler(self._store, self._lifecycle.run)
+        methods = self._methods(faults, clock)
         self._gateway = Gateway(methods, self._store, faults)
         self._server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="rpc"))
-        admin = AdminService(
-            self._store,
-            self._lifecycle,
-            self._vms,
+        on_calls = FaultCommands(self._store, faults, {method.name for method in methods.values()})
+        on_nodes = NodeCommands(self._store, self._lifecycle, faults)
+        commands = on_calls.commands() | on_nodes.commands() | restart.commands()
+        chaos = Chaos(faults, commands, on_nodes.nodes_in)
+        self._watch = Watch(
             faults,
-            {method.name for method in methods.values()},
+            {
+                PREEMPT_AFTER: on_nodes.preempt_if_due,
+                PREEMPT_WHEN_FILE: on_nodes.preempt_if_file,
+                CHAOS: chaos.next_event,
+            },
+        )
+        admin = AdminService(
+            self._store, self._vms, commands | chaos.commands(), billing.prices(config.price)
         )
         self._server.add_generic_rpc_handlers((admin.handlers(), self._gateway))
 
@@ -80,6 +97,7 @@ class Emulator:
         """Recovers the VMs of before, then serves."""
         self._lifecycle.recover()
         self._scheduler.start()
+        self._watch.start()
         self._server.add_insecure_port(f"unix:{self._config.socket}")
         self._server.start()
         self._config.socket.chmod(0o600)
@@ -89,6 +107,7 @@ class Emulator:
         self._gateway.stopping.set()
         self._vms.hurry.set()
         self._server.stop(grace=1.0).wait()
+        self._watch.stop()
         self._scheduler.stop()
         try:
             if self._config.on_exit == "kill":
@@ -99,11 +118,11 @@ class Emulator:
             self._store.close()
             self._locks.close()
 
-    def _methods(self, faults: Faults) -> dict[str, Method]:
+    def _methods(self, faults: Faults, clock: Clock) -> dict[str, Method]:
         names = Names(self._config.project)
         tpu = TpuService(self._store, self._lifecycle, faults, self._config)
         catalog = CatalogService(names)
-        operations = OperationsService(self._store, names)
+        operations = OperationsService(self._store, Operations(self._store, faults, clock), names)
         groups: list[tuple[str, Any, Callable[[str], Any], tuple[str, ...]]] = [
             (_TPU, tpu, request_class, _TPU_METHODS),
             (_TPU, catalog, request_class, _CATALOG_METHODS),

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
 from tpu_emulator import paging, resources, validation
 from tpu_emulator.config import EmulatorConfig
 from tpu_emulator.errors import (
+    Refusal,
     already_exists,
+    api_error,
     busy,
     failed_precondition,
     invalid_argument,
     not_found,
+    quota_exceeded,
     stockout,
 )
-from tpu_emulator.faults import STOCKOUT, Faults
+from tpu_emulator.faults import FAIL_OPERATION, QUOTA, STALE_LISTS, STOCKOUT, Faults
 from tpu_emulator.lifecycle import Lifecycle
 from tpu_emulator.messages import NodeState, QueueState, response_class
-from tpu_emulator.names import Location, Names
+from tpu_emulator.names import Location, Names, zone_of
 from tpu_emulator.store import Store, Table
 
 _RESETTABLE = (QueueState.ACTIVE, QueueState.SUSPENDED, QueueState.FAILED)
@@ -59,13 +63,14 @@ class TpuService:
             if self._store.queued_resources.get(queued.name) is not None:
                 raise already_exists(queued.name)
             self._check_node_names_free(resources.node_names(queued))
-            shortage = self._shortage(location)
-            if shortage != "sync":
-                operation = self._lifecycle.queued_resources.create(queued, shortage)
+            self._check_quota(location, resources.node_names(queued))
+            refusal = self._refusal("CreateQueuedResource", location)
+            if refusal is None or refusal.shape != "sync":
+                operation = self._lifecycle.queued_resources.create(queued, refusal)
                 self._remember(request.request_id, "CreateQueuedResource", queued.name, operation)
                 return operation
         # Raised out here: inside, the rollback would arm the fault again.
-        raise stockout(location.zone)
+        raise refusal.error
 
     def get_queued_resource(self, request: Any) -> Any:
         """One queued resource in any state."""
@@ -73,8 +78,7 @@ class TpuService:
 
     def list_queued_resources(self, request: Any) -> Any:
         """The queued resources of a zone in any state."""
-        location = self._names.location(request.parent)
-        found, token = paging.page(self._store.queued_resources, str(location), request)
+        found, token = self._list("ListQueuedResources", self._store.queued_resources, request)
         return response_class("ListQueuedResources")(queued_resources=found, next_page_token=token)
 
     def delete_queued_resource(self, request: Any) -> Any:
@@ -112,10 +116,11 @@ class TpuService:
         with self._store.transaction():
             validation.check_node(request.node, location)
             self._check_node_names_free([name])
-            shortage = self._shortage(location)
-            if shortage != "sync":
-                return self._lifecycle.nodes.create(request.node, name, shortage)
-        raise stockout(location.zone)
+            self._check_quota(location, {name: request.node})
+            refusal = self._refusal("CreateNode", location)
+            if refusal is None or refusal.shape != "sync":
+                return self._lifecycle.nodes.create(request.node, name, refusal)
+        raise refusal.error
 
     def get_node(self, request: Any) -> Any:
         """One node in any state."""
@@ -123,8 +128,7 @@ class TpuService:
 
     def list_nodes(self, request: Any) -> Any:
         """The nodes of a zone in any state."""
-        location = self._names.location(request.parent)
-        found, token = paging.page(self._store.nodes, str(location), request)
+        found, token = self._list("ListNodes", self._store.nodes, request)
         return response_class("ListNodes")(nodes=found, next_page_token=token)
 
     def delete_node(self, request: Any) -> Any:
@@ -177,6 +181,14 @@ class TpuService:
             raise not_found(name)
         return found
 
+    def _list(self, method: str, table: Table, request: Any) -> tuple[list[Any], str]:
+        """A page of a list, of the past if lists are armed to lag."""
+        location = self._names.location(request.parent)
+        stale = self._faults.take(STALE_LISTS, method=method, zone=location.zone)
+        if stale is None:
+            return paging.page(table, str(location), request)
+        return paging.page_of_list(table.at(time.time() - stale["lag"], str(location)), request)
+
     def _replay(self, request_id: str, method: str, target: str) -> Any | None:
         """The operation of an earlier call with this request id, also when all is over since."""
         earlier = self._store.replayed(request_id, method) if request_id else None
@@ -203,10 +215,29 @@ class TpuService:
             if name in claimed or self._store.nodes.get(name) is not None:
                 raise already_exists(name)
 
-    def _shortage(self, location: Location) -> str | None:
-        """The shape of an armed stockout, which this uses up, or None."""
-        fault = self._faults.take(STOCKOUT, location.zone)
-        return None if fault is None else str(fault["shape"])
+    def _check_quota(self, location: Location, wanted: dict[str, Any]) -> None:
+        """Refuses more chips than the armed quota; whatever is not deleted counts."""
+        limits = self._faults.of_kind(QUOTA, location.zone)
+        if not limits:
+            return
+        specs = {node.name: node for node in self._store.nodes.all()}
+        for queued in self._store.queued_resources.all():
+            specs |= resources.node_names(queued)
+        used = resources.chips(
+            {name: spec for name, spec in specs.items() if zone_of(name) == location.zone}
+        )
+        for family, chips in resources.chips(wanted).items():
+            for limit in (fault["details"] for fault in limits):
+                if limit["family"] == family.name and used.get(family, 0) + chips > limit["chips"]:
+                    raise quota_exceeded(location.zone, family.name, limit["chips"])
+
+    def _refusal(self, method: str, location: Location) -> Refusal | None:
+        """How the create is armed to fail, which this uses up, or None."""
+        failure = self._faults.take(FAIL_OPERATION, method=method, zone=location.zone)
+        if failure is not None:
+            return Refusal("lro", api_error(failure["code"], failure["message"]))
+        shortage = self._faults.take(STOCKOUT, zone=location.zone)
+        return None if shortage is None else Refusal(shortage["shape"], stockout(location.zone))
 
     def _check_deletable(self, queued: Any, *, force: bool) -> None:
         state = queued.state.state

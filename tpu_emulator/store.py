@@ -6,42 +6,29 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tpu_emulator import messages
+from tpu_emulator import messages, schema
+from tpu_emulator.history import History
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS resources (
-    name TEXT PRIMARY KEY, collection TEXT, parent TEXT, body BLOB);
-CREATE INDEX IF NOT EXISTS resources_by_parent ON resources (collection, parent, name);
-CREATE TABLE IF NOT EXISTS requests (
-    request_id TEXT, method TEXT, target TEXT, operation TEXT, PRIMARY KEY (request_id, method));
-CREATE TABLE IF NOT EXISTS transitions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, due REAL, serial TEXT, action TEXT, target TEXT,
-    arguments TEXT);
-CREATE TABLE IF NOT EXISTS workers (
-    marker TEXT PRIMARY KEY, node TEXT, number INTEGER, port INTEGER, pid INTEGER,
-    started REAL, exit_code INTEGER, boots INTEGER, preempted INTEGER);
-CREATE TABLE IF NOT EXISTS faults (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT, scope TEXT, remaining INTEGER, details TEXT);
-CREATE TABLE IF NOT EXISTS calls (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, received REAL, finished REAL, method TEXT, name TEXT,
-    code TEXT, message TEXT, request TEXT);
-CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER);
-"""
+_WORKER_FLAGS = ("preempted", "maintenance", "dead")
 
 
 class Table:
     """Protobuf messages of one collection by resource name, ordered by name in their parent."""
 
-    def __init__(self, store: Store, collection: str, message: Any) -> None:
+    def __init__(
+        self, store: Store, collection: str, message: Any, history: History | None = None
+    ) -> None:
+        """Takes the class of its messages, and who keeps what they were before."""
         self._store = store
         self._collection = collection
         self._message = message
+        self._history = history
 
     def get(self, name: str) -> Any | None:
         """The message, or None."""
@@ -52,21 +39,24 @@ class Table:
 
     def put(self, parent: str, message: Any) -> None:
         """Inserts or replaces the message under its own `name`."""
-        self._store.query(
-            "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, ?)",
-            message.name, self._collection, parent, message.SerializeToString(),
-        )  # fmt: skip
+        with self._change(message.name, parent, message):
+            self._store.query(
+                "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, ?)",
+                message.name, self._collection, parent, message.SerializeToString(),
+            )  # fmt: skip
 
     def update(self, message: Any) -> None:
         """Replaces the body of an existing message; does nothing when it is gone."""
-        self._store.query(
-            "UPDATE resources SET body = ? WHERE name = ?",
-            message.SerializeToString(), message.name,
-        )  # fmt: skip
+        with self._store.transaction():
+            for parent in self._parents(message.name):
+                self.put(parent, message)
 
     def remove(self, name: str) -> None:
         """Deletes the message if it exists."""
-        self._store.query("DELETE FROM resources WHERE name = ?", name)
+        with self._store.transaction():
+            for parent in self._parents(name):
+                with self._change(name, parent, None):
+                    self._store.query("DELETE FROM resources WHERE name = ?", name)
 
     def page(self, parent: str, after: str, limit: int) -> list[Any]:
         """At most `limit` messages of the parent with a name greater than `after`."""
@@ -77,12 +67,32 @@ class Table:
         )  # fmt: skip
         return [self._message.FromString(row["body"]) for row in rows]
 
+    def at(self, when: float, parent: str) -> list[Any]:
+        """The messages of the parent as they were at a time, by name; see `History.bodies_at`."""
+        assert self._history, "only nodes and queued resources have a past"  # noqa: S101
+        bodies = self._history.bodies_at(when, self._collection, parent)
+        return [self._message.FromString(body) for _, body in sorted(bodies.items())]
+
     def all(self) -> list[Any]:
         """Every message, ordered by name."""
         rows = self._store.query(
             "SELECT body FROM resources WHERE collection = ? ORDER BY name", self._collection
         )
         return [self._message.FromString(row["body"]) for row in rows]
+
+    def _parents(self, name: str) -> list[str]:
+        """The parent of an existing message; empty when it is gone."""
+        rows = self._store.query("SELECT parent FROM resources WHERE name = ?", name)
+        return [row["parent"] for row in rows]
+
+    @contextmanager
+    def _change(self, name: str, parent: str, message: Any | None) -> Iterator[None]:
+        with self._store.transaction():
+            if self._history:
+                self._history.note_body(name, self._collection, parent)
+            yield
+            if self._history:
+                self._history.note_state(name, message)
 
 
 @dataclass(frozen=True)
@@ -110,6 +120,9 @@ class WorkerRow:
     exit_code: int | None = None
     boots: int = 0
     preempted: bool = False
+    maintenance: bool = False
+    dead: bool = False
+    """The host is broken: it does not boot (any more)."""
 
 
 @dataclass
@@ -119,6 +132,8 @@ class Call:
     method: str
     name: str
     request: str
+    zone: str = ""
+    caller: str = ""
     received: float = field(default_factory=time.time)
 
 
@@ -126,6 +141,11 @@ class Store:
     """Typed access to the database. Every method is safe to call from any thread."""
 
     def __init__(self, path: Path, *, keep_calls: int = 200_000) -> None:
+        """Opens or creates the file.
+
+        Raises:
+            StateError: another version of the emulator wrote it.
+        """
         self._lock = threading.RLock()
         self._depth = 0
         self._keep_calls = keep_calls
@@ -133,9 +153,12 @@ class Store:
         self._db.row_factory = sqlite3.Row
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.executescript(_SCHEMA)
-        self.nodes = Table(self, "nodes", messages.Node)
-        self.queued_resources = Table(self, "queuedResources", messages.QueuedResource)
+        schema.prepare(self._db, path)
+        self.history = History(self.query)
+        self.nodes = Table(self, "nodes", messages.Node, self.history)
+        self.queued_resources = Table(
+            self, "queuedResources", messages.QueuedResource, self.history
+        )
         self.operations = Table(self, "operations", messages.Operation)
         self.on_schedule: Callable[[], None] = lambda: None
 
@@ -226,12 +249,22 @@ class Store:
             "UPDATE transitions SET due = ? WHERE id = ?", time.time() + delay, transition_id
         )
 
+    def hasten_transitions(self, actions: Iterable[str], target_part: str) -> int:
+        """Makes planned actions on targets with this in their names due now; returns how many."""
+        rows = self.query(
+            "UPDATE transitions SET due = ? WHERE action IN (SELECT value FROM json_each(?)) "
+            "AND instr(target, ?) > 0 RETURNING id",
+            time.time(), json.dumps(list(actions)), target_part,
+        )  # fmt: skip
+        self.on_schedule()
+        return len(rows)
+
     # Workers
 
     def put_worker(self, worker: WorkerRow) -> None:
         """Inserts or replaces the row of this marker."""
         self.query(
-            "INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             *vars(worker).values(),
         )
 
@@ -239,12 +272,22 @@ class Store:
         """The workers of one node, or all, by number."""
         rows = self.query("SELECT * FROM workers WHERE ? IN ('', node) ORDER BY node, number", node)
         return [
-            WorkerRow(**{**row, "preempted": bool(row["preempted"])}) for row in map(dict, rows)
+            WorkerRow(**row | {flag: bool(row[flag]) for flag in _WORKER_FLAGS})
+            for row in map(dict, rows)
         ]
 
     def remove_workers(self, node: str) -> None:
         """Forgets the workers of a node."""
         self.query("DELETE FROM workers WHERE node = ?", node)
+
+    def set_worker_dead(self, marker: str) -> None:
+        """Notes that the host is broken."""
+        self.query("UPDATE workers SET dead = 1 WHERE marker = ?", marker)
+
+    def set_worker_flag(self, node: str, flag: str, *, on: bool) -> None:
+        """Sets `preempted` or `maintenance` of all workers of a node."""
+        assert flag in _WORKER_FLAGS, flag  # noqa: S101 - becomes SQL
+        self.query(f"UPDATE workers SET {flag} = ? WHERE node = ?", on, node)  # noqa: S608
 
     def set_worker_exit(self, marker: str, pid: int, exit_code: int) -> None:
         """Notes how the startup script of this very process ended."""
@@ -257,9 +300,9 @@ class Store:
     def begin_call(self, call: Call) -> int:
         """Records a call before it is answered, and returns its number."""
         rows = self.query(
-            "INSERT INTO calls (received, method, name, code, message, request) "
-            "VALUES (?, ?, ?, '', '', ?) RETURNING id",
-            call.received, call.method, call.name, call.request,
+            "INSERT INTO calls (received, method, name, zone, caller, code, message, request) "
+            "VALUES (?, ?, ?, ?, ?, '', '', ?) RETURNING id",
+            call.received, call.method, call.name, call.zone, call.caller, call.request,
         )  # fmt: skip
         number = int(rows[0]["id"])
         if number % 1000 == 0:

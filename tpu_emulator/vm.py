@@ -45,6 +45,8 @@ class Vms:
         known = {row.number: row for row in self._store.workers(node.name)}
         for number in range(catalog.ACCELERATOR_TYPES[node.accelerator_type].workers):
             row = known.get(number) or WorkerRow(_marker(node.name, number), node.name, number)
+            if row.dead:
+                continue
             self._serve_metadata(row, any_port=True)
             row.pid, row.exit_code, row.boots = 0, None, row.boots + 1
             self._store.put_worker(row)
@@ -52,7 +54,7 @@ class Vms:
 
     def recover(self, node: Any) -> None:
         """After a restart of the emulator: adopts what still runs, boots what does not."""
-        rows = self._store.workers(node.name)
+        rows = [row for row in self._store.workers(node.name) if not row.dead]
         alive = self._scan()
         try:
             for row in rows:
@@ -79,6 +81,30 @@ class Vms:
         self._run_shutdown_scripts(node_names, grace)
         processes.terminate(lambda: self._of_nodes(node_names), grace=grace, hurry=self.hurry)
 
+    def kill(self, node_names: Iterable[str]) -> None:
+        """Ends every process at once, without shutdown scripts; returns when none is left.
+
+        Raises:
+            TimeoutError: a process survives SIGKILL.
+        """
+        node_names = list(node_names)
+        processes.kill(lambda: self._of_nodes(node_names))
+
+    def add_dead_worker(self, node_name: str, number: int) -> None:
+        """Makes a worker of a new node one that never boots."""
+        self._store.put_worker(WorkerRow(_marker(node_name, number), node_name, number, dead=True))
+
+    def kill_worker(self, node_name: str, number: int) -> None:
+        """One host dies; no reboot of the node brings it back."""
+        marker = _marker(node_name, number)
+        self._store.set_worker_dead(marker)
+        processes.kill(lambda: self._scan().get(marker, []))
+
+    def freeze_worker(self, node_name: str, number: int) -> None:
+        """Stops every process of a worker, as on a host that hangs; they still can be killed."""
+        marker = _marker(node_name, number)
+        processes.freeze(lambda: self._scan().get(marker, []))
+
     def remove(self, node_name: str) -> None:
         """Forgets the workers of a node that is shut down; of their folders the log is kept."""
         for row in self._store.workers(node_name):
@@ -91,9 +117,11 @@ class Vms:
 
     def set_preempted(self, node_name: str) -> None:
         """Makes `instance/preempted` TRUE on every worker."""
-        for row in self._store.workers(node_name):
-            row.preempted = True
-            self._store.put_worker(row)
+        self._store.set_worker_flag(node_name, "preempted", on=True)
+
+    def set_maintenance(self, node_name: str, *, announced: bool) -> None:
+        """Makes `instance/maintenance-event` say that maintenance is near, or over."""
+        self._store.set_worker_flag(node_name, "maintenance", on=announced)
 
     def stop_all(self, grace: float) -> None:
         """Ends the processes of all VMs; the next start of the emulator boots them again."""
@@ -153,7 +181,10 @@ class Vms:
             if node is None or row.marker not in current:
                 return {}
             return metadata.document(
-                node, worker=row.number, preempted=current[row.marker].preempted
+                node,
+                worker=row.number,
+                preempted=current[row.marker].preempted,
+                maintenance=current[row.marker].maintenance,
             )
 
         try:
@@ -200,6 +231,8 @@ class Vms:
         for name in node_names:
             node = self._store.nodes.get(name)
             for row in self._store.workers(name) if node else ():
+                if row.dead:
+                    continue
                 process = self._run_script(node, row, "shutdown-script")
                 if process:
                     running.append(psutil.Process(process.pid))

@@ -1,7 +1,8 @@
-"""Lists and reaps the TPUs of one owner, with or without Airflow, such as from cron.
+"""Lists and reaps the TPUs of one owner without Airflow, such as from cron, and watches the reaper.
 
 python -m tpu_lifecycle list --store gs://my-bucket/store --project my-project
 python -m tpu_lifecycle reap --once --dry-run --store gs://my-bucket/store --project my-project
+python -m tpu_lifecycle reaper-status --max-age-minutes 30 --store gs://my-bucket/store
 """
 
 from __future__ import annotations
@@ -9,59 +10,90 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
 
 from pipeline_config.settings import load_settings
+from pipeline_store.formats import FormatError
 from pipeline_store.layout import StoreLayout
 from tpu_lifecycle.backend import TpuError
 from tpu_lifecycle.cloud_tpu import connect
 from tpu_lifecycle.labels import TpuLabels
 from tpu_lifecycle.reaper import Reaper, ReaperReport, describe
+from tpu_lifecycle.reaper_status import newest_pass, reaper_problem
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; 0 when all went well, 1 when something could not be looked at or deleted."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     arguments = _parser().parse_args(argv)
-    backend = connect(
-        project_id=arguments.project, endpoint=arguments.endpoint, insecure=arguments.insecure
-    )
-    reaper = Reaper(
-        backend,
-        StoreLayout(arguments.store),
-        arguments.project,
-        arguments.owner,
-        arguments.zone,
-        dry_run=getattr(arguments, "dry_run", False),
-    )
+    run: Callable[[argparse.Namespace], int] = arguments.run
     try:
-        report = _reap(reaper) if arguments.command == "reap" else _list(reaper)
-    except TpuError as error:
+        return run(arguments)
+    except (TpuError, OSError, FormatError) as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def _reap(arguments: argparse.Namespace) -> int:
+    with _reaper(arguments, dry_run=arguments.dry_run) as reaper:
+        report = reaper.reap()
+    print(report.to_json())
+    return _exit_code(report)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    report = ReaperReport()
+    with _reaper(arguments) as reaper:
+        for state in reaper.find(report):
+            try:
+                until = f"until {TpuLabels.parse(state.labels).expires_at:%F %T} UTC"
+            except ValueError as error:
+                until = str(error)
+            item = describe(state, until, "kept")
+            print(f"{item.name}  {item.zone}  {item.state}  run {item.run_key or '?'}  {until}")
+    print(f"{report.seen} TPU(s) of {arguments.owner}.")
+    return _exit_code(report)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    store, owner = StoreLayout(arguments.store), arguments.owner
+    max_age = timedelta(minutes=arguments.max_age_minutes)
+    if problem := reaper_problem(store, owner, arguments.project, max_age):
+        print(problem, file=sys.stderr)
+        return 1
+    newest = newest_pass(store, owner, arguments.project)
+    print(newest.to_bytes().decode() if newest else "")
+    return 0
+
+
+@contextmanager
+def _reaper(arguments: argparse.Namespace, *, dry_run: bool = False) -> Iterator[Reaper]:
+    backend = connect(
+        project_id=arguments.project,
+        endpoint=arguments.endpoint,
+        insecure=arguments.insecure,
+        role="cron",
+    )
+    try:
+        yield Reaper(
+            backend,
+            StoreLayout(arguments.store),
+            arguments.project,
+            arguments.owner,
+            arguments.zone,
+            dry_run=dry_run,
+        )
     finally:
         backend.close()
+
+
+def _exit_code(report: ReaperReport) -> int:
     for problem in report.problems:
         print(f"PROBLEM: {problem}", file=sys.stderr)
     return 1 if report.problems else 0
-
-
-def _reap(reaper: Reaper) -> ReaperReport:
-    report = reaper.reap()
-    print(report.to_json())
-    return report
-
-
-def _list(reaper: Reaper) -> ReaperReport:
-    report = ReaperReport()
-    for state in reaper.find(report):
-        try:
-            until = f"until {TpuLabels.parse(state.labels).expires_at:%F %T} UTC"
-        except ValueError as error:
-            until = str(error)
-        item = describe(state, until, "kept")
-        print(f"{item.name}  {item.zone}  {item.state}  run {item.run_key or '?'}  {until}")
-    print(f"{report.seen} TPU(s) of {reaper.owner}.")
-    return report
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,14 +102,12 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-    show = commands.add_parser("list", help="show the owner's TPUs")
-    reap = commands.add_parser("reap", help="delete the owner's TPUs that nobody gives back")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    show = _command(commands, "list", _list, "show the owner's TPUs")
+    reap = _command(commands, "reap", _reap, "delete the owner's TPUs that nobody gives back")
     reap.add_argument("--once", action="store_true", required=True, help="one pass, then exit")
     reap.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
-    settings = load_settings()
     for command in (show, reap):
-        command.add_argument("--store", default=settings.store_uri, help="default: %(default)s")
         command.add_argument("--project", required=True, help="Google Cloud project")
         command.add_argument(
             "--zone",
@@ -85,10 +115,24 @@ def _parser() -> argparse.ArgumentParser:
             default=[],
             help="look here too, repeatable; zones in which a TPU was ever asked for are known",
         )
-        command.add_argument("--owner", default=settings.owner, help="default: %(default)s")
         command.add_argument("--endpoint", help="of the API, such as unix:/path/of/emulator.sock")
         command.add_argument("--insecure", action="store_true", help="no TLS: an emulator")
+    text = "exit with 1 when the reaper, DAG or cron, made no pass lately or had problems"
+    status = _command(commands, "reaper-status", _status, text)
+    status.add_argument("--project", help="Google Cloud project; default: whichever")
+    status.add_argument("--max-age-minutes", type=float, default=30.0, help="default: %(default)s")
     return parser
+
+
+def _command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    command.set_defaults(run=run)
+    settings = load_settings()
+    command.add_argument("--store", default=settings.store_uri, help="default: %(default)s")
+    command.add_argument("--owner", default=settings.owner, help="default: %(default)s")
+    return command
 
 
 if __name__ == "__main__":

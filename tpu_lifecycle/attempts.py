@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
 
 from pipeline_store import uris
-from pipeline_store.formats import Attempt, AttemptEvent, AttemptMark
+from pipeline_store.formats import Attempt, AttemptEvent, AttemptMark, Reservation
 from pipeline_store.identity import resource_id
 from pipeline_store.layout import AttemptLayout, ReservationLayout
 from tpu_lifecycle.backend import TpuName
@@ -20,6 +20,15 @@ not be visible yet: the call's own timeout, and as much again for a service that
 
 REFUSALS = ("PERMISSION_DENIED", "INVALID_ARGUMENT")
 """Answers to a create call with which no look into the same zone can be expected to work."""
+
+
+class Loss(StrEnum):
+    """How a TPU was lost."""
+
+    TAKEN = "taken"
+    STOPPED = "stopped"
+    NEVER_REPORTED = "never-reported"
+    SILENT = "silent"
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,8 @@ class AttemptRecord:
     @property
     def name(self) -> TpuName:
         """Return where its TPU is, if there is one."""
-        return TpuName(self.attempt.zone, self.attempt.queued_resource_id)
+        attempt = self.attempt
+        return TpuName(attempt.zone, attempt.queued_resource_id, attempt.slice_count)
 
     @property
     def is_usable(self) -> bool:
@@ -46,6 +56,7 @@ class AttemptRecord:
         return not self.marks.keys() & {
             AttemptEvent.REFUSED,
             AttemptEvent.LOST,
+            AttemptEvent.CANCELLED,
             AttemptEvent.GONE,
         }
 
@@ -100,7 +111,7 @@ class AttemptRecord:
     @property
     def outcome(self) -> str:
         """Return how it ended, in words."""
-        for event in (AttemptEvent.LOST, AttemptEvent.REFUSED):
+        for event in (AttemptEvent.LOST, AttemptEvent.REFUSED, AttemptEvent.CANCELLED):
             if event in self.marks:
                 return f"{event}: {self.marks[event].reason}"
         return "released"
@@ -119,18 +130,13 @@ class AttemptRecord:
         self,
         event: AttemptEvent,
         reason: str = "",
-        *,
-        workers: int | None = None,
-        node_created: datetime | None = None,
+        **details: Any,
     ) -> AttemptRecord:
-        """Set a mark unless it is set, and return the record with it."""
-        mark = AttemptMark(
-            event=event,
-            time=datetime.now(UTC),
-            reason=reason,
-            workers=workers,
-            node_created=node_created,
-        )
+        """Set a mark unless it is set, and return the record with it.
+
+        :param details: further fields of :class:`pipeline_store.formats.AttemptMark`.
+        """
+        mark = AttemptMark(event=event, time=datetime.now(UTC), reason=reason, **details)
         uri = self.layout.mark(event)
         if not mark.create(uri):
             mark = AttemptMark.load(uri)
@@ -156,9 +162,14 @@ def load_attempts(reservation: ReservationLayout) -> list[AttemptRecord]:
 
 
 def create_attempt(
-    reservation: ReservationLayout, *, run_key: str, generation: int, number: int, zone: str
+    layout: ReservationLayout,
+    reservation: Reservation,
+    number: int,
+    zone: str,
+    checkpoint_step: int | None,
 ) -> AttemptRecord | None:
     """Write the next attempt's record; None when somebody else took the number first."""
+    run_key, generation = reservation.run_key, reservation.generation
     name = resource_id(run_key, generation, number)
     attempt = Attempt(
         run_key=run_key,
@@ -168,32 +179,9 @@ def create_attempt(
         zone=zone,
         queued_resource_id=name,
         node_id=name,
+        slice_count=reservation.slice_count,
         created=datetime.now(UTC),
+        checkpoint_step=checkpoint_step,
     )
-    layout = reservation.attempt(number)
-    return AttemptRecord(attempt, layout, {}) if attempt.create(layout.record) else None
-
-
-def asked_everywhere(zones: Sequence[str], records: Sequence[AttemptRecord]) -> bool:
-    """Return whether the newest refusal ends a round through all zones.
-
-    Whoever asks then waits before the next round.
-    """
-    refused = itertools.takewhile(lambda r: AttemptEvent.REFUSED in r.marks, reversed(records))
-    count = sum(1 for _ in refused)
-    return count > 0 and count % len(zones) == 0
-
-
-def next_zone(zones: Sequence[str], records: Sequence[AttemptRecord]) -> str:
-    """Return where to ask next: a lost TPU once more in its zone, then round the candidates."""
-    if not records:
-        return zones[0]
-    last = records[-1]
-    zone = last.attempt.zone
-    refused = AttemptEvent.REFUSED in last.marks
-    lost_twice = len(records) > 1 and all(
-        record.attempt.zone == zone and AttemptEvent.LOST in record.marks for record in records[-2:]
-    )
-    if not refused and not lost_twice:
-        return zone
-    return zones[(zones.index(zone) + 1) % len(zones)] if zone in zones else zones[0]
+    mailbox = layout.attempt(number)
+    return AttemptRecord(attempt, mailbox, {}) if attempt.create(mailbox.record) else None

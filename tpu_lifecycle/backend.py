@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -50,10 +50,22 @@ class TpuUnavailableError(TpuError):
 
 @dataclass(frozen=True, order=True)
 class TpuName:
-    """Where a TPU is: the id of queued resource and node, unique in its zone."""
+    """Where a TPU is: the id of queued resource and node, unique in its zone.
+
+    With several ``slices`` there is a node for each, whose ids have a number at the end. How many
+    they are tells nothing apart.
+    """
 
     zone: str
     resource_id: str
+    slices: int = field(default=1, compare=False)
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        """Return the ids of its nodes."""
+        if self.slices == 1:
+            return (self.resource_id,)
+        return tuple(f"{self.resource_id}-{index}" for index in range(self.slices))
 
     def __str__(self) -> str:
         return f"{self.resource_id} in {self.zone}"
@@ -63,7 +75,8 @@ class TpuName:
 class TpuRequest:
     """A TPU to ask for; fields are named as in the Cloud TPU API.
 
-    ``token`` tells a repetition of this request from another one for the same name.
+    ``token`` tells a repetition of this request from another one for the same name. ``api`` is
+    ``queued-resources`` or ``nodes``. ``data_disks`` are attached read-only.
     """
 
     name: TpuName
@@ -74,10 +87,14 @@ class TpuRequest:
     labels: Mapping[str, str]
     metadata: Mapping[str, str]
     token: str = ""
+    api: str = "queued-resources"
+    reservation_name: str | None = None
     network: str | None = None
     subnetwork: str | None = None
     enable_external_ips: bool = False
     service_account: str | None = None
+    network_tags: Sequence[str] = ()
+    data_disks: Sequence[str] = ()
 
 
 # Neither a queued resource nor a node ever comes back from these states to running a job.
@@ -100,7 +117,9 @@ GONE_NODE_STATES = frozenset(
 class TpuState:
     """What the service says of one TPU. A state of None means: no such resource.
 
-    ``queued_resource`` and ``node`` are state names of the Cloud TPU API.
+    ``queued_resource`` and ``node`` are state names of the Cloud TPU API. Of several slices,
+    ``node`` is the state of the one that is worst off, ``missing`` how many have no node, and
+    ``workers`` the hosts of all.
     """
 
     name: TpuName
@@ -108,6 +127,7 @@ class TpuState:
     node: str | None = None
     health: str = ""
     workers: int = 0
+    missing: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     taken_by_service: bool = False
     fault: TpuError | None = None
@@ -122,7 +142,13 @@ class TpuState:
     @property
     def is_ready(self) -> bool:
         """Return whether its VMs are up."""
-        return self.node == "READY" and self.gone_reason is None
+        return self.node == "READY" and not self.missing and self.gone_reason is None
+
+    @property
+    def was_taken(self) -> bool:
+        """Return whether the service has given it and taken it away again."""
+        suspended = self.queued_resource in ("SUSPENDING", "SUSPENDED") and self.taken_by_service
+        return suspended or self.node in ("PREEMPTED", "TERMINATED")
 
     @property
     def gone_reason(self) -> str | None:
@@ -130,16 +156,18 @@ class TpuState:
 
         No single sign is reliable: a preempted node is not always PREEMPTED, it may just vanish.
         """
+        cause = f": {self.fault}" if self.fault else ""
         if not self.exists:
-            return "it no longer exists"
+            return f"it no longer exists{cause}"
         if self.queued_resource in GONE_QUEUE_STATES:
             by = " by the service" if self.taken_by_service else ""
-            cause = f": {self.fault}" if self.fault else ""
             return f"its queued resource is {self.queued_resource}{by}{cause}"
         if self.node in GONE_NODE_STATES:
             return f"its node is {self.node}"
         if self.queued_resource == "ACTIVE" and self.node is None:
             return "its node no longer exists"
+        if self.queued_resource == "ACTIVE" and self.missing:
+            return f"{self.missing} of its {self.name.slices} nodes no longer exist"
         return None
 
     def describe(self) -> str:
@@ -155,12 +183,25 @@ class TpuBackend(Protocol):
     one request, because its caller has to look for the tombstone around each.
     """
 
-    def create(self, request: TpuRequest) -> None:
-        """Ask for a TPU; returns when the service has accepted the request.
+    @property
+    def vm_endpoint(self) -> str:
+        """Return where the TPU's own VM reaches the service; empty: at its public address."""
+        ...
+
+    def resource_path(self, name: TpuName, api: str = "queued-resources") -> str:
+        """Return the full name of what the TPU's own VM deletes to give the TPU back."""
+        ...
+
+    def create(self, request: TpuRequest) -> str:
+        """Ask for a TPU; returns the service's operation when it has accepted the request.
 
         :raises TpuConflictError: the name is taken, perhaps by this very request.
         :raises TpuUnavailableError: no answer; the request may still have been accepted.
         """
+        ...
+
+    def creation_error(self, operation: str) -> TpuError | None:
+        """Return why a creation that was accepted failed after all; None while nobody knows."""
         ...
 
     def describe(self, name: TpuName) -> TpuState:

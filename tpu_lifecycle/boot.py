@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Startup script of a TPU VM: fetches the run's code, verifies it and keeps its agent running.
+"""Startup script of a TPU VM: fetches the run's code, verifies it, keeps agent and switch running.
 
 It runs at every boot, with the Python that PATH finds first: the one that has TensorFlow. It needs
 nothing else and installs nothing. What it must know is in the attributes of the node.
+
+The agent (``tpu_agent``) runs the jobs; the switch (``tpu_agent.self_delete``) deletes the TPU when
+it expires or is forgotten. Should neither be able to run, the script does that itself.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 import zipfile
+from datetime import datetime
 from pathlib import Path
 
 METADATA_HOST = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
@@ -27,6 +32,10 @@ STORAGE = "https://storage.googleapis.com/"
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 NETWORK_PAUSES = (1, 2, 4, 8, 16, 32, 60)  # at boot the network may not be up yet
 LONGEST_PAUSE = 60.0
+TICK = 0.2
+TPU_API = "https://tpu.googleapis.com/v2/"
+HTTP_NOT_FOUND = 404
+LAST_RESORT_AFTER = 600.0  # of the expiry: the switch has had ten minutes
 
 
 def say(text: str) -> None:
@@ -47,7 +56,7 @@ def fetch(url: str, headers: dict[str, str]) -> bytes | None:
                 return None
             say(f"{url}: {error}; trying again in {pause} s")
             time.sleep(pause)
-    sys.exit(f"boot: {url} cannot be read: giving up, nothing is run")
+    sys.exit(f"{url} cannot be read")
 
 
 def metadata(path: str) -> str | None:
@@ -60,13 +69,20 @@ def metadata(path: str) -> str | None:
 def attribute(name: str) -> str:
     """Return an attribute that the node was created with."""
     value = metadata(f"attributes/{name}")
-    return value or sys.exit(f"boot: the node has no metadata {name!r}: nothing is run")
+    return value or sys.exit(f"the node has no metadata {name!r}")
 
 
-def worker_number() -> str:
-    """Return which host of the slice this is."""
-    found = re.search(r"^WORKER_ID:\s*'?(\d+)", metadata("attributes/tpu-env") or "", re.MULTILINE)
-    return metadata("attributes/agent-worker-number") or (found[1] if found else "0")
+def tpu_env() -> dict[str, str]:
+    """Return what the platform says of this host, such as NODE_ID and WORKER_ID."""
+    text = metadata("attributes/tpu-env") or ""
+    return dict(re.findall(r"^(\w+):\s*'?([^'\s]*)", text, re.MULTILINE))
+
+
+def worker_number(env: dict[str, str]) -> int:
+    """Return which host of the whole TPU this is, counted from slice to slice."""
+    worker = int(metadata("attributes/agent-worker-number") or env.get("WORKER_ID") or 0)
+    hosts = len((metadata("attributes/worker-network-endpoints") or "").split(","))
+    return int(env.get("MEGASCALE_SLICE_ID") or 0) * hosts + worker
 
 
 def unpack(url: str, sha256: str, work: Path) -> Path:
@@ -81,7 +97,7 @@ def unpack(url: str, sha256: str, work: Path) -> Path:
     archive = fetch(url, headers) or b""
     found = hashlib.sha256(archive).hexdigest()
     if found != sha256:
-        sys.exit(f"boot: {url} has SHA-256 {found}, expected {sha256}: refused, nothing is run")
+        sys.exit(f"{url} has SHA-256 {found}, expected {sha256}: refused")
     aside = work / "bundle.part"
     shutil.rmtree(aside, ignore_errors=True)
     zipfile.ZipFile(io.BytesIO(archive)).extractall(aside)
@@ -89,58 +105,180 @@ def unpack(url: str, sha256: str, work: Path) -> Path:
 
 
 class KeepAlive:
-    """Starts a command again whenever it ends unexpectedly; SIGTERM is passed on and ends it."""
+    """Starts a command again whenever it ends unexpectedly."""
 
-    def __init__(self, command: list[str], folder: Path) -> None:
-        self.command, self.folder = command, folder
-        self.child: subprocess.Popen[bytes] | None = None
+    def __init__(self, name: str, command: list[str], folder: Path) -> None:
+        self.name, self.command, self.folder = name, command, folder
+        self.process: subprocess.Popen[bytes] | None = None
+        self.finished = self.terminated = False
+        self.started, self.resume, self.pause = 0.0, 0.0, 1.0
+
+    def tick(self) -> None:
+        """Start it if it should run and does not; take note when it has ended."""
+        if self.process is None:
+            if not self.finished and time.monotonic() >= self.resume:
+                self.start()
+            return
+        code = self.process.poll()
+        if code is None:
+            return
+        self.process = None
+        if code == 0:
+            self.finished = True
+            say(f"the {self.name} is finished")
+        else:
+            self.start_later(f"ended with exit code {code}")
+
+    def start(self) -> None:
+        """Start it, or try again later if the machine has no room for a process."""
+        environment = {**os.environ, "PYTHONPATH": str(self.folder)}
+        self.started = time.monotonic()
+        try:
+            self.process = subprocess.Popen(self.command, cwd=self.folder, env=environment)
+        except OSError as error:
+            self.start_later(f"could not be started ({error})")
+
+    def start_later(self, why: str) -> None:
+        """Start it after a pause that grows with each end in short order."""
+        ran = time.monotonic() - self.started
+        self.pause = 1.0 if ran > LONGEST_PAUSE else self.pause
+        say(f"the {self.name} {why}; it is started again in {self.pause:.0f} s")
+        self.resume = time.monotonic() + self.pause
+        self.pause = min(2 * self.pause, LONGEST_PAUSE)
+
+    def end(self) -> bool:
+        """Ask it to end; return whether it has."""
+        if self.process is None or self.process.poll() is not None:
+            return True
+        if not self.terminated:
+            self.process.terminate()
+            self.terminated = True
+        return False
+
+
+class LastResort:
+    """Gives the TPU back with nothing but the standard library, should all else be of no use.
+
+    The switch of the bundle knows much more and is the one that should act. This is for a VM on
+    which the bundle cannot run. An emulator does not speak REST: there it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.name = attribute("tpu-name")
+        self.node_id = tpu_env().get("NODE_ID") or self.name.rpartition("/")[2]
+        self.is_possible = not metadata("attributes/tpu-api-endpoint")
+        self.expires_at = datetime.fromisoformat(attribute("expires-at")).timestamp()
+        self.next_try = self.expires_at + LAST_RESORT_AFTER
+
+    def give_up_after(self, seconds: float) -> None:
+        """Nothing can run here: act when somebody has had so long to look at it, or at expiry."""
+        self.next_try = min(self.expires_at, time.time() + seconds)
+
+    def tick(self) -> None:
+        """Ask for the deletion when the time has come, and every minute from then on."""
+        if not self.is_possible or time.time() < self.next_try:
+            return
+        self.next_try = time.time() + LONGEST_PAUSE
+        parent, kind, _ = self.name.rsplit("/", 2)
+        queued = [f"{self.name}?force=true"] if kind == "queuedResources" else []
+        for path in [*queued, f"{parent}/nodes/{self.node_id}"]:
+            try:
+                code = delete(TPU_API + path)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - nobody else would try again
+                say(f"deleting {path} failed: {error!r}")
+                return
+            say(f"deleting {path}: {code}")
+            if code != HTTP_NOT_FOUND:
+                return
+
+
+def delete(url: str) -> int:
+    """Send one DELETE with the VM's own token; return the status of the answer."""
+    token = json.loads(metadata("service-accounts/default/token") or "{}")["access_token"]
+    request = urllib.request.Request(  # noqa: S310 - the address is a constant, https
+        url,
+        method="DELETE",
+        headers={"Authorization": f"Bearer {token}", "User-Agent": "bert-repretraining/vm"},
+    )
+    try:
+        with DIRECT.open(request, timeout=60) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+class Supervisor:
+    """Keeps agent and switch alive until the VM ends."""
+
+    def __init__(self, agent: KeepAlive, switch: KeepAlive, last_resort: LastResort) -> None:
+        self.agent, self.switch, self.last_resort = agent, switch, last_resort
         self.stopping = False
 
     def on_sigterm(self, _number: int, _frame: object) -> None:
-        """Pass the signal on."""
+        """Take note that the VM goes down."""
         self.stopping = True
-        if self.child:
-            self.child.terminate()
 
     def run(self) -> None:
-        """Return when the command says that it is finished (exit code 0), or after SIGTERM."""
-        pause = 1.0
+        """Return after SIGTERM, when the agent has ended.
+
+        The switch is left alone: a VM that goes down sends its signals to every process, and one
+        that does not, because a person has ended this script, must not lose its switch.
+        """
         while not self.stopping:
-            started = time.monotonic()
-            environment = {**os.environ, "PYTHONPATH": str(self.folder)}
-            self.child = subprocess.Popen(self.command, cwd=self.folder, env=environment)
-            if self.stopping:  # the signal came while there was no child to pass it on to
-                self.child.terminate()
-            code = self.child.wait()
-            if code == 0:
-                return
-            pause = 1.0 if time.monotonic() - started > LONGEST_PAUSE else pause
-            say(f"the agent ended with exit code {code}; it is started again in {pause:.0f} s")
-            resume = time.monotonic() + pause
-            while time.monotonic() < resume and not self.stopping:
-                time.sleep(0.1)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            self.agent.tick()
+            self.switch.tick()
+            self.last_resort.tick()
+            time.sleep(TICK)
+        while not self.agent.end():
+            time.sleep(TICK)
+
+
+def boot(work: Path) -> Supervisor:
+    """Return what this worker has to keep running, ready to run."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - a stock VM image may have an older one
+        sys.exit(f"{sys.executable} is older than Python 3.11: put a newer one on PATH")
+    work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    sha256, env = attribute("bundle-sha256"), tpu_env()
+    worker = worker_number(env)
+    folder = unpack(attribute("bundle-url"), sha256, work)
+    common = ["--worker", str(worker), "--work-dir", str(work / "agent")]
+    common += ["--mailbox", attribute("mailbox-uri"), "--released-uri", attribute("released-uri")]
+    common += ["--expires-at", attribute("expires-at")]
+    agent = [sys.executable, "-m", "tpu_agent", *common, "--bundle-sha256", sha256]
+    agent += ["--token", attribute("attempt-token")]
+    agent += ["--heartbeat-interval", attribute("heartbeat-interval")]
+    name = attribute("tpu-name")
+    switch = [sys.executable, "-m", "tpu_agent.self_delete", *common, "--tpu-name", name]
+    switch += ["--node-id", env.get("NODE_ID") or name.rpartition("/")[2]]
+    switch += ["--tpu-api-endpoint", metadata("attributes/tpu-api-endpoint") or ""]
+    switch += ["--lease-timeout", attribute("lease-timeout")]
+    say(f"worker {worker} runs bundle {sha256} with {sys.executable}")
+    return Supervisor(
+        KeepAlive("agent", agent, folder), KeepAlive("switch", switch, folder), LastResort()
+    )
 
 
 def main() -> None:
     """Boot this worker."""
-    if sys.version_info < (3, 11):  # noqa: UP036 - a stock VM image may have an older one
-        sys.exit(f"boot: {sys.executable} is older than Python 3.11: put a newer one on PATH")
     # The platform starts the script in /, which is no place for files.
     work = Path("/var/lib/tpu-agent") if Path.cwd() == Path("/") else Path.cwd() / "tpu-agent"
-    work.mkdir(mode=0o700, parents=True, exist_ok=True)
-    sha256, worker = attribute("bundle-sha256"), worker_number()
-    folder = unpack(attribute("bundle-url"), sha256, work)
-    command = [sys.executable, "-m", "tpu_agent", "--bundle-sha256", sha256, "--worker", worker]
-    command += ["--mailbox", attribute("mailbox-uri"), "--released-uri", attribute("released-uri")]
-    command += ["--token", attribute("attempt-token"), "--expires-at", attribute("expires-at")]
-    command += ["--heartbeat-interval", attribute("heartbeat-interval")]
-    command += ["--work-dir", str(work / "agent")]
-    agent = KeepAlive(command, folder)
-    signal.signal(signal.SIGTERM, agent.on_sigterm)
-    say(f"worker {worker} runs bundle {sha256} with {sys.executable}")
-    agent.run()
-    say("the agent is finished")
+    try:
+        supervisor = boot(work)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the TPU must go
+        say(f"giving up, nothing is run: {error}")
+        wait_for_the_end()
+        sys.exit(1)
+    signal.signal(signal.SIGTERM, supervisor.on_sigterm)
+    supervisor.run()
+
+
+def wait_for_the_end() -> None:
+    """Give the TPU back after a while, as nothing can run on it; return if that cannot be done."""
+    last_resort = LastResort()
+    last_resort.give_up_after(float(attribute("lease-timeout")))
+    while last_resort.is_possible:
+        last_resort.tick()
+        time.sleep(TICK)
 
 
 if __name__ == "__main__":

@@ -72,8 +72,8 @@ def to_tpu_error(status: grpc.StatusCode, message: str, what: str) -> TpuError:
     return kind(f"{text} {advice}".rstrip())
 
 
-def failure_of_queued_resource(code: int, message: str, what: str) -> TpuError:
-    """Return why a queued resource became FAILED, from its ``failed_data.error``.
+def failure_of_creation(code: int, message: str, what: str) -> TpuError:
+    """Return why a creation that was accepted failed: from an operation or ``failed_data.error``.
 
     Whatever is not plainly the request's or the account's fault means that the zone had nothing to
     give within the queue timeout: internal errors are a known form of stockout too.

@@ -28,6 +28,9 @@ class Launcher(Protocol):
         token: str,
         expires_at: datetime,
         heartbeat_interval_seconds: float,
+        tpu_name: str,
+        tpu_api_endpoint: str,
+        lease_timeout_seconds: float,
     ) -> dict[str, str]:
         """Return what the create call must hand to the machine."""
         ...
@@ -42,6 +45,9 @@ def boot_metadata(
     token: str,
     expires_at: datetime,
     heartbeat_interval_seconds: float,
+    tpu_name: str,
+    tpu_api_endpoint: str,
+    lease_timeout_seconds: float,
 ) -> dict[str, str]:
     """Return the metadata of a node that boots into the agent.
 
@@ -53,8 +59,14 @@ def boot_metadata(
     :param bundle_uri: code bundle in the store.
     :param bundle_sha256: hash that it must have.
     :param token: token of the attempt.
-    :param expires_at: moment after which the agent runs nothing.
+    :param expires_at: moment after which the agent runs nothing and the VM deletes its own TPU.
     :param heartbeat_interval_seconds: between two signs of life.
+    :param tpu_name: what the VM deletes, ``projects/P/locations/Z/queuedResources/ID`` or
+        ``projects/P/locations/Z/nodes/ID``.
+    :param tpu_api_endpoint: where it asks for that; empty: the public API. Anything else is an
+        emulator, which is spoken to without TLS and without credentials.
+    :param lease_timeout_seconds: without a renewal of the lease and without progress, after which
+        the VM deletes its own TPU.
     :raises ValueError: ``expires_at`` has no time zone, so that the VM could misread it.
     """
     if expires_at.tzinfo is None:
@@ -68,4 +80,7 @@ def boot_metadata(
         "attempt-token": token,
         "expires-at": expires_at.astimezone(UTC).isoformat(),
         "heartbeat-interval": str(heartbeat_interval_seconds),
+        "tpu-name": tpu_name,
+        "tpu-api-endpoint": tpu_api_endpoint,
+        "lease-timeout": str(lease_timeout_seconds),
     }

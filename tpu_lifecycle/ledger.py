@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from pipeline_config.rules import chips
-from pipeline_store.formats import AttemptEvent, Ledger, LedgerEntry
+from pipeline_store.formats import (
+    AttemptEvent,
+    FormatError,
+    Heartbeat,
+    JobUsage,
+    Ledger,
+    LedgerEntry,
+)
 from tpu_lifecycle.attempts import AttemptRecord
+from tpu_lifecycle.budgets import chip_count, chip_seconds
 from tpu_lifecycle.reservation import OpenReservation
 
 
@@ -16,7 +23,8 @@ def build_ledger(reservation: OpenReservation, records: Iterable[AttemptRecord])
 
     A TPU is billed while it is READY. Counted here is the time from the node's creation, or when
     it was seen READY, to the moment its deletion was confirmed: a little more, never less. An
-    attempt that never got a node costs nothing.
+    attempt that never got a node costs nothing. What of it was spent in steps is what worker 0 said
+    in its last heartbeat.
     """
     terms = reservation.record
     return Ledger(
@@ -32,24 +40,72 @@ def build_ledger(reservation: OpenReservation, records: Iterable[AttemptRecord])
 def _entry(reservation: OpenReservation, record: AttemptRecord) -> LedgerEntry:
     gone = record.marks[AttemptEvent.GONE]
     ready = record.marks.get(AttemptEvent.READY)
-    starts = [mark.node_created for mark in record.marks.values() if mark.node_created]
-    starts += [ready.time] if ready else []
-    seconds = max(0.0, (gone.time - min(starts)).total_seconds()) if starts else 0.0
-    count = chips(reservation.record.accelerator_type)
+    chips, used = chip_count(reservation.record), chip_seconds(reservation.record, record)
+    usage = _usage(record)
+    stepping = sum(job.stepping_seconds for job in usage)
+    billed = used / chips
     return LedgerEntry(
         generation=record.attempt.generation,
         attempt=record.number,
         zone=record.attempt.zone,
         accelerator_type=reservation.record.accelerator_type,
-        chips=count,
+        chips=chips,
         created=record.attempt.created,
         ready=ready.time if ready else None,
         gone=gone.time,
         outcome=record.outcome,
-        billed_seconds=seconds,
-        chip_seconds=seconds * count,
-        cost=seconds * count / 3600 * reservation.record.price_per_chip_hour,
+        billed_seconds=billed,
+        chip_seconds=used,
+        cost=used / 3600 * reservation.record.price_per_chip_hour,
+        ready_to_first_step_seconds=_to_first_step(ready.time if ready else None, usage),
+        stepping_seconds=stepping,
+        idle_share=min(1.0, max(0.0, 1 - stepping / billed)) if billed else None,
     )
+
+
+def _usage(record: AttemptRecord) -> list[JobUsage]:
+    """Return what worker 0 said of its jobs; nothing when that cannot be read.
+
+    A file of a VM that a later or broken program wrote must not keep a TPU's books open.
+    """
+    try:
+        beat = Heartbeat.load_or_none(record.layout.heartbeat(0))
+    except FormatError:
+        return []
+    return beat.usage if beat is not None and beat.token == record.attempt.token else []
+
+
+def _to_first_step(ready: datetime | None, usage: list[JobUsage]) -> float | None:
+    first = min((job.first_step for job in usage if job.first_step), default=None)
+    if ready is None or first is None:
+        return None
+    # Two clocks: the VM's may be a little behind ours.
+    return max(0.0, (first - ready).total_seconds())
+
+
+def summary(ledger: Ledger) -> list[str]:
+    """Return a line for every attempt that cost something."""
+    return [
+        _summary_line(entry, ledger.currency) for entry in ledger.entries if entry.billed_seconds
+    ]
+
+
+def _summary_line(entry: LedgerEntry, currency: str) -> str:
+    first = entry.ready_to_first_step_seconds
+    started = "no step" if first is None else f"first step {first:.0f} s after READY"
+    idle = f"{entry.idle_share:.0%} idle" if entry.idle_share is not None else "idle share unknown"
+    return (
+        f"a{entry.attempt} in {entry.zone}: {entry.chips} chip(s) for {entry.billed_seconds:.0f} "
+        f"s, {started}, {entry.stepping_seconds:.0f} s in steps ({idle}), at most {entry.cost:.2f} "
+        f"{currency}, {entry.outcome}"
+    )
+
+
+def idle_share(ledger: Ledger) -> float | None:
+    """Return the share of the billed chip-seconds without a step; None when nothing was billed."""
+    billed, _ = total(ledger)
+    stepping = sum(entry.stepping_seconds * entry.chips for entry in ledger.entries)
+    return min(1.0, max(0.0, 1 - stepping / billed)) if billed else None
 
 
 def total(ledger: Ledger) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from pipeline_store import uris
 from pipeline_store.formats import AgentHello, Heartbeat, JobSpec, JobStatus, LogCursor
 from pipeline_store.layout import AttemptLayout
 from tpu_lifecycle.attempts import AttemptRecord
+from tpu_lifecycle.budgets import job_deadline
 from tpu_lifecycle.reservation import OpenReservation, ReservationError
 
 MAX_CHUNKS_PER_LOOK = 16
@@ -24,6 +25,8 @@ def submit_job(
 ) -> bool:
     """Put a job into the attempt's mailbox; returns False when it is there already.
 
+    Its deadline is what the budgets leave; the agent stops it then, with a checkpoint.
+
     :raises ReservationError: a different job of this id is there already.
     """
     spec = JobSpec(
@@ -34,12 +37,13 @@ def submit_job(
         arguments=list(arguments),
         bundle_sha256=reservation.record.bundle_sha256,
         max_restarts=reservation.config.budget.max_failures,
-        deadline=reservation.job_deadline,
+        deadline=job_deadline(reservation, reservation.attempts(), record),
     )
     uri = record.layout.job(job_id)
     if spec.create(uri):
         return True
-    if JobSpec.load(uri) != spec:
+    present = JobSpec.load(uri)
+    if present != spec.model_copy(update={"deadline": present.deadline}):
         raise ReservationError(
             f"{uri} holds a different job already. Give every job of a TPU an id of its own, and "
             "clear the reserve task to run a changed job."

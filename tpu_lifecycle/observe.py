@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, Progress
 from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.backend import TpuBackend, TpuState, TpuUnavailableError
+from tpu_lifecycle.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
+from tpu_lifecycle.budgets import chip_hours_end
+from tpu_lifecycle.lease import LeaseKeeper
 from tpu_lifecycle.mailbox import LogReader, WorkerReport, read_worker
 from tpu_lifecycle.reservation import OpenReservation
 from tpu_lifecycle.verdict import Facts, Verdict, judge_job, judge_readiness
 
 RECAP_LINES = 20
+
+MAX_LOOK_GAPS = 3
+"""Poll intervals between two looks beyond which looking must have failed in between."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +41,34 @@ class ReadyWatch:
     record: AttemptRecord
     deadline: datetime
 
+    def __post_init__(self) -> None:
+        """Take the lease."""
+        self.lease = _lease(self.reservation, self.record)
+
     def look(self) -> Observation:
-        """Look once.
+        """Look once, and renew the lease.
 
         :raises TpuError: the service cannot be asked, for a reason that does not pass by itself.
         """
+        released = _renew(self.reservation, self.lease)
         tpu = _describe(self.backend, self.record)
+        if tpu is not None and not tpu.exists:
+            tpu = replace(tpu, fault=self._creation_error())
         self.record = _mark_ready(self.record, tpu)
         facts = Facts(
             now=datetime.now(UTC),
             deadline=self.deadline,
-            released=self.reservation.is_released(),
+            released=released,
             tpu=tpu,
             asked=self.record.asked,
         )
         return Observation(judge_readiness(facts), tpu)
+
+    def _creation_error(self) -> TpuError | None:
+        answer = self.record.marks.get(AttemptEvent.ANSWERED)
+        return (
+            self.backend.creation_error(answer.operation) if answer and answer.operation else None
+        )
 
 
 @dataclass
@@ -63,13 +81,19 @@ class JobWatch:
     job_id: str
     deadline: datetime
     log: LogReader
-    _last_signs: dict[int, tuple[datetime | None, float]] = field(default_factory=dict)
+    _silences: dict[int, tuple[datetime | None, float]] = field(default_factory=dict)
+    _last_look: float | None = None
+
+    def __post_init__(self) -> None:
+        """Take the lease."""
+        self.lease = _lease(self.reservation, self.record)
 
     def look(self) -> Observation:
-        """Look once.
+        """Look once, and renew the lease.
 
         :raises TpuError: the service cannot be asked, for a reason that does not pass by itself.
         """
+        released = _renew(self.reservation, self.lease)
         tpu = _describe(self.backend, self.record)
         self.record = _mark_ready(self.record, tpu)
         ready = self.record.marks.get(AttemptEvent.READY)
@@ -79,9 +103,10 @@ class JobWatch:
         facts = Facts(
             now=datetime.now(UTC),
             deadline=self.deadline,
-            released=self.reservation.is_released(),
+            released=released,
             tpu=tpu,
             ready=ready,
+            budget_end=self._budget_end(),
             hellos=frozenset(w for w, report in reports.items() if report.hello),
             silence=self._silence(reports),
             statuses={w: report.status for w, report in reports.items() if report.status},
@@ -92,14 +117,31 @@ class JobWatch:
             judge_job(facts), tpu, self._progress(reports[0]), tuple(self.log.read(reports[0]))
         )
 
+    def _budget_end(self) -> datetime | None:
+        if self.reservation.config.budget.max_chip_hours is None:
+            return None
+        return chip_hours_end(self.reservation, self.reservation.attempts(), self.record)
+
     def _silence(self, reports: dict[int, WorkerReport]) -> dict[int, float]:
-        now = time.monotonic()
+        """Return how long each worker that has said hello gave no new sign while we looked.
+
+        A store that was away for us was probably away for the workers too: time in which no look
+        succeeded is not held against them.
+        """
+        watched = self._watched()
         for worker, report in reports.items():
             if report.hello:
                 sign = report.heartbeat.time if report.heartbeat else None
-                if worker not in self._last_signs or self._last_signs[worker][0] != sign:
-                    self._last_signs[worker] = (sign, now)
-        return {worker: now - seen for worker, (_, seen) in self._last_signs.items()}
+                before, silence = self._silences.get(worker, (sign, 0.0))
+                self._silences[worker] = (sign, silence + watched if sign == before else 0.0)
+        return {worker: silence for worker, (_, silence) in self._silences.items()}
+
+    def _watched(self) -> float:
+        """Return for how long we have looked since the last look that succeeded."""
+        now, before = time.monotonic(), self._last_look
+        self._last_look = now
+        usual = MAX_LOOK_GAPS * self.reservation.config.tpu.poll_interval
+        return min(now - before, usual) if before is not None else 0.0
 
     def _progress(self, report: WorkerReport) -> Progress | None:
         beat = report.heartbeat
@@ -137,6 +179,18 @@ def progress_text(progress: Progress) -> str:
     if progress.checkpoint_step is not None:
         parts.append(f"checkpoint at step {progress.checkpoint_step}")
     return ", ".join(parts)
+
+
+def _lease(reservation: OpenReservation, record: AttemptRecord) -> LeaseKeeper:
+    return LeaseKeeper(record, reservation.config.tpu.lease_timeout_seconds)
+
+
+def _renew(reservation: OpenReservation, lease: LeaseKeeper) -> bool:
+    """Renew the lease unless the reservation was released; return whether it was."""
+    released = reservation.is_released()
+    if not released:
+        lease.renew()
+    return released
 
 
 def _describe(backend: TpuBackend, record: AttemptRecord) -> TpuState | None:

@@ -1,52 +1,47 @@
-"""Asks for TPUs so that none can be asked for twice, forgotten, or made after the release."""
+"""Obtains a reservation's TPU: which attempt is in use, and where the next one is asked for."""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipeline_store.formats import AttemptEvent
 from pipeline_store.layout import StoreLayout
-from tpu_lifecycle import labels
-from tpu_lifecycle.attempts import AttemptRecord, asked_everywhere, next_zone
+from tpu_lifecycle import capacity
+from tpu_lifecycle.asking import Asker
+from tpu_lifecycle.attempts import AttemptRecord, Loss
 from tpu_lifecycle.backend import (
     TpuBackend,
     TpuCapacityError,
-    TpuConflictError,
     TpuError,
     TpuQuotaError,
     TpuRequest,
     TpuUnavailableError,
 )
+from tpu_lifecycle.budgets import check_next_attempt, newest_checkpoint
+from tpu_lifecycle.capacity import Cooldowns, StockoutError, check_quota, present_round
+from tpu_lifecycle.holder import CancelledAttemptError, become_holder
 from tpu_lifecycle.launcher import Launcher
+from tpu_lifecycle.lease import LeaseKeeper
+from tpu_lifecycle.ledger import timeline
 from tpu_lifecycle.log import Log
-from tpu_lifecycle.release import delete_attempt, finish_deletion, give_back_earlier, give_up
-from tpu_lifecycle.reservation import OpenReservation, ReleasedError
+from tpu_lifecycle.release import finish_deletion, give_back_earlier, give_up
+from tpu_lifecycle.reservation import OpenReservation
 from tpu_lifecycle.sweep import Sweeper
 
-CREATE_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
-"""Before each repetition of a create call that the service did not answer."""
+UNAVAILABLE = TpuUnavailableError.__name__
 
 _log = logging.getLogger(__name__)
-
-
-class PreemptionBudgetError(RuntimeError):
-    """More TPUs were lost than ``budget.max_preemptions`` replaces."""
-
-
-class BootFailureError(RuntimeError):
-    """TPUs come up, but their agents never report: asking for more of them cannot help."""
 
 
 @dataclass
 class Provisioner:
     """Obtains the TPU of a reservation.
 
-    :param is_cancelled: asked around every create call, besides the tombstone; a task that is being
-        killed so deletes what it has just made.
-    :param on_attempt: told of every attempt before it is asked for.
+    :param is_cancelled: asked around every create call, besides the tombstone.
+    :param on_attempt: told of every attempt before it is asked for, with the sequence number under
+        which this process is its holder.
     """
 
     reservation: OpenReservation
@@ -55,7 +50,7 @@ class Provisioner:
     launcher: Launcher
     sweeper: Sweeper
     is_cancelled: Callable[[], bool] = lambda: False
-    on_attempt: Callable[[AttemptRecord], object] = lambda record: None
+    on_attempt: Callable[[AttemptRecord, int], object] = lambda record, sequence: None
     log: Log = field(default_factory=lambda: _log)
 
     def obtain(self) -> AttemptRecord:
@@ -65,57 +60,83 @@ class Provisioner:
         is asked for again under the same name, which can never make a second TPU.
 
         :raises ReleasedError: the reservation is released or used up.
-        :raises PreemptionBudgetError: no further TPU may be lost.
-        :raises BootFailureError: two TPUs in a row never reported.
+        :raises BudgetError: no further TPU may be asked for.
+        :raises QuotaExhaustedError: no zone's quota allows one.
         :raises TpuError: no zone has one now, or the request can never work.
         """
         give_back_earlier(self.reservation, self.sweeper)
         while True:
             record = self._current()
-            self._check_open(record.number)
-            self.on_attempt(record)
+            self._asker.check_open(record.number)
             try:
-                self.ensure_created(record)
+                holder = become_holder(self.reservation.run, record.attempt)
+            except CancelledAttemptError as error:
+                event = AttemptEvent.CANCELLED
+                give_up(self.reservation, record, self.sweeper, event=event, reason=str(error))
+                continue
+            self.on_attempt(record, holder.sequence)
+            LeaseKeeper(record, self.reservation.config.tpu.lease_timeout_seconds).renew()
+            try:
+                self._asker.ensure_created(record)
             except (TpuCapacityError, TpuQuotaError, TpuUnavailableError) as error:
-                give_up(
-                    self.reservation,
-                    self.reservation.attempt(record.number),
-                    self.sweeper,
-                    event=AttemptEvent.REFUSED,
-                    reason=str(error),
-                )
-                if asked_everywhere(self.reservation.record.zones, self.reservation.attempts()):
-                    raise
-                self.log.warning("%s; asking in the next zone", error)
+                fresh = self.reservation.attempt(record.number)
+                self.refuse(fresh, str(error), type(error).__name__)
+            except TpuError as error:
+                # For good, here: another try, after somebody has helped, takes the next name.
+                record.mark(AttemptEvent.REFUSED, str(error), cause=type(error).__name__)
+                raise
             else:
                 return self.reservation.attempt(record.number)
 
-    def ensure_created(self, record: AttemptRecord) -> None:
-        """Ask for the attempt's TPU unless the service already has it.
+    def refuse(self, record: AttemptRecord, reason: str, cause: str) -> None:
+        """Give up an attempt of which no TPU came; returns when another zone is left to be asked.
 
-        :raises ReleasedError: released meanwhile; what was made is deleted.
-        :raises TpuConflictError: the name is taken by something that is not ours.
-        :raises TpuUnavailableError: no answer to any try; the TPU may still appear.
+        :param cause: class of the service's error; empty: nobody knows.
+        :raises StockoutError: the round through all zones is over.
+        :raises TpuUnavailableError: so it is, and the last zone did not even answer.
+        :raises QuotaExhaustedError: no zone's quota allows a TPU.
         """
-        if not record.may_land:
-            return
-        request = self.request(record)
-        problem: TpuError | None = None
-        for pause in (*CREATE_PAUSES_SECONDS, None):
-            self._check_open(record.number)
-            may_land_already = record.asked is not None
-            record = record.mark_asked()
-            problem = self._ask(record, request, may_land_already=may_land_already)
-            self._undo_if_released(record)
-            if problem is None:
-                return
-            if not isinstance(problem, TpuUnavailableError):
-                break
-            if pause is not None:
-                self.log.warning("%s; trying again in %.0f s", problem, pause)
-                time.sleep(pause)
-        if problem is not None:
-            raise problem
+        event, zone = AttemptEvent.REFUSED, record.attempt.zone
+        give_up(self.reservation, record, self.sweeper, event=event, reason=reason, cause=cause)
+        if cause == capacity.STOCKOUT:
+            self._cooldowns.note(zone, reason)
+        records, zones = self.reservation.attempts(), self.reservation.record.zones
+        walk = present_round(zones, records, seed=self._seed)
+        check_quota(zones, walk, records)
+        if walk.has_just_begun:
+            self.show_timeline(records)
+            kind = TpuUnavailableError if cause == UNAVAILABLE else StockoutError
+            raise kind(
+                f"None of {', '.join(zones)} has a {self.reservation.record.accelerator_type} now "
+                f"(round {walk.number - 1}). Last: {reason}. Wait, or add tpu.zones."
+            )
+        self.log.warning("%s: %s; asking in the next zone", record.name, reason)
+
+    def lose(self, record: AttemptRecord, reason: str, cause: str) -> None:
+        """Give up an attempt whose TPU was lost, and confirm that it is gone.
+
+        :param cause: the reason for programs, as in its mark.
+        """
+        self.log.warning("Lost %s: %s", record.name, reason)
+        give_up(
+            self.reservation,
+            record,
+            self.sweeper,
+            event=AttemptEvent.LOST,
+            reason=reason,
+            cause=cause,
+            checkpoint_step=newest_checkpoint(self.reservation.run),
+        )
+        self.show_timeline(self.reservation.attempts())
+
+    def request(self, record: AttemptRecord) -> TpuRequest:
+        """Return what is asked of the service for an attempt; the same each time."""
+        return self._asker.request(record)
+
+    def show_timeline(self, records: list[AttemptRecord]) -> None:
+        """Log all that happened to the attempts so far."""
+        for line in timeline(records):
+            self.log.info("Timeline: %s", line)
 
     def _current(self) -> AttemptRecord:
         """Return the usable attempt; replace one that was given up, or whose TPU is gone."""
@@ -125,115 +146,64 @@ class Provisioner:
                 finish_deletion(self.reservation, record, self.sweeper)
         newest = records[-1] if records else None
         if newest is not None and newest.is_ready:
-            reason = self.backend.describe(newest.name).gone_reason
+            reason = self._gone_reason(newest)
             if reason is not None:
-                give_up(
-                    self.reservation,
-                    newest,
-                    self.sweeper,
-                    event=AttemptEvent.LOST,
-                    reason=reason,
-                )
+                self.lose(newest, reason, Loss.TAKEN)
                 records, newest = self.reservation.attempts(), None
         if newest is not None and newest.is_usable:
             self.log.info("Going on with attempt %d, %s", newest.number, newest.name)
             return newest
         return self._next(records)
 
+    def _gone_reason(self, record: AttemptRecord) -> str | None:
+        try:
+            return self.backend.describe(record.name).gone_reason
+        except TpuUnavailableError as error:
+            self.log.warning("%s; going on as if %s were there", error, record.name)
+            return None
+
     def _next(self, records: list[AttemptRecord]) -> AttemptRecord:
-        lost = [record for record in records if AttemptEvent.LOST in record.marks]
-        allowed = self.reservation.config.budget.max_preemptions
-        if len(lost) > allowed:
-            raise PreemptionBudgetError(
-                f"{self.reservation} lost {len(lost)} TPUs; budget.max_preemptions={allowed} "
-                f"allows no further one. Last: {lost[-1].outcome}. Training can be resumed: clear "
-                "the reserve task."
-            )
-        if len(lost) > 1 and not any(record.has_reported() for record in lost[-2:]):
-            raise BootFailureError(
-                f"{self.reservation}: two TPUs in a row came up but their agents never reported. "
-                "Check that tpu.service_account may read and write the store, that the subnetwork "
-                "has Private Google Access, and the startup script's log on the VM "
-                "(journalctl -u google-startup-scripts)."
-            )
-        self._check_open(len(records))
-        zone = next_zone(self.reservation.record.zones, records)
-        record = self.reservation.new_attempt(len(records) + 1, zone)
+        check_next_attempt(self.reservation, records)
+        self._asker.check_open(len(records))
+        zones, cooling = self.reservation.record.zones, self._cooldowns.cooling()
+        walk = present_round(zones, records, cooling=cooling.keys(), seed=self._seed)
+        zone = capacity.next_zone(zones, records, cooling=cooling.keys(), seed=self._seed)
+        record = self.reservation.new_attempt(
+            len(records) + 1, zone, checkpoint_step=newest_checkpoint(self.reservation.run)
+        )
         self.log.info("Attempt %d: asking for %s", record.number, record.name)
+        if len(zones) > 1:
+            self.log.info(
+                "Round %d: %s; cooling down: %s; without quota: %s",
+                walk.number,
+                ", ".join(walk.left),
+                ", ".join(f"{z} until {end:%T}" for z, end in cooling.items()) or "none",
+                ", ".join(sorted(walk.without_quota)) or "none",
+            )
         return record
 
-    def _check_open(self, newest: int) -> None:
-        self.reservation.check_may_create(newest)
-        if self.is_cancelled():
-            raise ReleasedError(f"{self.reservation}: this task is being cancelled.")
+    @property
+    def _seed(self) -> str:
+        return f"{self.reservation.record.run_key}-{self.reservation.record.generation}"
 
-    def _ask(
-        self, record: AttemptRecord, request: TpuRequest, *, may_land_already: bool
-    ) -> TpuError | None:
-        """Send one create call; returns what was wrong."""
-        try:
-            self._create_or_adopt(request)
-        except TpuUnavailableError as error:
-            return error
-        except TpuError as error:
-            # A refusal says nothing of an earlier call that had no answer.
-            if not may_land_already:
-                record.mark(AttemptEvent.ANSWERED, str(error))
-            return error
-        record.mark(AttemptEvent.ANSWERED)
-        return None
-
-    def _undo_if_released(self, record: AttemptRecord) -> None:
-        """Look for the tombstone right after a create call, whatever came of it."""
-        try:
-            self._check_open(record.number)
-        except ReleasedError:
-            self.log.warning("Released while %s was asked for; deleting it", record.name)
-            delete_attempt(self.reservation, record, self.sweeper)
-            raise
-
-    def _create_or_adopt(self, request: TpuRequest) -> None:
-        try:
-            self.backend.create(request)
-        except TpuConflictError as error:
-            state = self.backend.describe(request.name)
-            if not state.exists:
-                # Seen right after a create: the service contradicts itself for a moment.
-                raise TpuUnavailableError(f"{error} But there is none of this name.") from error
-            if not request.labels.items() <= state.labels.items():
-                raise TpuConflictError(
-                    f"{request.name} exists but is not ours: its labels are {dict(state.labels)}, "
-                    f"expected {dict(request.labels)}. It is left alone; delete it by hand or "
-                    "clear the reserve task for new names."
-                ) from error
-            self.log.info("%s exists already: an earlier reply was lost", request.name)
-
-    def request(self, record: AttemptRecord) -> TpuRequest:
-        """Return what is asked of the service for an attempt; the same each time."""
+    @property
+    def _cooldowns(self) -> Cooldowns:
         tpu = self.reservation.config.tpu
-        reservation = self.reservation.record
-        # Counted from the attempt's record, not from now: a repetition has to ask for the same.
-        left = int((reservation.expires_at - record.attempt.created).total_seconds())
-        metadata = self.launcher(
-            mailbox_uri=record.layout.root,
-            released_uri=self.reservation.layout.released,
-            bundle_uri=self.store.bundle(reservation.bundle_sha256),
-            bundle_sha256=reservation.bundle_sha256,
-            token=record.attempt.token,
-            expires_at=reservation.expires_at,
-            heartbeat_interval_seconds=tpu.heartbeat_interval_seconds,
+        return Cooldowns(
+            self.store,
+            self.reservation.record,
+            tpu.provisioning_model,
+            tpu.zone_cooldown_seconds,
         )
-        return TpuRequest(
-            name=record.name,
-            accelerator_type=tpu.accelerator_type,
-            runtime_version=tpu.runtime_version,
-            provisioning_model=tpu.provisioning_model,
-            queue_timeout_seconds=max(1, min(tpu.queue_timeout_seconds, left)),
-            labels=labels.attempt_labels(reservation, record.attempt),
-            metadata=metadata,
-            token=record.attempt.token,
-            network=tpu.network,
-            subnetwork=tpu.subnetwork,
-            enable_external_ips=tpu.enable_external_ips,
-            service_account=tpu.service_account,
+
+    @property
+    def _asker(self) -> Asker:
+        return Asker(
+            reservation=self.reservation,
+            store=self.store,
+            backend=self.backend,
+            launcher=self.launcher,
+            sweeper=self.sweeper,
+            is_cancelled=self.is_cancelled,
+            log=self.log,
         )

@@ -21,9 +21,13 @@ from tpu_lifecycle.attempts import load_attempt
 from tpu_lifecycle.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
 from tpu_lifecycle.labels import TpuLabels, owner_label
 from tpu_lifecycle.log import Log
+from tpu_lifecycle.reaper_status import write_pass
 
 PAUSE_SECONDS = 2.0
 """Between two deletions: the API allows only so many a minute."""
+
+MAX_DELETIONS = 50
+"""In one pass. More to reap at once would be a mistake, of this program or of a person."""
 
 PATIENCE = timedelta(minutes=10)
 """So long a TPU that its run does not want any more is left to the task that gives it back."""
@@ -67,7 +71,8 @@ class Reaper:
     """One owner's reaper in one project.
 
     :param zones: besides the zones that reservations in the store name.
-    :param dry_run: say what would be deleted, delete nothing.
+    :param dry_run: say what would be deleted; delete nothing, and leave no sign of life.
+    :param max_deletions: in one pass; what is left is a problem, and the next pass goes on.
     :param patience: before it steps in for a task; a TPU that expired is deleted at once.
     """
 
@@ -78,21 +83,45 @@ class Reaper:
     zones: Iterable[str] = ()
     dry_run: bool = False
     patience: timedelta = PATIENCE
+    max_deletions: int = MAX_DELETIONS
     log: Log = field(default_factory=lambda: _log)
     sleep: Callable[[float], None] = time.sleep
 
     def reap(self) -> ReaperReport:
         """Make one pass. Whatever fails is in the report and does not stop the rest."""
         report = ReaperReport()
+        left = 0
         for state in self.find(report):
             try:
-                reason = self._reason(state)
-                if reason:
+                reason = self._reason(state) if self._is_there(state) else None
+                if reason and len(report.reaped) >= self.max_deletions:
+                    left += 1
+                elif reason:
                     report.reaped.append(self._delete(state, reason))
             except Exception as error:  # noqa: BLE001 - one bad TPU must not save the others
                 self.log.warning("Skipping %s: %r", state.name, error)
                 report.problems.append(f"{state.name}: {error}")
+        if left:
+            report.problems.append(
+                f"{left} more TPU(s) are to be deleted, but one pass deletes {self.max_deletions} "
+                "at most; the next one goes on"
+            )
+        if not self.dry_run:
+            self._sign_of_life(report)
         return report
+
+    def _sign_of_life(self, report: ReaperReport) -> None:
+        try:
+            write_pass(
+                self.store,
+                self.owner,
+                self.project_id,
+                seen=report.seen,
+                acted_on=len(report.reaped),
+                problems=report.problems,
+            )
+        except Exception as error:  # noqa: BLE001 - a store that is away is told, no more
+            report.problems.append(f"cannot write the reaper's own sign of life: {error!r}")
 
     def find(self, report: ReaperReport) -> Iterator[TpuState]:
         """Yield every TPU of the owner; zones that cannot be looked at go into the report."""
@@ -110,6 +139,11 @@ class Reaper:
                 continue
             report.seen += len(states)
             yield from states
+
+    def _is_there(self, state: TpuState) -> bool:
+        """Look again: a list may be older than a deletion, or than another owner's new labels."""
+        fresh = self.backend.describe(state.name)
+        return fresh.exists and owner_label(self.owner).items() <= fresh.labels.items()
 
     def _reason(self, state: TpuState) -> str | None:
         """Return why nobody needs the TPU any more, or None."""

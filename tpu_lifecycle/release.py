@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pipeline_store.formats import AttemptEvent, Holder, Ledger
+from pipeline_store.formats import AttemptEvent, Ledger
 from tpu_lifecycle import labels
 from tpu_lifecycle.attempts import LANDING_WINDOW, AttemptRecord
 from tpu_lifecycle.backend import (
@@ -15,6 +16,7 @@ from tpu_lifecycle.backend import (
     TpuPermissionError,
     TpuState,
 )
+from tpu_lifecycle.holder import cancel_holder
 from tpu_lifecycle.ledger import build_ledger
 from tpu_lifecycle.reservation import OpenReservation, earlier_reservations
 from tpu_lifecycle.sweep import Sweeper
@@ -78,12 +80,14 @@ def give_up(
     *,
     event: AttemptEvent,
     reason: str,
+    **details: Any,
 ) -> AttemptRecord:
-    """Mark an attempt as refused or lost, delete its TPU and confirm that it is gone.
+    """Mark an attempt as refused, lost or cancelled, delete its TPU and confirm that it is gone.
 
+    :param details: further fields of the mark.
     :raises TpuError: it could not be confirmed; :func:`finish_deletion` goes on from there.
     """
-    return finish_deletion(reservation, record.mark(event, reason), sweeper)
+    return finish_deletion(reservation, record.mark(event, reason, **details), sweeper)
 
 
 def finish_deletion(
@@ -124,16 +128,15 @@ def fenced_delete(
     """Ask for the deletion of a cancelled task's own TPU, unless another task took it over.
 
     Quick and without confirmation: the teardown confirms. Harmless to repeat, and harmless before,
-    during or after the teardown.
+    during or after the teardown. Who takes the attempt over later finds that it was cancelled.
 
     :param holder_sequence: sequence number of the cancelled task's own entry in ``holder.json``;
-        None when it never made the attempt the holder.
+        None when it never made the attempt the holder, and so never asked for anything.
     :returns: whether the deletion was asked for.
     """
-    holder = Holder.load_or_none(reservation.run.holder)
-    holds = holder is not None and holder.token == record.attempt.token
-    if holds and (holder is None or holder.sequence != holder_sequence):
+    if not cancel_holder(reservation.run, record.attempt, holder_sequence):
         return False
+    record.mark(AttemptEvent.CANCELLED, "a person ended its task")
     return ask_deletion(backend, reservation, record)
 
 

@@ -21,6 +21,10 @@ class ReleasedError(ReservationError):
     """The reservation was released: nobody may create or start anything for it any more."""
 
 
+class ExpiredError(ReleasedError):
+    """``budget.max_hours`` is used up: the reservation is as good as released."""
+
+
 @dataclass(frozen=True)
 class OpenReservation:
     """One generation, with everything that its tasks need to know."""
@@ -70,18 +74,15 @@ class OpenReservation:
             raise ReservationError(f"{self} has no attempt {number}; see {self.layout.attempts}.")
         return record
 
-    def new_attempt(self, number: int, zone: str) -> AttemptRecord:
+    def new_attempt(
+        self, number: int, zone: str, *, checkpoint_step: int | None = None
+    ) -> AttemptRecord:
         """Record the next attempt, before anything is asked for.
 
+        :param checkpoint_step: newest checkpoint of the run that is committed.
         :raises ReservationError: another process recorded this number first; it is in charge.
         """
-        record = create_attempt(
-            self.layout,
-            run_key=self.record.run_key,
-            generation=self.record.generation,
-            number=number,
-            zone=zone,
-        )
+        record = create_attempt(self.layout, self.record, number, zone, checkpoint_step)
         if record is None:
             raise ReservationError(
                 f"{self}: another process made attempt {number} at the same time and is in charge."
@@ -95,12 +96,13 @@ class OpenReservation:
     def check_may_create(self, attempt: int) -> None:
         """Do nothing while this attempt may ask for a TPU.
 
-        :raises ReleasedError: it was released, has expired, or a newer attempt took over.
+        :raises ReleasedError: it was released, or a newer attempt took over.
+        :raises ExpiredError: its time is over.
         """
         if self.is_released():
             raise ReleasedError(f"{self} was released; see {self.layout.released}.")
         if datetime.now(UTC) >= self.job_deadline:
-            raise ReleasedError(
+            raise ExpiredError(
                 f"{self} expires at {self.record.expires_at:%F %T} UTC; budget.max_hours is used "
                 "up. Clear the reserve task for a new one."
             )
@@ -149,6 +151,7 @@ def reserve(
             owner=owner,
             dag_id=record.dag_id,
             accelerator_type=config.tpu.accelerator_type,
+            slice_count=config.tpu.slice_count,
             bundle_sha256=bundle_sha256,
             created=created,
             expires_at=created + timedelta(hours=config.budget.max_hours),

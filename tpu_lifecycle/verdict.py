@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from pipeline_store.formats import AttemptMark, ExitKind, JobStatus
-from tpu_lifecycle.attempts import LANDING_WINDOW
+from tpu_lifecycle.attempts import LANDING_WINDOW, Loss
 from tpu_lifecycle.backend import TpuState
 
 _Rule = Callable[["Facts"], "Verdict | None"]
@@ -28,14 +28,20 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     RELEASED = "released"
     DEADLINE = "deadline"
+    BUDGET = "budget"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """An outcome and why; ``exit_kind`` and ``worker`` only when a job failed."""
+    """An outcome and why; ``exit_kind`` and ``worker`` only when a job failed.
+
+    ``cause`` is the reason for programs: how a TPU was lost, or the class of the service's error
+    with which it was refused. ``retryable`` says whether another zone may give what one refused.
+    """
 
     outcome: Outcome
     reason: str = ""
+    cause: str = ""
     exit_kind: ExitKind | None = None
     worker: int | None = None
     retryable: bool = True
@@ -53,6 +59,7 @@ class Facts:
     ``tpu`` is None while the service does not answer: that alone says nothing about the TPU.
     ``asked`` is when the TPU was last asked for. ``silence`` is by worker the time since its last
     new heartbeat as we saw it, so that a wrong clock on the VM cannot make it look dead.
+    ``budget_end`` is when the TPU will have used up the chip-hours that are left.
     """
 
     now: datetime
@@ -60,6 +67,7 @@ class Facts:
     released: bool = False
     tpu: TpuState | None = None
     asked: datetime | None = None
+    budget_end: datetime | None = None
     ready: AttemptMark | None = None
     hellos: frozenset[int] = frozenset()
     silence: Mapping[int, float] = field(default_factory=dict)
@@ -75,7 +83,7 @@ class Facts:
 
 def judge_readiness(facts: Facts) -> Verdict:
     """Return whether a TPU that was asked for has come, or will not."""
-    return _first(facts, (_released, _refused, _ready, _deadline))
+    return _first(facts, (_released, _taken_early, _refused, _ready, _deadline))
 
 
 def judge_job(facts: Facts) -> Verdict:
@@ -86,7 +94,17 @@ def judge_job(facts: Facts) -> Verdict:
     """
     return _first(
         facts,
-        (_failed, _stopped, _succeeded, _released, _deadline, _lost, _never_reported, _silent),
+        (
+            _failed,
+            _stopped,
+            _succeeded,
+            _released,
+            _deadline,
+            _budget,
+            _lost,
+            _never_reported,
+            _silent,
+        ),
     )
 
 
@@ -107,13 +125,37 @@ def _deadline(facts: Facts) -> Verdict | None:
     return None
 
 
+def _budget(facts: Facts) -> Verdict | None:
+    if facts.budget_end is not None and facts.now >= facts.budget_end:
+        return Verdict(
+            Outcome.BUDGET, f"budget.max_chip_hours was used up at {facts.budget_end:%F %T} UTC"
+        )
+    return None
+
+
+def _taken_early(facts: Facts) -> Verdict | None:
+    """A TPU that was there and was taken before anybody saw it READY: its zone did have one."""
+    if facts.tpu is None or not facts.tpu.was_taken:
+        return None
+    return Verdict(Outcome.LOST, facts.tpu.gone_reason or "", Loss.TAKEN)
+
+
 def _refused(facts: Facts) -> Verdict | None:
     if facts.tpu is None or (reason := facts.tpu.gone_reason) is None:
         return None
-    if not facts.tpu.exists and facts.asked and facts.now - facts.asked < LANDING_WINDOW:
-        return None  # what was just accepted need not be visible yet
     fault = facts.tpu.fault
-    return Verdict(Outcome.REFUSED, reason, retryable=fault is None or fault.retryable)
+    if not facts.tpu.exists and fault is None and _may_be_late(facts):
+        return None  # what was just accepted need not be visible yet
+    return Verdict(
+        Outcome.REFUSED,
+        reason,
+        cause=type(fault).__name__ if fault else "",
+        retryable=fault is None or fault.retryable,
+    )
+
+
+def _may_be_late(facts: Facts) -> bool:
+    return facts.asked is not None and facts.now - facts.asked < LANDING_WINDOW
 
 
 def _ready(facts: Facts) -> Verdict | None:
@@ -127,8 +169,8 @@ def _failed(facts: Facts) -> Verdict | None:
         # A TPU that is taken away breaks its jobs before it is gone: then the job is not to blame.
         if status.exit_kind in (ExitKind.FAILED, ExitKind.KILLED) and not _is_there(facts):
             reason = f"worker {worker} ended with {status.exit_kind} as the TPU went"
-            return Verdict(Outcome.LOST, f"{reason}: {_absence(facts)}")
-        return Verdict(Outcome.FAILED, status.message, status.exit_kind, worker)
+            return Verdict(Outcome.LOST, f"{reason}: {_absence(facts)}", Loss.TAKEN)
+        return Verdict(Outcome.FAILED, status.message, exit_kind=status.exit_kind, worker=worker)
     return None
 
 
@@ -144,7 +186,8 @@ def _absence(facts: Facts) -> str:
 def _stopped(facts: Facts) -> Verdict | None:
     for worker, status in sorted(facts.statuses.items()):
         if status.exit_kind is ExitKind.PREEMPTED:
-            return Verdict(Outcome.LOST, f"worker {worker} was told to stop (preempted)")
+            reason = f"worker {worker} was told to stop (preempted)"
+            return Verdict(Outcome.LOST, reason, Loss.STOPPED)
     return None
 
 
@@ -156,7 +199,7 @@ def _succeeded(facts: Facts) -> Verdict | None:
 
 def _lost(facts: Facts) -> Verdict | None:
     if facts.tpu is not None and (reason := facts.tpu.gone_reason) is not None:
-        return Verdict(Outcome.LOST, reason)
+        return Verdict(Outcome.LOST, reason, Loss.TAKEN)
     return None
 
 
@@ -171,6 +214,7 @@ def _never_reported(facts: Facts) -> Verdict | None:
             Outcome.LOST,
             f"worker {missing[0]} never reported within {facts.boot_timeout:.0f} s of READY "
             f"({len(missing)} of {facts.workers} workers missing)",
+            Loss.NEVER_REPORTED,
         )
     return None
 
@@ -184,5 +228,6 @@ def _silent(facts: Facts) -> Verdict | None:
                 Outcome.LOST,
                 f"worker {worker} gave no sign for {seconds:.0f} s ({facts.tpu.describe()}, health "
                 f"{facts.tpu.health or 'unknown'})",
+                Loss.SILENT,
             )
     return None

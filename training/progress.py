@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -82,6 +82,8 @@ class Reporter:
         )
         self._progress_file = os.environ.get("REPRETRAIN_PROGRESS_FILE")
         self._seconds_per_step: float | None = None
+        self._first_step_done: datetime | None = None
+        self._stepping_seconds = 0.0
         self._begin = self._last_files = time.monotonic()
         self._last_line = self._begin - SECONDS_BETWEEN_LINES
         self._checkpoint_step: int | None = None
@@ -106,6 +108,8 @@ class Reporter:
             seconds=report.seconds,
             **scalars,
         )
+        self._first_step_done = self._first_step_done or datetime.now(UTC)
+        self._stepping_seconds += report.seconds
         eta = self._eta(report)
         self._write_progress(report, eta)
         now = time.monotonic()
@@ -224,6 +228,8 @@ class Reporter:
             tokens_per_second=round(report.tokens_per_second, 1),
             eta_seconds=round(eta, 1),
             checkpoint_step=self._checkpoint_step,
+            first_step=self._first_step_done,
+            stepping_seconds=round(self._stepping_seconds, 3),
         )
         aside = Path(f"{self._progress_file}.aside")
         aside.write_text(progress.model_dump_json())

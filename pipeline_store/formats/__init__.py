@@ -58,6 +58,7 @@ from pipeline_store.formats.tpu import (
     Released,
     Reservation,
     TpuPlace,
+    ZoneCooldown,
 )
 
 __all__ = [
@@ -113,4 +114,5 @@ __all__ = [
     "Verdict",
     "VerdictKind",
     "VocabularyInfo",
+    "ZoneCooldown",
 ]

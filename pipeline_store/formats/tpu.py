@@ -26,6 +26,7 @@ class Reservation(StoredFile):
     owner: str
     dag_id: str
     accelerator_type: str
+    slice_count: int = Field(1, description="slices of that type in each request")
     bundle_sha256: str = Field(description="code that the TPU VMs of this generation run")
     created: datetime
     expires_at: datetime = Field(description="no TPU of this generation may live longer")
@@ -60,8 +61,12 @@ class Attempt(StoredFile):
     token: str = Field(description="fencing token; status and commits carry it")
     zone: str
     queued_resource_id: str
-    node_id: str
+    node_id: str = Field(description="with several slices what their nodes' ids begin with")
+    slice_count: int = 1
     created: datetime
+    checkpoint_step: int | None = Field(
+        None, description="newest checkpoint that was committed when it was asked for"
+    )
 
 
 class AttemptEvent(StrEnum):
@@ -72,6 +77,7 @@ class AttemptEvent(StrEnum):
     READY = "ready"
     REFUSED = "refused"
     LOST = "lost"
+    CANCELLED = "cancelled"
     GONE = "gone"
 
 
@@ -81,7 +87,8 @@ class AttemptMark(StoredFile):
     ``asked``: a create call is about to be sent; written anew before each, so that its time says
     until when the call may take effect. ``answered``: the service answered the create call, so it
     cannot take effect later any more. ``refused``: no TPU came of it (capacity, quota). ``lost``:
-    it was taken away or fell silent. ``gone``: its deletion is confirmed.
+    it was taken away or fell silent. ``cancelled``: a person ended the task that had it in hand.
+    ``gone``: its deletion is confirmed.
     """
 
     kind = "attempt-mark"
@@ -89,6 +96,15 @@ class AttemptMark(StoredFile):
     event: AttemptEvent
     time: datetime
     reason: str = ""
+    cause: str = Field(
+        "", description="the reason for programs: class of the service's error, or how it was lost"
+    )
+    operation: str = Field(
+        "", description="answered: the service's operation, which can tell why nothing came of it"
+    )
+    checkpoint_step: int | None = Field(
+        None, description="lost: newest checkpoint that was committed by then"
+    )
     workers: int | None = Field(None, description="hosts of the slice, known once it is ready")
     node_created: datetime | None = Field(
         None, description="when the service made the node, from which on it is billed at most"
@@ -126,8 +142,24 @@ class TpuPlace(StoredFile):
     zone: str
 
 
+class ZoneCooldown(StoredFile):
+    """``cooldowns/<project_id>/<zone>.<...>.json``: the zone had no TPU of a kind to give."""
+
+    kind = "zone-cooldown"
+
+    project_id: str
+    zone: str
+    accelerator_type: str
+    provisioning_model: str
+    since: datetime
+    reason: str
+
+
 class Holder(StoredFile):
-    """``holder.json``: the attempt that may commit checkpoints and results of this run."""
+    """``holder.json``: the attempt that may commit checkpoints and results of this run.
+
+    A task that is cancelled takes the attempt away from itself by another token, which no job has.
+    """
 
     kind = "holder"
 

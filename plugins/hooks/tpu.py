@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from airflow.providers.google.common.consts import CLIENT_INFO
 from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
 
 if TYPE_CHECKING:
@@ -25,14 +24,18 @@ class TpuHook(GoogleBaseHook):
 
     :param gcp_conn_id: Airflow connection of type Google Cloud.
     :param impersonation_chain: service account to impersonate, or a chain of them.
+    :param role: which part of this program asks, such as ``teardown``: it is in the user agent of
+        every call, and so in the service's audit log.
     """
 
     def __init__(
         self,
         gcp_conn_id: str = GoogleBaseHook.default_conn_name,
         impersonation_chain: str | Sequence[str] | None = None,
+        role: str = "task",
     ) -> None:
         super().__init__(gcp_conn_id=gcp_conn_id, impersonation_chain=impersonation_chain)
+        self.role = role
 
     @property
     def endpoint(self) -> str | None:
@@ -52,7 +55,7 @@ class TpuHook(GoogleBaseHook):
         project = project_id or self.project_id
         chain = self.impersonation_chain
         identity = chain if isinstance(chain, str) or chain is None else tuple(chain)
-        key = (os.getpid(), self.gcp_conn_id, identity, self.endpoint, project)
+        key = (os.getpid(), self.gcp_conn_id, identity, self.role, self.endpoint, project)
         if key not in _backends:
             _backends[key] = self.new_backend(project)
         return _backends[key]
@@ -63,12 +66,14 @@ class TpuHook(GoogleBaseHook):
         from tpu_lifecycle.cloud_tpu import connect
 
         if self.is_insecure:
-            return connect(project_id=project_id, endpoint=self.endpoint, insecure=True)
+            return connect(
+                project_id=project_id, endpoint=self.endpoint, insecure=True, role=self.role
+            )
         return connect(
             project_id=project_id,
             credentials=self.get_credentials(),
             client_options=self.get_client_options(api_endpoint_override=self.endpoint),
-            client_info=CLIENT_INFO,
+            role=self.role,
         )
 
     def test_connection(self) -> tuple[bool, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -11,16 +11,21 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from model_registry import gate, registry
 from pipeline_config import ConfigError, PipelineConfig, load_preset, parse_config, with_overrides
+from pipeline_config.settings import load_settings
 from pipeline_store import identity, uris
-from pipeline_store.formats import EvaluationReport, RunRecord, Verdict, VerdictKind
+from pipeline_store.formats import EvaluationReport, FormatError, RunRecord, Verdict, VerdictKind
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight import checks
 from preflight.partitions import choose_partition, input_patterns
+from tpu_lifecycle.reaper_status import reaper_problem
 from training import corpus
 from training.errors import UserError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+REAPER_MAX_AGE = timedelta(hours=1)
+"""Of its newest pass: a reaper that is started every ten minutes has then missed several."""
 
 
 class ValidateRunOperator(BaseOperator):
@@ -63,6 +68,7 @@ class ValidateRunOperator(BaseOperator):
         run = store.run(run_key)
         lineage = store.lineage(config.model.lineage_id)
         in_use = registry.production(lineage)
+        self._warn_of_a_dead_reaper(store)
         self._record(
             run,
             config,
@@ -92,6 +98,15 @@ class ValidateRunOperator(BaseOperator):
             "partition": partition,
             "lineage_id": config.model.lineage_id,
         }
+
+    def _warn_of_a_dead_reaper(self, store: StoreLayout) -> None:
+        """Say when nothing would delete a TPU that this run's teardown could not give back."""
+        try:
+            problem = reaper_problem(store, load_settings().owner, None, REAPER_MAX_AGE)
+        except (OSError, FormatError) as error:
+            problem = f"The reaper's last pass cannot be read: {error!r}"
+        if problem:
+            self.log.warning("TPU REAPER: %s", problem)
 
     def _partition(self, config: PipelineConfig, dag_run: Any, store: StoreLayout) -> str:
         """Return the partition that the form, else the schedule, else the corpus itself names."""

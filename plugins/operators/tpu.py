@@ -9,29 +9,32 @@ Wire them so that the TPU is given back whatever happens::
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
-
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from operators.tpu_base import (
     TpuAttemptOperator,
     TpuOperator,
     TpuRunScopedOperator,
     timeout_after,
+)
+from operators.tpu_failures import (
+    JOB_KINDS,
+    FailureKind,
+    TpuTaskFailed,
+    TpuTaskRetry,
     typed_failures,
 )
 from pipeline_config.settings import load_settings
 from pipeline_store.formats import AttemptEvent, ExitKind
 from pipeline_store.layout import StoreLayout
 from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.backend import TpuError
 from tpu_lifecycle.bundle import build_bundle
-from tpu_lifecycle.holder import become_holder
-from tpu_lifecycle.ledger import timeline, total
+from tpu_lifecycle.ledger import idle_share, summary, timeline, total
 from tpu_lifecycle.mailbox import submit_job
 from tpu_lifecycle.observe import recap
 from tpu_lifecycle.reaper import Reaper
-from tpu_lifecycle.release import ReleaseReport, give_up, release
+from tpu_lifecycle.release import ReleaseReport, release
 from tpu_lifecycle.reservation import (
     OpenReservation,
     open_reservation,
@@ -51,7 +54,8 @@ ADVICE = {
     "larger tpu.accelerator_type.",
     ExitKind.BAD_DATA: "The records are damaged or of other settings: prepare the partition again.",
     ExitKind.KILLED: "It was killed more often than budget.max_failures allows.",
-    ExitKind.DEADLINE: "Raise budget.max_hours; clear the reserve task and training resumes.",
+    ExitKind.DEADLINE: "Raise budget.max_hours, or budget.max_chip_hours if that is set; clear the "
+    "reserve task and training resumes.",
 }
 
 
@@ -63,26 +67,44 @@ class TpuReserveOperator(TpuRunScopedOperator):
 
     :param project_id: Google Cloud project; None: the connection's. (templated)
     :param tpu_owner: value of the owner label; None: ``REPRETRAIN_OWNER``. (templated)
+    :param code_root: folder whose packages the TPU VMs run; None: the one this program is in.
+        (templated)
     """
 
-    template_fields = (*TpuRunScopedOperator.template_fields, "project_id", "tpu_owner")
+    template_fields = (
+        *TpuRunScopedOperator.template_fields,
+        "project_id",
+        "tpu_owner",
+        "code_root",
+    )
 
     def __init__(
-        self, *, project_id: str | None = None, tpu_owner: str | None = None, **kwargs: Any
+        self,
+        *,
+        project_id: str | None = None,
+        tpu_owner: str | None = None,
+        code_root: str | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(multiple_outputs=True, **kwargs)
         self.project_id = project_id
         self.tpu_owner = tpu_owner
+        self.code_root = code_root
 
     def execute(self, context: Context) -> dict[str, int]:
         """Return ``{"generation": number}``."""
+        with typed_failures():
+            return self._reserve()
+
+    def _reserve(self) -> dict[str, int]:
         store = StoreLayout(self.store_uri)
+        code = {"source": Path(self.code_root)} if self.code_root else {}
         reservation = reserve(
             store,
             self.run_uri,
             project_id=self.project_id or self.hook.project_id,
             owner=self.tpu_owner or load_settings().owner,
-            bundle_sha256=build_bundle(store).sha256,
+            bundle_sha256=build_bundle(store, **code).sha256,
         )
         record = reservation.record
         self.log.info(
@@ -115,7 +137,8 @@ class TpuRunOperator(TpuAttemptOperator):
     ``{"status": "succeeded", "attempt": number, "attempts_lost": number}``.
 
     :param job_id: sorts in the order in which jobs of one TPU run, such as ``010-train``.
-    :param entry_point: module of the code bundle, run as ``python -m``.
+        (templated)
+    :param entry_point: module of the code bundle, run as ``python -m``. (templated)
     :param arguments: the module's command line. (templated)
     """
 
@@ -137,15 +160,15 @@ class TpuRunOperator(TpuAttemptOperator):
                 case Outcome.FAILED:
                     self._fail_job(event)
                 case Outcome.LOST:
-                    self._give_up(reservation, record, event["reason"])
+                    self._show_recap(record)
+                    self._provisioner(reservation).lose(record, event["reason"], event["cause"])
                     return self._obtain(context, reservation)
-                case Outcome.DEADLINE:
+                case Outcome.DEADLINE | Outcome.BUDGET:
                     self._stop()
             self._fail(reservation, event)
 
     def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> None:
         """Submit the job unless it is submitted, and wait for its end."""
-        self.holder_sequence = become_holder(reservation.run, record.attempt).sequence
         is_new = submit_job(
             reservation,
             record,
@@ -166,21 +189,15 @@ class TpuRunOperator(TpuAttemptOperator):
             trigger=TpuJobTrigger(
                 job_id=self.job_id,
                 viewer=f"try{context['ti'].try_number}",
-                holder_sequence=self.holder_sequence,
                 **self._trigger_arguments(reservation, record, deadline),
             ),
             method_name="job_ended",
             timeout=timeout_after(deadline, reservation.config.tpu.poll_interval),
         )
 
-    def _give_up(self, reservation: OpenReservation, record: AttemptRecord, reason: str) -> None:
+    def _show_recap(self, record: AttemptRecord) -> None:
         for line in recap(record, self.job_id):
             self.log.info("%s | %s", self.job_id, line)
-        self.log.warning("Lost %s: %s", record.name, reason)
-        sweeper = self._sweeper(reservation)
-        give_up(reservation, record, sweeper, event=AttemptEvent.LOST, reason=reason)
-        for line in timeline(reservation.attempts()):
-            self.log.info("Timeline: %s", line)
 
     def _result(self, reservation: OpenReservation, record: AttemptRecord) -> dict[str, Any]:
         lost = [r for r in reservation.attempts() if AttemptEvent.LOST in r.marks]
@@ -189,9 +206,12 @@ class TpuRunOperator(TpuAttemptOperator):
 
     def _fail_job(self, event: dict[str, Any]) -> NoReturn:
         kind = ExitKind(event["exit_kind"])
-        raise AirflowFailException(
+        if kind is ExitKind.DEADLINE:
+            self._stop()
+        raise TpuTaskFailed(
+            JOB_KINDS[kind],
             f"Job {self.job_id} failed on worker {event['worker']}: {kind}. "
-            f"{ADVICE.get(kind, '')}\n{event['reason']}"
+            f"{ADVICE.get(kind, '')}\n{event['reason']}",
         )
 
 
@@ -202,6 +222,7 @@ class TpuDeleteOperator(TpuRunScopedOperator):
     still given back. Repeating it is harmless; it has at least five retries.
     """
 
+    role = "teardown"
     retries: int
 
     def __init__(self, **kwargs: Any) -> None:
@@ -212,27 +233,31 @@ class TpuDeleteOperator(TpuRunScopedOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return what was deleted and what it cost."""
+        # Always worth another try, whatever the reason: a TPU may be running.
+        with typed_failures(always_retry=True):
+            return self._release(context)
+
+    def _release(self, context: Context) -> dict[str, Any]:
         reason = f"delete task, try {context['ti'].try_number}"
         # Before anything that can fail: from now on nobody makes a TPU for this run.
         if write_tombstones(self.run_uri, reason) == 0:
             self.log.info("No TPU left: nothing was ever reserved for %s", self.run_uri)
-            return {"deleted": [], "chip_seconds": 0.0, "cost": 0.0}
+            return {"deleted": [], "chip_seconds": 0.0, "cost": 0.0, "idle_share": None}
         reservation = open_reservation(self.run_uri)
-        try:
-            report = release(reservation, self._sweeper(reservation), reason=reason)
-        except TpuError as error:
-            # Always worth another try, whatever the reason: a TPU may be running.
-            raise AirflowException(f"{type(error).__name__}: {error}") from error
+        report = release(reservation, self._sweeper(reservation), reason=reason)
         return self._report(reservation, report)
 
     def _report(self, reservation: OpenReservation, report: ReleaseReport) -> dict[str, Any]:
         for line in timeline(reservation.attempts()):
             self.log.info("Timeline: %s", line)
         ledger = report.ledger
+        for line in summary(ledger):
+            self.log.info("Ledger: %s", line)
         chip_seconds, cost = total(ledger)
+        idle = idle_share(ledger)
         self.log.info(
             "No TPU left. Deleted now: %s. %d attempt(s) used %.0f chip-seconds, at most %.2f %s "
-            "at %s %s a chip-hour (%s).",
+            "at %s %s a chip-hour (%s); %s without a training step.",
             ", ".join(map(str, report.deleted)) or "nothing, it was gone already",
             len(ledger.entries),
             chip_seconds,
@@ -241,11 +266,13 @@ class TpuDeleteOperator(TpuRunScopedOperator):
             ledger.price_per_chip_hour,
             ledger.currency,
             ledger.price_date,
+            "none" if idle is None else f"{idle:.0%}",
         )
         return {
             "deleted": [str(name) for name in report.deleted],
             "chip_seconds": chip_seconds,
             "cost": cost,
+            "idle_share": idle,
         }
 
 
@@ -263,6 +290,7 @@ class TpuReaperOperator(TpuOperator):
     """
 
     template_fields = (*TpuOperator.template_fields, "zones", "project_id", "tpu_owner")
+    role = "reaper"
 
     def __init__(
         self,
@@ -281,6 +309,10 @@ class TpuReaperOperator(TpuOperator):
 
     def execute(self, context: Context) -> list[str]:
         """Make one pass."""
+        with typed_failures(always_retry=True):
+            return self._reap()
+
+    def _reap(self) -> list[str]:
         hook = self.hook
         project = self.project_id or hook.project_id
         report = Reaper(
@@ -303,5 +335,6 @@ class TpuReaperOperator(TpuOperator):
             )
         if report.problems:
             problems = "; ".join(report.problems)
-            raise AirflowException(f"Not everything could be looked at or deleted: {problems}")
+            text = f"Not everything could be looked at or deleted: {problems}"
+            raise TpuTaskRetry(FailureKind.INFRASTRUCTURE, text)
         return acted

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
+from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
 from links.tpu import RunFolderLink, TpuConsoleLink
+from operators.tpu_failures import FailureKind, TpuTaskFailed, TpuTaskRetry, typed_failures
 from pipeline_store.formats import AttemptEvent
 from pipeline_store.layout import StoreLayout
-from tpu_lifecycle.attempts import AttemptRecord, asked_everywhere
-from tpu_lifecycle.backend import TpuBackend, TpuError, TpuName
+from tpu_lifecycle.attempts import AttemptRecord
+from tpu_lifecycle.backend import (
+    TpuBackend,
+    TpuConflictError,
+    TpuError,
+    TpuInvalidRequestError,
+    TpuName,
+    TpuNotFoundError,
+    TpuPermissionError,
+)
 from tpu_lifecycle.launcher import boot_metadata
-from tpu_lifecycle.provisioning import BootFailureError, PreemptionBudgetError, Provisioner
+from tpu_lifecycle.provisioning import Provisioner
 from tpu_lifecycle.release import ask_deletion, fenced_delete, give_up
-from tpu_lifecycle.reservation import OpenReservation, ReservationError, open_reservation
+from tpu_lifecycle.reservation import OpenReservation, open_reservation
 from tpu_lifecycle.sweep import Sweeper
 from tpu_lifecycle.verdict import Outcome
 from triggers.tpu import TpuReadyTrigger
@@ -32,21 +40,24 @@ if TYPE_CHECKING:
 
 KILL_SECONDS = 10.0
 
+EVENT_KINDS = {
+    Outcome.RELEASED: FailureKind.RELEASED,
+    Outcome.DEADLINE: FailureKind.BUDGET,
+    Outcome.BUDGET: FailureKind.BUDGET,
+}
+"""What events mean after which another try of the task cannot help."""
 
-@contextmanager
-def typed_failures() -> Iterator[None]:
-    """Tell Airflow which failures a retry can help with.
+ADVICE = {
+    Outcome.DEADLINE: "Raise budget.max_hours and clear the reserve task: training resumes.",
+    Outcome.BUDGET: "Raise it and clear the reserve task: training resumes.",
+}
 
-    :raises AirflowFailException: it cannot; the task fails at once.
-    :raises AirflowException: it can.
-    """
-    try:
-        yield
-    except (ReservationError, PreemptionBudgetError, BootFailureError) as error:
-        raise AirflowFailException(str(error)) from error
-    except TpuError as error:
-        kind = AirflowException if error.retryable else AirflowFailException
-        raise kind(f"{type(error).__name__}: {error}") from error
+REFUSAL_KINDS = {
+    TpuPermissionError.__name__: FailureKind.PERMISSION,
+    TpuInvalidRequestError.__name__: FailureKind.INVALID_REQUEST,
+    TpuNotFoundError.__name__: FailureKind.INVALID_REQUEST,
+    TpuConflictError.__name__: FailureKind.CONFLICT,
+}
 
 
 class TpuOperator(BaseOperator):
@@ -58,6 +69,8 @@ class TpuOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("store_uri", "gcp_conn_id", "impersonation_chain")
+    role = "task"
+    """In the user agent of its calls to the TPU service; see :class:`hooks.tpu.TpuHook`."""
 
     def __init__(
         self,
@@ -75,10 +88,13 @@ class TpuOperator(BaseOperator):
     @property
     def hook(self) -> TpuHook:
         """Return a hook for the connection."""
+        return self._hook(self.role)
+
+    def _hook(self, role: str) -> TpuHook:
         # Imported late: Google's provider is slow to load, and DAG files import this module.
         from hooks.tpu import TpuHook
 
-        return TpuHook(self.gcp_conn_id, self.impersonation_chain)
+        return TpuHook(self.gcp_conn_id, self.impersonation_chain, role)
 
 
 class TpuRunScopedOperator(TpuOperator):
@@ -129,11 +145,16 @@ class TpuAttemptOperator(TpuRunScopedOperator):
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout as error:
-            self._stop()
-            raise AirflowFailException(
+            with typed_failures():
+                self._stop()
+            text = (
                 "The wait for the TPU timed out without a word of its trigger, so its TPU is "
                 "deleted. Was the triggerer down?"
-            ) from error
+            )
+            raise TpuTaskFailed(FailureKind.INFRASTRUCTURE, text) from error
+        except TaskDeferralError as error:
+            text = f"The trigger itself failed: {error} A retry goes on with the TPU there is."
+            raise TpuTaskRetry(FailureKind.INFRASTRUCTURE, text) from error
 
     def ready(self, context: Context, event: dict[str, Any]) -> Any:
         """Go on when the wait for READY is over."""
@@ -141,9 +162,14 @@ class TpuAttemptOperator(TpuRunScopedOperator):
             reservation, record = self._reopen(event)
             if event["outcome"] == Outcome.READY:
                 return self._use(context, reservation, record)
+            if event["outcome"] == Outcome.LOST:
+                self._provisioner(reservation).lose(record, event["reason"], event["cause"])
+                return self._obtain(context, reservation)
             if event["outcome"] not in (Outcome.REFUSED, Outcome.DEADLINE):
                 self._fail(reservation, event)
-            self._refuse(reservation, record, event)
+            if event["outcome"] == Outcome.REFUSED and not event["retryable"]:
+                self._refuse_for_good(reservation, record, event)
+            self._provisioner(reservation).refuse(record, event["reason"], event["cause"])
             return self._obtain(context, reservation)
 
     def on_kill(self) -> None:
@@ -181,43 +207,40 @@ class TpuAttemptOperator(TpuRunScopedOperator):
             timeout=timeout_after(deadline, tpu.poll_interval),
         )
 
-    def _refuse(
+    def _refuse_for_good(
         self, reservation: OpenReservation, record: AttemptRecord, event: dict[str, Any]
-    ) -> None:
-        """Give up an attempt that a zone had no TPU for; raise when all zones were asked."""
-        reason = event["reason"]
+    ) -> NoReturn:
+        """Give up an attempt that no zone would grant, and say why."""
+        mark = {"reason": event["reason"], "cause": event["cause"]}
         sweeper = self._sweeper(reservation)
-        give_up(reservation, record, sweeper, event=AttemptEvent.REFUSED, reason=reason)
-        if not event.get("retryable", True):
-            raise AirflowFailException(f"{record.name} cannot be had: {reason}")
-        if asked_everywhere(reservation.record.zones, reservation.attempts()):
-            raise AirflowException(
-                f"None of {', '.join(reservation.record.zones)} has a "
-                f"{reservation.record.accelerator_type} now. Last: {reason}. Wait, or add "
-                "tpu.zones."
-            )
-        self.log.warning("%s: %s; asking in the next zone", record.name, reason)
+        give_up(reservation, record, sweeper, event=AttemptEvent.REFUSED, **mark)
+        kind = REFUSAL_KINDS.get(event["cause"], FailureKind.INFRASTRUCTURE)
+        raise TpuTaskFailed(kind, f"{record.name} cannot be had: {event['reason']}")
 
     def _fail(self, reservation: OpenReservation, event: dict[str, Any]) -> NoReturn:
         """Raise what fits an event after which this task cannot go on."""
         text = f"{reservation}, attempt {event['attempt']}: {event['outcome']}: {event['reason']}"
-        if event["outcome"] in (Outcome.RELEASED, Outcome.DEADLINE):
-            raise AirflowFailException(text)
-        raise AirflowException(text)
+        kind = EVENT_KINDS.get(event["outcome"])
+        if kind is None:
+            raise TpuTaskRetry(FailureKind.INFRASTRUCTURE, text)
+        raise TpuTaskFailed(kind, f"{text}. {ADVICE.get(event['outcome'], '')}".rstrip())
 
     def _reopen(self, event: dict[str, Any]) -> tuple[OpenReservation, AttemptRecord]:
         """Return what the event of a trigger is about."""
         reservation = open_reservation(self.run_uri, event["generation"])
-        self.holder_sequence = event["holder_sequence"]
-        return reservation, self._take(reservation, reservation.attempt(event["attempt"]))
+        record = reservation.attempt(event["attempt"])
+        self._take(reservation, record, event["holder_sequence"])
+        return reservation, record
 
-    def _take(self, reservation: OpenReservation, record: AttemptRecord) -> AttemptRecord:
+    def _take(
+        self, reservation: OpenReservation, record: AttemptRecord, holder_sequence: int
+    ) -> None:
         """Remember the attempt, for on_kill and the console link."""
-        hook = self.hook
+        hook = self._hook("on-kill")
+        self.holder_sequence = holder_sequence
         self._in_hand = (hook, reservation, record)
         if not hook.is_insecure:
             self.tpu_place = (reservation.record.project_id, record.name)
-        return record
 
     def _provisioner(self, reservation: OpenReservation) -> Provisioner:
         sweeper = self._sweeper(reservation)
@@ -228,7 +251,7 @@ class TpuAttemptOperator(TpuRunScopedOperator):
             launcher=boot_metadata,
             sweeper=sweeper,
             is_cancelled=lambda: self._is_cancelled,
-            on_attempt=lambda record: self._take(reservation, record),
+            on_attempt=lambda record, sequence: self._take(reservation, record, sequence),
             log=self.log,
         )
 
@@ -241,6 +264,7 @@ class TpuAttemptOperator(TpuRunScopedOperator):
             "attempt": record.number,
             "deadline": deadline.timestamp(),
             "poll_interval": reservation.config.tpu.poll_interval,
+            "holder_sequence": self.holder_sequence,
             "gcp_conn_id": self.gcp_conn_id,
             "impersonation_chain": self.impersonation_chain,
         }

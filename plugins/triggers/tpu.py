@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import random
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -31,14 +34,21 @@ KILL_SECONDS = 20.0
 ERROR = "error"
 """Outcome of an event when looking itself failed too often; the task may be retried."""
 
+# Threads of their own: asyncio's few would let looks that hang, one for each of hundreds of
+# triggers, keep cancellations waiting longer than Airflow does.
+_LOOKS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="tpu-look")
+_KILLS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tpu-kill")
+
+_Result = TypeVar("_Result")
+
 
 class _TpuTrigger(BaseTrigger):
     """Looks at an attempt again and again until the wait is over.
 
     The event is a dictionary: ``outcome`` (:class:`tpu_lifecycle.verdict.Outcome` or ``error``),
-    ``reason``, ``generation``, ``attempt``, ``holder_sequence``, and for a failed job ``exit_kind``
-    and ``worker``. It says all that the task needs to go on, as ``dag.test()`` passes on nothing
-    else.
+    ``reason``, ``cause``, ``generation``, ``attempt``, ``holder_sequence``, and for a failed job
+    ``exit_kind`` and ``worker``. It says all that the task needs to go on, as ``dag.test()`` passes
+    on nothing else.
 
     :param run_uri: folder of the pipeline run.
     :param generation: reservation generation.
@@ -92,7 +102,7 @@ class _TpuTrigger(BaseTrigger):
         errors = 0
         while True:
             try:
-                seen = await asyncio.to_thread(self._look)
+                seen = await _in_thread(_LOOKS, self._look)
             except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on
                 # CancelledError is no Exception: it passes, as on_kill needs it to.
                 errors += 1
@@ -109,7 +119,8 @@ class _TpuTrigger(BaseTrigger):
             if errors and time.time() >= self.deadline:
                 yield self._event(Outcome.DEADLINE, "the deadline passed while looking failed")
                 return
-            await asyncio.sleep(self.poll_interval)
+            # Spread out: a triggerer that starts takes all its triggers at the same moment.
+            await asyncio.sleep(self.poll_interval * random.uniform(0.9, 1.1))  # noqa: S311
 
     async def on_kill(self) -> None:
         """Give back this task's own TPU: a person marked the task or cleared it.
@@ -117,7 +128,7 @@ class _TpuTrigger(BaseTrigger):
         The teardown may have run already or may be running, and after a clear a newer try may
         already be using the TPU: the deletion is fenced and may happen twice.
         """
-        deleted = await asyncio.wait_for(asyncio.to_thread(self._kill), KILL_SECONDS)
+        deleted = await asyncio.wait_for(_in_thread(_KILLS, self._kill), KILL_SECONDS)
         if deleted:
             self.log.warning("Task was ended by a person: deletion of its TPU asked for")
         else:
@@ -135,18 +146,18 @@ class _TpuTrigger(BaseTrigger):
 
     def _look(self) -> Observation:
         if not hasattr(self, "_current_watch"):
-            self._current_watch = self._watch(*self._open())
+            self._current_watch = self._watch(*self._open("task"))
         return self._current_watch.look()
 
     def _kill(self) -> bool:
-        backend, reservation, record = self._open()
+        backend, reservation, record = self._open("on-kill")
         return fenced_delete(backend, reservation, record, holder_sequence=self.holder_sequence)
 
-    def _open(self) -> tuple[TpuBackend, OpenReservation, AttemptRecord]:
+    def _open(self, role: str) -> tuple[TpuBackend, OpenReservation, AttemptRecord]:
         from hooks.tpu import TpuHook
 
         reservation = open_reservation(self.run_uri, self.generation)
-        hook = TpuHook(self.gcp_conn_id, self.impersonation_chain)
+        hook = TpuHook(self.gcp_conn_id, self.impersonation_chain, role)
         backend = hook.backend(reservation.record.project_id)
         return backend, reservation, reservation.attempt(self.attempt)
 
@@ -158,6 +169,7 @@ class _TpuTrigger(BaseTrigger):
             {
                 "outcome": str(outcome),
                 "reason": reason,
+                "cause": "",
                 "generation": self.generation,
                 "attempt": self.attempt,
                 "holder_sequence": self.holder_sequence,
@@ -171,9 +183,16 @@ class _TpuTrigger(BaseTrigger):
             verdict.outcome,
             verdict.reason,
             retryable=verdict.retryable,
+            cause=str(verdict.cause),
             exit_kind=str(verdict.exit_kind) if verdict.exit_kind else None,
             worker=verdict.worker,
         )
+
+
+async def _in_thread(threads: Executor, call: Callable[[], _Result]) -> _Result:
+    """Run a call that blocks, with the context by which Airflow finds the task's log."""
+    context = contextvars.copy_context()
+    return await asyncio.get_running_loop().run_in_executor(threads, context.run, call)
 
 
 class TpuReadyTrigger(_TpuTrigger):

@@ -149,6 +149,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "tpu.heartbeat_timeout_seconds",
         ["29.0", "tpu.heartbeat_interval_seconds=10.0"],
     ),
+    "_lease_outlasts_a_look": (
+        {"tpu.lease_timeout_seconds": 29.0, "tpu.poll_interval": 10.0},
+        "tpu.lease_timeout_seconds",
+        ["29.0", "tpu.poll_interval=10.0"],
+    ),
     "_zones_are_different": (
         {"tpu.zones": ["us-central1-a", "us-west4-a", "us-central1-a"]},
         "tpu.zones",
@@ -226,6 +231,7 @@ def test_second_halves_of_rules(overrides: dict[str, Any], words: list[str]) -> 
         {"training.checkpoint_interval": 400},
         {"tpu.provisioning_model": "spot", "training.checkpoint_interval": 390},
         {"tpu.heartbeat_interval_seconds": 10.0, "tpu.heartbeat_timeout_seconds": 30.0},
+        {"tpu.lease_timeout_seconds": 30.0, "tpu.poll_interval": 10.0},
         {"tpu.queue_timeout_seconds": 3479},
         {"budget.max_cost": 1.2, "budget.max_hours": 1.0},
         {"tpu.accelerator_type": "v5litepod-8", "training.global_batch_size": 36},

@@ -44,6 +44,11 @@ def write_jobs(folder: Path) -> Path:
     return folder
 
 
+def source_of(world: World) -> Path:
+    """Return the folder that the code bundle of a world is made of."""
+    return Path(world.store.root).parent / "source"
+
+
 def from_wire(trigger: BaseTrigger) -> Any:
     """Return the trigger as the triggerer makes it: from a path and plain JSON."""
     path, arguments = trigger.serialize()
@@ -59,6 +64,20 @@ async def first_event(trigger: BaseTrigger) -> dict[str, Any]:
     raise AssertionError("the trigger ended without an event")
 
 
+def connect(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the connection to the emulated cloud known to Airflow."""
+    connection = {
+        "conn_type": "google_cloud_platform",
+        "extra": {
+            "is_anonymous": True,
+            "project": world.emulator.project,
+            "tpu_api_endpoint": world.emulator.endpoint,
+            "tpu_insecure": True,
+        },
+    }
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(connection))
+
+
 @dataclass
 class Driver:
     """One pipeline run, whose operators are executed by hand."""
@@ -69,17 +88,8 @@ class Driver:
 
     @classmethod
     def create(cls, world: World, monkeypatch: pytest.MonkeyPatch) -> Driver:
-        connection = {
-            "conn_type": "google_cloud_platform",
-            "extra": {
-                "is_anonymous": True,
-                "project": world.emulator.project,
-                "tpu_api_endpoint": world.emulator.endpoint,
-                "tpu_insecure": True,
-            },
-        }
-        monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(connection))
-        source = write_jobs(Path(world.store.root).parent / "source")
+        connect(world, monkeypatch)
+        source = write_jobs(source_of(world))
         bundle = functools.partial(build_bundle, source=source)
         monkeypatch.setattr(operators.tpu, "build_bundle", bundle)
         return cls(world, write_run(world.store))
@@ -87,6 +97,11 @@ class Driver:
     def configure(self, overrides: Mapping[str, Any]) -> None:
         """Go on with a new pipeline run that has other settings."""
         self.run = write_run(self.world.store, overrides)
+
+    @property
+    def source(self) -> Path:
+        """Folder that the code bundle is made of."""
+        return source_of(self.world)
 
     @property
     def arguments(self) -> dict[str, Any]:

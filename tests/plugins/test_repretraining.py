@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from model_registry import registry
-from operators.repretraining import PlanJobsOperator
+from operators.repretraining import PlanJobsOperator, ValidateRunOperator
 from pipeline_config import with_overrides
+from pipeline_config.settings import load_settings
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest
+from pipeline_store.layout import StoreLayout
 from tests.model_registry.runs import CONFIG, FinishedRun
+from tpu_lifecycle.reaper_status import write_pass
 
 
 @pytest.fixture
@@ -92,3 +95,18 @@ def test_partition_of_another_recipe_is_left_out_and_named(
     output = capsys.readouterr().out
     assert f"Partition {first.partition} is not replayed: " in output
     assert "packed as 'full_sentences'" in output
+
+
+def test_a_run_says_so_when_nothing_would_reap_its_tpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, owner = StoreLayout(str(tmp_path)), load_settings().owner
+    operator = ValidateRunOperator(task_id="validate", store_uri=store.root, preset="smoke")
+    operator._warn_of_a_dead_reaper(store)
+    assert "TPU REAPER: The reaper" in capsys.readouterr().out
+    write_pass(store, owner, "my-project", seen=0, acted_on=0, problems=[])
+    operator._warn_of_a_dead_reaper(store)
+    assert capsys.readouterr().out == ""
+    uris.write(store.reaper_pass(owner, "my-project"), b"not json")
+    operator._warn_of_a_dead_reaper(store)
+    assert "cannot be read" in capsys.readouterr().out

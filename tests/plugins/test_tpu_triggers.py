@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
 import inspect
 import time
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models.trigger import Trigger
 from airflow.triggers.base import BaseTrigger
 
 from pipeline_store import uris
@@ -51,6 +53,21 @@ def test_serialization(trigger: BaseTrigger, path: str, arguments: dict[str, Any
     assert from_wire(trigger).serialize() == (path, arguments)
 
 
+def from_airflow(trigger: BaseTrigger) -> Any:
+    """Return the trigger that Airflow makes of the row it keeps of a deferred task's trigger."""
+    row = Trigger.from_object(trigger)
+    module, _, name = row.classpath.rpartition(".")
+    return getattr(importlib.import_module(module), name)(**row.kwargs)
+
+
+@pytest.mark.parametrize("kind", [TpuReadyTrigger, TpuJobTrigger])
+@pytest.mark.parametrize("chain", [None, "a@example.com", ["a@example.com", "b@example.com"]])
+def test_airflow_keeps_all_of_a_trigger(kind: type, chain: object) -> None:
+    more = {"job_id": JOB, "viewer": "try1"} if kind is TpuJobTrigger else {}
+    trigger = kind(**COMMON | more | {"impersonation_chain": chain})
+    assert from_airflow(trigger).serialize() == trigger.serialize()
+
+
 def test_every_trigger_has_a_serialization_test() -> None:
     public = {
         name
@@ -71,7 +88,8 @@ def trigger_for(kind: type, reservation: OpenReservation, **changes: Any) -> Any
     }
     if kind is TpuJobTrigger:
         arguments |= {"job_id": JOB, "viewer": "try1"}
-    return from_wire(kind(**arguments | changes))
+    # As the triggerer makes it: from what Airflow stores.
+    return from_airflow(kind(**arguments | changes))
 
 
 @pytest.fixture
@@ -149,6 +167,7 @@ def test_a_restarted_trigger_does_not_repeat_the_log(
     assert event == {
         "outcome": "failed",
         "reason": "last words",
+        "cause": "",
         "generation": 1,
         "attempt": 1,
         "holder_sequence": None,

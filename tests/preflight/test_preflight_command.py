@@ -36,7 +36,15 @@ def test_a_preset_alone(capsys: Capture) -> None:
     assert "20,000 steps of 2,048 rows = 40,960,000 rows of at most 128 tokens" in out
     assert "at most 230.40 USD, an estimate: 8 chips x 24 h x 1.2 USD a chip-hour" in out
     assert "v5litepod-8, spot, in us-central1-a" in out
+    assert "budgets: at most 10 lost TPUs, 3 of them in a row without a new checkpoint" in out
     assert "never trained on" in out
+
+
+def test_what_limits_the_cost_is_named(capsys: Capture) -> None:
+    limits = ["--set", "budget.max_chip_hours=12", "--set", "budget.price_per_chip_hour=2"]
+    assert call("--preset", "bert_base_v5e", *limits) == 0
+    out = capsys.readouterr().out
+    assert "at most 24.00 USD, an estimate: 12 chip-hours (budget.max_chip_hours) x 2 USD" in out
 
 
 def test_the_compilers_estimate_of_the_step(capsys: Capture) -> None:

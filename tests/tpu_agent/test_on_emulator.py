@@ -2,110 +2,81 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import grpc
 import pytest
-from google.cloud import tpu_v2
-from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
-from pipeline_store.formats import AgentHello, ExitKind
+from pipeline_store.formats import AgentHello, AttemptEvent, AttemptMark, ExitKind, JobStatus
+from tests.tpu_agent.cloud import NODE_ID, Cloud, cloud
 from tests.tpu_agent.world import TOKEN, World, wait_for
-from tpu_emulator.testing import RunningEmulator, start_emulator
-from tpu_lifecycle.launcher import boot_metadata
-
-NODE_ID = "bert-0a1b2c3d4e5f-g1-a1"
+from tpu_lifecycle.backend import TpuName, TpuState
+from tpu_lifecycle.verdict import Facts, Outcome, judge_job
 
 
 @pytest.fixture
-def emulator(tmp_path: Path) -> Iterator[RunningEmulator]:
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    with start_emulator(tmp_path, vm_env={"PATH": path}, vm_grace=10.0) as emulator:
-        yield emulator
+def tpu(tmp_path: Path, world: World) -> Iterator[Cloud]:
+    with cloud(tmp_path, world, vm_grace=10.0) as running:
+        yield running
 
 
-@pytest.fixture
-def client(emulator: RunningEmulator) -> Iterator[Any]:
-    with grpc.insecure_channel(emulator.endpoint) as channel:
-        yield tpu_v2.TpuClient(transport=TpuGrpcTransport(host=emulator.endpoint, channel=channel))
-
-
-def create(client: Any, emulator: RunningEmulator, world: World, accelerator_type: str) -> None:
-    metadata = boot_metadata(
-        mailbox_uri=world.mailbox.root,
-        released_uri=world.reservation.released,
-        bundle_uri=world.bundle.uri,
-        bundle_sha256=world.bundle.sha256,
-        token=TOKEN,
-        expires_at=world.expires_at,
-        heartbeat_interval_seconds=0.2,
-    )
-    node = {
-        "accelerator_type": accelerator_type,
-        "runtime_version": "v2-alpha-tpuv5-lite",
-        "metadata": metadata,
-    }
-    spec = {"parent": emulator.parent(), "node_id": NODE_ID, "node": node}
-    client.create_queued_resource(
-        request={
-            "parent": emulator.parent(),
-            "queued_resource_id": NODE_ID,
-            "queued_resource": {"tpu": {"node_spec": [spec]}},
-        },
-        timeout=30,
-    )
-
-
-def test_a_node_boots_into_the_agent_and_runs_a_job(
-    emulator: RunningEmulator, client: Any, world: World
-) -> None:
+def test_a_node_boots_into_the_agent_and_runs_a_job(tpu: Cloud, world: World) -> None:
     world.add_job("010-train", "train")
-    create(client, emulator, world, "v5litepod-1")
+    tpu.create()
     status = world.wait_status("010-train")
     assert (status.exit_kind, status.token) == (ExitKind.OK, TOKEN)
     assert AgentHello.load(world.mailbox.hello(0)).started <= datetime.now(UTC)
 
 
-def test_every_worker_of_a_slice_has_its_own_agent(
-    emulator: RunningEmulator, client: Any, world: World
-) -> None:
-    create(client, emulator, world, "v5litepod-16")
+def test_every_worker_of_a_slice_has_its_own_agent(tpu: Cloud, world: World) -> None:
+    tpu.create("v5litepod-16")
     for worker in range(4):
         uri = world.mailbox.hello(worker)
         hello = wait_for(f"worker {worker}", partial(AgentHello.load_or_none, uri))
         assert hello.worker == worker
 
 
-def test_preemption_lets_the_job_save_and_leaves_no_process(
-    emulator: RunningEmulator, client: Any, world: World
+def test_one_worker_s_failure_fails_the_job_with_its_name_and_last_lines(
+    tpu: Cloud, world: World
 ) -> None:
+    world.add_job("010-train", "fails_on", "2")
+    tpu.create("v5litepod-16")
+    uri = world.mailbox.status(2, "010-train")
+    status = wait_for("worker 2's status", partial(JobStatus.load_or_none, uri))
+    now = datetime.now(UTC)
+    verdict = judge_job(
+        Facts(
+            now=now,
+            deadline=world.expires_at,
+            tpu=TpuState(TpuName("us-central1-a", NODE_ID), "ACTIVE", "READY"),
+            ready=AttemptMark(event=AttemptEvent.READY, time=now, workers=4),
+            statuses={2: status},
+        )
+    )
+    assert (verdict.outcome, verdict.worker) == (Outcome.FAILED, 2)
+    assert verdict.exit_kind is ExitKind.FAILED
+    assert "training.fails_on on worker 2 ended with exit code 1 (failed)" in verdict.reason
+    assert verdict.reason.endswith("RuntimeError: chip 7 is broken")
+
+
+def test_preemption_lets_the_job_save_and_leaves_no_process(tpu: Cloud, world: World) -> None:
     world.add_job("010-train", "waits")
-    create(client, emulator, world, "v5litepod-1")
+    tpu.create()
     wait_for("output", lambda: "started" in world.log("010-train"))
-    emulator.admin.preempt(f"{emulator.parent()}/nodes/{NODE_ID}")
+    tpu.emulator.admin.preempt(tpu.node_name)
     assert world.wait_status("010-train").exit_kind is ExitKind.PREEMPTED
-    wait_for("the VM's end", lambda: not pids(emulator))
+    wait_for("the VM's end", lambda: not tpu.pids())
 
 
-def test_reboot_goes_on_with_the_job(emulator: RunningEmulator, client: Any, world: World) -> None:
+def test_reboot_goes_on_with_the_job(tpu: Cloud, world: World) -> None:
     world.add_job("010-train", "waits")
-    create(client, emulator, world, "v5litepod-1")
+    tpu.create()
     world.wait_starts(1)
-    emulator.admin.reboot(f"{emulator.parent()}/nodes/{NODE_ID}")
+    tpu.emulator.admin.reboot(tpu.node_name)
     world.wait_starts(2)
     world.go()
     status = world.wait_status("010-train")
     assert (status.exit_kind, status.restarts) == (ExitKind.OK, 1)
     assert AgentHello.load(world.mailbox.hello(0)).starts == 2
-
-
-def pids(emulator: RunningEmulator) -> list[int]:
-    """Return the processes of all VMs."""
-    table = emulator.admin.table()
-    workers = [worker for node in table["nodes"] for worker in node["workers"]]
-    return table["orphan_pids"] + [pid for worker in workers for pid in worker["pids"]]

@@ -9,12 +9,14 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from pipeline_store import uris
 from pipeline_store.formats import AgentHello, ExitKind
 from tests.tpu_agent.world import PATIENCE, World, is_running, wait_for
+from tpu_agent import metadata
 
 
 def assert_nothing_was_started(world: World) -> None:
@@ -121,15 +123,15 @@ def test_sigterm_of_the_whole_vm_is_no_failure_of_the_job(world: World) -> None:
     assert world.wait_status("010-train").exit_kind is ExitKind.OK
 
 
-class _Preempted(http.server.BaseHTTPRequestHandler):
-    answer = b"FALSE"
+class _Notices(http.server.BaseHTTPRequestHandler):
+    answers: ClassVar[dict[str, str]] = {}
 
     def do_GET(self) -> None:
-        known = self.path == "/computeMetadata/v1/instance/preempted"
+        answer = type(self).answers.get(self.path.removeprefix("/computeMetadata/v1/instance/"))
         assert self.headers["Metadata-Flavor"] == "Google"
-        self.send_response(200 if known else 404)
+        self.send_response(404 if answer is None else 200)
         self.end_headers()
-        self.wfile.write(type(self).answer if known else b"")
+        self.wfile.write((answer or "").encode())
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -137,8 +139,8 @@ class _Preempted(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def metadata_server() -> Iterator[http.server.ThreadingHTTPServer]:
-    _Preempted.answer = b"FALSE"
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Preempted)
+    _Notices.answers = {"preempted": "FALSE", "maintenance-event": "NONE"}
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Notices)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     yield server
@@ -147,15 +149,38 @@ def metadata_server() -> Iterator[http.server.ThreadingHTTPServer]:
     thread.join()
 
 
-def test_preemption_notice_lets_the_job_save(
-    world: World, metadata_server: http.server.ThreadingHTTPServer
+@pytest.mark.parametrize(
+    "notice",
+    [{"preempted": "TRUE"}, {"maintenance-event": "TERMINATE_ON_HOST_MAINTENANCE"}],
+)
+def test_a_notice_of_the_platform_lets_the_job_save(
+    world: World, metadata_server: http.server.ThreadingHTTPServer, notice: dict[str, str]
 ) -> None:
     world.add_job("010-train", "waits")
     agent = world.start_agent(metadata_host=f"127.0.0.1:{metadata_server.server_port}")
     wait_for("output", lambda: "started" in world.log("010-train"))
-    _Preempted.answer = b"TRUE"
+    _Notices.answers |= notice
     assert agent.wait(PATIENCE) == 0
     assert world.wait_status("010-train").exit_kind is ExitKind.PREEMPTED
+    assert "about to stop this VM" in world.log("010-train") or "preempted" in notice
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"preempted": "FALSE", "maintenance-event": "MIGRATE_ON_HOST_MAINTENANCE"},
+        {"preempted": "FALSE"},
+        {},
+    ],
+)
+def test_no_other_answer_is_a_notice(
+    metadata_server: http.server.ThreadingHTTPServer,
+    answers: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{metadata_server.server_port}")
+    _Notices.answers = answers
+    assert metadata.notice() is None
 
 
 def test_kill_9_of_the_agent_never_means_two_trainers(world: World) -> None:

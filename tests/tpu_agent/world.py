@@ -39,6 +39,7 @@ except BlockingIOError:
 with (folder / "starts").open("a") as starts:
     starts.write(f"{os.getpid()} {'alone' if alone else 'NOT ALONE'}\\n")
 def saves_and_exits(number, frame):
+    (folder / "saved").touch()
     print("checkpoint saved", flush=True)
     os._exit(43)
 def starts():
@@ -62,6 +63,18 @@ while not (folder / "go").exists():
     time.sleep(0.02)
 """,
     "exits": _ALONE + "print('last words', flush=True)\nsys.exit(int(sys.argv[2]))\n",
+    # Fails on one worker of a slice and waits on all others.
+    "fails_on": """
+import os, pathlib, sys, time, urllib.request
+folder = pathlib.Path(sys.argv[1])
+address = os.environ["GCE_METADATA_HOST"] + "/computeMetadata/v1/instance/attributes/"
+request = urllib.request.Request("http://" + address + "agent-worker-number",
+                                 headers={"Metadata-Flavor": "Google"})
+if urllib.request.urlopen(request).read().decode() == sys.argv[2]:
+    raise RuntimeError("chip 7 is broken")
+while not (folder / "go").exists():
+    time.sleep(0.1)
+""",
     # Runs until it is told to go on; saves a checkpoint on SIGTERM.
     "waits": _ALONE
     + """
@@ -100,6 +113,45 @@ import sys
 sys.stdout.buffer.write(("äöü€𝄞 " * 20000 + "\\n").encode() * 5)
 sys.stdout.buffer.write(b"not UTF-8: \\xff\\n")
 sys.stdout.buffer.write("no line end €".encode())
+""",
+    # Reports a step every 0.1 s, with the time that it says it has spent; goes on where it was.
+    "steps": _ALONE
+    + """
+import datetime, json
+signal.signal(signal.SIGTERM, saves_and_exits)
+path = pathlib.Path(os.environ["REPRETRAIN_PROGRESS_FILE"])
+first = datetime.datetime.now(datetime.timezone.utc).isoformat()
+step = 0
+while not (folder / "go").exists():
+    step += 0 if (folder / "stuck").exists() else 1
+    progress = {"step": step, "train_steps": 1000, "first_step": first, "stepping_seconds": step}
+    path.with_suffix(".aside").write_text(json.dumps(progress))
+    path.with_suffix(".aside").rename(path)
+    time.sleep(0.1)
+""",
+    # Says what it is told and ends with an exit code, or by a signal if that is negative.
+    "hbm": _ALONE
+    + """
+print(sys.argv[3] + "\\n" + "allocation\\n" * 1000, flush=True)
+if int(sys.argv[2]) < 0:
+    os.kill(os.getpid(), -int(sys.argv[2]))
+sys.exit(int(sys.argv[2]))
+""",
+    # Talks of memory and is killed; the second time it fails for another reason.
+    "hbm_once": _ALONE
+    + """
+if starts() == 1:
+    print(sys.argv[2], flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+raise RuntimeError("another reason")
+""",
+    # Fills the disk of the folder it is given.
+    "fills": _ALONE
+    + """
+with open(os.path.join(sys.argv[2], "big"), "wb") as file:
+    while True:
+        file.write(bytes(1 << 20))
+        file.flush()
 """,
     "disk": "print('OSError: [Errno 28] No space left on device')\nraise SystemExit(45)\n",
     "eats": "blocks = []\nwhile True:\n    blocks.append(bytearray(8 << 20))\n",

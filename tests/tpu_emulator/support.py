@@ -13,10 +13,11 @@ from typing import Any
 import grpc
 import psutil
 from google.api_core import exceptions
+from google.api_core.gapic_v1.client_info import ClientInfo
 from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
-from tpu_emulator.testing import RunningEmulator, wait_for
+from tpu_emulator.testing import ZONE, RunningEmulator, wait_for
 
 ACCELERATOR = "v5litepod-8"
 RUNTIME = "v2-alpha-tpuv5-lite"
@@ -44,11 +45,14 @@ def node_body(script: str = SLEEP, **fields: Any) -> Body:
 class Tpu:
     """The unmodified synchronous client, with short names for what the tests repeat."""
 
-    def __init__(self, emulator: RunningEmulator, client: tpu_v2.TpuClient) -> None:
+    def __init__(
+        self, emulator: RunningEmulator, client: tpu_v2.TpuClient, zone: str = ZONE
+    ) -> None:
         self.emulator = emulator
         self.client = client
         self.admin = emulator.admin
-        self.parent = emulator.parent()
+        self.zone = zone
+        self.parent = emulator.parent(zone)
 
     def queued_name(self, resource_id: str) -> str:
         return f"{self.parent}/queuedResources/{resource_id}"
@@ -64,6 +68,13 @@ class Tpu:
             "queued_resource_id": resource_id,
             "queued_resource": {"tpu": {"node_spec": [spec]}, "spot": {}, **fields},
         }
+
+    def names_in_zone(self) -> list[str]:
+        """Full names of the zone's queued resources, and of its nodes without one."""
+        table = self.admin.table()
+        nodes = [row for row in table["nodes"] if not row["queued_resource"]]
+        rows = [*table["queued_resources"], *nodes]
+        return [row["name"] for row in rows if row["zone"] == self.zone]
 
     def create_queued(self, resource_id: str, node: Body | None = None, **fields: Any) -> Any:
         request = self.queued_request(resource_id, node, **fields)
@@ -123,11 +134,15 @@ class Tpu:
 
 
 @contextmanager
-def connect(emulator: RunningEmulator) -> Iterator[Tpu]:
+def connect(
+    emulator: RunningEmulator, zone: str = ZONE, user_agent: str | None = None
+) -> Iterator[Tpu]:
     """A client on a channel of its own."""
     with grpc.insecure_channel(emulator.endpoint) as channel:
-        transport = TpuGrpcTransport(host=emulator.endpoint, channel=channel)
-        yield Tpu(emulator, tpu_v2.TpuClient(transport=transport))
+        info = ClientInfo(user_agent=user_agent)
+        transport = TpuGrpcTransport(host=emulator.endpoint, channel=channel, client_info=info)
+        client = tpu_v2.TpuClient(transport=transport, client_info=info)
+        yield Tpu(emulator, client, zone)
 
 
 def metadata(port: int, path: str, *, header: bool = True) -> str:

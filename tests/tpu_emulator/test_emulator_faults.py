@@ -103,7 +103,7 @@ def test_a_stockout_can_show_in_the_state_only(tpu: Tpu) -> None:
 def test_a_stockout_is_limited_to_its_zone(tpu: Tpu) -> None:
     tpu.admin.stockout("us-west4-a", shape="sync")
     tpu.active()
-    assert [fault["scope"] for fault in tpu.admin.faults()] == ["us-west4-a"]
+    assert [fault["zone"] for fault in tpu.admin.faults()] == ["us-west4-a"]
 
 
 def test_armed_faults_can_be_listed_and_cleared(tpu: Tpu) -> None:

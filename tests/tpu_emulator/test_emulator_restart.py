@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
+from google.api_core import exceptions
 
 from tests.tpu_emulator.support import Tpu, alive, connect, metadata, new_request_id, node_body
 from tpu_emulator.testing import RunningEmulator, start_emulator, wait_for
@@ -159,3 +161,80 @@ def test_armed_faults_survive(state_folder: Path) -> None:
         emulator.admin.lose_reply("CreateNode", count=2)
         _restart(emulator)
         assert [fault["remaining"] for fault in emulator.admin.faults()] == [2]
+
+
+def test_a_deletion_that_is_stuck_stays_so(state_folder: Path) -> None:
+    with start_emulator(state_folder) as emulator, connect(emulator) as tpu:
+        name = tpu.active(node=node_body(COUNT_BOOTS))
+        emulator.admin.stick_deleting(tpu.zone)
+        tpu.delete_queued(name)
+        _restart(emulator)
+        assert wait_for(lambda: tpu.queued_state(name)) == "DELETING"
+        assert emulator.admin.unstick() == 1
+        tpu.wait_gone(name)
+
+
+def test_armed_preemptions_and_notices_survive(state_folder: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "checkpoint"
+    with start_emulator(state_folder) as emulator, connect(emulator) as tpu:
+        name = tpu.active(node=node_body(COUNT_BOOTS))
+        emulator.admin.preempt_when_file(tpu.zone, str(mark))
+        emulator.admin.notice(name, seconds=600)
+        _restart(emulator)
+        port = tpu.worker(name)["metadata_port"]
+        assert metadata(port, "instance/preempted") == "TRUE"
+        mark.touch()
+        tpu.wait_queued(name, "SUSPENDED")
+
+
+@pytest.mark.parametrize("fault", ["no-boot", "fail", "hang"])
+def test_a_node_with_a_broken_worker_is_adopted_as_it_is(state_folder: Path, fault: str) -> None:
+    with start_emulator(state_folder) as emulator, connect(emulator) as tpu:
+        emulator.admin.arm_worker(tpu.zone, 1, fault)
+        name = tpu.active(node=node_body(COUNT_BOOTS, accelerator_type="v5litepod-16"))
+        if fault == "hang":
+            wait_for(lambda: _is_frozen(tpu.worker(name, 1)["pids"]))
+        else:
+            wait_for(lambda: tpu.worker(name, 1)["dead"] and not tpu.worker(name, 1)["pids"])
+        wait_for(lambda: all(tpu.worker(name, number)["pids"] for number in (0, 2, 3)))
+        before = tpu.entry(name)
+        _restart(emulator)
+        assert wait_for(lambda: tpu.entry(name)) == before
+        if fault == "hang":
+            assert _is_frozen(tpu.worker(name, 1)["pids"])
+
+
+def _is_frozen(pids: list[int]) -> bool:
+    return bool(pids) and all(psutil.Process(pid).status() == "stopped" for pid in pids)
+
+
+def test_a_late_operation_and_its_planned_failure_survive(state_folder: Path) -> None:
+    with start_emulator(state_folder) as emulator, connect(emulator) as tpu:
+        emulator.admin.slow_operation("CreateNode", seconds=2.0)
+        emulator.admin.fail_operation("CreateNode", code="INTERNAL", after_effect=True)
+        operation = tpu.create_node("n", node_body(COUNT_BOOTS))
+        _restart(emulator)
+        tpu.wait_node("n", "READY")
+        wait_for(operation.done)
+        assert operation.exception().grpc_status_code.name == "INTERNAL"
+
+
+def test_the_emulator_can_be_told_to_crash_and_come_back(state_folder: Path) -> None:
+    with start_emulator(state_folder) as emulator, connect(emulator) as tpu:
+        name = tpu.active(node=node_body(COUNT_BOOTS))
+        _boots(tpu, name)
+        before = tpu.worker(name)
+        emulator.admin.delay_next("ListNodes", seconds=600)
+        with ThreadPoolExecutor(1) as pool:
+            in_flight = pool.submit(tpu.client.list_nodes, parent=tpu.parent, timeout=60)
+            wait_for(lambda: emulator.admin.calls("ListNodes"))
+            emulator.admin.restart(seconds=0.5)
+            with pytest.raises(exceptions.ServiceUnavailable):
+                in_flight.result(timeout=60)
+        log = emulator.log.read_text
+        wait_for(lambda: log().count("serving the Cloud TPU v2 API") == 2)
+        assert emulator.is_running
+        assert tpu.worker(name) == before
+        tpu.delete_queued(name)
+        tpu.wait_gone(name)
+        assert not alive(before["pids"])

@@ -247,6 +247,17 @@ def test_the_shutdown_script_runs_before_the_processes_end(tpu: Tpu) -> None:
     assert log.index("shutting down") < log.index("got TERM")
 
 
+def test_what_cleans_up_after_sigterm_is_left_in_peace(tpu: Tpu) -> None:
+    clean_up = "trap 'sleep 0.8 && echo cleaned up; exit' TERM"
+    script = f"#!/bin/bash\n{clean_up}\ntouch up\nsleep 600 & wait\n"
+    name = tpu.active(node=node_body(script))
+    wait_for((_folder(tpu, name) / "up").exists)
+    tpu.delete_queued(name)
+    tpu.wait_gone(name)
+    log = tpu.emulator.state_dir / "logs" / f"us-central1-a_{name}_w0.log"
+    assert "cleaned up" in log.read_text()
+
+
 def test_a_new_node_of_the_same_name_starts_with_an_empty_folder(tpu: Tpu) -> None:
     name = unique()
     script = "#!/bin/sh\ntest -e mark && echo dirty > found\ntouch mark\nexec sleep 600\n"

@@ -15,7 +15,7 @@ from tpu_lifecycle.backend import (
     TpuQuotaError,
     TpuUnavailableError,
 )
-from tpu_lifecycle.cloud_errors import api_call, failure_of_queued_resource, to_tpu_error
+from tpu_lifecycle.cloud_errors import api_call, failure_of_creation, to_tpu_error
 
 NO_CAPACITY = "There is no more capacity in the zone"
 NO_QUOTA = "Quota limit 'TPUV5sLitepodPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 8"
@@ -71,7 +71,7 @@ def test_each_refusal_has_its_class(code: str, message: str, expected: type[TpuE
 def test_a_failed_queued_resource_has_a_reason(
     code: int, message: str, expected: type[TpuError]
 ) -> None:
-    assert type(failure_of_queued_resource(code, message, "x")) is expected
+    assert type(failure_of_creation(code, message, "x")) is expected
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,10 @@ def test_labels_are_taken_from_the_node_when_the_request_shows_none() -> None:
     name = TpuName(ZONE, "q")
     node = tpu_v2.Node(labels={"owner": "us", "attempt": "1"})
     bare = tpu_v2.QueuedResource(tpu={"node_spec": [{"node_id": "q"}]})
-    assert cloud_messages.state(name, bare, node).labels == {"owner": "us", "attempt": "1"}
+    assert cloud_messages.state(name, bare, [node]).labels == {"owner": "us", "attempt": "1"}
     spec = {"node_id": "q", "node": {"labels": {"owner": "us"}}}
     asked = tpu_v2.QueuedResource(tpu={"node_spec": [spec]})
-    assert cloud_messages.state(name, asked, None).labels == {"owner": "us"}
+    assert cloud_messages.state(name, asked, []).labels == {"owner": "us"}
 
 
 def test_label_values_hold_only_what_labels_may() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import http.server
 import os
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tpu_agent import processes
 from tpu_lifecycle import boot, launcher
 
 INSTANCE = "/computeMetadata/v1/instance/"
+TPU_NAME = "projects/p/locations/z/queuedResources/bert-g1-a1"
 
 
 class MetadataServer(http.server.ThreadingHTTPServer):
@@ -33,6 +35,8 @@ class MetadataServer(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.values: dict[str, str] = {}
         self.files: dict[str, bytes] = {}
+        self.deletions: list[str] = []
+        self.answers: list[int] = []
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -44,6 +48,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def do_DELETE(self) -> None:
+        assert self.headers["Authorization"] == "Bearer vm-token"
+        assert self.headers["User-Agent"] == "bert-repretraining/vm"
+        self.server.deletions.append(self.path)
+        self.send_response(self.server.answers.pop(0))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def _answer(self) -> tuple[int, bytes]:
         if self.path in self.server.files:
@@ -75,6 +87,9 @@ class Vm:
             token=TOKEN,
             expires_at=world.expires_at,
             heartbeat_interval_seconds=0.1,
+            tpu_name=TPU_NAME,
+            tpu_api_endpoint="unix:/nowhere",
+            lease_timeout_seconds=7200.0,
         ))  # fmt: skip
 
     def set(self, attributes: dict[str, str]) -> None:
@@ -107,13 +122,29 @@ class Vm:
         return self.folder / "tpu-agent/agent"
 
     def power_off(self) -> None:
-        for process in self.boots:
-            if process.poll() is None:
-                for child in psutil.Process(process.pid).children():
-                    child.kill()
-                process.kill()
-                process.wait()
+        for boot_script in self.boots:
+            boot_script.kill()
+            boot_script.wait()
+        for process in self.orphans():
+            process.kill()
         processes.kill(self.work_dir)
+
+    def orphans(self) -> list[psutil.Process]:
+        """Return agents and switches, also those that no boot script keeps alive any more."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if str(self.work_dir) in process.cmdline():
+                    found.append(process)
+        return found
+
+    def child(self, module: str) -> psutil.Process | None:
+        """Return the process that the boot script keeps alive, if it runs just now."""
+        for process in psutil.Process(self.boots[-1].pid).children():
+            with contextlib.suppress(psutil.Error):
+                if process.cmdline()[1:3] == ["-m", module]:
+                    return process
+        return None
 
     def hello(self, worker: int = 0, starts: int = 1) -> AgentHello:
         def probe() -> AgentHello | None:
@@ -142,24 +173,46 @@ def vm(tmp_path: Path, server: MetadataServer) -> Iterator[Vm]:
     vm.power_off()
 
 
-def test_boot_runs_the_jobs_and_ends_when_released(vm: Vm) -> None:
+def test_boot_runs_the_jobs_and_the_agent_ends_when_released(vm: Vm) -> None:
     vm.world.add_job("010-train", "train")
     process = vm.boot()
     status = vm.world.wait_status("010-train")
     assert (status.exit_kind, status.token) == (ExitKind.OK, TOKEN)
     assert vm.hello().bundle_sha256 == vm.world.bundle.sha256
     assert f"folder {vm.folder}/tpu-agent/bundle-" in vm.world.log("010-train")
-    assert process.poll() is None
+    assert vm.child("tpu_agent")
     vm.world.release()
-    assert process.wait(PATIENCE) == 0, vm.log
-    assert "boot: the agent is finished" in vm.log
+    wait_for("the agent's end", lambda: "boot: the agent is finished" in vm.log)
+    assert vm.child("tpu_agent") is None
+    assert vm.child("tpu_agent.self_delete"), "the switch stays for as long as the VM"
+    assert process.poll() is None
+
+
+def test_a_killed_switch_is_started_again(vm: Vm) -> None:
+    vm.boot()
+    switch = wait_for("the switch", lambda: vm.child("tpu_agent.self_delete"))
+    wait_for("its first words", lambda: f"{TPU_NAME} expires at" in vm.log)
+    switch.kill()
+    wait_for("another one", lambda: vm.log.count(f"{TPU_NAME} expires at") == 2)
+    assert "the switch ended with exit code -9; it is started again" in vm.log
+    assert vm.child("tpu_agent.self_delete") != switch
+
+
+def test_agent_and_switch_outlive_the_boot_script(vm: Vm) -> None:
+    process = vm.boot()
+    vm.hello()
+    wait_for("the switch", lambda: f"{TPU_NAME} expires at" in vm.log)
+    process.kill()
+    process.wait()
+    assert len(vm.orphans()) == 2
 
 
 def test_a_killed_agent_is_started_again_without_a_second_trainer(vm: Vm) -> None:
     vm.world.add_job("010-train", "waits")
-    process = vm.boot()
+    vm.boot()
     trainer = vm.world.wait_starts(1)
-    (agent,) = psutil.Process(process.pid).children()
+    agent = vm.child("tpu_agent")
+    assert agent
     agent.kill()
     vm.hello(starts=2)
     vm.world.wait_starts(2)
@@ -178,15 +231,13 @@ def test_a_reboot_repeats_nothing_and_goes_on(vm: Vm) -> None:
     vm.world.wait_starts(2)
     vm.power_off()
     vm.server.values["attributes/bundle-url"] = "file:///nowhere"  # it is on the disk already
-    process = vm.boot()
+    vm.boot()
     vm.world.wait_starts(3)
     vm.world.go()
     status = vm.world.wait_status("020-evaluate")
     assert (status.exit_kind, status.restarts) == (ExitKind.OK, 1)
     assert vm.hello().starts == 2
     assert len(vm.world.starts()) == 3
-    vm.world.release()
-    assert process.wait(PATIENCE) == 0
 
 
 def test_sigterm_reaches_the_job(vm: Vm) -> None:
@@ -197,6 +248,8 @@ def test_sigterm_reaches_the_job(vm: Vm) -> None:
     assert process.wait(PATIENCE) == 0, vm.log
     assert vm.world.wait_status("010-train").exit_kind is ExitKind.PREEMPTED
     assert processes.marked(vm.work_dir) == []
+    [switch] = vm.orphans()
+    assert "tpu_agent.self_delete" in switch.cmdline(), "only the VM's own end ends it"
 
 
 def test_sigterm_while_the_agent_is_down_ends_the_script(vm: Vm) -> None:
@@ -230,6 +283,13 @@ def test_a_node_that_was_not_made_for_it_is_refused(vm: Vm) -> None:
         ({"agent-worker-number": "3"}, 3),
         ({"tpu-env": "ZONE: 'us-central1-a'\nWORKER_ID: '2'\nNODE_ID: 'x'\n"}, 2),
         ({"agent-worker-number": "0", "tpu-env": "WORKER_ID: '2'\n"}, 0),
+        (
+            {
+                "tpu-env": "WORKER_ID: '1'\nMEGASCALE_SLICE_ID: '2'\n",
+                "worker-network-endpoints": "unknown:unknown:10.0.0.1,unknown:unknown:10.0.0.2",
+            },
+            5,
+        ),
         ({}, 0),
     ],
 )
@@ -252,17 +312,103 @@ def test_cloud_storage_is_shown_the_vm_s_own_token(
     assert (folder / "tpu_agent/__main__.py").is_file()
 
 
-def test_an_old_python_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_python_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 10, 12))
     with pytest.raises(SystemExit, match=r"older than Python 3\.11"):
-        boot.main()
+        boot.boot(tmp_path)
+
+
+NODE_PATH = "/v2/projects/p/locations/z/nodes/bert-g1-a1"
+QUEUED_PATH = f"/v2/{TPU_NAME}?force=true"
+
+
+@pytest.fixture
+def real_cloud(server: MetadataServer, monkeypatch: pytest.MonkeyPatch) -> MetadataServer:
+    """The node of a service that speaks REST, asked by this process."""
+    address = f"127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(boot, "METADATA_HOST", address)
+    monkeypatch.setattr(boot, "TPU_API", f"http://{address}/v2/")
+    server.values |= {
+        "attributes/tpu-name": TPU_NAME,
+        "attributes/tpu-api-endpoint": "",
+        "attributes/expires-at": (datetime.now(UTC) + timedelta(hours=1)).isoformat(),
+        "service-accounts/default/token": '{"access_token": "vm-token"}',
+    }
+    return server
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "asked"),
+    [
+        (TPU_NAME, [200], [QUEUED_PATH]),
+        (TPU_NAME, [404, 200], [QUEUED_PATH, NODE_PATH]),
+        (TPU_NAME, [403], [QUEUED_PATH]),
+        (TPU_NAME.replace("queuedResources", "nodes"), [200], [NODE_PATH]),
+    ],
+)
+def test_the_last_resort_is_plain_http(
+    real_cloud: MetadataServer, name: str, answers: list[int], asked: list[str]
+) -> None:
+    real_cloud.values["attributes/tpu-name"] = name
+    real_cloud.answers = answers
+    last_resort = boot.LastResort()
+    last_resort.give_up_after(0)
+    last_resort.tick()
+    last_resort.tick()
+    assert real_cloud.deletions == asked, "and not again at once"
+
+
+@pytest.mark.parametrize(("expired", "acts"), [(-60, False), (60, False), (700, True)])
+def test_the_last_resort_lets_the_switch_go_first(
+    real_cloud: MetadataServer, expired: int, acts: bool
+) -> None:
+    expires_at = datetime.now(UTC) - timedelta(seconds=expired)
+    real_cloud.values["attributes/expires-at"] = expires_at.isoformat()
+    real_cloud.answers = [200]
+    boot.LastResort().tick()
+    assert bool(real_cloud.deletions) is acts
+
+
+def test_the_last_resort_survives_a_service_that_does_not_answer(
+    real_cloud: MetadataServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(boot, "TPU_API", "http://127.0.0.1:1/v2/")
+    last_resort = boot.LastResort()
+    last_resort.give_up_after(0)
+    last_resort.tick()
+    assert "failed: URLError" in capsys.readouterr().out
+
+
+def test_an_emulator_has_no_last_resort(real_cloud: MetadataServer) -> None:
+    real_cloud.values["attributes/tpu-api-endpoint"] = "unix:/nowhere"
+    last_resort = boot.LastResort()
+    last_resort.give_up_after(0)
+    last_resort.tick()
+    assert real_cloud.deletions == []
+
+
+def test_a_vm_on_which_nothing_can_run_gives_itself_back(vm: Vm) -> None:
+    vm.set({"tpu-api-endpoint": "", "lease-timeout": "1"})
+    vm.server.values["service-accounts/default/token"] = '{"access_token": "vm-token"}'
+    vm.server.answers = [200]
+    Path(vm.world.bundle.uri).write_bytes(b"x")
+    address = f"127.0.0.1:{vm.server.server_port}"
+    script = launcher.BOOT_SCRIPT.read_text().replace(boot.TPU_API, f"http://{address}/v2/")
+    vm.set({"startup-script": script})
+    process = vm.boot()
+    wait_for("a deletion", lambda: vm.server.deletions)
+    assert vm.server.deletions == [QUEUED_PATH]
+    assert "giving up, nothing is run: file://" in vm.log
+    assert process.poll() is None
+    assert uris.list_files(vm.world.mailbox.workers) == []
 
 
 def test_the_script_needs_the_standard_library_only() -> None:
     text = launcher.BOOT_SCRIPT.read_text()
     assert text.startswith("#!/usr/bin/env python3\n")
     imported: set[Any] = set()
-    for node in ast.walk(ast.parse(text)):
+    # Older ones than it runs the agent with: it has to say so, and to give the TPU back.
+    for node in ast.walk(ast.parse(text, feature_version=(3, 8))):
         if isinstance(node, ast.Import):
             imported |= {name.name.partition(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -282,6 +428,9 @@ def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
             token=TOKEN,
             expires_at=datetime(2026, 1, 31),
             heartbeat_interval_seconds=30.0,
+            tpu_name=TPU_NAME,
+            tpu_api_endpoint="",
+            lease_timeout_seconds=7200.0,
         )
 
 
@@ -295,6 +444,9 @@ def test_metadata_names_are_those_of_the_contract() -> None:
         token=TOKEN,
         expires_at=datetime.fromisoformat("2026-01-31T12:00:00+02:00"),
         heartbeat_interval_seconds=30.0,
+        tpu_name=TPU_NAME,
+        tpu_api_endpoint="unix:/run/tpu/api.sock",
+        lease_timeout_seconds=7200.0,
     )
     script = metadata.pop("startup-script")
     assert script == launcher.BOOT_SCRIPT.read_text()
@@ -306,4 +458,7 @@ def test_metadata_names_are_those_of_the_contract() -> None:
         "attempt-token": TOKEN,
         "expires-at": "2026-01-31T10:00:00+00:00",
         "heartbeat-interval": "30.0",
+        "tpu-name": TPU_NAME,
+        "tpu-api-endpoint": "unix:/run/tpu/api.sock",
+        "lease-timeout": "7200.0",
     }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -139,11 +140,32 @@ def test_a_wrong_clock_on_the_vm_is_no_silence_but_silence_is(
     mailbox, looking = Mailbox(record), watch(world, reservation, record)
     mailbox.beat(clock=timedelta(days=-1))
     assert looking.look().verdict.outcome is Outcome.WAITING
-    later = time.monotonic() + reservation.config.tpu.heartbeat_timeout_seconds + 1
-    monkeypatch.setattr(time, "monotonic", lambda: later)
-    verdict = looking.look().verdict
+    timeout = reservation.config.tpu.heartbeat_timeout_seconds
+    clock = itertools.count(time.monotonic(), reservation.config.tpu.poll_interval)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    outcomes = []
+    while not outcomes or outcomes[-1] is Outcome.WAITING:
+        verdict = looking.look().verdict
+        outcomes.append(verdict.outcome)
+    assert len(outcomes) > timeout / reservation.config.tpu.poll_interval / 3
     assert verdict.outcome is Outcome.LOST
+    assert verdict.cause == "silent"
     assert "worker 0 gave no sign" in verdict.reason
+    monkeypatch.undo()
+    world.release(reservation)
+
+
+def test_a_store_that_was_away_is_no_silence_of_the_workers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    mailbox, looking = Mailbox(record), watch(world, reservation, record)
+    mailbox.beat()
+    assert looking.look().verdict.outcome is Outcome.WAITING
+    hour_later = time.monotonic() + 3600.0
+    monkeypatch.setattr(time, "monotonic", lambda: hour_later)
+    assert looking.look().verdict.outcome is Outcome.WAITING
     monkeypatch.undo()
     world.release(reservation)
 

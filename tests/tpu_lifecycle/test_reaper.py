@@ -18,6 +18,7 @@ from tpu_lifecycle import reaper
 from tpu_lifecycle.__main__ import main
 from tpu_lifecycle.backend import TpuName, TpuRequest
 from tpu_lifecycle.reaper import Reaper, ReaperReport, stored_zones
+from tpu_lifecycle.reaper_status import newest_pass, reaper_problem
 from tpu_lifecycle.reservation import OpenReservation
 
 REPOSITORY = Path(__file__).parents[2]
@@ -171,6 +172,64 @@ def test_looking_nowhere_is_a_problem(world: World) -> None:
     assert "no zone" in report.problems[0]
 
 
+def test_a_list_that_is_behind_is_no_reason_to_act(world: World) -> None:
+    name = ask_for(world, expired(world.reserve()))
+    cleaner = make_reaper(world)
+    listed = list(cleaner.find(ReaperReport()))
+    assert [state.name for state in listed] == [name]
+    world.sweeper().delete([name])
+    cleaner.find = lambda report: iter(listed)  # type: ignore[method-assign]
+    report = cleaner.reap()
+    assert (report.reaped, report.problems) == ([], [])
+
+
+def test_one_pass_deletes_only_so_many(world: World) -> None:
+    names = {ask_for(world, expired(world.reserve())).resource_id for _ in range(3)}
+    report = make_reaper(world, max_deletions=2).reap()
+    assert len(report.reaped) == 2
+    assert "1 more TPU(s)" in report.problems[0]
+    last = reap_all(world)
+    assert {item.name for item in report.reaped + last.reaped} >= names
+
+
+def test_each_pass_leaves_a_sign_of_life(world: World) -> None:
+    hour = timedelta(hours=1)
+    place = (world.store, OWNER, None)
+    problem = reaper_problem(*place, hour)
+    assert problem is not None
+    assert "never made a pass" in problem
+    make_reaper(world, dry_run=True).reap()
+    assert reaper_problem(*place, hour) == problem
+    name = ask_for(world, expired(world.reserve()))
+    reap_all(world)
+    assert reaper_problem(*place, hour) is None
+    newest = newest_pass(world.store, OWNER)
+    assert newest is not None
+    assert (newest.project_id, newest.seen, newest.acted_on) == (world.emulator.project, 1, 1)
+    assert not world.backend.describe(name).exists
+    assert "never made a pass" in str(reaper_problem(world.store, OWNER, "other-project", hour))
+    assert "never made a pass" in str(reaper_problem(world.store, "other-team", None, hour))
+    stopped = reaper_problem(*place, timedelta(0))
+    assert stopped is not None
+    assert "unpause the tpu_reaper DAG" in stopped
+    world.emulator.admin.fail_next("ListQueuedResources", code="PERMISSION_DENIED", message="no")
+    reap_all(world)
+    assert "had problems" in str(reaper_problem(*place, hour))
+
+
+def test_a_store_that_is_away_is_a_problem_and_stops_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise OSError("the store is away")
+
+    name = ask_for(world, expired(world.reserve()))
+    monkeypatch.setattr(reaper, "write_pass", away)
+    report = reap_all(world)
+    assert [item.name for item in report.reaped] == [name.resource_id]
+    assert "sign of life" in report.problems[0]
+
+
 def test_a_dry_run_deletes_nothing(world: World) -> None:
     name = ask_for(world, expired(world.reserve()))
     calls = len(world.emulator.admin.calls("DeleteQueuedResource"))
@@ -209,3 +268,29 @@ def test_the_command_fails_when_it_could_not_look_everywhere(
     world.emulator.admin.fail_next("ListQueuedResources", code="PERMISSION_DENIED", message="no")
     assert main(arguments(world, "reap", "--once", "--zone", ZONE)) == 1
     assert "PROBLEM: zone" in capsys.readouterr().err
+
+
+def test_the_command_tells_whether_the_reaper_lives(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = ["reaper-status", "--store", world.store.root, "--owner", OWNER]
+    assert main(status) == 1
+    assert "never made a pass" in capsys.readouterr().err
+    main(arguments(world, "reap", "--once", "--zone", ZONE))
+    capsys.readouterr()
+    assert main(status) == 0
+    assert json.loads(capsys.readouterr().out)["format"] == "reaper-pass"
+    assert main([*status, "--max-age-minutes", "0"]) == 1
+    uris.write(world.store.reaper_pass(OWNER, world.emulator.project), b"not json")
+    assert main(status) == 1
+    assert "reaper-pass" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["list"], ["reap"], ["reaper-status"]])
+def test_every_command_explains_itself(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+    assert ended.value.code == 0
+    assert "--store" in capsys.readouterr().out

@@ -6,15 +6,16 @@ from dataclasses import replace
 import pytest
 
 from pipeline_store import uris
-from pipeline_store.formats import AttemptEvent, Ledger, Released
+from pipeline_store.formats import AttemptEvent, Holder, Ledger, Released
 from tests.tpu_lifecycle.world import OTHER_ZONE, ZONE, World, write_run
 from tpu_emulator.testing import wait_for
 from tpu_lifecycle import cloud_tpu, release
+from tpu_lifecycle.attempts import AttemptRecord
 from tpu_lifecycle.backend import TpuError, TpuPermissionError, TpuUnavailableError
-from tpu_lifecycle.holder import become_holder
+from tpu_lifecycle.holder import CancelledAttemptError, become_holder, cancel_holder
 from tpu_lifecycle.ledger import timeline, total
 from tpu_lifecycle.release import fenced_delete, give_up
-from tpu_lifecycle.reservation import ReleasedError, open_reservation
+from tpu_lifecycle.reservation import OpenReservation, ReleasedError, open_reservation
 
 
 def test_everything_is_given_back_and_accounted_for(world: World) -> None:
@@ -246,28 +247,40 @@ def test_a_tpu_without_labels_is_ours_only_if_we_asked_for_it(
 class TestFencedDelete:
     """Cancelling a task: the order against the teardown and against newer tries is arbitrary."""
 
+    def obtain(self, world: World, reservation: OpenReservation) -> tuple[AttemptRecord, int]:
+        """Return a READY attempt, and the sequence number under which its task holds it."""
+        record = world.obtain_ready(reservation)
+        return record, Holder.load(reservation.run.holder).sequence
+
     def test_deletes_the_own_attempt_and_may_be_repeated(self, world: World) -> None:
         reservation = world.reserve()
-        record = world.obtain_ready(reservation)
-        assert fenced_delete(world.backend, reservation, record, holder_sequence=None)
+        record, own = self.obtain(world, reservation)
+        assert fenced_delete(world.backend, reservation, record, holder_sequence=own)
         wait_for(lambda: not world.backend.describe(record.name).exists)
-        assert not fenced_delete(world.backend, reservation, record, holder_sequence=None)
+        assert not fenced_delete(world.backend, reservation, record, holder_sequence=own)
+        assert not reservation.attempt(1).is_usable
+
+    def test_a_call_that_failed_is_made_up_for_by_a_repetition(self, world: World) -> None:
+        reservation = world.reserve()
+        record, own = self.obtain(world, reservation)
+        world.emulator.admin.fail_next("GetQueuedResource", code="PERMISSION_DENIED", message="no")
+        with pytest.raises(TpuPermissionError):
+            fenced_delete(world.backend, reservation, record, holder_sequence=own)
+        assert fenced_delete(world.backend, reservation, record, holder_sequence=own)
+        wait_for(lambda: not world.backend.describe(record.name).exists)
 
     def test_leaves_a_newer_attempt_alone(self, world: World) -> None:
         reservation = world.reserve()
-        old = world.obtain_ready(reservation)
-        sequence = become_holder(reservation.run, old.attempt).sequence
+        old, own = self.obtain(world, reservation)
         give_up(reservation, old, world.sweeper(), event=AttemptEvent.LOST, reason="preempted")
-        new = world.obtain_ready(reservation)
-        become_holder(reservation.run, new.attempt)
-        assert not fenced_delete(world.backend, reservation, old, holder_sequence=sequence)
+        new, _ = self.obtain(world, reservation)
+        assert not fenced_delete(world.backend, reservation, old, holder_sequence=own)
         assert world.backend.describe(new.name).is_ready
         world.release(reservation)
 
     def test_leaves_an_attempt_alone_that_another_task_took_over(self, world: World) -> None:
         reservation = world.reserve()
-        record = world.obtain_ready(reservation)
-        first_try = become_holder(reservation.run, record.attempt).sequence
+        record, first_try = self.obtain(world, reservation)
         second_try = become_holder(reservation.run, record.attempt).sequence
         for stale in (None, first_try):
             assert not fenced_delete(world.backend, reservation, record, holder_sequence=stale)
@@ -275,8 +288,40 @@ class TestFencedDelete:
         assert fenced_delete(world.backend, reservation, record, holder_sequence=second_try)
         world.release(reservation)
 
+    def test_leaves_a_request_alone_that_a_new_try_goes_on_to_wait_for(self, world: World) -> None:
+        reservation = world.reserve()
+        world.emulator.admin.stockout(ZONE, shape="wait")
+        record = world.provisioner(reservation).obtain()
+        own = Holder.load(reservation.run.holder).sequence
+        assert world.provisioner(reservation).obtain().attempt == record.attempt
+        assert not fenced_delete(world.backend, reservation, record, holder_sequence=own)
+        assert world.backend.describe(record.name).exists
+        world.release(reservation)
+
+    def test_whoever_comes_after_asks_for_another_tpu(self, world: World) -> None:
+        reservation = world.reserve({"budget.max_preemptions": 0})
+        record, own = self.obtain(world, reservation)
+        assert fenced_delete(world.backend, reservation, record, holder_sequence=own)
+        assert world.provisioner(reservation).obtain().number == 2
+        world.assert_outcomes(reservation, ["cancelled", "released"])
+
+    def test_who_finds_the_attempt_cancelled_but_not_marked_gives_it_up(self, world: World) -> None:
+        reservation = world.reserve()
+        record, own = self.obtain(world, reservation)
+        assert cancel_holder(reservation.run, record.attempt, own)
+        with pytest.raises(CancelledAttemptError, match="was cancelled"):
+            become_holder(reservation.run, record.attempt)
+        assert world.provisioner(reservation).obtain().number == 2
+        world.assert_outcomes(reservation, ["cancelled", "released"])
+
     def test_after_the_teardown_does_nothing(self, world: World) -> None:
         reservation = world.reserve()
-        record = world.obtain_ready(reservation)
+        record, own = self.obtain(world, reservation)
         world.release(reservation)
-        assert not fenced_delete(world.backend, reservation, record, holder_sequence=None)
+        assert not fenced_delete(world.backend, reservation, record, holder_sequence=own)
+
+    def test_nobody_was_ever_the_holder(self, world: World) -> None:
+        reservation = world.reserve()
+        record = reservation.new_attempt(1, ZONE)
+        for own in (None, 1):
+            assert not fenced_delete(world.backend, reservation, record, holder_sequence=own)

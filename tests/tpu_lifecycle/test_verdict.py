@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline_store.formats import AttemptEvent, AttemptMark, ExitKind, JobStatus
+from tpu_lifecycle.attempts import Loss
 from tpu_lifecycle.backend import TpuCapacityError, TpuInvalidRequestError, TpuName, TpuState
 from tpu_lifecycle.verdict import Facts, Outcome, judge_job, judge_readiness
 
@@ -161,6 +162,21 @@ def test_release_and_deadline_end_the_wait() -> None:
 
 def waiting(**changes: Any) -> Facts:
     return replace(facts(ready=None, hellos=frozenset(), silence={}), **changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"queued_resource": "SUSPENDING", "node": "PREEMPTED", "taken_by_service": True},
+        {"queued_resource": "SUSPENDED", "node": None, "taken_by_service": True},
+        {"queued_resource": None, "node": "PREEMPTED"},
+    ],
+)
+def test_what_is_taken_before_it_was_seen_ready_is_lost_and_not_refused(
+    changes: dict[str, Any],
+) -> None:
+    verdict = judge_readiness(waiting(tpu=replace(RUNNING, **changes)))
+    assert (verdict.outcome, verdict.cause) == (Outcome.LOST, Loss.TAKEN)
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,11 @@ class World:
     def release(self, reservation: OpenReservation) -> ReleaseReport:
         return release(reservation, self.sweeper(), reason="test")
 
+    def assert_outcomes(self, reservation: OpenReservation, expected: list[str]) -> None:
+        """Give everything back; each attempt ended as expected."""
+        entries = self.release(reservation).ledger.entries
+        assert [entry.outcome.split(":")[0] for entry in entries] == expected
+
     def nodes(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.emulator.admin.table()["nodes"]
         return found

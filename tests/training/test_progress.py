@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,28 @@ def test_heartbeat_has_the_last_held_out_loss(
     reporter.loop(LOOP._replace(step=12))
     progress = Progress.model_validate_json(path.read_text())
     assert (progress.step, progress.held_out_loss, progress.checkpoint_step) == (12, 4.25, 10)
+
+
+def test_a_process_tells_the_time_it_spent_in_steps(
+    layout: TrainingLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "progress.json"
+    monkeypatch.setenv("REPRETRAIN_PROGRESS_FILE", str(path))
+    begin = datetime.now(UTC)
+    reporter = Reporter(ON_TPU, layout, 8)
+    reporter.loop(LOOP)
+    first = Progress.model_validate_json(path.read_text())
+    assert first.first_step is not None
+    assert begin <= first.first_step <= datetime.now(UTC)
+    assert first.stepping_seconds == 0.5
+    reporter.loop(LOOP._replace(step=12, seconds=0.25))
+    second = Progress.model_validate_json(path.read_text())
+    assert (second.first_step, second.stepping_seconds) == (first.first_step, 0.75)
+    Reporter(ON_TPU, layout, 12).loop(LOOP)
+    resumed = Progress.model_validate_json(path.read_text())
+    assert resumed.first_step is not None
+    assert resumed.first_step >= first.first_step
+    assert resumed.stepping_seconds == 0.5
 
 
 def test_nothing_is_invented_about_a_cpu(

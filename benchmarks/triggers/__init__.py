@@ -1,0 +1,1 @@
+"""How many TPU triggers one process carries."""

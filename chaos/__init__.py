@@ -1,0 +1,1 @@
+"""Random, seeded faults against a whole TPU task group; then counts what was left or lost."""

@@ -1,0 +1,43 @@
+"""What a worker or a triggerer is told to do; free of Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+CONN_ID = "chaos"
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A deferral as the database keeps it: the trigger's path, its arguments, what comes after."""
+
+    trigger: str
+    arguments: dict[str, Any]
+    method: str
+
+
+@dataclass(frozen=True)
+class TaskCall:
+    """One execution of a task.
+
+    :param resume: after which deferral, and the event that its trigger fired; None: from the start.
+    :param environment: what the process needs of it, the connection above all.
+    """
+
+    task: str
+    operator: dict[str, Any]
+    try_number: int
+    environment: Mapping[str, str]
+    log: str
+    resume: tuple[Wire, dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class TriggerCall:
+    """One life of a trigger."""
+
+    wire: Wire
+    environment: Mapping[str, str]
+    log: str

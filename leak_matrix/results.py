@@ -1,0 +1,99 @@
+"""What became of each scenario: kept while the matrix runs, shown as a table, judged at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+MATRIX, CONTROL = "matrix", "control"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one scenario."""
+
+    id: str
+    title: str
+    kind: str
+    """matrix, or control: the DAG that is put through it."""
+    without: str
+    expected: str
+    cleaned_by: str
+    deletions: list[str]
+    """Who deleted, in order."""
+    seconds: float | None
+    """From the end of the disturbance until nothing was left; None: something was."""
+    bound: float
+    nodes_left: int
+    state: str | None
+    """In which the run ended."""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Return whether all is as the scenario says; a control passes whatever it leaves."""
+        return not self.problems
+
+
+class Journal:
+    """Results in a file, one a line, so that an interrupted matrix goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> dict[tuple[str, str, str], Result]:
+        """Return the newest result of each scenario, by id, kind and the layer left out."""
+        if not self._path.exists():
+            return {}
+        lines = self._path.read_text().splitlines()
+        found = (Result(**json.loads(line)) for line in lines)
+        return {(result.id, result.kind, result.without): result for result in found}
+
+    def add(self, result: Result) -> None:
+        """Append a result."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(asdict(result)) + "\n")
+
+
+def table(results: Iterable[Result]) -> str:
+    """Return the results as lines of text."""
+    rows = [("SCENARIO", "CLEANED UP BY", "SECONDS", "LEFT", "RUN", "")]
+    for result in results:
+        name = result.id if result.kind == MATRIX else f"{result.id} (control)"
+        rows.append(
+            (
+                name,
+                result.cleaned_by,
+                "-" if result.seconds is None else f"{result.seconds:.0f}",
+                str(result.nodes_left),
+                result.state or "-",
+                result.title if result.passed else "; ".join(result.problems),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return "\n".join(
+        " ".join(
+            [*(f"{cell:<{width}}" for cell, width in zip(row[:5], widths, strict=True)), row[5]]
+        ).rstrip()
+        for row in rows
+    )
+
+
+def summary(results: Iterable[Result], **more: Any) -> dict[str, Any]:
+    """Return the numbers that say whether the matrix holds."""
+    results = list(results)
+    own = [result for result in results if result.kind == MATRIX]
+    controls = [result for result in results if result.kind == CONTROL]
+    return {
+        "scenarios": len(own),
+        "nodes_left": sum(result.nodes_left for result in own),
+        "control_nodes_left": sum(result.nodes_left for result in controls),
+        "control_scenarios": len(controls),
+        "control_scenarios_that_leak": sum(1 for result in controls if result.nodes_left),
+        "failed": [result.id for result in results if not result.passed],
+        **more,
+    }

@@ -1,0 +1,182 @@
+"""The dead man's switch on emulated TPU VMs: it works when all others are dead, and not before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pipeline_store.formats import AgentHello, ExitKind, Lease
+from tests.tpu_agent.cloud import NODE_ID, Cloud, cloud
+from tests.tpu_agent.world import TOKEN, World, wait_for
+
+LEASE_TIMEOUT = 3.0
+VM = "bert-repretraining/vm"
+
+
+@pytest.fixture
+def tpu(tmp_path: Path, world: World) -> Iterator[Cloud]:
+    with cloud(tmp_path, world, vm_grace=1.0) as running:
+        yield running
+
+
+@contextmanager
+def renewed(world: World) -> Iterator[None]:
+    """Renew the lease as somebody does who looks after the TPU, while the block runs."""
+    ended = threading.Event()
+
+    def renew() -> None:
+        sequence = 0
+        while not ended.wait(0.1):
+            sequence += 1
+            now = datetime.now(UTC)
+            Lease(token=TOKEN, sequence=sequence, renewed=now).write(world.mailbox.lease)
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def assert_deleted_by_itself(tpu: Cloud) -> None:
+    tpu.wait_gone()
+    calls = tpu.deletions()
+    assert calls
+    assert all(VM in call["caller"] for call in calls), "nobody else has helped"
+
+
+def steps_of(world: World) -> int:
+    beat = world.wait_heartbeat("progress", lambda beat: beat.progress is not None)
+    assert beat.progress is not None
+    return beat.progress.step
+
+
+def test_expiry_with_a_hung_agent(tpu: Cloud, world: World) -> None:
+    world.expires_at = datetime.now(UTC) + timedelta(seconds=10)
+    far = datetime.now(UTC) + timedelta(hours=1)
+    world.add_job("010-train", "waits", deadline=far)
+    tpu.create()
+    world.wait_starts(1)
+    tpu.freeze_agent()
+    assert_deleted_by_itself(tpu)
+    assert datetime.now(UTC) >= world.expires_at
+    assert (world.scratch / "saved").exists(), "the job could save its checkpoint"
+
+
+def test_a_forgotten_tpu_without_a_job(tpu: Cloud, world: World) -> None:
+    with renewed(world):
+        tpu.create(lease_timeout_seconds=LEASE_TIMEOUT)
+        world.add_job("010-train", "steps")
+        wait_for("many steps", lambda: steps_of(world) > 10 * LEASE_TIMEOUT * 2)
+        world.go()
+        assert world.wait_status("010-train").exit_kind is ExitKind.OK
+        assert tpu.is_there()
+        assert tpu.deletions() == []
+    assert_deleted_by_itself(tpu)
+
+
+def test_a_working_job_keeps_its_forgotten_tpu_until_it_is_done(tpu: Cloud, world: World) -> None:
+    world.add_job("010-train", "steps")
+    tpu.create(lease_timeout_seconds=LEASE_TIMEOUT)
+    wait_for("many steps", lambda: steps_of(world) > 10 * LEASE_TIMEOUT * 2)
+    assert tpu.deletions() == []
+    world.go()
+    assert world.wait_status("010-train").exit_kind is ExitKind.OK
+    assert_deleted_by_itself(tpu)
+
+
+def test_a_hung_job_does_not_keep_its_forgotten_tpu(tpu: Cloud, world: World) -> None:
+    world.add_job("010-train", "steps")
+    tpu.create(lease_timeout_seconds=LEASE_TIMEOUT)
+    wait_for("steps", lambda: steps_of(world) > 1)
+    (world.scratch / "stuck").touch()
+    assert_deleted_by_itself(tpu)
+    assert (world.scratch / "saved").exists()
+    assert world.wait_status("010-train").exit_kind is ExitKind.PREEMPTED
+    log = world.log("010-train")
+    assert f"this VM deletes its own TPU {tpu.queued_name}: nobody has renewed" in log
+
+
+def test_a_tombstone_that_nobody_acted_on(tpu: Cloud, world: World) -> None:
+    with renewed(world):
+        tpu.create(lease_timeout_seconds=LEASE_TIMEOUT)
+        wait_for("the switch", lambda: tpu.wait_process("tpu_agent.self_delete"))
+        world.release()
+        assert_deleted_by_itself(tpu)
+
+
+def test_a_silent_store_is_no_sign_but_the_expiry_holds(tpu: Cloud, world: World) -> None:
+    world.expires_at = datetime.now(UTC) + timedelta(seconds=15)
+    with renewed(world):
+        tpu.create(lease_timeout_seconds=2.0)
+        wait_for("the switch", lambda: tpu.wait_process("tpu_agent.self_delete"))
+    mailbox = Path(world.mailbox.root)
+    mailbox.rename(mailbox.with_name("aside"))
+    mailbox.touch()  # no longer a folder: every read fails
+    assert_deleted_by_itself(tpu)
+    assert datetime.now(UTC) >= world.expires_at
+
+
+def test_a_denied_deletion_is_tried_until_it_is_allowed(tpu: Cloud, world: World) -> None:
+    tpu.emulator.admin.deny("DeleteQueuedResource", caller=VM)
+    tpu.create(lease_timeout_seconds=1.0)
+    wait_for("three tries", lambda: len(tpu.deletions()) >= 3)
+    assert {call["code"] for call in tpu.deletions() if call["code"]} == {"PERMISSION_DENIED"}
+    assert tpu.is_there()
+    tpu.emulator.admin.allow("DeleteQueuedResource")
+    assert_deleted_by_itself(tpu)
+
+
+def test_who_comes_back_in_time_keeps_the_tpu(tpu: Cloud, world: World) -> None:
+    tpu.emulator.admin.deny("DeleteQueuedResource", caller=VM)
+    tpu.create(lease_timeout_seconds=1.0)
+    wait_for("two tries", lambda: len(tpu.deletions()) >= 2)
+    with renewed(world):
+        world.add_job("010-train", "steps")
+        wait_for("steps", lambda: steps_of(world) > 5)
+        tpu.emulator.admin.allow("DeleteQueuedResource")
+        known = len(tpu.deletions())
+        wait_for("many steps", lambda: steps_of(world) > 40)
+        assert len(tpu.deletions()) == known
+        world.go()
+        assert world.wait_status("010-train").exit_kind is ExitKind.OK
+    assert_deleted_by_itself(tpu)
+
+
+def test_a_node_without_a_queued_resource(tpu: Cloud) -> None:
+    tpu.create_node(lease_timeout_seconds=1.0)
+    assert_deleted_by_itself(tpu)
+    assert {call["method"] for call in tpu.deletions()} == {"DeleteNode"}
+
+
+def test_a_slice_is_deleted_as_a_whole(tpu: Cloud) -> None:
+    tpu.create("v5litepod-16", lease_timeout_seconds=1.0)
+    wait_for("four workers", lambda: len(tpu.workers()) == 4)
+    assert_deleted_by_itself(tpu)
+    assert {call["name"].rpartition("/")[2] for call in tpu.deletions()} == {NODE_ID}
+
+
+def test_several_slices_are_deleted_as_a_whole(tpu: Cloud, world: World) -> None:
+    with renewed(world):
+        tpu.create_slices("v5litepod-16", 2, lease_timeout_seconds=LEASE_TIMEOUT)
+        for worker in range(8):
+            uri = world.mailbox.hello(worker)
+            wait_for(f"worker {worker}", partial(AgentHello.load_or_none, uri))
+    assert_deleted_by_itself(tpu)
+
+
+def test_a_reboot_starts_the_switch_again(tpu: Cloud, world: World) -> None:
+    with renewed(world):
+        tpu.create(lease_timeout_seconds=LEASE_TIMEOUT)
+        first = tpu.wait_process("tpu_agent.self_delete")
+        tpu.emulator.admin.reboot(tpu.node_name)
+        wait_for("another", lambda: tpu.wait_process("tpu_agent.self_delete") != first)
+    assert_deleted_by_itself(tpu)

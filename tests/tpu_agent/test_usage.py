@@ -1,0 +1,106 @@
+"""What jobs have made of a worker's time, over all their starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pipeline_store.formats import ExitKind, JobUsage, Progress
+from tests.tpu_agent.world import World
+from tpu_agent.state import JobRecord, WorkDir
+from tpu_agent.usage import steps, usage
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def work_dir(tmp_path: Path) -> WorkDir:
+    return WorkDir(tmp_path)
+
+
+def add(work_dir: WorkDir, job_id: str, started: datetime, *words: Progress | None) -> None:
+    folder = work_dir.job(job_id)
+    JobRecord(started=started, starts=len(words)).write(folder.record)
+    for number, word in enumerate(words, start=1):
+        if word is not None:
+            folder.progress(number).write_text(word.model_dump_json())
+
+
+def word(step: int, first: datetime | None = None, seconds: float = 0.0) -> Progress:
+    return Progress(step=step, train_steps=100, first_step=first, stepping_seconds=seconds)
+
+
+def test_the_starts_of_a_job_add_up(work_dir: WorkDir) -> None:
+    add(
+        work_dir,
+        "010-train",
+        NOON,
+        word(5, NOON + MINUTE, 2.5),
+        None,
+        word(3),
+        word(9, NOON + 9 * MINUTE, 4.0),
+    )
+    expected = JobUsage(
+        job_id="010-train", started=NOON, first_step=NOON + MINUTE, stepping_seconds=6.5
+    )
+    assert usage(work_dir) == [expected]
+
+
+def test_jobs_are_in_the_order_of_their_starts(work_dir: WorkDir) -> None:
+    add(work_dir, "010-later", NOON + MINUTE, word(1))
+    add(work_dir, "020-earlier", NOON, None)
+    JobRecord().write(work_dir.job("030-refused").record)
+    assert [(job.job_id, job.first_step, job.stepping_seconds) for job in usage(work_dir)] == [
+        ("020-earlier", None, 0.0),
+        ("010-later", None, 0.0),
+    ]
+
+
+def test_nothing_is_known_before_the_first_job(work_dir: WorkDir) -> None:
+    assert usage(work_dir) == []
+    assert steps(work_dir) == frozenset()
+
+
+def test_what_is_no_progress_does_not_count(work_dir: WorkDir) -> None:
+    add(work_dir, "010-train", NOON, word(1, NOON, 1.0), None)
+    work_dir.job("010-train").progress(2).write_text("{")
+    assert usage(work_dir)[0].stepping_seconds == 1.0
+
+
+def test_every_step_and_every_start_is_progress(work_dir: WorkDir) -> None:
+    seen = set()
+    for words in ([None], [word(1)], [word(2)], [word(2), word(2)], [word(2), word(3)]):
+        add(work_dir, "010-train", NOON, *words)
+        seen.add(steps(work_dir))
+    assert len(seen) == 5
+
+
+def test_the_heartbeat_tells_it_also_after_a_kill_and_to_a_new_agent(world: World) -> None:
+    world.add_job("010-train", "steps", max_restarts=2)
+    first = world.start_agent()
+    trainer = world.wait_starts(1)
+    before = world.wait_heartbeat(
+        "steps", lambda beat: bool(beat.usage and beat.usage[0].stepping_seconds >= 3)
+    )
+    os.kill(trainer, signal.SIGKILL)
+    world.wait_starts(2)
+    first.kill()
+    first.wait()
+    agent = world.start_agent()
+    world.wait_starts(3)
+    world.wait_heartbeat(
+        "more steps",
+        lambda beat: bool(beat.usage) and beat.usage[0].stepping_seconds >= 5,
+    )
+    world.go()
+    assert world.wait_status("010-train").exit_kind is ExitKind.OK
+    after = world.wait_heartbeat("an idle beat", lambda beat: beat.job_id is None)
+    (job,) = after.usage
+    assert (job.job_id, job.started) == ("010-train", before.usage[0].started)
+    assert job.first_step == before.usage[0].first_step
+    world.finish_agent(agent)

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pipeline_store import uris
+from pipeline_store.formats import AttemptEvent, AttemptMark, JobSpec
+from tests.tpu_lifecycle.test_observe import JOB, watch
+from tests.tpu_lifecycle.world import ZONE, World
+from tpu_lifecycle.attempts import AttemptRecord, Loss
+from tpu_lifecycle.budgets import (
+    BootFailureError,
+    ChipHoursBudgetError,
+    PreemptionBudgetError,
+    StalledError,
+    check_next_attempt,
+    chip_hours_end,
+    chip_seconds,
+    job_deadline,
+    newest_checkpoint,
+)
+from tpu_lifecycle.mailbox import submit_job
+from tpu_lifecycle.provisioning import Provisioner
+from tpu_lifecycle.reservation import ExpiredError, OpenReservation
+from tpu_lifecycle.verdict import Outcome
+
+
+def lose(
+    reservation: OpenReservation,
+    number: int,
+    cause: Loss = Loss.TAKEN,
+    before: int | None = None,
+    after: int | None = None,
+) -> AttemptRecord:
+    record = reservation.new_attempt(number, ZONE, checkpoint_step=before)
+    return record.mark(AttemptEvent.LOST, "it went", cause=cause, checkpoint_step=after)
+
+
+def rented(record: AttemptRecord, start: datetime, hours: float) -> AttemptRecord:
+    """Return the attempt as if it had a node from then on, for so long."""
+    AttemptMark(event=AttemptEvent.READY, time=start, workers=1, node_created=start).create(
+        record.layout.mark(AttemptEvent.READY)
+    )
+    AttemptMark(event=AttemptEvent.GONE, time=start + timedelta(hours=hours)).create(
+        record.layout.mark(AttemptEvent.GONE)
+    )
+    return record
+
+
+def test_each_loss_counts_against_the_preemptions(world: World) -> None:
+    reservation = world.reserve({"budget.max_preemptions": 1})
+    records = [lose(reservation, 1, after=10)]
+    check_next_attempt(reservation, records)
+    records.append(lose(reservation, 2, before=10, after=20))
+    with pytest.raises(PreemptionBudgetError, match=r"lost 2 TPUs; budget\.max_preemptions=1"):
+        check_next_attempt(reservation, records)
+
+
+def test_a_crash_loop_is_noticed(world: World) -> None:
+    reservation = world.reserve({"budget.max_stalled_attempts": 2, "budget.max_preemptions": 9})
+    records = [lose(reservation, 1, after=10), lose(reservation, 2, before=10, after=10)]
+    check_next_attempt(reservation, records)
+    # One that brought a checkpoint begins the count anew.
+    records += [
+        lose(reservation, 3, before=10, after=20),
+        lose(reservation, 4, before=20, after=20),
+    ]
+    check_next_attempt(reservation, records)
+    # Going back removes the checkpoints of later steps: no progress either.
+    records.append(lose(reservation, 5, before=20, after=10))
+    with pytest.raises(StalledError, match=r"2 TPUs in a row.*max_stalled_attempts=2"):
+        check_next_attempt(reservation, records)
+
+
+def test_losses_before_the_boot_are_no_boot_failures(world: World) -> None:
+    reservation = world.reserve()
+    records = [lose(reservation, 1), lose(reservation, 2)]
+    check_next_attempt(reservation, records)
+    records.append(lose(reservation, 3))
+    with pytest.raises(StalledError):
+        check_next_attempt(reservation, records)
+
+
+def test_two_tpus_that_never_reported_end_the_attempts(world: World) -> None:
+    reservation = world.reserve()
+    records = [lose(reservation, 1, Loss.NEVER_REPORTED)]
+    check_next_attempt(reservation, records)
+    records.append(lose(reservation, 2, Loss.NEVER_REPORTED))
+    with pytest.raises(BootFailureError, match=r"tpu\.service_account"):
+        check_next_attempt(reservation, records)
+
+
+def test_chip_hours_are_summed_over_all_attempts(world: World) -> None:
+    overrides = {
+        "budget.max_chip_hours": 5.0,
+        "budget.max_hours": 24.0,
+        "tpu.accelerator_type": "v5litepod-4",
+    }
+    reservation = world.reserve(overrides)
+    start = datetime.now(UTC) + timedelta(hours=1)
+    rented(lose(reservation, 1, after=1), start, hours=0.5)
+    records = reservation.attempts()
+    assert chip_seconds(reservation.record, records[0]) == pytest.approx(4 * 1800)
+    check_next_attempt(reservation, records)
+    # Three chip-hours are left: 45 minutes of four chips.
+    second = rented(lose(reservation, 2, before=1, after=2), start + timedelta(hours=2), hours=1.0)
+    records = reservation.attempts()
+    assert chip_hours_end(reservation, records, records[1]) == start + timedelta(minutes=165)
+    assert job_deadline(reservation, records, records[1]) == start + timedelta(minutes=162.75)
+    assert second.number == 2
+    with pytest.raises(ChipHoursBudgetError, match=r"used 6\.00 chip-hours.*max_chip_hours=5"):
+        check_next_attempt(reservation, records)
+
+
+def test_a_service_whose_clock_is_behind_makes_no_node_older_than_its_attempt(world: World) -> None:
+    reservation = world.reserve({"budget.max_chip_hours": 1.0})
+    record = reservation.new_attempt(1, ZONE)
+    record = record.mark(
+        AttemptEvent.READY, workers=1, node_created=datetime.now(UTC) - timedelta(days=1)
+    )
+    end = chip_hours_end(reservation, [record], record)
+    assert end == record.attempt.created + timedelta(hours=1)
+
+
+def test_several_slices_cost_several_times_as_much(world: World) -> None:
+    reservation = world.reserve({"tpu.slice_count": 3, "budget.max_chip_hours": 300.0})
+    start = datetime.now(UTC) + timedelta(hours=1)
+    record = rented(reservation.new_attempt(1, ZONE), start, hours=1.0)
+    [record] = reservation.attempts()
+    assert chip_seconds(reservation.record, record) == pytest.approx(3 * 3600)
+
+
+def test_the_job_stops_before_the_chip_hours_are_used_up(world: World) -> None:
+    reservation = world.reserve({"budget.max_chip_hours": 0.5})
+    record = world.obtain_ready(reservation)
+    arguments = {"job_id": JOB, "entry_point": "training.train", "arguments": []}
+    assert submit_job(reservation, record, **arguments)
+    spec = JobSpec.load(record.layout.job(JOB))
+    end = chip_hours_end(reservation, reservation.attempts(), record)
+    assert end is not None
+    assert spec.deadline == end - timedelta(seconds=90)
+    assert spec.deadline < reservation.job_deadline
+    assert not submit_job(reservation, record, **arguments)
+    world.release(reservation)
+
+
+def test_the_watch_notices_that_the_chip_hours_are_used_up(world: World) -> None:
+    reservation = world.reserve({"budget.max_chip_hours": 1e-6})
+    record = world.obtain_ready(reservation)
+    verdict = watch(world, reservation, record).look().verdict
+    assert verdict.outcome is Outcome.BUDGET
+    assert "max_chip_hours" in verdict.reason
+    world.release(reservation)
+
+
+def test_the_hours_end_an_attempt_too(world: World) -> None:
+    reservation = world.reserve({"budget.max_hours": 0.3, "tpu.queue_timeout_seconds": 60})
+    past = datetime.now(UTC) - timedelta(hours=1)
+    record = reservation.record.model_copy(update={"expires_at": past})
+    expired = OpenReservation(reservation.run, reservation.layout, record)
+    with pytest.raises(ExpiredError, match=r"budget\.max_hours"):
+        world.provisioner(expired).obtain()
+
+
+def test_the_newest_checkpoint_is_noted_with_attempt_and_loss(world: World) -> None:
+    reservation = world.reserve()
+    assert newest_checkpoint(reservation.run) is None
+    uris.write(reservation.run.training.checkpoint(5), b"{}")
+    record = world.obtain_ready(reservation)
+    assert record.attempt.checkpoint_step == 5
+    uris.write(reservation.run.training.checkpoint(40), b"{}")
+    provisioner: Provisioner = world.provisioner(reservation)
+    provisioner.lose(record, "it went", Loss.SILENT)
+    lost = reservation.attempt(1).marks[AttemptEvent.LOST]
+    assert (lost.checkpoint_step, lost.cause) == (40, "silent")

@@ -1,0 +1,142 @@
+"""Watches over a TPU VM from beside its agent, and deletes the TPU when it should go."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipeline_store import uris
+from pipeline_store.layout import AttemptLayout
+from tpu_agent import own_tpu, processes
+from tpu_agent.dead_man import DeadMan, Sight
+from tpu_agent.state import JobRecord, WorkDir
+from tpu_agent.store import StoreUnavailableError, store_call
+from tpu_agent.usage import steps
+
+TICK_SECONDS = 0.5
+POLLS_PER_TIMEOUT = 20
+LONGEST_POLL_SECONDS = 30.0
+AGENT_SECONDS = 5.0
+"""What the agent gets to end a job its own way, before the switch does."""
+SAVE_SECONDS = 25.0
+"""Between SIGTERM and SIGKILL of a job."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+LONGEST_HEADSTART_SECONDS = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SwitchConfig:
+    """One VM's switch. Durations are seconds."""
+
+    tpu_name: str
+    node_id: str
+    tpu_api_endpoint: str
+    mailbox: AttemptLayout
+    released_uri: str
+    worker: int
+    expires_at: datetime
+    lease_timeout: float
+    work_dir: Path
+
+    @property
+    def poll_interval(self) -> float:
+        """Return the time between two looks."""
+        return min(LONGEST_POLL_SECONDS, self.lease_timeout / POLLS_PER_TIMEOUT)
+
+
+class Switch:
+    """Watches until the VM ends, and tries to make it end when it should."""
+
+    def __init__(self, config: SwitchConfig) -> None:
+        self._config = config
+        self._dead_man = DeadMan(config.lease_timeout)
+
+    def run(self) -> None:
+        """Work until the VM ends; never returns."""
+        # Looking may take as long as the store likes; the expiry must not wait for it.
+        threading.Thread(target=self._look_for_ever, name="look", daemon=True).start()
+        tries, again = 0, 0.0
+        while True:
+            reason = self._reason()
+            if reason is None:
+                tries, again = 0, 0.0
+            elif time.monotonic() >= again:
+                self._prepare(reason, is_first=tries == 0)
+                self._delete()
+                pause = min(FIRST_PAUSE_SECONDS * 2**tries, LONGEST_PAUSE_SECONDS)
+                tries, again = tries + 1, time.monotonic() + pause
+            time.sleep(TICK_SECONDS)
+
+    def _reason(self) -> str | None:
+        if datetime.now(UTC) >= self._config.expires_at:
+            return f"it expired at {self._config.expires_at:%F %T %Z}"
+        return self._dead_man.reason
+
+    def _look_for_ever(self) -> None:
+        while True:
+            try:
+                self._dead_man.see(self._look())
+            except StoreUnavailableError as error:
+                self._dead_man.miss()
+                _log.warning("%s; the switch goes on and asks again", error)
+            except Exception:  # noqa: BLE001 - the switch must not go blind silently
+                self._dead_man.miss()
+                _log.exception("looking failed; the switch goes on and looks again")
+            time.sleep(self._config.poll_interval)
+
+    def _look(self) -> Sight:
+        config = self._config
+        lease_uri = config.mailbox.lease
+        with store_call(f"reading {lease_uri} and looking for {config.released_uri}"):
+            lease = uris.read_or_none(lease_uri)
+            is_released = uris.exists(config.released_uri)
+        return Sight(
+            lease=lease,
+            is_released=is_released,
+            steps=steps(WorkDir(config.work_dir)),
+            job_runs=bool(processes.marked(config.work_dir)),
+        )
+
+    def _prepare(self, reason: str, *, is_first: bool) -> None:
+        """Say why, and let the job save: the shutdown of a VM may leave it less time."""
+        if is_first:
+            text = f"this VM deletes its own TPU {self._config.tpu_name}: {reason}"
+            _log.warning("%s", text)
+            self._note_in_logs(text)
+            # The first worker's call ends all of them; the others ask in case it cannot.
+            time.sleep(min(self._config.worker, LONGEST_HEADSTART_SECONDS))
+            self._wait_for_agent()
+        try:
+            processes.end(self._config.work_dir, SAVE_SECONDS)
+        except Exception as error:  # noqa: BLE001 - a job that does not end keeps no TPU
+            _log.warning("%s", error)
+
+    def _wait_for_agent(self) -> None:
+        end = time.monotonic() + AGENT_SECONDS
+        while processes.marked(self._config.work_dir) and time.monotonic() < end:
+            time.sleep(TICK_SECONDS)
+
+    def _note_in_logs(self, text: str) -> None:
+        for folder in WorkDir(self._config.work_dir).jobs():
+            try:
+                record = JobRecord.load_or_none(folder.record)
+                if record is not None and record.outcome is None:
+                    with folder.log.open("ab") as log:
+                        log.write(f"[agent] {text}\n".encode())
+            except (OSError, ValueError) as error:
+                _log.warning("%s: %s", folder.log, error)
+
+    def _delete(self) -> None:
+        config = self._config
+        try:
+            answer = own_tpu.delete(config.tpu_name, config.node_id, config.tpu_api_endpoint)
+        except Exception as error:  # noqa: BLE001 - nobody else is left who would try again
+            _log.error("deleting this TPU failed, it is tried again: %r", error)
+        else:
+            _log.warning("%s", answer)

@@ -1,0 +1,90 @@
+"""What nodes and queued resources were before: for lists that lag, for bills, for assertions."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tpu_emulator.messages import NodeState, QueueState
+
+Query = Callable[..., list[sqlite3.Row]]
+MAX_LAG_SECONDS = 600.0
+"""How far back the bodies of all resources are known."""
+GONE = "GONE"
+"""The state after the last one."""
+
+
+class History:
+    """Written with every change of a resource, in the same transaction."""
+
+    def __init__(self, query: Query) -> None:
+        """Takes the function that runs a statement on the database."""
+        self._query = query
+
+    def note_body(self, name: str, collection: str, parent: str) -> None:
+        """Keeps what a resource is before it changes; NULL when it is not there yet."""
+        now = time.time()
+        self._query(
+            "INSERT INTO changes (at, name, collection, parent, before) "
+            "VALUES (?, ?, ?, ?, (SELECT body FROM resources WHERE name = ?))",
+            now, name, collection, parent, name,
+        )  # fmt: skip
+        self._query("DELETE FROM changes WHERE at < ?", now - MAX_LAG_SECONDS)
+
+    def note_state(self, name: str, message: Any | None) -> None:
+        """Records the state of a resource if it is a new one; None for a resource that is gone."""
+        rows = self._query(
+            "SELECT life, state FROM history WHERE name = ? ORDER BY id DESC LIMIT 1", name
+        )
+        last = (rows[0]["life"], rows[0]["state"]) if rows else (0, GONE)
+        current = (last[0], GONE) if message is None else _state(message)
+        if current != last:
+            self._query(
+                "INSERT INTO history (at, name, life, state) VALUES (?, ?, ?, ?)",
+                time.time(), name, *current,
+            )  # fmt: skip
+
+    def bodies_at(self, when: float, collection: str, parent: str) -> dict[str, bytes]:
+        """The resources of a parent as they were at a time within `MAX_LAG_SECONDS`."""
+        bodies = {
+            row["name"]: row["body"]
+            for row in self._query(
+                "SELECT name, body FROM resources WHERE collection = ? AND parent = ?",
+                collection, parent,
+            )
+        }  # fmt: skip
+        for row in self._query(
+            "SELECT name, before FROM changes WHERE collection = ? AND parent = ? AND at > ? "
+            "ORDER BY id DESC",
+            collection, parent, when,
+        ):  # fmt: skip
+            if row["before"] is None:
+                bodies.pop(row["name"], None)
+            else:
+                bodies[row["name"]] = row["before"]
+        return bodies
+
+    def states(self, name: str = "") -> list[dict[str, Any]]:
+        """Every state change of a resource, or of all, oldest first: at, name, life, state."""
+        return [
+            dict(row)
+            for row in self._query(
+                "SELECT at, name, life, state FROM history WHERE ? IN ('', name) ORDER BY id", name
+            )
+        ]
+
+    def reached(self, name: str, life: int, state: str) -> float | None:
+        """When a node first was in a state (epoch seconds); `life` tells it from namesakes."""
+        rows = self._query(
+            "SELECT at FROM history WHERE name = ? AND life = ? AND state = ? ORDER BY id LIMIT 1",
+            name, life, state,
+        )  # fmt: skip
+        return float(rows[0]["at"]) if rows else None
+
+
+def _state(message: Any) -> tuple[int, str]:
+    if hasattr(message.state, "state"):
+        return 0, QueueState(message.state.state).name
+    return message.id, NodeState(message.state).name

@@ -1,0 +1,162 @@
+"""What a run may use up: lost TPUs, attempts without progress, time and chip-hours.
+
+Each budget has an error of its own that says which setting allows more. How often a killed trainer
+is started again (``budget.max_failures``) the agent counts; the price (``budget.max_cost``) is
+checked before a run begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from pipeline_config.rules import chips
+from pipeline_store import uris
+from pipeline_store.formats import AttemptEvent, Reservation
+from pipeline_store.layout import RunLayout
+from tpu_lifecycle.attempts import AttemptRecord, Loss
+from tpu_lifecycle.reservation import OpenReservation
+
+
+class BudgetError(RuntimeError):
+    """A budget is used up; another try of the task cannot help."""
+
+
+class PreemptionBudgetError(BudgetError):
+    """More TPUs were lost than ``budget.max_preemptions`` replaces."""
+
+
+class StalledError(BudgetError):
+    """Too many TPUs in a row were lost without a new checkpoint: a crash loop, or bad luck."""
+
+
+class BootFailureError(BudgetError):
+    """TPUs come up, but their agents never report: asking for more of them cannot help."""
+
+
+class ChipHoursBudgetError(BudgetError):
+    """``budget.max_chip_hours`` is used up."""
+
+
+def newest_checkpoint(run: RunLayout) -> int | None:
+    """Return the step of the newest checkpoint that is committed, or None."""
+    names = (uri.rpartition("/")[2] for uri in uris.list_files(run.training.checkpoints))
+    steps = [int(name.removesuffix(".json")) for name in names if name[:-5].isdecimal()]
+    return max(steps, default=None)
+
+
+def check_next_attempt(reservation: OpenReservation, records: Sequence[AttemptRecord]) -> None:
+    """Do nothing while the budgets allow one more TPU.
+
+    :raises BudgetError: one of them does not.
+    """
+    budget = reservation.config.budget
+    lost = [record for record in records if AttemptEvent.LOST in record.marks]
+    last = f"Last: {lost[-1].outcome}. " if lost else ""
+    if len(lost) > budget.max_preemptions:
+        raise PreemptionBudgetError(
+            f"{reservation} lost {len(lost)} TPUs; budget.max_preemptions="
+            f"{budget.max_preemptions} allows no further one. {last}Training can be resumed: clear "
+            "the reserve task."
+        )
+    if len(lost) > 1 and all(_cause(record) == Loss.NEVER_REPORTED for record in lost[-2:]):
+        raise BootFailureError(
+            f"{reservation}: two TPUs in a row came up but their agents never reported. {last}"
+            "Check that tpu.service_account may read and write the store, that the subnetwork "
+            "has Private Google Access, and the startup script's log on the VM "
+            "(journalctl -u google-startup-scripts)."
+        )
+    stalled = _stalled(lost)
+    if stalled >= budget.max_stalled_attempts:
+        raise StalledError(
+            f"{reservation}: {stalled} TPUs in a row were lost without a new checkpoint; "
+            f"budget.max_stalled_attempts={budget.max_stalled_attempts} allows no further one. "
+            f"{last}Does the job break its TPU? If they were just preempted early, lower "
+            "training.checkpoint_interval or raise the budget, and clear the reserve task."
+        )
+    check_chip_hours(reservation, records)
+
+
+def check_chip_hours(reservation: OpenReservation, records: Sequence[AttemptRecord]) -> None:
+    """Do nothing while some of ``budget.max_chip_hours`` is left.
+
+    :raises ChipHoursBudgetError: nothing is.
+    """
+    allowed = reservation.config.budget.max_chip_hours
+    if allowed is None:
+        return
+    used = sum(chip_seconds(reservation.record, record) for record in records) / 3600
+    if used >= allowed:
+        raise ChipHoursBudgetError(
+            f"{reservation} used {used:.2f} chip-hours; budget.max_chip_hours={allowed} allows no "
+            "more. Raise it and clear the reserve task: training resumes from its last checkpoint."
+        )
+
+
+def chip_hours_end(
+    reservation: OpenReservation, records: Sequence[AttemptRecord], record: AttemptRecord
+) -> datetime | None:
+    """Return when the attempt's TPU will have used up what is left of the chip-hours.
+
+    The same whenever it is asked: it follows from marks that are set once.
+
+    :returns: None while it is not READY, and when there is no such budget.
+    """
+    allowed, start = reservation.config.budget.max_chip_hours, rented_since(record)
+    if allowed is None or start is None:
+        return None
+    earlier = [r for r in records if r.number < record.number]
+    used = sum(chip_seconds(reservation.record, r) for r in earlier)
+    left = max(0.0, allowed * 3600 - used)
+    return start + timedelta(seconds=left / chip_count(reservation.record))
+
+
+def job_deadline(
+    reservation: OpenReservation, records: Sequence[AttemptRecord], record: AttemptRecord
+) -> datetime:
+    """Return when jobs on the attempt's TPU must have ended, with a checkpoint, by all budgets."""
+    end, start = chip_hours_end(reservation, records, record), rented_since(record)
+    if end is None or start is None:
+        return reservation.job_deadline
+    return min(reservation.job_deadline, end - min(timedelta(minutes=5), (end - start) / 20))
+
+
+def chip_count(reservation: Reservation) -> int:
+    """Return how many chips each attempt rents."""
+    return chips(reservation.accelerator_type) * reservation.slice_count
+
+
+def chip_seconds(reservation: Reservation, record: AttemptRecord) -> float:
+    """Return what an attempt has used, up to now or until its TPU was gone."""
+    start = rented_since(record)
+    if start is None:
+        return 0.0
+    gone = record.marks.get(AttemptEvent.GONE)
+    end = gone.time if gone else datetime.now(UTC)
+    return max(0.0, (end - start).total_seconds()) * chip_count(reservation)
+
+
+def rented_since(record: AttemptRecord) -> datetime | None:
+    """Return when the attempt's node was made, or was seen READY; None when it never had one.
+
+    A node cannot be older than the attempt: then the service's clock is behind ours.
+    """
+    ready = record.marks.get(AttemptEvent.READY)
+    starts = [mark.node_created for mark in record.marks.values() if mark.node_created]
+    starts += [ready.time] if ready else []
+    return max(min(starts), record.attempt.created) if starts else None
+
+
+def _cause(record: AttemptRecord) -> str:
+    return record.marks[AttemptEvent.LOST].cause
+
+
+def _stalled(lost: Sequence[AttemptRecord]) -> int:
+    """Return how many of the newest lost attempts in a row brought no new checkpoint."""
+    count = 0
+    for record in reversed(lost):
+        before, after = record.attempt.checkpoint_step, record.marks[AttemptEvent.LOST]
+        if (after.checkpoint_step or 0) > (before or 0):
+            break
+        count += 1
+    return count

@@ -1,0 +1,167 @@
+"""Where to ask for a TPU next: zones in turn, those that had none a moment ago last."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pipeline_store.formats import AttemptEvent, FormatError, Reservation, ZoneCooldown
+from pipeline_store.layout import StoreLayout
+from tpu_lifecycle.attempts import AttemptRecord
+from tpu_lifecycle.backend import TpuCapacityError, TpuQuotaError
+
+STOCKOUT = TpuCapacityError.__name__
+QUOTA = TpuQuotaError.__name__
+
+
+class StockoutError(TpuCapacityError):
+    """A round through all zones found no TPU; another one may, later."""
+
+
+class QuotaExhaustedError(RuntimeError):
+    """Every zone refuses by quota: waiting does not help, somebody has to ask for quota."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """A walk through the candidate zones, as the attempts so far have left it.
+
+    :param number: counts from 1.
+    :param left: zones still to be asked in this round, in this order.
+    :param without_quota: zones that are left out of this and all further rounds.
+    :param has_just_begun: the newest refusal ended the round before.
+    """
+
+    number: int
+    left: tuple[str, ...]
+    without_quota: frozenset[str]
+    has_just_begun: bool
+
+
+def present_round(
+    zones: Sequence[str],
+    records: Sequence[AttemptRecord],
+    *,
+    cooling: AbstractSet[str] = frozenset(),
+    seed: str = "",
+) -> Round:
+    """Return the round in which the next attempt is.
+
+    The first round is in the configured order, later ones are shuffled, so that runs that all have
+    to wait do not follow each other from zone to zone. Zones that are cooling down come last.
+
+    :param seed: equal seeds shuffle equally.
+    """
+    number, has_just_begun = 1, False
+    asked: set[str] = set()
+    denied: set[str] = set()
+    for record in records:
+        has_just_begun = False
+        refusal = record.marks.get(AttemptEvent.REFUSED)
+        if refusal is None:
+            if AttemptEvent.READY in record.marks:
+                number = 1  # there was a TPU: a new search
+                asked.clear()
+            continue
+        asked.add(record.attempt.zone)
+        if refusal.cause == QUOTA:
+            denied.add(record.attempt.zone)
+        if asked | denied >= set(zones):
+            number, has_just_begun = number + 1, True
+            asked.clear()
+    order = list(zones)
+    if number > 1:
+        random.Random(f"{seed}#{number}").shuffle(order)  # noqa: S311 - an order, not a secret
+    left = [zone for zone in order if zone not in asked | denied]
+    left.sort(key=lambda zone: zone in cooling)
+    return Round(number, tuple(left), frozenset(denied), has_just_begun)
+
+
+def next_zone(
+    zones: Sequence[str],
+    records: Sequence[AttemptRecord],
+    *,
+    cooling: AbstractSet[str] = frozenset(),
+    seed: str = "",
+) -> str:
+    """Return where to ask next: a lost TPU once more in its zone, then round the candidates.
+
+    :raises QuotaExhaustedError: no zone's quota allows the TPU.
+    """
+    walk = present_round(zones, records, cooling=cooling, seed=seed)
+    check_quota(zones, walk, records)
+    if not records:
+        return walk.left[0]
+    last = records[-1].attempt.zone
+    lost = [AttemptEvent.LOST in r.marks and r.attempt.zone == last for r in records[-2:]]
+    is_refused = AttemptEvent.REFUSED in records[-1].marks
+    if not is_refused and last in walk.left and not (len(lost) > 1 and all(lost)):
+        return last
+    others = [zone for zone in walk.left if is_refused or zone != last]
+    return (others or list(walk.left))[0]
+
+
+def check_quota(zones: Sequence[str], walk: Round, records: Sequence[AttemptRecord]) -> None:
+    """Do nothing while some zone's quota may allow a TPU.
+
+    :raises QuotaExhaustedError: none does.
+    """
+    if walk.left:
+        return
+    reasons = [
+        refusal.reason
+        for record in records
+        if (refusal := record.marks.get(AttemptEvent.REFUSED)) and refusal.cause == QUOTA
+    ]
+    raise QuotaExhaustedError(
+        f"The quota allows no such TPU in any of {', '.join(zones)}. Ask for quota of this TPU "
+        f"type (IAM & Admin, Quotas) and clear the reserve task. Last: {reasons[-1]}"
+    )
+
+
+@dataclass(frozen=True)
+class Cooldowns:
+    """What runs of this store have learned of zones' capacity.
+
+    :param seconds: ``tpu.zone_cooldown_seconds``.
+    """
+
+    store: StoreLayout
+    reservation: Reservation
+    provisioning_model: str
+    seconds: float
+
+    def note(self, zone: str, reason: str) -> None:
+        """Remember that the zone had no TPU of this kind."""
+        ZoneCooldown(
+            project_id=self.reservation.project_id,
+            zone=zone,
+            accelerator_type=self.reservation.accelerator_type,
+            provisioning_model=self.provisioning_model,
+            since=datetime.now(UTC),
+            reason=reason,
+        ).write(self._uri(zone))
+
+    def cooling(self) -> Mapping[str, datetime]:
+        """Return the zones that cool down, and until when."""
+        now, length = datetime.now(UTC), timedelta(seconds=self.seconds)
+        ends = {zone: self._since(zone) + length for zone in self.reservation.zones}
+        return {zone: end for zone, end in ends.items() if end > now}
+
+    def _since(self, zone: str) -> datetime:
+        try:
+            found = ZoneCooldown.load_or_none(self._uri(zone))
+        except FormatError:
+            found = None  # a memory, no more: a damaged one must not stop a run
+        return found.since if found else datetime.fromtimestamp(0, UTC)
+
+    def _uri(self, zone: str) -> str:
+        return self.store.zone_cooldown(
+            self.reservation.project_id,
+            zone,
+            self.reservation.accelerator_type,
+            self.provisioning_model,
+        )

@@ -1,0 +1,65 @@
+"""The reaper's own sign of life, so that one that has stopped is noticed before it is needed."""
+
+from __future__ import annotations
+
+import socket
+from datetime import UTC, datetime, timedelta
+
+from pipeline_store import uris
+from pipeline_store.formats import ReaperPass
+from pipeline_store.layout import StoreLayout
+
+
+def write_pass(
+    store: StoreLayout,
+    owner: str,
+    project_id: str,
+    *,
+    seen: int,
+    acted_on: int,
+    problems: list[str],
+) -> None:
+    """Record that a pass was made, whatever came of it."""
+    ReaperPass(
+        owner=owner,
+        project_id=project_id,
+        finished=datetime.now(UTC),
+        host=socket.gethostname(),
+        seen=seen,
+        acted_on=acted_on,
+        problems=problems,
+    ).write(store.reaper_pass(owner, project_id))
+
+
+def newest_pass(store: StoreLayout, owner: str, project_id: str | None = None) -> ReaperPass | None:
+    """Return the owner's newest pass, or None when there never was one.
+
+    :param project_id: None: in whichever project.
+    """
+    if project_id is not None:
+        return ReaperPass.load_or_none(store.reaper_pass(owner, project_id))
+    passes = [ReaperPass.load(uri) for uri in uris.list_files(store.reaper_passes(owner))]
+    return max(passes, key=lambda one: one.finished, default=None)
+
+
+def reaper_problem(
+    store: StoreLayout, owner: str, project_id: str | None, max_age: timedelta
+) -> str | None:
+    """Return what is wrong with the owner's reaper, in words; None when nothing is.
+
+    :param max_age: of the newest pass; a few times the interval at which the reaper is started.
+    """
+    newest = newest_pass(store, owner, project_id)
+    where = f"owner {owner}" + (f", project {project_id}" if project_id else "")
+    advice = "unpause the tpu_reaper DAG, or run python -m tpu_lifecycle reap --once from cron"
+    if newest is None:
+        return f"The reaper ({where}) never made a pass: {advice}."
+    age = datetime.now(UTC) - newest.finished
+    if age > max_age:
+        return (
+            f"The reaper ({where}) made its last pass at {newest.finished:%F %T} UTC on "
+            f"{newest.host}, {age.total_seconds() / 60:.0f} minutes ago: {advice}."
+        )
+    if newest.problems:
+        return f"The reaper's last pass ({where}) had problems: {'; '.join(newest.problems)}"
+    return None
