@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,8 @@ from chaos.schedule import draw
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0 when nothing was left, lost or unclear."""
     arguments = _parser().parse_args(argv)
+    # So that a campaign that is ended takes its schedules, and their VMs, with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = arguments.state_dir.absolute()
     if arguments.seed is not None:
         return _one(folder, arguments)

@@ -30,6 +30,7 @@ SETTINGS: dict[str, Any] = {
     "promotion.min_documents": 2,
     "tpu.heartbeat_timeout_seconds": 30.0,
     "tpu.boot_timeout_seconds": 120,
+    "budget.max_hours": 1.0,
 }
 _DOCUMENTS_PER_FILE = 8
 

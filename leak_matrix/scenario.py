@@ -47,7 +47,8 @@ class Scenario:
     :param title: what happens, for the table.
     :param expected: the layer that has to give the TPU back.
     :param disturb: starts the run and disturbs it; what follows must happen by itself.
-    :param ends: state in which the run must end; None when nobody is left to end it.
+    :param ends: state in which the run must end, or several with "|"; of several runs, all with a
+        space; None when nobody is left to end them.
     :param also_on: layers that work besides the expected one; all others are switched off.
     :param bound: poll intervals from the end of the disturbance until nothing is left.
     :param config: settings of the run by ``section.name``.

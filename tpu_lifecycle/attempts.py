@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from pipeline_store import uris
 from pipeline_store.formats import Attempt, AttemptEvent, AttemptMark, Reservation
 from pipeline_store.identity import resource_id
 from pipeline_store.layout import AttemptLayout, ReservationLayout
@@ -115,10 +114,6 @@ class AttemptRecord:
             if event in self.marks:
                 return f"{event}: {self.marks[event].reason}"
         return "released"
-
-    def has_reported(self) -> bool:
-        """Return whether the agent of its worker 0 ever said hello."""
-        return uris.exists(self.layout.hello(0))
 
     def mark_asked(self) -> AttemptRecord:
         """Note that a create call is about to be sent, and return the record with that."""

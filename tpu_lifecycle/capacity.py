@@ -62,7 +62,7 @@ def present_round(
         has_just_begun = False
         refusal = record.marks.get(AttemptEvent.REFUSED)
         if refusal is None:
-            if AttemptEvent.READY in record.marks:
+            if record.marks.keys() & {AttemptEvent.READY, AttemptEvent.LOST}:
                 number = 1  # there was a TPU: a new search
                 asked.clear()
             continue

@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
             looks = emulator.admin.calls("GetQueuedResource")
     began = measured.pop("began")
     looks = [look for look in looks if look["received"] >= began]
-    print_result(**measured, **_lags(looks, options.poll_interval, measured["seconds"]))
+    print_result(**measured, **lags(looks, options.poll_interval, measured["seconds"]))
     return 0
 
 
@@ -84,7 +84,7 @@ def _measure(
     return measured | {"began": began}
 
 
-def _lags(looks: list[dict[str, Any]], interval: float, seconds: float) -> dict[str, Any]:
+def lags(looks: list[dict[str, Any]], interval: float, seconds: float) -> dict[str, Any]:
     """Return how often was looked and how much later than due, each trigger's first look apart."""
     by_tpu = defaultdict(list)
     for look in looks:
@@ -94,8 +94,6 @@ def _lags(looks: list[dict[str, Any]], interval: float, seconds: float) -> dict[
         for times in by_tpu.values()
         for earlier, later in itertools.pairwise(times)
     )
-    first = min((times[0] for times in by_tpu.values()), default=0.0)
-    begun = max((times[0] for times in by_tpu.values()), default=0.0)
 
     def quantile(share: float) -> float | None:
         return round(gaps[min(len(gaps) - 1, int(share * len(gaps)))], 3) if gaps else None
@@ -104,7 +102,6 @@ def _lags(looks: list[dict[str, Any]], interval: float, seconds: float) -> dict[
         "triggers_seen": len(by_tpu),
         "looks": len(looks),
         "looks_per_second": round(len(looks) / seconds, 2),
-        "seconds_until_all_looked_once": round(begun - first, 2),
         "late_median_seconds": quantile(0.5),
         "late_p99_seconds": quantile(0.99),
         "late_max_seconds": round(gaps[-1], 3) if gaps else None,

@@ -51,6 +51,8 @@ def main() -> int:
         )
         session.commit()
         stored = SerializedDagModel.get_dag(DAG_ID, session=session)
+        if stored is None:
+            raise RuntimeError(f"Airflow has not taken over the DAG {DAG_ID}; see its log above.")
         stored.create_dagrun(
             run_id="bench",
             run_after=now,

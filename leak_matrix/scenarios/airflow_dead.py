@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leak_matrix.layers import Layer
+from leak_matrix.layers import Layer, user_agent
 from leak_matrix.scenario import Scenario
 from leak_matrix.scenarios.runs import SHORT_LEASE, SHORT_LIFE
 from leak_matrix.stage import Stage
@@ -38,7 +38,7 @@ def _no_job_yet(stage: Stage) -> None:
     stage.start()
     stage.until_task("create", "success")
     stage.admin.delay_next(
-        "GetQueuedResource", seconds=20.0, zone=stage.zone, count=9, caller="task"
+        "GetQueuedResource", seconds=20.0, zone=stage.zone, count=9, caller=user_agent(Layer.TASK)
     )
     stage.until_task("run", "running")
     stage.accident()

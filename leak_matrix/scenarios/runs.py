@@ -153,6 +153,7 @@ SCENARIOS = (
         title="a backfill of three days is cancelled during the first, whose run is marked failed",
         expected=Layer.TEARDOWN,
         disturb=_backfill_cancelled,
+        ends="failed|success failed",
         shape=DagShape(daily=True),
         control=True,
         check=one_tpu,

@@ -30,7 +30,7 @@ from pipeline_store.formats import AttemptEvent, ExitKind
 from pipeline_store.layout import StoreLayout
 from tpu_lifecycle.attempts import AttemptRecord
 from tpu_lifecycle.bundle import build_bundle
-from tpu_lifecycle.ledger import idle_share, summary, timeline, total
+from tpu_lifecycle.ledger import idle_share, summary, total
 from tpu_lifecycle.mailbox import submit_job
 from tpu_lifecycle.observe import recap
 from tpu_lifecycle.reaper import Reaper
@@ -125,6 +125,7 @@ class TpuCreateOperator(TpuAttemptOperator):
     """
 
     def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> int:
+        self._show_timeline(reservation)
         self.log.info("%s is READY", record.name)
         return record.number
 
@@ -248,8 +249,7 @@ class TpuDeleteOperator(TpuRunScopedOperator):
         return self._report(reservation, report)
 
     def _report(self, reservation: OpenReservation, report: ReleaseReport) -> dict[str, Any]:
-        for line in timeline(reservation.attempts()):
-            self.log.info("Timeline: %s", line)
+        self._show_timeline(reservation)
         ledger = report.ledger
         for line in summary(ledger):
             self.log.info("Ledger: %s", line)

@@ -26,6 +26,7 @@ from tpu_lifecycle.backend import (
     TpuPermissionError,
 )
 from tpu_lifecycle.launcher import boot_metadata
+from tpu_lifecycle.ledger import timeline
 from tpu_lifecycle.provisioning import Provisioner
 from tpu_lifecycle.release import ask_deletion, fenced_delete, give_up
 from tpu_lifecycle.reservation import OpenReservation, open_reservation
@@ -112,6 +113,10 @@ class TpuRunScopedOperator(TpuOperator):
 
     def _backend(self, reservation: OpenReservation) -> TpuBackend:
         return self.hook.backend(reservation.record.project_id)
+
+    def _show_timeline(self, reservation: OpenReservation) -> None:
+        for line in timeline(reservation.attempts()):
+            self.log.info("Timeline: %s", line)
 
     def _sweeper(self, reservation: OpenReservation) -> Sweeper:
         return Sweeper(self._backend(reservation), log=self.log)

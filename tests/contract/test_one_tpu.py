@@ -11,7 +11,9 @@ from tpu_lifecycle.backend import TpuConflictError, TpuState, TpuUnavailableErro
 
 
 def test_it_is_active_with_a_node_of_the_same_name(cloud: Cloud, tpu: TpuState) -> None:
-    assert (tpu.queued_resource, tpu.node) == ("ACTIVE", "READY")
+    # The node may be seen a moment before the queued resource follows.
+    cloud.until(lambda: cloud.backend.describe(tpu.name).queued_resource == "ACTIVE")
+    assert tpu.node == "READY"
     node = cloud.client.get_node(name=cloud.node(tpu.name))
     assert node.queued_resource.endswith(f"/queuedResources/{tpu.name.resource_id}")
     assert node.accelerator_type == cloud.accelerator_type

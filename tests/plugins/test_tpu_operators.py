@@ -19,7 +19,15 @@ from operators.tpu import (
     TpuRunOperator,
 )
 from pipeline_store import uris
-from pipeline_store.formats import AttemptEvent, ExitKind, Holder, JobStatus, Released
+from pipeline_store.formats import (
+    AttemptEvent,
+    ExitKind,
+    Heartbeat,
+    Holder,
+    JobStatus,
+    Ledger,
+    Released,
+)
 from tests.plugins.driver import CONN_ID, Driver, first_event, from_wire
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE
 from tpu_emulator.testing import wait_for
@@ -113,8 +121,6 @@ def test_a_lost_tpu_is_replaced_and_the_job_submitted_again(driver: Driver) -> N
     holder = Holder.load(driver.run.holder)
     assert (holder.attempt, holder.token) == (2, second.attempt.token)
     assert second.attempt.token != first.attempt.token
-    # Wait until its agent has spoken: two TPUs that never do are another failure.
-    wait_for(second.has_reported)
     driver.world.emulator.admin.preempt(second.attempt.node_id, node_state="GONE")
     lost = asyncio.run(first_event(from_wire(running.trigger)))
     with pytest.raises(AirflowFailException, match="max_preemptions=1"):
@@ -350,3 +356,35 @@ def test_the_hook_keeps_one_channel_per_connection(driver: Driver) -> None:
 def test_every_way_a_job_ends_is_known(driver: Driver) -> None:
     assert set(operators.ADVICE) <= set(ExitKind)
     assert JobStatus.model_fields["exit_kind"].annotation is ExitKind
+
+
+STEPS = """
+import datetime, json, os
+now = datetime.datetime.now(datetime.UTC).isoformat()
+progress = {"step": 3, "train_steps": 3, "first_step": now, "stepping_seconds": 0.25}
+target = os.environ["REPRETRAIN_PROGRESS_FILE"]
+with open(target + ".new", "w") as file:
+    json.dump(progress, file)
+os.replace(target + ".new", target)
+"""
+
+
+def test_the_end_of_a_run_shows_what_the_tpu_did(
+    driver: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (driver.source / "training" / "steps.py").write_text(STEPS)
+    reserve(driver)
+    create(driver)
+    driver.finish(run_operator(driver, QUICK_JOB | {"entry_point": "training.steps"}))
+    beat = driver.reservation.attempt(1).layout.heartbeat(0)
+    wait_for(lambda: any(job.first_step for job in Heartbeat.load(beat).usage))
+    capsys.readouterr()
+    report = delete(driver)
+    assert 0.0 < report["idle_share"] < 1.0
+    [entry] = Ledger.load(driver.reservation.layout.ledger).entries
+    assert entry.stepping_seconds == pytest.approx(0.25)
+    assert entry.ready_to_first_step_seconds is not None
+    said = capsys.readouterr().out
+    assert "Ledger: a1 in us-central1-a: 1 chip(s)" in said
+    assert "after READY, 0 s in steps" in said
+    assert "without a training step" in said

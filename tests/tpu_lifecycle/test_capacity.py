@@ -94,12 +94,15 @@ def test_a_zone_without_quota_is_left_out(world: World) -> None:
         next_zone(zones, records)
 
 
-def test_a_search_after_a_tpu_that_came_is_a_new_one(world: World) -> None:
+@pytest.mark.parametrize("was_seen_ready", [True, False])
+def test_a_search_after_a_tpu_that_came_is_a_new_one(world: World, was_seen_ready: bool) -> None:
     zones = [ZONE, OTHER_ZONE]
     reservation = world.reserve({"tpu.zones": zones})
     records: list[AttemptRecord] = []
     refuse(reservation, records, ZONE)
-    lost = reservation.new_attempt(2, OTHER_ZONE).mark(AttemptEvent.READY, workers=1)
+    lost = reservation.new_attempt(2, OTHER_ZONE)
+    if was_seen_ready:
+        lost = lost.mark(AttemptEvent.READY, workers=1)
     records.append(lost.mark(AttemptEvent.LOST))
     refuse(reservation, records, OTHER_ZONE)
     walk = present_round(zones, records)
@@ -144,6 +147,18 @@ def test_a_quota_is_no_stockout(world: World) -> None:
     with pytest.raises(QuotaExhaustedError):
         world.provisioner(reservation).obtain()
     assert len(reservation.attempts()) == 3
+
+
+def test_the_quota_of_a_zone_sends_the_run_to_another(world: World) -> None:
+    world.emulator.admin.quota(ZONE, "v5litepod", 0)
+    try:
+        reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
+        assert world.obtain_ready(reservation).attempt.zone == OTHER_ZONE
+        refusal = reservation.attempt(1).marks[AttemptEvent.REFUSED]
+        assert refusal.cause == QUOTA
+        world.release(reservation)
+    finally:
+        world.emulator.admin.quota(ZONE, "v5litepod", None)
 
 
 def test_a_damaged_memory_stops_nothing(world: World) -> None:

@@ -64,13 +64,13 @@ class TestNodes:
         assert world.release(reservation).deleted == []
         world.sweeper().delete([record.name])
 
-    @pytest.mark.parametrize("shape", ["sync", "state"])
+    @pytest.mark.parametrize("shape", ["sync", "lro"])
     def test_a_stockout_is_noticed_in_whatever_form(self, world: World, shape: str) -> None:
         reservation = world.reserve(NODES | {"tpu.zones": [ZONE, OTHER_ZONE]})
         world.emulator.admin.stockout(ZONE, shape=shape)
         provisioner = world.provisioner(reservation)
         record = provisioner.obtain()
-        if shape == "state":
+        if shape == "lro":
             # The call was accepted; only its operation says that nothing came of it.
             watch = ReadyWatch(world.backend, reservation, record, reservation.wait_deadline)
             wait_for(lambda: watch.look().verdict.is_final)

@@ -118,6 +118,30 @@ def test_a_lost_reply_does_not_make_a_second_tpu(world: World) -> None:
     world.release(reservation)
 
 
+@pytest.mark.parametrize("api", ["queued-resources", "nodes"])
+def test_a_service_that_gets_a_call_twice_makes_one_tpu(world: World, api: str) -> None:
+    reservation = world.reserve({"tpu.api": api})
+    method = "CreateNode" if api == "nodes" else "CreateQueuedResource"
+    world.emulator.admin.duplicate_next(method)
+    record = world.obtain_ready(reservation)
+    assert (record.number, len(world.nodes())) == (1, 1)
+    world.release(reservation)
+
+
+def test_a_creation_that_fails_after_it_was_accepted_is_a_refusal(world: World) -> None:
+    reservation = world.reserve()
+    world.emulator.admin.fail_operation(
+        "CreateQueuedResource", code="INTERNAL", message="an internal error"
+    )
+    record = world.provisioner(reservation).obtain()
+    watch = ReadyWatch(world.backend, reservation, record, reservation.wait_deadline)
+    wait_for(lambda: watch.look().verdict.is_final)
+    verdict = watch.look().verdict
+    assert (verdict.outcome, verdict.cause) == (Outcome.REFUSED, "TpuCapacityError")
+    assert "an internal error" in verdict.reason
+    world.release(reservation)
+
+
 def test_a_process_that_died_in_the_create_call_is_followed_by_adoption(world: World) -> None:
     reservation = world.reserve()
     provisioner = world.provisioner(reservation)

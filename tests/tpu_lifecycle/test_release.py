@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -325,3 +326,34 @@ class TestFencedDelete:
         record = reservation.new_attempt(1, ZONE)
         for own in (None, 1):
             assert not fenced_delete(world.backend, reservation, record, holder_sequence=own)
+
+    def test_of_a_cancellation_and_a_take_over_at_once_one_wins(self, world: World) -> None:
+        reservation = world.reserve()
+        for number in range(1, 31):
+            record = reservation.new_attempt(number, ZONE)
+            own = become_holder(reservation.run, record.attempt).sequence
+            start = threading.Barrier(2)
+            with ThreadPoolExecutor(2) as threads:
+                cancelled = threads.submit(self.cancel, start, reservation, record, own)
+                taken = threads.submit(self.take_over, start, reservation, record)
+            assert cancelled.result() is not taken.result()
+
+    def cancel(
+        self,
+        gate: threading.Barrier,
+        reservation: OpenReservation,
+        record: AttemptRecord,
+        own: int,
+    ) -> bool:
+        gate.wait()
+        return cancel_holder(reservation.run, record.attempt, own)
+
+    def take_over(
+        self, gate: threading.Barrier, reservation: OpenReservation, record: AttemptRecord
+    ) -> bool:
+        gate.wait()
+        try:
+            become_holder(reservation.run, record.attempt)
+        except CancelledAttemptError:
+            return False
+        return True
