@@ -74,7 +74,7 @@ class Campaign:
         running: dict[Item, tuple[subprocess.Popen[bytes], float]] = {}
         try:
             while waiting or running:
-                while len(running) < self.parallel and (item := _next(waiting, running)):
+                while len(running) < self.parallel and (item := next_item(waiting, running)):
                     waiting.remove(item)
                     running[item] = self._start(item), time.monotonic()
                 for item, (process, began) in list(running.items()):
@@ -156,7 +156,7 @@ class Campaign:
         processes.kill(lambda: [p for found in processes.find(state, {}).values() for p in found])
 
 
-def _next(waiting: Iterable[Item], running: Iterable[Item]) -> Item | None:
+def next_item(waiting: Iterable[Item], running: Iterable[Item]) -> Item | None:
     """Return the schedule to start next, if one may start now."""
     real = sum(1 for item in running if item.real)
     return next((item for item in waiting if not item.real or real < REAL_AT_ONCE), None)

@@ -40,8 +40,9 @@ ACCIDENTS: Mapping[str, tuple[Callable[[Breaker], None], Callable[[Breaker], Non
         lambda breaker: breaker.halt([parts.TRIGGERER]),
         lambda breaker: breaker.start([parts.TRIGGERER]),
     ),
-    "scheduler-killed": (_kill(parts.SCHEDULER), _nothing),
-    "scheduler-host-killed": (_kill(parts.SCHEDULER, children=True), _nothing),
+    # With its workers, as process managers do it: workers that live on hold its database session,
+    # and with it the locks of whatever it was just doing.
+    "scheduler-killed": (_kill(parts.SCHEDULER, children=True), _nothing),
     "api-server-killed": (_kill(settings.API_SERVER), _nothing),
     "postgres-restarted": (_restart_postgres, _nothing),
     "postgres-killed": (_kill(parts.POSTGRES), _nothing),

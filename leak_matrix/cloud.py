@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from leak_matrix.layers import Layer, layer_of
 from tpu_emulator import processes
 from tpu_emulator.admin import AdminClient
 
+T = TypeVar("T")
 PROJECT = "local-project"
 USER_AGENT = "leak-matrix"
 BYSTANDER = "bystander"
@@ -63,13 +64,20 @@ class Cloud:
             client_info=ClientInfo(user_agent=USER_AGENT),
         )
 
+    def table(self) -> dict[str, Any]:
+        """Return the emulator's table; one that was killed and comes back is waited for."""
+        return _patiently(self.admin.table)
+
+    def _calls(self, after: int = 0) -> list[dict[str, Any]]:
+        return _patiently(lambda: self.admin.calls(after=after))
+
     def nodes(self, zones: Collection[str]) -> list[dict[str, Any]]:
         """Return the table's rows of the nodes in the zones besides bystanders."""
-        return [node for node in self.admin.table()["nodes"] if _is_in(node, zones)]
+        return [node for node in self.table()["nodes"] if _is_in(node, zones)]
 
     def queued_resources(self, zones: Collection[str]) -> list[dict[str, Any]]:
         """Return the table's rows of the queued resources in the zones besides bystanders'."""
-        return [row for row in self.admin.table()["queued_resources"] if _is_in(row, zones)]
+        return [row for row in self.table()["queued_resources"] if _is_in(row, zones)]
 
     def vm_processes(self, zones: Collection[str]) -> list[tuple[str, int]]:
         """Return VM and pid of every process of the zones' VMs, but for bystanders'."""
@@ -85,7 +93,7 @@ class Cloud:
 
         While a VM's node is still there, the processes are not looked at: that takes long.
         """
-        table = self.admin.table()
+        table = self.table()
         nodes = [n for n in table["nodes"] if _is_in(n, zones)]
         queued = [q for q in table["queued_resources"] if _is_in(q, zones)]
         running = [] if nodes else self.vm_processes(zones)
@@ -128,7 +136,7 @@ class Cloud:
         deadline = time.monotonic() + CLEAR_SECONDS
         while not self.bystander_lives(zone):
             if time.monotonic() > deadline:
-                raise RuntimeError(f"bystander in {zone} does not start: {self.admin.table()}")
+                raise RuntimeError(f"bystander in {zone} does not start: {self.table()}")
             time.sleep(POLL_SECONDS)
 
     def bystander_lives(self, zone: str) -> bool:
@@ -138,12 +146,12 @@ class Cloud:
             and node["node_id"].startswith(BYSTANDER)
             and node["state"] == "READY"
             and all(worker["pids"] for worker in node["workers"])
-            for node in self.admin.table()["nodes"]
+            for node in self.table()["nodes"]
         )
 
     def last_call(self) -> int:
         """Return the number of the newest call so far."""
-        return max((call["id"] for call in self.admin.calls()), default=0)
+        return max((call["id"] for call in self._calls()), default=0)
 
     def calls(
         self, zones: Collection[str], methods: Collection[str], after: int
@@ -151,7 +159,7 @@ class Cloud:
         """Return the calls in some zones since another one, but for the matrix's own."""
         return [
             call
-            for call in self.admin.calls(after=after)
+            for call in self._calls(after=after)
             if call["zone"] in zones
             and call["method"] in methods
             and USER_AGENT not in call["caller"]
@@ -160,9 +168,12 @@ class Cloud:
     def cleaned_by(self, zones: Collection[str], after: int) -> tuple[Layer | None, list[str]]:
         """Return which layer made the last deletion that took effect, and all callers in order.
 
-        None when its caller is none of the layers.
+        None when its caller is none of the layers. A call whose reply was lost may have taken
+        effect; it counts if no other did.
         """
-        deletions = [call for call in self.calls(zones, DELETIONS, after) if call["code"] == "OK"]
+        calls = self.calls(zones, DELETIONS, after)
+        deletions = [call for call in calls if call["code"] == "OK"]
+        deletions = deletions or [call for call in calls if call["code"] == "UNAVAILABLE"]
         callers = [str(layer_of(call["caller"]) or call["caller"]) for call in deletions]
         if not deletions:
             return Layer.NOBODY, callers
@@ -198,6 +209,19 @@ class Cloud:
         """Close the connections."""
         self.admin.close()
         self._client.transport.close()
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    import grpc
+
+    deadline = time.monotonic() + CLEAR_SECONDS
+    while True:
+        try:
+            return ask()
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_SECONDS)
 
 
 def _is_in(entry: dict[str, Any], zones: Collection[str]) -> bool:

@@ -44,7 +44,7 @@ def judge(stage: Stage, without: Layer | None) -> Result:
         kind=CONTROL if stage.is_control else MATRIX,
         without=without or "",
         expected=scenario.expected,
-        cleaned_by=str(cleaned_by or (deletions[-1] if stage.is_control else "?")),
+        cleaned_by=str(cleaned_by or ("itself" if stage.is_control else "?")),
         deletions=deletions,
         seconds=end.seconds,
         bound=scenario.bound * POLL_SECONDS,

@@ -28,8 +28,8 @@ class DagShape:
     """Replaces the operators' own timeout of a deferral."""
     create_raises: bool = False
     """The create task fails once its TPU is READY."""
-    retries: int = 2
-    """Of the tasks, as in the main DAG: Airflow itself fails a task now and then."""
+    retries: int = 5
+    """Of the tasks: Airflow itself fails one now and then, more often while its parts restart."""
     control_retries: int = 0
     daily: bool = False
     """Can be backfilled."""

@@ -112,9 +112,10 @@ class Stage:
         return self.cloud.nodes(self.zones)
 
     def creations(self) -> int:
-        """Return how many create calls of this scenario took effect."""
+        """Return how many TPUs the service has agreed to make for this scenario."""
         calls = self.cloud.calls(self.zones, CREATIONS, self._first_call)
-        return sum(1 for call in calls if call["code"] == "OK")
+        # A repeated request is the same TPU.
+        return len({call["name"] for call in calls if call["code"] == "OK"})
 
     def is_asking(self) -> bool:
         """Return whether a create call is in flight: what it makes may still appear."""
@@ -150,7 +151,13 @@ class Stage:
 
     # What to wait for
 
-    def until(self, what: Callable[[], T], name: str, seconds: float = WAIT_SECONDS) -> T:
+    def until(
+        self,
+        what: Callable[[], T],
+        name: str,
+        seconds: float = WAIT_SECONDS,
+        pause: float = LOOK_SECONDS,
+    ) -> T:
         """Return the first true value.
 
         :raises StageError: there is none in time.
@@ -167,7 +174,7 @@ class Stage:
                 return value
             if time.monotonic() > deadline:
                 raise StageError(f"waited {seconds:.0f} s for {name}; {self.describe()}")
-            time.sleep(LOOK_SECONDS)
+            time.sleep(pause)
 
     def until_task(self, task_id: str, *states: str, run_id: str | None = None) -> TaskInstance:
         """Wait until a task is in one of the states; the control blocks where ours defers."""
@@ -211,6 +218,10 @@ class Stage:
         return self.until(
             lambda: next((n for n in self.nodes() if n["state"] == state), {}), f"a node {state}"
         )
+
+    def until_any_node(self) -> dict[str, Any]:
+        """Return the row of a node as soon as there is one, which is usually CREATING."""
+        return self.until(lambda: next(iter(self.nodes()), {}), "a node", pause=0.02)
 
     def until_works(self, run_id: str | None = None) -> None:
         """Wait until the job runs, and the task waits for it."""
@@ -262,7 +273,9 @@ class Stage:
     def kill_task(self, task_id: str, *, supervisor: bool = False) -> None:
         """Send SIGKILL to the process of a running task, or only to its supervisor."""
         instance = self.until_task(task_id, "running").instance_id
-        process = self.until(lambda: _process_titled(instance), f"the process of {task_id}")
+        # The title of the supervisor may name the task as well.
+        title = f"airflow worker -- {instance}"
+        process = self.until(lambda: _process_titled(title), f"the process of {task_id}")
         assert process is not None  # noqa: S101 - `until` returns true values only
         psutil.Process(process.ppid() if supervisor else process.pid).kill()
 
@@ -320,9 +333,9 @@ class Stage:
         return f"{'; '.join(parts) or 'no run'}; left: {self.cloud.left(self.zones)}"
 
 
-def _process_titled(instance: str) -> psutil.Process | None:
+def _process_titled(title: str) -> psutil.Process | None:
     for process in psutil.process_iter():
-        if any(instance in word for word in _words(process)):
+        if " ".join(_words(process)).startswith(title):
             return process
     return None
 

@@ -32,6 +32,8 @@ def _agent_dies(stage: Stage) -> None:
     stage.accident()
     for process in stage.vm_processes("tpu_agent"):
         process.suspend()
+    # Its job ends, and nobody says so.
+    stage.finish()
 
 
 def _no_job_yet(stage: Stage) -> None:

@@ -24,7 +24,7 @@ def _first_zone_has_none(shape: str) -> Callable[[Stage], None]:
 
 def _no_zone_has_any(stage: Stage) -> None:
     for zone in stage.zones:
-        stage.admin.stockout(zone, shape="state")
+        stage.admin.stockout(zone, shape="state", count=20)
     stage.start()
     stage.until_queued("FAILED")
 
@@ -71,7 +71,8 @@ SCENARIOS = (
         title="no zone has a TPU; failed requests still take names",
         expected=Layer.TASK,
         disturb=_no_zone_has_any,
-        shape=DagShape(retries=0),
+        shape=DagShape(retries=2),
+        bound=200,
         zones=2,
         control=True,
     ),

@@ -85,7 +85,7 @@ def _slow_and_marked(stage: Stage) -> None:
 
 
 def _operation_fails(stage: Stage) -> None:
-    stage.admin.stockout(stage.zone, shape="lro")
+    stage.admin.stockout(stage.zone, shape="lro", count=20)
     stage.start()
     stage.until_asked()
 
@@ -193,6 +193,7 @@ SCENARIOS = (
         title="the create call is accepted, its operation fails; the failed request takes a name",
         expected=Layer.TASK,
         disturb=_operation_fails,
-        shape=ONCE,
+        shape=DagShape(retries=2),
+        bound=150,
     ),
 )

@@ -10,7 +10,6 @@ from leak_matrix.scenarios.creating import one_tpu
 from leak_matrix.stage import Stage
 
 BOTH = frozenset({Layer.ON_KILL, Layer.TEARDOWN})
-USUAL = DagShape()
 
 
 def _supervisor_killed(stage: Stage) -> None:
@@ -42,6 +41,8 @@ def _creating(stage: Stage) -> None:
     stage.start()
     stage.until_queued()
     stage.accident()
+    stage.until_works()
+    stage.finish()
 
 
 def _deleting(stage: Stage) -> None:
@@ -68,7 +69,6 @@ def _accident(
     *,
     ends: str = "success",
     check: Callable[[Stage], list[str]] | None = None,
-    shape: DagShape = USUAL,
 ) -> Scenario:
     return Scenario(
         id=f"{accident}-{phase}",
@@ -80,7 +80,6 @@ def _accident(
         accident=accident,
         bound=180,
         check=check,
-        shape=shape,
     )
 
 
@@ -114,28 +113,21 @@ SCENARIOS = (
     _accident(
         "scheduler-killed",
         "working",
-        f"the scheduler {_KILLED} while the job runs",
+        "the scheduler is killed with all its workers while the job runs",
         _working,
         check=one_tpu,
     ),
     _accident(
         "scheduler-killed",
-        "deleting",
-        f"the scheduler {_KILLED} while the delete task works",
-        _deleting,
-    ),
-    _accident(
-        "scheduler-host-killed",
         "creating",
-        "the scheduler dies with all its tasks while the create call has no answer",
+        "the scheduler is killed with all its tasks while the create call has no answer",
         _creating,
-        ends="failed",
-        shape=DagShape(retries=0),
+        check=one_tpu,
     ),
     _accident(
-        "scheduler-host-killed",
+        "scheduler-killed",
         "deleting",
-        "the scheduler dies with all its tasks while the delete task works",
+        "the scheduler is killed with all its tasks while the delete task works",
         _deleting,
     ),
     _accident(

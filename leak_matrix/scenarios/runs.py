@@ -13,7 +13,8 @@ from local_stack.airflow_api import BackfillRequest
 
 BOTH = frozenset({Layer.ON_KILL, Layer.TEARDOWN})
 STALLED = DagShape(job=("--stall",), dagrun_timeout=60.0)
-SHORT_LEASE = {"tpu.lease_timeout_seconds": 12.0}
+SHORT_LEASE = {"tpu.lease_timeout_seconds": 30.0}
+"""Longer than a busy Airflow may take between two tasks of a run, which renews nothing."""
 SHORT_LIFE = {
     "budget.max_hours": 0.025,
     "tpu.queue_timeout_seconds": 60,
@@ -82,9 +83,10 @@ def _until_timed_out(stage: Stage) -> None:
 
 def _times_out_creating(stage: Stage) -> None:
     stage.admin.delay_next(
-        "CreateQueuedResource", seconds=20.0, commit_late=True, zone=stage.zone, count=3
+        "CreateQueuedResource", seconds=55.0, commit_late=True, zone=stage.zone, count=9
     )
     stage.start()
+    stage.until_asked()
     stage.until_ended()
     stage.until_queued()
 
@@ -199,7 +201,7 @@ SCENARIOS = (
         also_on=BOTH,
         disturb=_times_out_creating,
         config=SHORT_LIFE,
-        shape=DagShape(dagrun_timeout=12.0),
+        shape=DagShape(dagrun_timeout=35.0),
         bound=180,
     ),
     Scenario(

@@ -58,8 +58,8 @@ def _preempted_queued(stage: Stage) -> None:
 
 
 def _preempted_provisioning(stage: Stage) -> None:
-    stage.admin.preempt_after(stage.zone, 0.0, since="CREATING")
     stage.start()
+    stage.admin.preempt(stage.until_any_node()["name"])
     if not stage.is_control:
         stage.until_works()
     stage.finish()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from chaos.audit import PERSON, TraceEvent, is_clear, read_trace, steps_lost
-from chaos.campaign import summary
+from chaos.campaign import Item, next_item, summary
 from chaos.fake_training import chain
 
 
@@ -55,3 +55,11 @@ def test_the_summary_counts_and_names_the_seeds_that_failed() -> None:
     assert (totals["schedules"], totals["real"], totals["leaks"]) == (2, 1, 1)
     assert (totals["broken"], totals["faults"]) == (1, 3)
     assert totals["failing_seeds"] == ["2", "real-3"]
+
+
+def test_few_real_schedules_run_at_once() -> None:
+    real = [Item(seed, real=True) for seed in range(4)]
+    fake = [Item(seed, real=False) for seed in range(2)]
+    assert next_item([*real, *fake], []) == real[0]
+    assert next_item([*real[2:], *fake], real[:2]) == fake[0]
+    assert next_item(real[2:], real[:2]) is None
