@@ -9,6 +9,7 @@ COMPILER_INSTALLED := .venv-tpu-compile/.installed
 TORCH_INSTALLED := .venv-torch/.installed
 STATE ?= .local
 CORPUS ?=
+TEST_PROCESSES ?= 2
 PACKAGES := beam_jobs benchmarks chaos dags demo leak_matrix local_stack mlm_records model_registry pipeline_config pipeline_store \
 	plugins preflight tpu_agent tpu_compile_check tpu_emulator tpu_lifecycle training
 
@@ -97,7 +98,7 @@ imports: $(INSTALLED)  ## Who may import whom
 	PYTHONPATH=.:plugins $(BIN)/lint-imports
 
 unit: $(INSTALLED)  ## All tests, with a real run of the DAG on the local stack
-	$(BIN)/pytest -m "not browser and not slow and not tpu_compiler and not parity"
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile -m "not browser and not slow and not tpu_compiler and not parity"
 
 slow: $(INSTALLED)  ## The tests that are left out of `make test` for their length
 	$(BIN)/pytest -m slow

@@ -165,7 +165,9 @@ def test_vocabulary_is_not_trained_on_garbage(workspace: Workspace) -> None:
     assert not list(Path(workspace.store.root).glob("lineages/**/*"))
 
 
-@pytest.mark.parametrize("data", [b"", b"\n\n \n", gzip.compress(b"")])
+@pytest.mark.parametrize(
+    "data", [b"", b"\n\n \n", gzip.compress(b"")], ids=["empty", "blank", "gzip of nothing"]
+)
 def test_empty_files_are_no_error_beside_others(
     workspace: Workspace, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
