@@ -80,7 +80,7 @@ class Campaign:
                 for item, (process, began) in list(running.items()):
                     limit = REAL_SECONDS if item.real else FAKE_SECONDS
                     is_hanging = time.monotonic() - began > limit
-                    if process.poll() is None and not is_hanging:
+                    if not (is_hanging or _has_ended(process)):
                         continue
                     self._end(item, process, is_hanging=is_hanging)
                     del running[item]
@@ -154,6 +154,12 @@ class Campaign:
         process.wait()
         state = str(self._folder(item) / "tpu-emulator")
         processes.kill(lambda: [p for found in processes.find(state, {}).values() for p in found])
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether it has ended, and leave it a zombie: so its group is nobody else's yet."""
+    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, process.pid, flags) is not None
 
 
 def next_item(waiting: Iterable[Item], running: Iterable[Item]) -> Item | None:

@@ -34,7 +34,13 @@ from operators.repretraining import (
     PromoteOperator,
     ValidateRunOperator,
 )
-from operators.tpu import TpuCreateOperator, TpuDeleteOperator, TpuReserveOperator, TpuRunOperator
+from operators.tpu import (
+    PATIENT_RETRIES,
+    TpuCreateOperator,
+    TpuDeleteOperator,
+    TpuReserveOperator,
+    TpuRunOperator,
+)
 from pipeline_config import load_preset
 from pipeline_config.settings import load_settings
 from trigger_form import trigger_form
@@ -81,12 +87,13 @@ with DAG(
     with TaskGroup("tpu"):
         tpu = {"run_uri": run_uri, "gcp_conn_id": settings.gcp_conn_id, **store}
         reserve = TpuReserveOperator(task_id="reserve", **tpu)
-        create = TpuCreateOperator(task_id="create", **tpu)
+        create = TpuCreateOperator(task_id="create", **PATIENT_RETRIES, **tpu)
         train = TpuRunOperator(
             task_id="train",
             job_id="010-train",
             entry_point="training.train",
             arguments=plan.output["train"],
+            **PATIENT_RETRIES,
             **tpu,
         )
         evaluate = TpuRunOperator(
@@ -94,6 +101,7 @@ with DAG(
             job_id="020-evaluate",
             entry_point="training.evaluate",
             arguments=plan.output["evaluate"],
+            **PATIENT_RETRIES,
             **tpu,
         )
         delete = TpuDeleteOperator(task_id="delete", **tpu)

@@ -117,10 +117,14 @@ class Stage:
         # A repeated request is the same TPU.
         return len({call["name"] for call in calls if call["code"] == "OK"})
 
+    def is_in_flight(self, *methods: str) -> bool:
+        """Return whether a call of one of the methods has no answer yet."""
+        calls = self.cloud.calls(self.zones, methods, self._first_call)
+        return any(not call["code"] for call in calls)
+
     def is_asking(self) -> bool:
         """Return whether a create call is in flight: what it makes may still appear."""
-        calls = self.cloud.calls(self.zones, CREATIONS, self._first_call)
-        return any(not call["code"] for call in calls)
+        return self.is_in_flight(*CREATIONS)
 
     def deletions(self) -> tuple[Layer | None, list[str]]:
         """Return which layer deleted last, and who deleted in what order.

@@ -1,9 +1,11 @@
-"""Asks the VM's metadata server whether the VM is about to be taken away."""
+"""Asks the VM's metadata server: is the VM about to be taken away, and what is its token."""
 
 from __future__ import annotations
 
 import http.client
+import json
 import os
+import urllib.error
 import urllib.request
 
 _TIMEOUT_SECONDS = 1.0
@@ -30,6 +32,20 @@ def notice() -> str | None:
     if event.startswith("TERMINATE"):
         return f"the platform is about to stop this VM for maintenance ({event})"
     return None
+
+
+def token() -> str:
+    """Return an access token of the VM's service account.
+
+    :raises OSError: the VM has none, or the metadata server does not answer.
+    """
+    try:
+        found = json.loads(_value("service-accounts/default/token"))
+    except urllib.error.HTTPError as error:
+        raise OSError(
+            f"this VM has no service account; set tpu.service_account: {error}"
+        ) from error
+    return str(found["access_token"])
 
 
 def _value(name: str) -> str:

@@ -134,7 +134,7 @@ class JobRunner:
         end = replace(end, shortage=find_shortage(logs.since(job.folder.log, log_begin)))
         # When the VM goes away, SIGTERM reaches agent and job in any order, and what a job says
         # while the machine is being taken apart around it is no verdict on the job.
-        return replace(end, stop=self._watch.wait(SETTLE_SECONDS))
+        return replace(end, stop=self._watch.last_look(SETTLE_SECONDS))
 
     def _supervise(self, process: JobProcess, job: Job, spec: JobSpec) -> _End:
         while (code := process.poll()) is None:

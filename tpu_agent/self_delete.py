@@ -57,7 +57,7 @@ def main() -> None:
     try:
         version("google-cloud-tpu")
     except PackageNotFoundError:
-        _log.error("google-cloud-tpu is not installed: this VM cannot delete its own TPU")
+        _log.warning("google-cloud-tpu is not installed: the service is asked over REST")
     _log.info(
         "%s expires at %s; lease timeout %.0f s, a look every %.1f s",
         config.tpu_name,

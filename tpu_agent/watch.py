@@ -93,6 +93,16 @@ class Watch:
             time.sleep(TICK_SECONDS)
         return stop
 
+    def last_look(self, seconds: float) -> Stop | None:
+        """Wait for a reason to stop, and ask the platform itself before saying that there is none.
+
+        For a job that has just failed: the platform's notice may be younger than the last look.
+        """
+        if stop := self.wait(seconds):
+            return stop
+        notice = self._notice()
+        return Stop(StopKind.SHUTDOWN, notice) if notice else None
+
     def permission(self) -> Stop | None:
         """Return None only when the store itself has said that this attempt may run.
 

@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+from google.api_core.exceptions import GoogleAPIError
+from google.auth.exceptions import GoogleAuthError
+
 from pipeline_config.settings import load_settings
 from pipeline_store.formats import FormatError
 from pipeline_store.layout import StoreLayout
@@ -32,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)
-    except (TpuError, OSError, FormatError) as error:
+    except (TpuError, OSError, FormatError, GoogleAuthError, GoogleAPIError) as error:
         print(error, file=sys.stderr)
         return 1
 

@@ -8,17 +8,25 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from pipeline_store.formats import Attempt, AttemptEvent, AttemptMark, Reservation
+from pipeline_store import uris
+from pipeline_store.formats import Attempt, AttemptEvent, AttemptMark, FormatError, Reservation
 from pipeline_store.identity import resource_id
 from pipeline_store.layout import AttemptLayout, ReservationLayout
-from tpu_lifecycle.backend import TpuName
+from tpu_lifecycle.backend import (
+    TpuInvalidRequestError,
+    TpuName,
+    TpuNotFoundError,
+    TpuPermissionError,
+)
 
 LANDING_WINDOW = timedelta(seconds=60)
 """Longest time after a create call was sent in which it may still take effect, or what it made may
 not be visible yet: the call's own timeout, and as much again for a service that is late."""
 
-REFUSALS = ("PERMISSION_DENIED", "INVALID_ARGUMENT")
+LASTING_REFUSALS = (TpuPermissionError, TpuInvalidRequestError, TpuNotFoundError)
 """Answers to a create call with which no look into the same zone can be expected to work."""
+
+_REFUSALS = frozenset(error.__name__ for error in LASTING_REFUSALS)
 
 
 class Loss(StrEnum):
@@ -104,7 +112,7 @@ class AttemptRecord:
     def was_denied(self) -> bool:
         """Return whether its one create call was answered with a lasting refusal: it has no TPU."""
         answer = self.marks.get(AttemptEvent.ANSWERED)
-        is_refusal = answer is not None and any(code in answer.reason for code in REFUSALS)
+        is_refusal = answer is not None and answer.cause in _REFUSALS
         return is_refusal and AttemptEvent.READY not in self.marks
 
     @property
@@ -156,6 +164,32 @@ def load_attempts(reservation: ReservationLayout) -> list[AttemptRecord]:
     return records
 
 
+def salvage_attempts(layout: ReservationLayout, reservation: Reservation) -> list[AttemptRecord]:
+    """Read all attempts as far as they can be read: damage in the store must not keep a TPU.
+
+    A mark that cannot be read counts as not set. Of an attempt that cannot be read the number gives
+    the name, but nothing the zone: it is returned once for every zone of the reservation.
+    """
+    records: list[AttemptRecord] = []
+    number = 1
+    while uris.exists((mailbox := layout.attempt(number)).record):
+        marks = {event: mark for event in AttemptEvent if (mark := _readable_mark(mailbox, event))}
+        try:
+            candidates = [Attempt.load(mailbox.record)]
+        except FormatError:
+            candidates = [_any_attempt(reservation, number, zone) for zone in reservation.zones]
+        records += [AttemptRecord(attempt, mailbox, marks) for attempt in candidates]
+        number += 1
+    return records
+
+
+def _readable_mark(mailbox: AttemptLayout, event: AttemptEvent) -> AttemptMark | None:
+    try:
+        return AttemptMark.load_or_none(mailbox.mark(event))
+    except FormatError:
+        return None
+
+
 def create_attempt(
     layout: ReservationLayout,
     reservation: Reservation,
@@ -164,19 +198,28 @@ def create_attempt(
     checkpoint_step: int | None,
 ) -> AttemptRecord | None:
     """Write the next attempt's record; None when somebody else took the number first."""
-    run_key, generation = reservation.run_key, reservation.generation
-    name = resource_id(run_key, generation, number)
-    attempt = Attempt(
-        run_key=run_key,
-        generation=generation,
+    attempt = _any_attempt(reservation, number, zone).model_copy(
+        update={
+            "token": secrets.token_hex(16),
+            "created": datetime.now(UTC),
+            "checkpoint_step": checkpoint_step,
+        }
+    )
+    mailbox = layout.attempt(number)
+    return AttemptRecord(attempt, mailbox, {}) if attempt.create(mailbox.record) else None
+
+
+def _any_attempt(reservation: Reservation, number: int, zone: str) -> Attempt:
+    """Return what every attempt of that number in that zone has; its token is nobody's."""
+    name = resource_id(reservation.run_key, reservation.generation, number)
+    return Attempt(
+        run_key=reservation.run_key,
+        generation=reservation.generation,
         attempt=number,
-        token=secrets.token_hex(16),
+        token="",
         zone=zone,
         queued_resource_id=name,
         node_id=name,
         slice_count=reservation.slice_count,
-        created=datetime.now(UTC),
-        checkpoint_step=checkpoint_step,
+        created=reservation.created,
     )
-    mailbox = layout.attempt(number)
-    return AttemptRecord(attempt, mailbox, {}) if attempt.create(mailbox.record) else None

@@ -44,7 +44,11 @@ def say(text: str) -> None:
 
 
 def fetch(url: str, headers: dict[str, str]) -> bytes | None:
-    """Return what is at a URL, or None when the server says that there is nothing."""
+    """Return what is at a URL, or None when the server says that there is nothing.
+
+    Raises OSError when it cannot be read for two minutes.
+    """
+    problem: Exception | None = None
     # file:// is the store of a local stack, not a mistake.
     request = urllib.request.Request(url, headers=headers)  # noqa: S310
     for pause in NETWORK_PAUSES:
@@ -54,9 +58,10 @@ def fetch(url: str, headers: dict[str, str]) -> bytes | None:
         except (OSError, http.client.HTTPException) as error:
             if getattr(error, "code", None) == 404:
                 return None
+            problem = error
             say(f"{url}: {error}; trying again in {pause} s")
             time.sleep(pause)
-    sys.exit(f"{url} cannot be read")
+    raise OSError(f"{url} cannot be read: {problem}")
 
 
 def metadata(path: str) -> str | None:
@@ -70,6 +75,15 @@ def attribute(name: str) -> str:
     """Return an attribute that the node was created with."""
     value = metadata(f"attributes/{name}")
     return value or sys.exit(f"the node has no metadata {name!r}")
+
+
+def vm_token() -> str:
+    """Return the access token of the VM's service account."""
+    token = json.loads(metadata("service-accounts/default/token") or "{}").get("access_token")
+    return token or sys.exit(
+        "this VM has no service account, so it can neither read the store nor delete its own TPU: "
+        "set tpu.service_account to one that may"
+    )
 
 
 def tpu_env() -> dict[str, str]:
@@ -92,9 +106,10 @@ def unpack(url: str, sha256: str, work: Path) -> Path:
         return folder
     headers = {}
     if url.startswith(STORAGE):  # the VM's own token, shown to nobody else
-        token = json.loads(metadata("service-accounts/default/token") or "{}")["access_token"]
-        headers["Authorization"] = f"Bearer {token}"
-    archive = fetch(url, headers) or b""
+        headers["Authorization"] = f"Bearer {vm_token()}"
+    archive = fetch(url, headers)
+    if archive is None:
+        sys.exit(f"{url} does not exist: clear the reserve task, it packs the code again")
     found = hashlib.sha256(archive).hexdigest()
     if found != sha256:
         sys.exit(f"{url} has SHA-256 {found}, expected {sha256}: refused")
@@ -112,6 +127,7 @@ class KeepAlive:
         self.process: subprocess.Popen[bytes] | None = None
         self.finished = self.terminated = False
         self.started, self.resume, self.pause = 0.0, 0.0, 1.0
+        self.worked = time.monotonic()  # the last time at which it was no false start
 
     def tick(self) -> None:
         """Start it if it should run and does not; take note when it has ended."""
@@ -121,6 +137,8 @@ class KeepAlive:
             return
         code = self.process.poll()
         if code is None:
+            if time.monotonic() - self.started > LONGEST_PAUSE:
+                self.worked = time.monotonic()
             return
         self.process = None
         if code == 0:
@@ -168,15 +186,18 @@ class LastResort:
         self.node_id = tpu_env().get("NODE_ID") or self.name.rpartition("/")[2]
         self.is_possible = not metadata("attributes/tpu-api-endpoint")
         self.expires_at = datetime.fromisoformat(attribute("expires-at")).timestamp()
-        self.next_try = self.expires_at + LAST_RESORT_AFTER
+        self.lease_timeout = float(attribute("lease-timeout"))
+        self.due = self.expires_at + LAST_RESORT_AFTER
+        self.next_try = 0.0
 
     def give_up_after(self, seconds: float) -> None:
         """Nothing can run here: act when somebody has had so long to look at it, or at expiry."""
-        self.next_try = min(self.expires_at, time.time() + seconds)
+        self.due = min(self.expires_at, time.time() + seconds)
 
-    def tick(self) -> None:
-        """Ask for the deletion when the time has come, and every minute from then on."""
-        if not self.is_possible or time.time() < self.next_try:
+    def tick(self, is_useless: bool = False) -> None:
+        """Ask for the deletion when the time has come or the VM is useless, once a minute."""
+        is_due = is_useless or time.time() >= self.due
+        if not (self.is_possible and is_due and time.time() >= self.next_try):
             return
         self.next_try = time.time() + LONGEST_PAUSE
         parent, kind, _ = self.name.rsplit("/", 2)
@@ -194,11 +215,10 @@ class LastResort:
 
 def delete(url: str) -> int:
     """Send one DELETE with the VM's own token; return the status of the answer."""
-    token = json.loads(metadata("service-accounts/default/token") or "{}")["access_token"]
     request = urllib.request.Request(  # noqa: S310 - the address is a constant, https
         url,
         method="DELETE",
-        headers={"Authorization": f"Bearer {token}", "User-Agent": "bert-repretraining/vm"},
+        headers={"Authorization": f"Bearer {vm_token()}", "User-Agent": "bert-repretraining/vm"},
     )
     try:
         with DIRECT.open(request, timeout=60) as reply:
@@ -227,10 +247,18 @@ class Supervisor:
         while not self.stopping:
             self.agent.tick()
             self.switch.tick()
-            self.last_resort.tick()
+            self.last_resort.tick(self.is_useless())
             time.sleep(TICK)
         while not self.agent.end():
             time.sleep(TICK)
+
+    def is_useless(self) -> bool:
+        """Return whether neither agent nor switch could work for as long as the lease may be old.
+
+        While one of them works it is not for this script to judge: it does not read the lease.
+        """
+        idle = time.monotonic() - max(self.agent.worked, self.switch.worked)
+        return idle > self.last_resort.lease_timeout + LONGEST_PAUSE
 
 
 def boot(work: Path) -> Supervisor:
@@ -274,8 +302,13 @@ def main() -> None:
 
 def wait_for_the_end() -> None:
     """Give the TPU back after a while, as nothing can run on it; return if that cannot be done."""
-    last_resort = LastResort()
-    last_resort.give_up_after(float(attribute("lease-timeout")))
+    last_resort = None
+    while last_resort is None:
+        try:
+            last_resort = LastResort()
+        except OSError as error:  # the metadata server is away: it comes back with the network
+            say(f"{error}; trying again")
+    last_resort.give_up_after(last_resort.lease_timeout)
     while last_resort.is_possible:
         last_resort.tick()
         time.sleep(TICK)

@@ -15,6 +15,7 @@ from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, Reservation
 from pipeline_store.layout import RunLayout
 from tpu_lifecycle.attempts import AttemptRecord, Loss
+from tpu_lifecycle.heartbeats import read_heartbeat
 from tpu_lifecycle.reservation import OpenReservation
 
 
@@ -38,6 +39,14 @@ class ChipHoursBudgetError(BudgetError):
     """``budget.max_chip_hours`` is used up."""
 
 
+def renewal_advice(run: RunLayout, setting: str) -> str:
+    """Return what to do when a budget is used up and training shall go on."""
+    return (
+        "Clear the reserve task: the new reservation has all budgets anew, and training resumes "
+        f"from its last checkpoint. For a larger budget first change {setting} in {run.config}."
+    )
+
+
 def newest_checkpoint(run: RunLayout) -> int | None:
     """Return the step of the newest checkpoint that is committed, or None."""
     names = (uri.rpartition("/")[2] for uri in uris.list_files(run.training.checkpoints))
@@ -56,8 +65,8 @@ def check_next_attempt(reservation: OpenReservation, records: Sequence[AttemptRe
     if len(lost) > budget.max_preemptions:
         raise PreemptionBudgetError(
             f"{reservation} lost {len(lost)} TPUs; budget.max_preemptions="
-            f"{budget.max_preemptions} allows no further one. {last}Training can be resumed: clear "
-            "the reserve task."
+            f"{budget.max_preemptions} allows no further one. {last}"
+            f"{renewal_advice(reservation.run, 'budget.max_preemptions')}"
         )
     if len(lost) > 1 and all(_cause(record) == Loss.NEVER_REPORTED for record in lost[-2:]):
         raise BootFailureError(
@@ -66,13 +75,14 @@ def check_next_attempt(reservation: OpenReservation, records: Sequence[AttemptRe
             "has Private Google Access, and the startup script's log on the VM "
             "(journalctl -u google-startup-scripts)."
         )
-    stalled = _stalled(lost)
+    # After its end a training makes no checkpoints: what is lost then lost no training.
+    stalled = 0 if uris.exists(reservation.run.training.result) else _stalled(lost)
     if stalled >= budget.max_stalled_attempts:
         raise StalledError(
             f"{reservation}: {stalled} TPUs in a row were lost without a new checkpoint; "
             f"budget.max_stalled_attempts={budget.max_stalled_attempts} allows no further one. "
-            f"{last}Does the job break its TPU? If they were just preempted early, lower "
-            "training.checkpoint_interval or raise the budget, and clear the reserve task."
+            f"{last}Does the job break its TPU? Look at its log first. "
+            f"{renewal_advice(reservation.run, 'budget.max_stalled_attempts')}"
         )
     check_chip_hours(reservation, records)
 
@@ -85,11 +95,11 @@ def check_chip_hours(reservation: OpenReservation, records: Sequence[AttemptReco
     allowed = reservation.config.budget.max_chip_hours
     if allowed is None:
         return
-    used = sum(chip_seconds(reservation.record, record) for record in records) / 3600
+    used = sum(_spent(reservation, record) for record in records) / 3600
     if used >= allowed:
         raise ChipHoursBudgetError(
             f"{reservation} used {used:.2f} chip-hours; budget.max_chip_hours={allowed} allows no "
-            "more. Raise it and clear the reserve task: training resumes from its last checkpoint."
+            f"more. {renewal_advice(reservation.run, 'budget.max_chip_hours')}"
         )
 
 
@@ -106,7 +116,7 @@ def chip_hours_end(
     if allowed is None or start is None:
         return None
     earlier = [r for r in records if r.number < record.number]
-    used = sum(chip_seconds(reservation.record, r) for r in earlier)
+    used = sum(_spent(reservation, r) for r in earlier)
     left = max(0.0, allowed * 3600 - used)
     return start + timedelta(seconds=left / chip_count(reservation.record))
 
@@ -127,13 +137,30 @@ def chip_count(reservation: Reservation) -> int:
 
 
 def chip_seconds(reservation: Reservation, record: AttemptRecord) -> float:
-    """Return what an attempt has used, up to now or until its TPU was gone."""
+    """Return what an attempt has used at most, up to now or until its TPU was confirmed gone."""
+    gone = record.marks.get(AttemptEvent.GONE)
+    return _chip_seconds(reservation, record, gone.time if gone else datetime.now(UTC))
+
+
+def _chip_seconds(reservation: Reservation, record: AttemptRecord, end: datetime) -> float:
     start = rented_since(record)
     if start is None:
         return 0.0
-    gone = record.marks.get(AttemptEvent.GONE)
-    end = gone.time if gone else datetime.now(UTC)
     return max(0.0, (end - start).total_seconds()) * chip_count(reservation)
+
+
+def _spent(reservation: OpenReservation, record: AttemptRecord) -> float:
+    """Return the chip-seconds that the budget counts for an attempt.
+
+    A TPU that was found taken may have been so for as long as nobody looked: it counts until it
+    must have fallen silent, so that an outage of Airflow does not use up a budget.
+    """
+    used = chip_seconds(reservation.record, record)
+    lost = record.marks.get(AttemptEvent.LOST)
+    if lost is None or lost.cause != Loss.TAKEN or (beat := read_heartbeat(record, 0)) is None:
+        return used
+    silent = beat.time + timedelta(seconds=reservation.config.tpu.heartbeat_timeout_seconds)
+    return min(used, _chip_seconds(reservation.record, record, silent))
 
 
 def rented_since(record: AttemptRecord) -> datetime | None:
@@ -152,11 +179,14 @@ def _cause(record: AttemptRecord) -> str:
 
 
 def _stalled(lost: Sequence[AttemptRecord]) -> int:
-    """Return how many of the newest lost attempts in a row brought no new checkpoint."""
-    count = 0
-    for record in reversed(lost):
-        before, after = record.attempt.checkpoint_step, record.marks[AttemptEvent.LOST]
-        if (after.checkpoint_step or 0) > (before or 0):
-            break
-        count += 1
+    """Return how many of the newest lost attempts in a row brought no new checkpoint.
+
+    New is one of a later step than all before: going back and making it again is no progress.
+    """
+    count = best = 0
+    for record in lost:
+        best = max(best, record.attempt.checkpoint_step or 0)
+        after = record.marks[AttemptEvent.LOST].checkpoint_step or 0
+        count = 0 if after > best else count + 1
+        best = max(best, after)
     return count

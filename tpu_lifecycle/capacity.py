@@ -11,10 +11,30 @@ from datetime import UTC, datetime, timedelta
 from pipeline_store.formats import AttemptEvent, FormatError, Reservation, ZoneCooldown
 from pipeline_store.layout import StoreLayout
 from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.backend import TpuCapacityError, TpuQuotaError
+from tpu_lifecycle.backend import (
+    TpuCapacityError,
+    TpuConflictError,
+    TpuError,
+    TpuInvalidRequestError,
+    TpuNotFoundError,
+    TpuPermissionError,
+    TpuQuotaError,
+)
 
 STOCKOUT = TpuCapacityError.__name__
 QUOTA = TpuQuotaError.__name__
+
+_DENIALS = {
+    kind.__name__: kind
+    for kind in (
+        TpuPermissionError,
+        TpuInvalidRequestError,
+        TpuNotFoundError,
+        TpuConflictError,
+        TpuError,
+    )
+}
+"""Answers that are the same each time, until somebody helps."""
 
 
 class StockoutError(TpuCapacityError):
@@ -31,14 +51,19 @@ class Round:
 
     :param number: counts from 1.
     :param left: zones still to be asked in this round, in this order.
-    :param without_quota: zones that are left out of this and all further rounds.
+    :param left_out: zones that refuse for good, such as by quota: not in any further round.
     :param has_just_begun: the newest refusal ended the round before.
     """
 
     number: int
     left: tuple[str, ...]
-    without_quota: frozenset[str]
+    left_out: frozenset[str]
     has_just_begun: bool
+
+
+def refuses_for_good(cause: str) -> bool:
+    """Return whether a refusal for this reason is the same each time, until somebody helps."""
+    return cause == QUOTA or cause in _DENIALS
 
 
 def present_round(
@@ -67,7 +92,7 @@ def present_round(
                 asked.clear()
             continue
         asked.add(record.attempt.zone)
-        if refusal.cause == QUOTA:
+        if refuses_for_good(refusal.cause):
             denied.add(record.attempt.zone)
         if asked | denied >= set(zones):
             number, has_just_begun = number + 1, True
@@ -90,9 +115,10 @@ def next_zone(
     """Return where to ask next: a lost TPU once more in its zone, then round the candidates.
 
     :raises QuotaExhaustedError: no zone's quota allows the TPU.
+    :raises TpuError: every zone refuses for good.
     """
     walk = present_round(zones, records, cooling=cooling, seed=seed)
-    check_quota(zones, walk, records)
+    check_zones(zones, walk, records)
     if not records:
         return walk.left[0]
     last = records[-1].attempt.zone
@@ -104,21 +130,30 @@ def next_zone(
     return (others or list(walk.left))[0]
 
 
-def check_quota(zones: Sequence[str], walk: Round, records: Sequence[AttemptRecord]) -> None:
-    """Do nothing while some zone's quota may allow a TPU.
+def check_zones(zones: Sequence[str], walk: Round, records: Sequence[AttemptRecord]) -> None:
+    """Do nothing while some zone may give a TPU, now or later.
 
-    :raises QuotaExhaustedError: none does.
+    :raises QuotaExhaustedError: no zone's quota allows one.
+    :raises TpuError: every zone refuses for good; of the class of the last refusal but for quota.
     """
     if walk.left:
         return
-    reasons = [
-        refusal.reason
+    refusals = {
+        record.attempt.zone: refusal
         for record in records
-        if (refusal := record.marks.get(AttemptEvent.REFUSED)) and refusal.cause == QUOTA
-    ]
+        if (refusal := record.marks.get(AttemptEvent.REFUSED)) and refuses_for_good(refusal.cause)
+    }
+    kinds = [_DENIALS[r.cause] for r in refusals.values() if r.cause in _DENIALS]
+    if kinds:
+        reasons = "; ".join(f"{zone}: {refusal.reason}" for zone, refusal in refusals.items())
+        raise kinds[-1](
+            f"Every zone refuses for good, so that waiting does not help: {reasons} Help there, or "
+            "correct tpu.zones, and clear the reserve task."
+        )
+    *_, last = refusals.values()
     raise QuotaExhaustedError(
         f"The quota allows no such TPU in any of {', '.join(zones)}. Ask for quota of this TPU "
-        f"type (IAM & Admin, Quotas) and clear the reserve task. Last: {reasons[-1]}"
+        f"type (IAM & Admin, Quotas) and clear the reserve task. Last: {last.reason}"
     )
 
 

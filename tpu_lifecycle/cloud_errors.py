@@ -44,31 +44,47 @@ _CODES: dict[grpc.StatusCode, tuple[type[TpuError], str]] = {
 }
 
 
+_CREATE_CODES: dict[grpc.StatusCode, tuple[type[TpuError], str]] = _CODES | {
+    # Of a deletion it means "not now": there is something that changes. Here there is nothing yet.
+    grpc.StatusCode.FAILED_PRECONDITION: (
+        TpuInvalidRequestError,
+        "Check project, network and reservation of the tpu settings.",
+    ),
+}
+
+
 @contextmanager
-def api_call(what: str) -> Iterator[None]:
+def api_call(what: str, *, creates: bool = False) -> Iterator[None]:
     """Turn what the API client raises inside the block into a :class:`TpuError`.
 
     :param what: the call and its resource, for the message.
+    :param creates: it asks for a new resource.
     """
     try:
         yield
     except exceptions.GoogleAPICallError as error:
         status = error.grpc_status_code or grpc.StatusCode.UNKNOWN
-        raise to_tpu_error(status, error.message, what) from error
+        raise to_tpu_error(status, error.message, what, creates=creates) from error
     except TransportError as error:
         raise TpuUnavailableError(f"{what}: no credentials now: {error}") from error
     except GoogleAuthError as error:
         raise TpuPermissionError(f"{what}: no usable credentials: {error}") from error
 
 
-def to_tpu_error(status: grpc.StatusCode, message: str, what: str) -> TpuError:
-    """Return the error for a status of the API."""
+def to_tpu_error(
+    status: grpc.StatusCode, message: str, what: str, *, creates: bool = False
+) -> TpuError:
+    """Return the error for a status of the API.
+
+    :param creates: it is the answer to a call that asks for a new resource.
+    """
     text = f"{what}: {status.name}: {message}"
     if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return _exhausted(message, text)
     if status is grpc.StatusCode.FAILED_PRECONDITION and "capacity" in message.lower():
         return TpuCapacityError(text)
-    kind, advice = _CODES.get(status, (TpuUnavailableError, ""))
+    codes = _CREATE_CODES if creates else _CODES
+    kind, advice = codes.get(status, (TpuUnavailableError, ""))
     return kind(f"{text} {advice}".rstrip())
 
 

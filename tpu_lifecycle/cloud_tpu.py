@@ -131,7 +131,7 @@ class CloudTpuBackend:
     def _create_queued(self, request: TpuRequest) -> str:
         name = request.name
         request_id = uuid.uuid5(_REQUEST_IDS, f"{self._queued(name)}#{request.token}")
-        with api_call(f"CreateQueuedResource {name}"):
+        with api_call(f"CreateQueuedResource {name}", creates=True):
             operation = self._client.create_queued_resource(
                 request={
                     "parent": self._parent(name.zone),
@@ -145,7 +145,7 @@ class CloudTpuBackend:
 
     def _create_node(self, request: TpuRequest) -> str:
         name = request.name
-        with api_call(f"CreateNode {name}"):
+        with api_call(f"CreateNode {name}", creates=True):
             operation = self._client.create_node(
                 parent=self._parent(name.zone),
                 node_id=name.resource_id,

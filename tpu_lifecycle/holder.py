@@ -12,7 +12,7 @@ from typing import TypeVar
 from pipeline_store import uris
 from pipeline_store.formats import Attempt, Holder
 from pipeline_store.layout import RunLayout
-from tpu_lifecycle.reservation import ReleasedError
+from tpu_lifecycle.reservation import ReleasedError, SupersededError
 
 CANCELLED = "cancelled"
 """Token of a holder whose attempt was cancelled: no job has it, so none can commit."""
@@ -30,14 +30,16 @@ def become_holder(run: RunLayout, attempt: Attempt) -> Holder:
     Doing so again raises the sequence number: a task that takes an attempt over from an earlier try
     of itself so takes away that try's right to cancel.
 
-    :raises ReleasedError: a newer attempt already holds the run.
+    :raises ReleasedError: a newer generation already holds the run.
+    :raises SupersededError: a newer attempt of this generation does.
     :raises CancelledAttemptError: the attempt was cancelled; there has to be a next one.
     """
 
     def take(present: Holder | None) -> Holder:
         number = (attempt.generation, attempt.attempt)
         if present and (present.generation, present.attempt) > number:
-            raise ReleasedError(
+            newer = present.generation > attempt.generation
+            raise (ReleasedError if newer else SupersededError)(
                 f"Attempt {attempt.attempt} of generation {attempt.generation} is stale: run "
                 f"{attempt.run_key} is held by attempt {present.attempt} of generation "
                 f"{present.generation}."

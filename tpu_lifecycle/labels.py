@@ -48,7 +48,6 @@ def attempt_labels(reservation: Reservation, attempt: Attempt) -> dict[str, str]
 class TpuLabels:
     """The labels of a TPU of ours, read back."""
 
-    dag: str
     run_key: str
     generation: int
     attempt: int
@@ -62,7 +61,6 @@ class TpuLabels:
         """
         try:
             return cls(
-                dag=labels.get(DAG, ""),
                 run_key=labels[RUN_KEY],
                 generation=int(labels[GENERATION]),
                 attempt=int(labels[ATTEMPT]),

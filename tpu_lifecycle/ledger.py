@@ -7,14 +7,13 @@ from datetime import datetime
 
 from pipeline_store.formats import (
     AttemptEvent,
-    FormatError,
-    Heartbeat,
     JobUsage,
     Ledger,
     LedgerEntry,
 )
 from tpu_lifecycle.attempts import AttemptRecord
 from tpu_lifecycle.budgets import chip_count, chip_seconds
+from tpu_lifecycle.heartbeats import read_heartbeat
 from tpu_lifecycle.reservation import OpenReservation
 
 
@@ -22,9 +21,9 @@ def build_ledger(reservation: OpenReservation, records: Iterable[AttemptRecord])
     """Return the bill of a generation whose attempts are all gone.
 
     A TPU is billed while it is READY. Counted here is the time from the node's creation, or when
-    it was seen READY, to the moment its deletion was confirmed: a little more, never less. An
-    attempt that never got a node costs nothing. What of it was spent in steps is what worker 0 said
-    in its last heartbeat.
+    it was seen READY, to the moment its deletion was confirmed: a little more, and much more if it
+    was taken while nobody looked, but never less. An attempt that never got a node costs nothing.
+    What of it was spent in steps is what worker 0 said in its last heartbeat.
     """
     terms = reservation.record
     return Ledger(
@@ -41,7 +40,8 @@ def _entry(reservation: OpenReservation, record: AttemptRecord) -> LedgerEntry:
     gone = record.marks[AttemptEvent.GONE]
     ready = record.marks.get(AttemptEvent.READY)
     chips, used = chip_count(reservation.record), chip_seconds(reservation.record, record)
-    usage = _usage(record)
+    beat = read_heartbeat(record, 0)
+    usage = beat.usage if beat is not None else []
     stepping = sum(job.stepping_seconds for job in usage)
     billed = used / chips
     return LedgerEntry(
@@ -61,18 +61,6 @@ def _entry(reservation: OpenReservation, record: AttemptRecord) -> LedgerEntry:
         stepping_seconds=stepping,
         idle_share=min(1.0, max(0.0, 1 - stepping / billed)) if billed else None,
     )
-
-
-def _usage(record: AttemptRecord) -> list[JobUsage]:
-    """Return what worker 0 said of its jobs; nothing when that cannot be read.
-
-    A file of a VM that a later or broken program wrote must not keep a TPU's books open.
-    """
-    try:
-        beat = Heartbeat.load_or_none(record.layout.heartbeat(0))
-    except FormatError:
-        return []
-    return beat.usage if beat is not None and beat.token == record.attempt.token else []
 
 
 def _to_first_step(ready: datetime | None, usage: list[JobUsage]) -> float | None:

@@ -10,9 +10,13 @@ from pipeline_store.formats import AgentHello, Heartbeat, JobSpec, JobStatus, Lo
 from pipeline_store.layout import AttemptLayout
 from tpu_lifecycle.attempts import AttemptRecord
 from tpu_lifecycle.budgets import job_deadline
+from tpu_lifecycle.heartbeats import read_heartbeat
 from tpu_lifecycle.reservation import OpenReservation, ReservationError
 
 MAX_CHUNKS_PER_LOOK = 16
+
+MAX_CHUNKS_AT_END = 16
+"""Of a log that was not read when its job has ended, only so much is shown: the end of it."""
 
 
 def submit_job(
@@ -64,16 +68,26 @@ def read_worker(record: AttemptRecord, worker: int, job_id: str) -> WorkerReport
     """Read one worker's files.
 
     A file that carries another attempt's token was written by an orphan and counts as absent.
+
+    :raises FormatError: hello or status are damaged.
     """
     layout, token = record.layout, record.attempt.token
-    status = JobStatus.load_or_none(layout.status(worker, job_id))
-    heartbeat = Heartbeat.load_or_none(layout.heartbeat(worker))
+    heartbeat = read_heartbeat(record, worker)
     hello = None if heartbeat else AgentHello.load_or_none(layout.hello(worker))
     return WorkerReport(
         hello=bool(heartbeat or (hello and hello.token == token)),
-        heartbeat=heartbeat if heartbeat and heartbeat.token == token else None,
-        status=status if status and status.token == token else None,
+        heartbeat=heartbeat,
+        status=read_status(record, worker, job_id),
     )
+
+
+def read_status(record: AttemptRecord, worker: int, job_id: str) -> JobStatus | None:
+    """Return how a job ended on a worker, if it has.
+
+    :raises FormatError: it is damaged.
+    """
+    status = JobStatus.load_or_none(record.layout.status(worker, job_id))
+    return status if status and status.token == record.attempt.token else None
 
 
 class LogReader:
@@ -93,9 +107,13 @@ class LogReader:
         """Return the new lines. The next call takes note that they were shown."""
         position = self._note_shown()
         last = self._available(report)
+        lines: list[str] = []
         if report.status is None:
             last = min(last, position + MAX_CHUNKS_PER_LOOK)
-        lines: list[str] = []
+        elif (left_out := last - position - MAX_CHUNKS_AT_END) > 0:
+            where = self._layout.log(0, self._job_id)
+            lines.append(f"[{left_out} part(s) of the log are left out here; whole log: {where}]")
+            position += left_out
         while position < last:
             chunk = uris.read_or_none(self._layout.log_chunk(0, self._job_id, position))
             if chunk is None:

@@ -11,8 +11,9 @@ from pipeline_store.formats import AttemptEvent, Progress
 from tpu_lifecycle.attempts import AttemptRecord
 from tpu_lifecycle.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
 from tpu_lifecycle.budgets import chip_hours_end
+from tpu_lifecycle.heartbeats import read_heartbeat
 from tpu_lifecycle.lease import LeaseKeeper
-from tpu_lifecycle.mailbox import LogReader, WorkerReport, read_worker
+from tpu_lifecycle.mailbox import LogReader, WorkerReport, read_status, read_worker
 from tpu_lifecycle.reservation import OpenReservation
 from tpu_lifecycle.verdict import Facts, Verdict, judge_job, judge_readiness
 
@@ -83,6 +84,7 @@ class JobWatch:
     log: LogReader
     _silences: dict[int, tuple[datetime | None, float]] = field(default_factory=dict)
     _last_look: float | None = None
+    _budget_ends: tuple[datetime | None] | None = None
 
     def __post_init__(self) -> None:
         """Take the lease."""
@@ -97,7 +99,7 @@ class JobWatch:
         tpu = _describe(self.backend, self.record)
         self.record = _mark_ready(self.record, tpu)
         ready = self.record.marks.get(AttemptEvent.READY)
-        workers = range((ready.workers or 1) if ready else 1)
+        workers = _workers(self.record)
         reports = {worker: read_worker(self.record, worker, self.job_id) for worker in workers}
         config = self.reservation.config.tpu
         facts = Facts(
@@ -118,9 +120,13 @@ class JobWatch:
         )
 
     def _budget_end(self) -> datetime | None:
-        if self.reservation.config.budget.max_chip_hours is None:
+        if self.reservation.config.budget.max_chip_hours is None or not self.record.is_ready:
             return None
-        return chip_hours_end(self.reservation, self.reservation.attempts(), self.record)
+        if self._budget_ends is None:
+            # Once: it stays the same, and all attempts have to be read for it.
+            attempts = self.reservation.attempts()
+            self._budget_ends = (chip_hours_end(self.reservation, attempts, self.record),)
+        return self._budget_ends[0]
 
     def _silence(self, reports: dict[int, WorkerReport]) -> dict[int, float]:
         """Return how long each worker that has said hello gave no new sign while we looked.
@@ -148,13 +154,27 @@ class JobWatch:
         return beat.progress if beat is not None and beat.job_id == self.job_id else None
 
 
+def reported(reservation: OpenReservation, record: AttemptRecord, job_id: str) -> Verdict:
+    """Return what a job's own reports alone say of it; asks no TPU service."""
+    statuses = {worker: read_status(record, worker, job_id) for worker in _workers(record)}
+    return judge_job(
+        Facts(
+            now=datetime.now(UTC),
+            deadline=reservation.wait_deadline,
+            released=reservation.is_released(),
+            ready=record.marks.get(AttemptEvent.READY),
+            statuses={worker: status for worker, status in statuses.items() if status},
+        )
+    )
+
+
 def recap(record: AttemptRecord, job_id: str) -> list[str]:
     """Return how far a job came on an attempt: progress, last lines, and where its log is.
 
     Airflow keeps, of all waits of one try of a task, only the last one's log lines.
     """
     lines = []
-    beat = read_worker(record, 0, job_id).heartbeat
+    beat = read_heartbeat(record, 0)
     if beat is not None and beat.job_id == job_id:
         lines += [progress_text(beat.progress)] if beat.progress else []
         if beat.log_chunks:
@@ -179,6 +199,11 @@ def progress_text(progress: Progress) -> str:
     if progress.checkpoint_step is not None:
         parts.append(f"checkpoint at step {progress.checkpoint_step}")
     return ", ".join(parts)
+
+
+def _workers(record: AttemptRecord) -> range:
+    ready = record.marks.get(AttemptEvent.READY)
+    return range((ready.workers or 1) if ready else 1)
 
 
 def _lease(reservation: OpenReservation, record: AttemptRecord) -> LeaseKeeper:

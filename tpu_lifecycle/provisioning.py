@@ -13,14 +13,17 @@ from tpu_lifecycle.asking import Asker
 from tpu_lifecycle.attempts import AttemptRecord, Loss
 from tpu_lifecycle.backend import (
     TpuBackend,
-    TpuCapacityError,
     TpuError,
-    TpuQuotaError,
-    TpuRequest,
     TpuUnavailableError,
 )
 from tpu_lifecycle.budgets import check_next_attempt, newest_checkpoint
-from tpu_lifecycle.capacity import Cooldowns, StockoutError, check_quota, present_round
+from tpu_lifecycle.capacity import (
+    Cooldowns,
+    StockoutError,
+    check_zones,
+    present_round,
+    refuses_for_good,
+)
 from tpu_lifecycle.holder import CancelledAttemptError, become_holder
 from tpu_lifecycle.launcher import Launcher
 from tpu_lifecycle.lease import LeaseKeeper
@@ -62,7 +65,7 @@ class Provisioner:
         :raises ReleasedError: the reservation is released or used up.
         :raises BudgetError: no further TPU may be asked for.
         :raises QuotaExhaustedError: no zone's quota allows one.
-        :raises TpuError: no zone has one now, or the request can never work.
+        :raises TpuError: no zone has one now, or each refuses for good.
         """
         give_back_earlier(self.reservation, self.sweeper)
         while True:
@@ -74,27 +77,31 @@ class Provisioner:
                 event = AttemptEvent.CANCELLED
                 give_up(self.reservation, record, self.sweeper, event=event, reason=str(error))
                 continue
+            # Before the first look at the TPU, which may take long: a task that is cancelled during
+            # it has the TPU in hand.
             self.on_attempt(record, holder.sequence)
+            if record.is_ready and (reason := self._gone_reason(record)) is not None:
+                self.lose(record, reason, Loss.TAKEN)
+                continue
             LeaseKeeper(record, self.reservation.config.tpu.lease_timeout_seconds).renew()
             try:
                 self._asker.ensure_created(record)
-            except (TpuCapacityError, TpuQuotaError, TpuUnavailableError) as error:
+            except TpuError as error:
                 fresh = self.reservation.attempt(record.number)
                 self.refuse(fresh, str(error), type(error).__name__)
-            except TpuError as error:
-                # For good, here: another try, after somebody has helped, takes the next name.
-                record.mark(AttemptEvent.REFUSED, str(error), cause=type(error).__name__)
-                raise
             else:
                 return self.reservation.attempt(record.number)
 
     def refuse(self, record: AttemptRecord, reason: str, cause: str) -> None:
         """Give up an attempt of which no TPU came; returns when another zone is left to be asked.
 
+        A zone that refuses for good is left out from now on, and the others are asked.
+
         :param cause: class of the service's error; empty: nobody knows.
         :raises StockoutError: the round through all zones is over.
         :raises TpuUnavailableError: so it is, and the last zone did not even answer.
         :raises QuotaExhaustedError: no zone's quota allows a TPU.
+        :raises TpuError: every zone refuses for good.
         """
         event, zone = AttemptEvent.REFUSED, record.attempt.zone
         give_up(self.reservation, record, self.sweeper, event=event, reason=reason, cause=cause)
@@ -102,7 +109,11 @@ class Provisioner:
             self._cooldowns.note(zone, reason)
         records, zones = self.reservation.attempts(), self.reservation.record.zones
         walk = present_round(zones, records, seed=self._seed)
-        check_quota(zones, walk, records)
+        check_zones(zones, walk, records)
+        if refuses_for_good(cause):
+            self.log.error(
+                "Zone %s REFUSES FOR GOOD and is left out of this reservation: %s", zone, reason
+            )
         if walk.has_just_begun:
             self.show_timeline(records)
             kind = TpuUnavailableError if cause == UNAVAILABLE else StockoutError
@@ -129,9 +140,14 @@ class Provisioner:
         )
         self.show_timeline(self.reservation.attempts())
 
-    def request(self, record: AttemptRecord) -> TpuRequest:
-        """Return what is asked of the service for an attempt; the same each time."""
-        return self._asker.request(record)
+    def delete_given_up(self) -> None:
+        """Delete what came, against expectation, of attempts that were given up.
+
+        :raises TpuError: it could not be confirmed.
+        """
+        for record in self.reservation.attempts():
+            if record.needs_deletion:
+                finish_deletion(self.reservation, record, self.sweeper)
 
     def show_timeline(self, records: list[AttemptRecord]) -> None:
         """Log all that happened to the attempts so far."""
@@ -139,17 +155,10 @@ class Provisioner:
             self.log.info("Timeline: %s", line)
 
     def _current(self) -> AttemptRecord:
-        """Return the usable attempt; replace one that was given up, or whose TPU is gone."""
+        """Return the usable attempt; replace one that was given up."""
+        self.delete_given_up()
         records = self.reservation.attempts()
-        for record in records:
-            if record.needs_deletion:
-                finish_deletion(self.reservation, record, self.sweeper)
         newest = records[-1] if records else None
-        if newest is not None and newest.is_ready:
-            reason = self._gone_reason(newest)
-            if reason is not None:
-                self.lose(newest, reason, Loss.TAKEN)
-                records, newest = self.reservation.attempts(), None
         if newest is not None and newest.is_usable:
             self.log.info("Going on with attempt %d, %s", newest.number, newest.name)
             return newest
@@ -174,11 +183,11 @@ class Provisioner:
         self.log.info("Attempt %d: asking for %s", record.number, record.name)
         if len(zones) > 1:
             self.log.info(
-                "Round %d: %s; cooling down: %s; without quota: %s",
+                "Round %d: %s; cooling down: %s; left out: %s",
                 walk.number,
                 ", ".join(walk.left),
                 ", ".join(f"{z} until {end:%T}" for z, end in cooling.items()) or "none",
-                ", ".join(sorted(walk.without_quota)) or "none",
+                ", ".join(sorted(walk.left_out)) or "none",
             )
         return record
 

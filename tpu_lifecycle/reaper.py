@@ -10,18 +10,19 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from pipeline_store import uris
-from pipeline_store.formats import Released, TpuPlace
-from pipeline_store.layout import StoreLayout
-from tpu_lifecycle.attempts import load_attempt
+from pipeline_store.formats import FormatError, Lease, Released, TpuPlace
+from pipeline_store.layout import ReservationLayout, StoreLayout
+from tpu_lifecycle.attempts import LASTING_REFUSALS, load_attempt
 from tpu_lifecycle.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
 from tpu_lifecycle.labels import TpuLabels, owner_label
 from tpu_lifecycle.log import Log
-from tpu_lifecycle.reaper_status import write_pass
+from tpu_lifecycle.reaper_status import newest_pass, write_pass
 
 PAUSE_SECONDS = 2.0
 """Between two deletions: the API allows only so many a minute."""
@@ -31,6 +32,9 @@ MAX_DELETIONS = 50
 
 PATIENCE = timedelta(minutes=10)
 """So long a TPU that its run does not want any more is left to the task that gives it back."""
+
+ENDED_STATES = frozenset({"FAILED", "SUSPENDED", "PREEMPTED", "TERMINATED"})
+"""Of a queued resource or a node: no job will run any more, but name and quota are still taken."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +63,7 @@ class ReaperReport:
     seen: int = 0
     reaped: list[ReapedTpu] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    answered: set[str] = field(default_factory=set)
 
     def to_json(self) -> str:
         """Return the report as a JSON object on one line."""
@@ -119,26 +124,57 @@ class Reaper:
                 seen=report.seen,
                 acted_on=len(report.reaped),
                 problems=report.problems,
+                answered=report.answered,
             )
         except Exception as error:  # noqa: BLE001 - a store that is away is told, no more
             report.problems.append(f"cannot write the reaper's own sign of life: {error!r}")
 
     def find(self, report: ReaperReport) -> Iterator[TpuState]:
         """Yield every TPU of the owner; zones that cannot be looked at go into the report."""
-        zones = sorted({*self.zones, *stored_zones(self.store, self.project_id, report.problems)})
+        given = set(self.zones)
+        zones = sorted(given | stored_zones(self.store, self.project_id, report.problems))
         if not zones:
             report.problems.append(
                 f"no zone to look at: none is given, and no reservation in {self.store.root} names "
                 f"one of project {self.project_id}"
             )
+        refused: dict[str, TpuError] = {}
         for zone in zones:
             try:
                 states = self.backend.list_zone(zone, owner_label(self.owner))
+            except LASTING_REFUSALS as error:
+                refused[zone] = error
+                continue
             except TpuError as error:
                 report.problems.append(f"zone {zone}: {error}")
                 continue
+            report.answered.add(zone)
             report.seen += len(states)
             yield from states
+        self._judge_refusals(refused, given, report)
+
+    def _judge_refusals(
+        self, refused: Mapping[str, TpuError], given: AbstractSet[str], report: ReaperReport
+    ) -> None:
+        """Tell zones that never were there, such as mistyped ones, from those now out of sight."""
+        # When no zone answers, it is the account that may not look, not the zone's name.
+        known = refused.keys() if not report.answered else given | self._ever_answered(refused)
+        for zone, error in refused.items():
+            place = self.store.tpu_place(self.project_id, zone)
+            text = f"zone {zone}: {error} If there is no such zone (any more), delete {place}."
+            if zone in known:
+                report.problems.append(text)
+            else:
+                self.log.warning("Not looked at: %s", text)
+
+    def _ever_answered(self, zones: Iterable[str]) -> set[str]:
+        """Return those of the zones that an earlier pass could look at; all if nobody knows."""
+        try:
+            earlier = newest_pass(self.store, self.owner, self.project_id)
+        except Exception as error:  # noqa: BLE001 - one's memory is no reason to stop
+            self.log.warning("Cannot read the pass before this one: %r", error)
+            return set(zones)
+        return set(earlier.answered if earlier else ()) & set(zones)
 
     def _is_there(self, state: TpuState) -> bool:
         """Look again: a list may be older than a deletion, or than another owner's new labels."""
@@ -165,9 +201,14 @@ class Reaper:
         if attempt is not None and not attempt.is_usable:
             newest = max(mark.time for mark in attempt.marks.values())
             return newest, f"its run gave it up ({attempt.outcome})"
-        if state.queued_resource in ("FAILED", "SUSPENDED"):
-            return state.created, f"it is {state.queued_resource} and still takes name and quota"
-        return None, ""
+        # A node that goes with a queued resource has ended when that has.
+        ended = state.queued_resource or state.node
+        if ended not in ENDED_STATES:
+            return None, ""
+        # Whoever waits for it learns of it with the next look, and keeps its reason.
+        moments = [state.created or state.node_created, _last_renewal(reservation, labels.attempt)]
+        since = max((moment for moment in moments if moment), default=None)
+        return since, f"it is {ended} and still takes name and quota"
 
     def _delete(self, state: TpuState, reason: str) -> ReapedTpu:
         item = describe(state, reason, "would delete" if self.dry_run else self._push(state))
@@ -182,6 +223,15 @@ class Reaper:
                 raise
         self.sleep(PAUSE_SECONDS)
         return "deleting" if self.backend.describe(state.name).exists else "deleted"
+
+
+def _last_renewal(reservation: ReservationLayout, attempt: int) -> datetime | None:
+    """Return when somebody who waits for the attempt's TPU last said so."""
+    try:
+        lease = Lease.load_or_none(reservation.attempt(attempt).lease)
+    except FormatError:
+        return None
+    return lease.renewed if lease else None
 
 
 def describe(state: TpuState, reason: str, action: str) -> ReapedTpu:

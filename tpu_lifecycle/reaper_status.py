@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from pipeline_store import uris
-from pipeline_store.formats import ReaperPass
+from pipeline_store.formats import FormatError, ReaperPass
 from pipeline_store.layout import StoreLayout
 
 
@@ -18,8 +19,17 @@ def write_pass(
     seen: int,
     acted_on: int,
     problems: list[str],
+    answered: Iterable[str] = (),
 ) -> None:
-    """Record that a pass was made, whatever came of it."""
+    """Record that a pass was made, whatever came of it.
+
+    :param answered: zones that could be looked at; those of the pass before are kept.
+    """
+    uri = store.reaper_pass(owner, project_id)
+    try:
+        earlier = ReaperPass.load_or_none(uri)
+    except FormatError:
+        earlier = None  # replaced
     ReaperPass(
         owner=owner,
         project_id=project_id,
@@ -28,7 +38,8 @@ def write_pass(
         seen=seen,
         acted_on=acted_on,
         problems=problems,
-    ).write(store.reaper_pass(owner, project_id))
+        answered=sorted({*answered, *(earlier.answered if earlier else ())}),
+    ).write(uri)
 
 
 def newest_pass(store: StoreLayout, owner: str, project_id: str | None = None) -> ReaperPass | None:

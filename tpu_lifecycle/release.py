@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline_store.formats import AttemptEvent, Ledger
+from pipeline_store.formats import AttemptEvent, FormatError, Ledger
 from tpu_lifecycle import labels
-from tpu_lifecycle.attempts import LANDING_WINDOW, AttemptRecord
-from tpu_lifecycle.backend import (
-    TpuBackend,
-    TpuInvalidRequestError,
-    TpuName,
-    TpuPermissionError,
-    TpuState,
+from tpu_lifecycle.attempts import (
+    LANDING_WINDOW,
+    LASTING_REFUSALS,
+    AttemptRecord,
+    salvage_attempts,
 )
+from tpu_lifecycle.backend import TpuBackend, TpuName, TpuState
 from tpu_lifecycle.holder import cancel_holder
 from tpu_lifecycle.ledger import build_ledger
-from tpu_lifecycle.reservation import OpenReservation, earlier_reservations
+from tpu_lifecycle.reservation import (
+    OpenReservation,
+    ReservationError,
+    earlier_reservations,
+    open_reservation,
+)
 from tpu_lifecycle.sweep import Sweeper
 
 IN_FLIGHT_SECONDS = LANDING_WINDOW.total_seconds()
@@ -41,19 +45,38 @@ class ReleaseReport:
 def release(reservation: OpenReservation, sweeper: Sweeper, *, reason: str) -> ReleaseReport:
     """Give back everything of this generation and of earlier ones of the run.
 
-    Tombstone, sweep, grace period, second sweep; only then 404 means gone. Safe to repeat.
+    Tombstone, sweep, grace period, second sweep; only then 404 means gone. Safe to repeat. Damaged
+    files of the store are no obstacle to deleting, only to the ledger.
 
     :raises TpuError: something could not be deleted or confirmed; call again.
+    :raises FormatError: all is deleted, but a damaged file of the run keeps it from the ledger.
     """
-    generations = [*earlier_reservations(reservation), reservation]
+    generations = [*_readable_generations(reservation, sweeper), reservation]
     for generation in generations:
         generation.release(reason)
     seen = _sweep(generations, sweeper)
     _wait_for_late_landings(generations, sweeper)
     seen |= _sweep(generations, sweeper)
-    for generation in generations:
-        _close_books(generation, seen)
+    try:
+        for generation in [*earlier_reservations(reservation), reservation]:
+            _close_books(generation, seen)
+    except FormatError as error:
+        raise FormatError(
+            f"All TPUs of {reservation} are deleted, but it has no ledger: {error} Restore this "
+            "file, or remove it, and clear the delete task."
+        ) from error
     return ReleaseReport(Ledger.load(reservation.layout.ledger), sorted(seen))
+
+
+def _readable_generations(reservation: OpenReservation, sweeper: Sweeper) -> list[OpenReservation]:
+    """Return the earlier generations that can be read; labels lead to what others have."""
+    found = []
+    for number in range(1, reservation.record.generation):
+        try:
+            found.append(open_reservation(reservation.run.root, number))
+        except (FormatError, ReservationError) as error:
+            sweeper.log.error("Giving back without reservation g%d: %s", number, error)
+    return found
 
 
 def give_back_earlier(reservation: OpenReservation, sweeper: Sweeper) -> None:
@@ -124,6 +147,7 @@ def fenced_delete(
     record: AttemptRecord,
     *,
     holder_sequence: int | None,
+    reason: str = "a person ended its task",
 ) -> bool:
     """Ask for the deletion of a cancelled task's own TPU, unless another task took it over.
 
@@ -136,7 +160,7 @@ def fenced_delete(
     """
     if not cancel_holder(reservation.run, record.attempt, holder_sequence):
         return False
-    record.mark(AttemptEvent.CANCELLED, "a person ended its task")
+    record.mark(AttemptEvent.CANCELLED, reason)
     return ask_deletion(backend, reservation, record)
 
 
@@ -159,7 +183,7 @@ def _delete(pairs: Sequence[_Pair], sweeper: Sweeper) -> dict[TpuName, TpuState]
 
 def _sweep(generations: Sequence[OpenReservation], sweeper: Sweeper) -> dict[TpuName, TpuState]:
     """Delete by name, then by label: that finds what no record of ours mentions."""
-    pairs = [(g, record) for g in generations for record in g.attempts()]
+    pairs = [(g, record) for g in generations for record in _attempts(g)]
     seen = _delete(pairs, sweeper)
     newest = generations[-1].record
     zones = sorted({zone for g in generations for zone in g.record.zones})
@@ -169,7 +193,7 @@ def _sweep(generations: Sequence[OpenReservation], sweeper: Sweeper) -> dict[Tpu
     # into it fails each time, and must not fail the teardown for ever.
     asked = {record.name.zone for _, record in pairs if not record.was_denied}
     for zone, error in problems.items():
-        lasting = isinstance(error, TpuPermissionError | TpuInvalidRequestError)
+        lasting = isinstance(error, LASTING_REFUSALS)
         if zone in asked or not lasting:
             raise type(error)(f"Zone {zone} could not be looked at, so it may hold a TPU: {error}")
     return seen
@@ -195,9 +219,11 @@ def _wait_for_late_landings(generations: Sequence[OpenReservation], sweeper: Swe
 
 
 def _is_unsettled(generations: Sequence[OpenReservation]) -> bool:
-    return any(
-        record.is_unsettled for generation in generations for record in generation.attempts()
-    )
+    return any(record.is_unsettled for g in generations for record in _attempts(g))
+
+
+def _attempts(generation: OpenReservation) -> list[AttemptRecord]:
+    return salvage_attempts(generation.layout, generation.record)
 
 
 def _close_books(reservation: OpenReservation, seen: dict[TpuName, TpuState]) -> None:

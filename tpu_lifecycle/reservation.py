@@ -21,8 +21,16 @@ class ReleasedError(ReservationError):
     """The reservation was released: nobody may create or start anything for it any more."""
 
 
+class SupersededError(ReleasedError):
+    """Another process took over with a newer attempt: whoever wants the TPU goes on with that."""
+
+
 class ExpiredError(ReleasedError):
     """``budget.max_hours`` is used up: the reservation is as good as released."""
+
+
+class MissingRunError(OSError):
+    """The run's folder is not there, so that what it does not have says nothing."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +88,11 @@ class OpenReservation:
         """Record the next attempt, before anything is asked for.
 
         :param checkpoint_step: newest checkpoint of the run that is committed.
-        :raises ReservationError: another process recorded this number first; it is in charge.
+        :raises SupersededError: another process recorded this number first; it is in charge.
         """
         record = create_attempt(self.layout, self.record, number, zone, checkpoint_step)
         if record is None:
-            raise ReservationError(
+            raise SupersededError(
                 f"{self}: another process made attempt {number} at the same time and is in charge."
             )
         return record
@@ -96,7 +104,8 @@ class OpenReservation:
     def check_may_create(self, attempt: int) -> None:
         """Do nothing while this attempt may ask for a TPU.
 
-        :raises ReleasedError: it was released, or a newer attempt took over.
+        :raises ReleasedError: it was released.
+        :raises SupersededError: a newer attempt took over.
         :raises ExpiredError: its time is over.
         """
         if self.is_released():
@@ -107,7 +116,7 @@ class OpenReservation:
                 "up. Clear the reserve task for a new one."
             )
         if uris.exists(self.layout.attempt(attempt + 1).record):
-            raise ReleasedError(f"{self}: attempt {attempt} was replaced by a newer one.")
+            raise SupersededError(f"{self}: attempt {attempt} was replaced by a newer one.")
 
     def release(self, reason: str) -> None:
         """Write the tombstone; from now on every creator deletes what it made."""
@@ -217,16 +226,31 @@ def open_reservation(run_uri: str, generation: int | None = None) -> OpenReserva
 
     :param generation: None: the newest.
     :raises ReservationError: there is none.
+    :raises MissingRunError: the store is not there, or not this run in it.
     """
     run = RunLayout(run_uri)
     number = newest_generation(run) if generation is None else generation
     record = Reservation.load_or_none(run.reservation(number).record) if number else None
     if record is None:
+        check_there(run)
         raise ReservationError(
             f"Run {run_uri} has no reservation{f' g{number}' if number else ''}; run the reserve "
             "task first."
         )
     return OpenReservation(run, run.reservation(number), record)
+
+
+def check_there(run: RunLayout) -> None:
+    """Do nothing if the run's folder is there, so that what it does not have never was.
+
+    :raises MissingRunError: the store is not there, or not this run in it.
+    """
+    if not uris.exists(run.record):
+        raise MissingRunError(
+            f"There is no {run.record}, so nothing tells whether a TPU was reserved. Is the store "
+            "mounted, and is its bucket there? It is tried again. If the run's folder is lost, the "
+            "reaper deletes its TPU by label."
+        )
 
 
 def earlier_reservations(reservation: OpenReservation) -> list[OpenReservation]:

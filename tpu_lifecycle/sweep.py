@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from tpu_lifecycle.attempts import LASTING_REFUSALS
 from tpu_lifecycle.backend import (
     TpuBackend,
     TpuError,
-    TpuInvalidRequestError,
     TpuName,
-    TpuPermissionError,
     TpuState,
     TpuUnavailableError,
 )
@@ -66,7 +65,7 @@ class Sweeper:
             results: dict[TpuName, bool | TpuError] = {}
             for name in waiting:
                 found = self._push(name, asked, seen, is_ours)
-                is_refused = isinstance(found, TpuPermissionError | TpuInvalidRequestError)
+                is_refused = isinstance(found, LASTING_REFUSALS)
                 results[name] = found if not (is_refused and name in denied) else True
             waiting = [name for name, is_gone in results.items() if is_gone is not True]
             if not waiting:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from pipeline_store.formats import AttemptMark, ExitKind, JobStatus
 from tpu_lifecycle.attempts import LANDING_WINDOW, Loss
@@ -51,6 +52,17 @@ class Verdict:
         """Return whether the wait is over."""
         return self.outcome is not Outcome.WAITING
 
+    def to_event(self) -> dict[str, Any]:
+        """Return what a trigger's event says of it: plain JSON."""
+        return {
+            "outcome": str(self.outcome),
+            "reason": self.reason,
+            "cause": str(self.cause),
+            "retryable": self.retryable,
+            "exit_kind": str(self.exit_kind) if self.exit_kind else None,
+            "worker": self.worker,
+        }
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -83,7 +95,7 @@ class Facts:
 
 def judge_readiness(facts: Facts) -> Verdict:
     """Return whether a TPU that was asked for has come, or will not."""
-    return _first(facts, (_released, _taken_early, _refused, _ready, _deadline))
+    return _first(facts, (_released, _taken_early, _refused, _ready, _came_too_late))
 
 
 def judge_job(facts: Facts) -> Verdict:
@@ -125,6 +137,11 @@ def _deadline(facts: Facts) -> Verdict | None:
     return None
 
 
+def _came_too_late(facts: Facts) -> Verdict | None:
+    # Without the service's word it may have come in time, while nobody looked.
+    return _deadline(facts) if facts.tpu is not None else None
+
+
 def _budget(facts: Facts) -> Verdict | None:
     if facts.budget_end is not None and facts.now >= facts.budget_end:
         return Verdict(
@@ -163,24 +180,34 @@ def _ready(facts: Facts) -> Verdict | None:
 
 
 def _failed(facts: Facts) -> Verdict | None:
-    for worker, status in sorted(facts.statuses.items()):
-        if status.exit_kind in (ExitKind.OK, ExitKind.PREEMPTED):
-            continue
+    failed = {
+        worker: status
+        for worker, status in sorted(facts.statuses.items())
+        if status.exit_kind not in (ExitKind.OK, ExitKind.PREEMPTED)
+    }
+    own = {w: status for w, status in failed.items() if status.exit_kind not in _MAY_BE_A_LOSS}
+    if not failed:
+        return None
+    worker, status = next(iter((own or failed).items()))
+    if not own:
         # A TPU that is taken away breaks its jobs before it is gone: then the job is not to blame.
-        if status.exit_kind in (ExitKind.FAILED, ExitKind.KILLED) and not _is_there(facts):
+        if (gone := _why_it_went(facts)) is not None:
             reason = f"worker {worker} ended with {status.exit_kind} as the TPU went"
-            return Verdict(Outcome.LOST, f"{reason}: {_absence(facts)}", Loss.TAKEN)
-        return Verdict(Outcome.FAILED, status.message, exit_kind=status.exit_kind, worker=worker)
-    return None
+            return Verdict(Outcome.LOST, f"{reason}: {gone}", Loss.TAKEN)
+        if facts.tpu is None and not facts.released and facts.now < facts.deadline:
+            return Verdict(Outcome.WAITING)  # for the service's word on whose fault it is
+    return Verdict(Outcome.FAILED, status.message, exit_kind=status.exit_kind, worker=worker)
 
 
-def _is_there(facts: Facts) -> bool:
-    return facts.tpu is not None and facts.tpu.gone_reason is None
+_MAY_BE_A_LOSS = (ExitKind.FAILED, ExitKind.KILLED)
+"""How jobs end, among other reasons, because their TPU goes."""
 
 
-def _absence(facts: Facts) -> str:
-    gone = facts.tpu.gone_reason if facts.tpu is not None else None
-    return gone or "the TPU service does not answer"
+def _why_it_went(facts: Facts) -> str | None:
+    told = [w for w, s in sorted(facts.statuses.items()) if s.exit_kind is ExitKind.PREEMPTED]
+    if told:
+        return f"worker {told[0]} was told to stop (preempted)"
+    return facts.tpu.gone_reason if facts.tpu is not None else None
 
 
 def _stopped(facts: Facts) -> Verdict | None:

@@ -118,6 +118,7 @@ SCENARIOS = (
         disturb=_raises_when_ready,
         shape=DagShape(create_raises=True),
         control=True,
+        fast=True,
     ),
     Scenario(
         id="create-reply-lost",
@@ -171,7 +172,6 @@ SCENARIOS = (
         disturb=_late_and_marked,
         bound=120,
         control=True,
-        fast=True,
     ),
     Scenario(
         id="create-late-killed",

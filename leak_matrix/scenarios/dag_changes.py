@@ -107,7 +107,6 @@ SCENARIOS = (
         disturb=_deleted,
         ends=None,
         config=SHORT_LEASE,
-        control=True,
     ),
     Scenario(
         id="dag-deleted-reaper",

@@ -48,7 +48,8 @@ def _while_run_begins(act: Callable[[Stage], None]) -> Callable[[Stage], None]:
             count=20,
             caller=user_agent(Layer.TASK),
         )
-        stage.until_task("run", "running")
+        # Not earlier: a process that has not come to the TPU yet has nothing to give back.
+        stage.until(lambda: stage.is_in_flight("GetQueuedResource"), "the task's look")
         act(stage)
 
     return disturb

@@ -25,8 +25,7 @@ def _first_never_boots(stage: Stage) -> None:
 
 
 def _none_boots(stage: Stage) -> None:
-    for _ in range(4):
-        stage.admin.arm_worker(stage.zone, 0, fault=BOOT)
+    stage.admin.arm_worker(stage.zone, 0, fault=BOOT, count=4)
     stage.start()
     stage.until_call("CreateQueuedResource", count=2)
 
@@ -80,6 +79,7 @@ SCENARIOS = (
         title="no VM ever reports; the run gives up; no teardown",
         expected=Layer.TASK,
         disturb=_none_boots,
+        bound=150,
         config=QUICK_TO_DOUBT,
     ),
     Scenario(

@@ -87,8 +87,8 @@ class AttemptMark(StoredFile):
     ``asked``: a create call is about to be sent; written anew before each, so that its time says
     until when the call may take effect. ``answered``: the service answered the create call, so it
     cannot take effect later any more. ``refused``: no TPU came of it (capacity, quota). ``lost``:
-    it was taken away or fell silent. ``cancelled``: a person ended the task that had it in hand.
-    ``gone``: its deletion is confirmed.
+    it was taken away or fell silent. ``cancelled``: a person ended the task that had it in hand, or
+    its time was over. ``gone``: its deletion is confirmed.
     """
 
     kind = "attempt-mark"
@@ -250,7 +250,8 @@ class Progress(BaseModel):
     eta_seconds: float | None = None
     checkpoint_step: int | None = None
     first_step: datetime | None = Field(
-        default=None, description="when the first step of this process was done, compiled and all"
+        default=None,
+        description="when the first loop of steps of this process was done, compiled and all",
     )
     stepping_seconds: float = Field(
         default=0.0, description="time that this process spent in steps, from the first one on"
@@ -320,7 +321,7 @@ class LedgerEntry(BaseModel):
     chip_seconds: float
     cost: float = Field(description="chip-seconds times the configured price; an estimate")
     ready_to_first_step_seconds: float | None = Field(
-        None, description="from READY, as we saw it, to the first step of the first job"
+        None, description="from READY, as we saw it, to the first job's first loop of steps"
     )
     stepping_seconds: float = Field(
         0.0, description="time in which worker 0 did steps, as its last heartbeat said"
@@ -355,3 +356,6 @@ class ReaperPass(StoredFile):
     seen: int = Field(description="TPUs of the owner that it found")
     acted_on: int
     problems: list[str]
+    answered: list[str] = Field(
+        default_factory=list, description="zones that this or an earlier pass could look at"
+    )

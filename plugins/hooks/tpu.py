@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING
 from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
 
 if TYPE_CHECKING:
+    from tpu_lifecycle.backend import TpuBackend
     from tpu_lifecycle.cloud_tpu import CloudTpuBackend
 
 # One channel for all tasks or triggers of a process. The process id is part of the key because a
 # channel does not survive a fork.
 _backends: dict[tuple[object, ...], CloudTpuBackend] = {}
+
+
+def forget(backend: TpuBackend) -> None:
+    """Make whoever asks for this backend next get a new one, with the credentials of then.
+
+    It is not closed: other tasks or triggers may be using it.
+    """
+    for key in [key for key, kept in list(_backends.items()) if kept is backend]:
+        _backends.pop(key, None)
 
 
 class TpuHook(GoogleBaseHook):
@@ -45,7 +55,8 @@ class TpuHook(GoogleBaseHook):
     @property
     def is_insecure(self) -> bool:
         """Return whether the endpoint takes no TLS and no credentials: an emulator."""
-        return bool(self._get_field("tpu_insecure", False))
+        # Forms and environment variables make strings of it.
+        return str(self._get_field("tpu_insecure", False)).strip().lower() in ("true", "1", "yes")
 
     def backend(self, project_id: str | None = None) -> CloudTpuBackend:
         """Return this process's backend for the connection.

@@ -27,16 +27,18 @@ from operators.tpu_failures import (
 )
 from pipeline_config.settings import load_settings
 from pipeline_store.formats import AttemptEvent, ExitKind
-from pipeline_store.layout import StoreLayout
+from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_lifecycle.attempts import AttemptRecord
+from tpu_lifecycle.budgets import renewal_advice
 from tpu_lifecycle.bundle import build_bundle
 from tpu_lifecycle.ledger import idle_share, summary, total
 from tpu_lifecycle.mailbox import submit_job
-from tpu_lifecycle.observe import recap
+from tpu_lifecycle.observe import recap, reported
 from tpu_lifecycle.reaper import Reaper
 from tpu_lifecycle.release import ReleaseReport, release
 from tpu_lifecycle.reservation import (
     OpenReservation,
+    check_there,
     open_reservation,
     reserve,
     write_tombstones,
@@ -49,14 +51,21 @@ if TYPE_CHECKING:
 
 DELETE_RETRIES = 5
 
-ADVICE = {
+PATIENT_RETRIES: dict[str, Any] = {
+    "retries": 30,
+    "retry_exponential_backoff": 2.0,
+    "max_retry_delay": 900,
+}
+"""For tasks that ask for a TPU or use one, some hours of trying: a stockout, a store or a service
+that is away, and Airflow's own mistakes cost one retry each. What cannot pass fails at once."""
+
+JOB_ADVICE = {
     ExitKind.OUT_OF_MEMORY: "Lower training.global_batch_size or masking.max_seq_length, or take a "
     "larger tpu.accelerator_type.",
     ExitKind.BAD_DATA: "The records are damaged or of other settings: prepare the partition again.",
     ExitKind.KILLED: "It was killed more often than budget.max_failures allows.",
-    ExitKind.DEADLINE: "Raise budget.max_hours, or budget.max_chip_hours if that is set; clear the "
-    "reserve task and training resumes.",
 }
+"""What to do about the ends of jobs that somebody can do something about."""
 
 
 class TpuReserveOperator(TpuRunScopedOperator):
@@ -159,14 +168,24 @@ class TpuRunOperator(TpuAttemptOperator):
                 case Outcome.SUCCEEDED:
                     return self._result(reservation, record)
                 case Outcome.FAILED:
-                    self._fail_job(event)
+                    self._fail_job(reservation, record, event)
                 case Outcome.LOST:
                     self._show_recap(record)
                     self._provisioner(reservation).lose(record, event["reason"], event["cause"])
                     return self._obtain(context, reservation)
                 case Outcome.DEADLINE | Outcome.BUDGET:
-                    self._stop()
+                    self._stop(reservation, record, event["reason"])
             self._fail(reservation, event)
+
+    def _begin(self, context: Context, reservation: OpenReservation) -> Any:
+        """Take a job's end that nobody was there to see; else see to it that it runs."""
+        for record in reservation.attempts()[-1:]:
+            verdict = reported(reservation, record, self.job_id)
+            if verdict.outcome == Outcome.SUCCEEDED:
+                return self._result(reservation, record)
+            if verdict.outcome == Outcome.FAILED:
+                self._fail_job(reservation, record, verdict.to_event())
+        return super()._begin(context, reservation)
 
     def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> None:
         """Submit the job unless it is submitted, and wait for its end."""
@@ -197,7 +216,13 @@ class TpuRunOperator(TpuAttemptOperator):
         )
 
     def _show_recap(self, record: AttemptRecord) -> None:
-        for line in recap(record, self.job_id):
+        try:
+            lines = recap(record, self.job_id)
+        except OSError as error:
+            # What follows, the replacement, does not need it.
+            self.log.warning("How far %s came cannot be told: %s", self.job_id, error)
+            return
+        for line in lines:
             self.log.info("%s | %s", self.job_id, line)
 
     def _result(self, reservation: OpenReservation, record: AttemptRecord) -> dict[str, Any]:
@@ -205,14 +230,19 @@ class TpuRunOperator(TpuAttemptOperator):
         self.log.info("%s succeeded on %s; TPUs lost: %d", self.job_id, record.name, len(lost))
         return {"status": "succeeded", "attempt": record.number, "attempts_lost": len(lost)}
 
-    def _fail_job(self, event: dict[str, Any]) -> NoReturn:
+    def _fail_job(
+        self, reservation: OpenReservation, record: AttemptRecord, event: dict[str, Any]
+    ) -> NoReturn:
         kind = ExitKind(event["exit_kind"])
+        advice = JOB_ADVICE.get(kind, "")
         if kind is ExitKind.DEADLINE:
-            self._stop()
+            self._stop(reservation, record, "its time was used up")
+            settings = "budget.max_hours, or budget.max_chip_hours if that is set,"
+            advice = renewal_advice(reservation.run, settings)
         raise TpuTaskFailed(
             JOB_KINDS[kind],
             f"Job {self.job_id} failed on worker {event['worker']}: {kind}. "
-            f"{ADVICE.get(kind, '')}\n{event['reason']}",
+            f"{advice}\n{event['reason']}",
         )
 
 
@@ -242,6 +272,7 @@ class TpuDeleteOperator(TpuRunScopedOperator):
         reason = f"delete task, try {context['ti'].try_number}"
         # Before anything that can fail: from now on nobody makes a TPU for this run.
         if write_tombstones(self.run_uri, reason) == 0:
+            check_there(RunLayout(self.run_uri))
             self.log.info("No TPU left: nothing was ever reserved for %s", self.run_uri)
             return {"deleted": [], "chip_seconds": 0.0, "cost": 0.0, "idle_share": None}
         reservation = open_reservation(self.run_uri)

@@ -13,23 +13,21 @@ from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
 from links.tpu import RunFolderLink, TpuConsoleLink
 from operators.tpu_failures import FailureKind, TpuTaskFailed, TpuTaskRetry, typed_failures
-from pipeline_store.formats import AttemptEvent
 from pipeline_store.layout import StoreLayout
 from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.backend import (
-    TpuBackend,
-    TpuConflictError,
-    TpuError,
-    TpuInvalidRequestError,
-    TpuName,
-    TpuNotFoundError,
-    TpuPermissionError,
-)
+from tpu_lifecycle.backend import TpuBackend, TpuError, TpuName
+from tpu_lifecycle.budgets import renewal_advice
+from tpu_lifecycle.holder import CancelledAttemptError, become_holder
 from tpu_lifecycle.launcher import boot_metadata
 from tpu_lifecycle.ledger import timeline
 from tpu_lifecycle.provisioning import Provisioner
-from tpu_lifecycle.release import ask_deletion, fenced_delete, give_up
-from tpu_lifecycle.reservation import OpenReservation, open_reservation
+from tpu_lifecycle.release import fenced_delete
+from tpu_lifecycle.reservation import (
+    OpenReservation,
+    ReleasedError,
+    SupersededError,
+    open_reservation,
+)
 from tpu_lifecycle.sweep import Sweeper
 from tpu_lifecycle.verdict import Outcome
 from triggers.tpu import TpuReadyTrigger
@@ -48,17 +46,11 @@ EVENT_KINDS = {
 }
 """What events mean after which another try of the task cannot help."""
 
-ADVICE = {
-    Outcome.DEADLINE: "Raise budget.max_hours and clear the reserve task: training resumes.",
-    Outcome.BUDGET: "Raise it and clear the reserve task: training resumes.",
+USED_UP = {
+    Outcome.DEADLINE: "budget.max_hours",
+    Outcome.BUDGET: "budget.max_chip_hours",
 }
-
-REFUSAL_KINDS = {
-    TpuPermissionError.__name__: FailureKind.PERMISSION,
-    TpuInvalidRequestError.__name__: FailureKind.INVALID_REQUEST,
-    TpuNotFoundError.__name__: FailureKind.INVALID_REQUEST,
-    TpuConflictError.__name__: FailureKind.CONFLICT,
-}
+"""The budget whose end an event tells of."""
 
 
 class TpuOperator(BaseOperator):
@@ -141,22 +133,25 @@ class TpuAttemptOperator(TpuRunScopedOperator):
     def execute(self, context: Context) -> Any:
         """Go on with the TPU that is there, or ask for one."""
         with typed_failures():
-            return self._obtain(context, open_reservation(self.run_uri))
+            return self._begin(context, open_reservation(self.run_uri))
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
     ) -> Any:
-        """Stop the job when the deferral itself timed out: no trigger is left to do it."""
+        """Go on with what there is when no trigger could say how the wait ended.
+
+        A deferral that timed out means that Airflow was away for so long. Its TPU may be READY by
+        now and its job may run or have ended, so it is kept, unless the reservation is over.
+        """
         try:
             return super().resume_execution(next_method, next_kwargs, context)
-        except TaskDeferralTimeout as error:
-            with typed_failures():
-                self._stop()
-            text = (
-                "The wait for the TPU timed out without a word of its trigger, so its TPU is "
-                "deleted. Was the triggerer down?"
+        except TaskDeferralTimeout:
+            self.log.warning(
+                "The wait for the TPU timed out without a word of its trigger. Was the triggerer "
+                "down? Going on with what there is."
             )
-            raise TpuTaskFailed(FailureKind.INFRASTRUCTURE, text) from error
+            with typed_failures():
+                return self._resume(context, open_reservation(self.run_uri))
         except TaskDeferralError as error:
             text = f"The trigger itself failed: {error} A retry goes on with the TPU there is."
             raise TpuTaskRetry(FailureKind.INFRASTRUCTURE, text) from error
@@ -166,14 +161,13 @@ class TpuAttemptOperator(TpuRunScopedOperator):
         with typed_failures():
             reservation, record = self._reopen(event)
             if event["outcome"] == Outcome.READY:
+                self._provisioner(reservation).delete_given_up()
                 return self._use(context, reservation, record)
             if event["outcome"] == Outcome.LOST:
                 self._provisioner(reservation).lose(record, event["reason"], event["cause"])
                 return self._obtain(context, reservation)
             if event["outcome"] not in (Outcome.REFUSED, Outcome.DEADLINE):
                 self._fail(reservation, event)
-            if event["outcome"] == Outcome.REFUSED and not event["retryable"]:
-                self._refuse_for_good(reservation, record, event)
             self._provisioner(reservation).refuse(record, event["reason"], event["cause"])
             return self._obtain(context, reservation)
 
@@ -194,6 +188,21 @@ class TpuAttemptOperator(TpuRunScopedOperator):
     def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> Any:
         """Do the task's work with a TPU that is READY."""
 
+    def _begin(self, context: Context, reservation: OpenReservation) -> Any:
+        """Start the task, or a further try of it."""
+        return self._obtain(context, reservation)
+
+    def _resume(self, context: Context, reservation: OpenReservation) -> Any:
+        """Do as a further try does; give the TPU back if nothing can be done with it any more."""
+        try:
+            return self._begin(context, reservation)
+        except SupersededError:
+            raise
+        except ReleasedError as error:
+            for record in reservation.attempts()[-1:]:
+                self._stop(reservation, record, str(error))
+            raise
+
     def _obtain(self, context: Context, reservation: OpenReservation) -> Any:
         record = self._provisioner(reservation).obtain()
         if record.is_ready:
@@ -212,23 +221,15 @@ class TpuAttemptOperator(TpuRunScopedOperator):
             timeout=timeout_after(deadline, tpu.poll_interval),
         )
 
-    def _refuse_for_good(
-        self, reservation: OpenReservation, record: AttemptRecord, event: dict[str, Any]
-    ) -> NoReturn:
-        """Give up an attempt that no zone would grant, and say why."""
-        mark = {"reason": event["reason"], "cause": event["cause"]}
-        sweeper = self._sweeper(reservation)
-        give_up(reservation, record, sweeper, event=AttemptEvent.REFUSED, **mark)
-        kind = REFUSAL_KINDS.get(event["cause"], FailureKind.INFRASTRUCTURE)
-        raise TpuTaskFailed(kind, f"{record.name} cannot be had: {event['reason']}")
-
     def _fail(self, reservation: OpenReservation, event: dict[str, Any]) -> NoReturn:
         """Raise what fits an event after which this task cannot go on."""
         text = f"{reservation}, attempt {event['attempt']}: {event['outcome']}: {event['reason']}"
         kind = EVENT_KINDS.get(event["outcome"])
         if kind is None:
             raise TpuTaskRetry(FailureKind.INFRASTRUCTURE, text)
-        raise TpuTaskFailed(kind, f"{text}. {ADVICE.get(event['outcome'], '')}".rstrip())
+        setting = USED_UP.get(event["outcome"])
+        advice = renewal_advice(reservation.run, setting) if setting else ""
+        raise TpuTaskFailed(kind, f"{text}. {advice}".rstrip())
 
     def _reopen(self, event: dict[str, Any]) -> tuple[OpenReservation, AttemptRecord]:
         """Return what the event of a trigger is about."""
@@ -274,14 +275,21 @@ class TpuAttemptOperator(TpuRunScopedOperator):
             "impersonation_chain": self.impersonation_chain,
         }
 
-    def _stop(self) -> None:
-        """Ask for the deletion of the newest attempt; the teardown confirms it."""
-        reservation = open_reservation(self.run_uri)
-        for record in reservation.attempts()[-1:]:
-            try:
-                ask_deletion(self._backend(reservation), reservation, record)
-            except TpuError as error:
-                self.log.warning("%s; the teardown deletes it", error)
+    def _stop(self, reservation: OpenReservation, record: AttemptRecord, reason: str) -> None:
+        """Ask for the deletion of this task's own TPU, whose time is over; the teardown confirms.
+
+        A task that was told nothing of its attempt takes it over first, as its next try would.
+        """
+        try:
+            sequence = self.holder_sequence
+            if sequence is None:
+                sequence = become_holder(reservation.run, record.attempt).sequence
+            backend = self._backend(reservation)
+            fenced_delete(backend, reservation, record, holder_sequence=sequence, reason=reason)
+        except (ReleasedError, CancelledAttemptError) as error:
+            self.log.warning("%s is another task's: %s", record.name, error)
+        except TpuError as error:
+            self.log.warning("%s; the teardown deletes it", error)
 
     def _delete_in_hand(
         self, hook: TpuHook, reservation: OpenReservation, record: AttemptRecord

@@ -21,7 +21,12 @@ from tpu_lifecycle.backend import (
 )
 from tpu_lifecycle.budgets import BootFailureError, BudgetError, PreemptionBudgetError
 from tpu_lifecycle.capacity import QuotaExhaustedError
-from tpu_lifecycle.reservation import ExpiredError, ReleasedError, ReservationError
+from tpu_lifecycle.reservation import (
+    ExpiredError,
+    ReleasedError,
+    ReservationError,
+    SupersededError,
+)
 
 
 class FailureKind(StrEnum):
@@ -78,6 +83,7 @@ _KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
     (BootFailureError, FailureKind.INFRASTRUCTURE),
     (BudgetError, FailureKind.BUDGET),
     (ExpiredError, FailureKind.BUDGET),
+    (SupersededError, FailureKind.INFRASTRUCTURE),
     (ReleasedError, FailureKind.RELEASED),
     (ReservationError, FailureKind.USER_ERROR),
     (ConfigError, FailureKind.USER_ERROR),
@@ -117,6 +123,8 @@ def _failure(error: Exception, *, always_retry: bool) -> Exception | None:
 def _may_pass(error: Exception) -> bool:
     if isinstance(error, TpuError):
         return error.retryable
+    if isinstance(error, SupersededError):
+        return True  # the next try goes on with what the other process made
     lasting = tuple(known for known, _ in _KINDS)
     return not isinstance(error, (*lasting, FormatError))
 

@@ -14,25 +14,30 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from tpu_lifecycle.backend import TpuError
 from tpu_lifecycle.mailbox import LogReader
 from tpu_lifecycle.observe import JobWatch, Observation, ReadyWatch, progress_text
 from tpu_lifecycle.release import fenced_delete
 from tpu_lifecycle.reservation import OpenReservation, open_reservation
-from tpu_lifecycle.verdict import Outcome
 
 if TYPE_CHECKING:
+    from hooks.tpu import TpuHook
     from tpu_lifecycle.attempts import AttemptRecord
     from tpu_lifecycle.backend import TpuBackend
 
 MAX_ERRORS = 20
-"""Looks in a row that may fail before the task is told: a store or an API may be away for a while,
-and the job does not need the trigger."""
+"""Looks in a row that may fail for a reason that does not pass by itself before the task is told. A
+store or a service that is away is waited for: the job does not need the trigger."""
+
+REOPEN_AFTER = 5
+"""Looks in a row without the service's answer after which the connection is opened anew: the
+credentials may have been replaced."""
 
 KILL_SECONDS = 20.0
 """Airflow gives on_kill 30 s."""
 
 ERROR = "error"
-"""Outcome of an event when looking itself failed too often; the task may be retried."""
+"""Outcome of an event when looking itself failed; another try of the task goes on from there."""
 
 # Threads of their own: asyncio's few would let looks that hang, one for each of hundreds of
 # triggers, keep cancellations waiting longer than Airflow does.
@@ -80,6 +85,7 @@ class _TpuTrigger(BaseTrigger):
         self.gcp_conn_id = gcp_conn_id
         self.impersonation_chain = impersonation_chain
         self.holder_sequence = holder_sequence
+        self._current_watch: ReadyWatch | JobWatch | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path that the triggerer imports, and the arguments."""
@@ -99,26 +105,32 @@ class _TpuTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until there is a final verdict, then fire once."""
-        errors = 0
+        errors = blind = 0
         while True:
             try:
+                # Showing is in the thread too: the end of a log may be much to write.
                 seen = await _in_thread(_LOOKS, self._look)
             except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on
                 # CancelledError is no Exception: it passes, as on_kill needs it to.
-                errors += 1
-                self.log.warning("Look %d of %d failed: %r", errors, MAX_ERRORS, error)
+                blind += 1
+                errors = 0 if _may_pass(error) else errors + 1
+                self.log.warning("Look %d in a row failed: %r", blind, error)
                 if errors >= MAX_ERRORS:
                     yield self._event(ERROR, f"{errors} looks in a row failed; last: {error!r}")
                     return
+                if time.time() >= self.deadline:
+                    # No verdict: what has become of the TPU meanwhile, the task has to see.
+                    reason = f"the deadline passed while looking failed; last: {error!r}"
+                    yield self._event(ERROR, reason)
+                    return
             else:
                 errors = 0
-                self._show(seen)
+                blind = 0 if seen.tpu is not None else blind + 1
                 if seen.verdict.is_final:
-                    yield self._final_event(seen)
+                    yield self._event(**seen.verdict.to_event())
                     return
-            if errors and time.time() >= self.deadline:
-                yield self._event(Outcome.DEADLINE, "the deadline passed while looking failed")
-                return
+            if blind and blind % REOPEN_AFTER == 0:
+                self._close()
             # Spread out: a triggerer that starts takes all its triggers at the same moment.
             await asyncio.sleep(self.poll_interval * random.uniform(0.9, 1.1))  # noqa: S311
 
@@ -145,21 +157,39 @@ class _TpuTrigger(BaseTrigger):
         """Write into the task's log what is new."""
 
     def _look(self) -> Observation:
-        if not hasattr(self, "_current_watch"):
-            self._current_watch = self._watch(*self._open("task"))
-        return self._current_watch.look()
+        if self._current_watch is None:
+            reservation, record = self._open()
+            backend = self._hook("task").backend(reservation.record.project_id)
+            self._current_watch = self._watch(backend, reservation, record)
+        seen = self._current_watch.look()
+        self._show(seen)
+        return seen
+
+    def _close(self) -> None:
+        """Make the next look open store and connection anew."""
+        from hooks.tpu import forget
+
+        if self._current_watch is not None:
+            forget(self._current_watch.backend)
+            self._current_watch = None
 
     def _kill(self) -> bool:
-        backend, reservation, record = self._open("on-kill")
-        return fenced_delete(backend, reservation, record, holder_sequence=self.holder_sequence)
+        reservation, record = self._open()
+        # Once in a trigger's life, perhaps weeks after the process began: with fresh credentials.
+        backend = self._hook("on-kill").new_backend(reservation.record.project_id)
+        try:
+            return fenced_delete(backend, reservation, record, holder_sequence=self.holder_sequence)
+        finally:
+            backend.close()
 
-    def _open(self, role: str) -> tuple[TpuBackend, OpenReservation, AttemptRecord]:
+    def _open(self) -> tuple[OpenReservation, AttemptRecord]:
+        reservation = open_reservation(self.run_uri, self.generation)
+        return reservation, reservation.attempt(self.attempt)
+
+    def _hook(self, role: str) -> TpuHook:
         from hooks.tpu import TpuHook
 
-        reservation = open_reservation(self.run_uri, self.generation)
-        hook = TpuHook(self.gcp_conn_id, self.impersonation_chain, role)
-        backend = hook.backend(reservation.record.project_id)
-        return backend, reservation, reservation.attempt(self.attempt)
+        return TpuHook(self.gcp_conn_id, self.impersonation_chain, role)
 
     def _deadline_time(self) -> datetime:
         return datetime.fromtimestamp(self.deadline, UTC)
@@ -177,16 +207,17 @@ class _TpuTrigger(BaseTrigger):
             }
         )
 
-    def _final_event(self, seen: Observation) -> TriggerEvent:
-        verdict = seen.verdict
-        return self._event(
-            verdict.outcome,
-            verdict.reason,
-            retryable=verdict.retryable,
-            cause=str(verdict.cause),
-            exit_kind=str(verdict.exit_kind) if verdict.exit_kind else None,
-            worker=verdict.worker,
-        )
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether looking may work again by itself: the store or the service is away."""
+    from google.api_core.exceptions import GoogleAPIError, NotFound
+    from google.auth.exceptions import GoogleAuthError
+
+    if isinstance(error, TpuError):
+        return error.retryable
+    if isinstance(error, FileNotFoundError | NotFound):
+        return False
+    return isinstance(error, OSError | GoogleAPIError | GoogleAuthError)
 
 
 async def _in_thread(threads: Executor, call: Callable[[], _Result]) -> _Result:

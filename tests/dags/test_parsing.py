@@ -109,6 +109,12 @@ def test_dags_are_as_an_operator_of_airflow_expects(parsed: dict[str, Any]) -> N
         assert all(task["retries"] >= 2 for task in dag["tasks"].values()), dag_id
 
 
+def test_tasks_that_need_a_tpu_outlast_a_stockout_and_an_outage(parsed: dict[str, Any]) -> None:
+    tasks = parsed["dags"]["bert_repretraining"]["tasks"]
+    for name in ("tpu.create", "tpu.train", "tpu.evaluate"):
+        assert tasks[name]["retries"] >= 20, name
+
+
 def test_nothing_can_cut_off_the_teardown(parsed: dict[str, Any]) -> None:
     for dag_id, dag in parsed["dags"].items():
         assert not dag["dagrun_timeout"], dag_id

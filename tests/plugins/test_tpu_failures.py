@@ -58,6 +58,7 @@ def failure_of(error: Exception, **how: bool) -> TpuTaskFailed | TpuTaskRetry:
         (budgets.BootFailureError("silent"), FailureKind.INFRASTRUCTURE, False),
         (reservation.ExpiredError("late"), FailureKind.BUDGET, False),
         (reservation.ReleasedError("given back"), FailureKind.RELEASED, False),
+        (reservation.SupersededError("taken over"), FailureKind.INFRASTRUCTURE, True),
         (reservation.ReservationError("none"), FailureKind.USER_ERROR, False),
         (FileNotFoundError("/store/run.json"), FailureKind.USER_ERROR, False),
         (FormatError("damaged"), FailureKind.INFRASTRUCTURE, False),

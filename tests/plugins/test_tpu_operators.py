@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
+import shutil
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk.bases.operator import TriggerFailureReason
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
-from hooks.tpu import TpuHook
+from hooks.tpu import TpuHook, forget
 from operators import tpu as operators
 from operators.tpu import (
     TpuCreateOperator,
@@ -32,7 +36,11 @@ from tests.plugins.driver import CONN_ID, Driver, first_event, from_wire
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE
 from tpu_emulator.testing import wait_for
 
-QUICK_JOB = {"job_id": "010-train", "entry_point": "training.quick", "arguments": ["--any"]}
+QUICK_JOB: dict[str, Any] = {
+    "job_id": "010-train",
+    "entry_point": "training.quick",
+    "arguments": ["--any"],
+}
 ENDLESS_JOB = QUICK_JOB | {"entry_point": "training.endless"}
 
 
@@ -90,9 +98,15 @@ def test_a_job_that_fails_fails_the_task_with_its_last_words(driver: Driver) -> 
 
 
 def test_advice_comes_with_the_failures_that_have_one(driver: Driver) -> None:
+    reserve(driver)
+    record = driver.reservation.new_attempt(1, ZONE)
+    fail = run_operator(driver, QUICK_JOB)._fail_job
     event = {"exit_kind": "out_of_memory", "worker": 3, "reason": "hbm is full"}
     with pytest.raises(AirflowFailException, match=r"worker 3(.|\n)*global_batch_size(.|\n)*hbm"):
-        run_operator(driver, QUICK_JOB)._fail_job(event)
+        fail(driver.reservation, record, event)
+    event = {"exit_kind": "deadline", "worker": 0, "reason": "late"}
+    with pytest.raises(AirflowFailException, match=re.escape(driver.run.config)):
+        fail(driver.reservation, record, event)
 
 
 def test_a_lost_tpu_is_replaced_and_the_job_submitted_again(driver: Driver) -> None:
@@ -221,15 +235,103 @@ def test_killing_the_process_of_a_task_gives_back_what_it_has_in_hand(driver: Dr
     delete(driver)
 
 
-def test_a_deferral_that_timed_out_stops_the_job(driver: Driver) -> None:
+def time_out(driver: Driver, operator: Any) -> Any:
+    """Resume a task as Airflow does when it was away for longer than the deferral may take."""
+    failure = {"error": TriggerFailureReason.TRIGGER_TIMEOUT}
+    return operator.resume_execution("__fail__", failure, driver.context())
+
+
+def expire(driver: Driver) -> None:
+    """Let the time of the reservation be over."""
+    record = driver.reservation.record
+    past = {"created": record.created - timedelta(days=9), "expires_at": record.created}
+    record.model_copy(update=past).write(driver.reservation.layout.record)
+
+
+def test_a_deferral_that_timed_out_keeps_the_tpu_and_its_job(driver: Driver) -> None:
+    reserve(driver)
+    operator = TpuCreateOperator(task_id="create", **driver.arguments)
+    driver.start(operator)
+    wait_for(lambda: [n for n in driver.world.nodes() if n["state"] == "READY"])
+    with pytest.raises(TaskDeferred) as again:
+        time_out(driver, TpuCreateOperator(task_id="create", **driver.arguments))
+    # Its deadline is over, but the TPU has come.
+    trigger: Any = again.value.trigger
+    trigger.deadline = 0.0
+    assert driver.finish(operator, again.value) == 1
+    driver.start(run_operator(driver, ENDLESS_JOB))
+    with pytest.raises(TaskDeferred):
+        time_out(driver, run_operator(driver, ENDLESS_JOB))
+    name = driver.reservation.attempt(1).name
+    assert driver.world.backend.describe(name).is_ready
+    delete(driver)
+
+
+def test_a_deferral_that_timed_out_gives_back_when_the_reservation_is_over(driver: Driver) -> None:
     reserve(driver)
     create(driver)
     driver.start(run_operator(driver, ENDLESS_JOB))
-    failure = {"error": TriggerFailureReason.TRIGGER_TIMEOUT}
-    with pytest.raises(AirflowFailException, match="triggerer down"):
-        run_operator(driver, ENDLESS_JOB).resume_execution("__fail__", failure, driver.context())
-    name = driver.reservation.attempt(1).name
-    wait_for(lambda: not driver.world.backend.describe(name).exists)
+    expire(driver)
+    with pytest.raises(AirflowFailException, match=r"\[budget\].*max_hours is used up"):
+        time_out(driver, run_operator(driver, ENDLESS_JOB))
+    record = driver.reservation.attempt(1)
+    wait_for(lambda: not driver.world.backend.describe(record.name).exists)
+    assert "max_hours is used up" in record.outcome
+    delete(driver)
+
+
+def test_a_job_that_ended_while_airflow_was_away_has_ended(driver: Driver) -> None:
+    reserve(driver)
+    create(driver)
+    driver.start(run_operator(driver, QUICK_JOB))
+    layout = driver.reservation.attempt(1).layout
+    wait_for(lambda: uris.exists(layout.status(0, QUICK_JOB["job_id"])))
+    broken = QUICK_JOB | {"job_id": "020-evaluate", "entry_point": "training.broken"}
+    driver.start(run_operator(driver, broken))
+    wait_for(lambda: uris.exists(layout.status(0, broken["job_id"])))
+    expire(driver)
+    assert time_out(driver, run_operator(driver, QUICK_JOB))["status"] == "succeeded"
+    with pytest.raises(AirflowFailException, match="the last words"):
+        time_out(driver, run_operator(driver, broken))
+    delete(driver)
+
+
+def test_the_end_of_a_tasks_time_leaves_another_tasks_tpu_alone(driver: Driver) -> None:
+    reserve(driver)
+    create(driver)
+    old = driver.start(run_operator(driver, ENDLESS_JOB), try_number=1)
+    event = event_of(driver, outcome="deadline", reason="late")
+    driver.start(run_operator(driver, ENDLESS_JOB), try_number=2)
+    with pytest.raises(AirflowFailException, match="deadline: late"):
+        driver.resume(run_operator(driver, ENDLESS_JOB), old, event)
+    assert driver.world.backend.describe(driver.reservation.attempt(1).name).is_ready
+    delete(driver)
+
+
+def test_without_its_store_delete_does_not_say_that_nothing_was_reserved(driver: Driver) -> None:
+    reserve(driver)
+    create(driver)
+    store = Path(driver.world.store.root)
+    away = store.rename(store.with_name("unmounted"))
+    with pytest.raises(AirflowException, match=r"no .*run\.json.*store mounted") as error:
+        delete(driver)
+    assert not isinstance(error.value, AirflowFailException)
+    with pytest.raises(AirflowException, match=r"\[infrastructure\] MissingRunError") as error:
+        create(driver)
+    assert not isinstance(error.value, AirflowFailException)
+    shutil.rmtree(store, ignore_errors=True)
+    away.rename(store)
+    assert len(delete(driver)["deleted"]) == 1
+
+
+def test_a_zone_that_refuses_for_good_after_it_accepted_is_left_out(driver: Driver) -> None:
+    driver.configure({"tpu.zones": [ZONE, OTHER_ZONE]})
+    reserve(driver)
+    driver.world.emulator.admin.fail_operation(
+        "CreateQueuedResource", code="PERMISSION_DENIED", message="no", zone=ZONE
+    )
+    assert create(driver) == 2
+    assert [event["outcome"] for event in driver.events] == ["refused", "ready"]
     delete(driver)
 
 
@@ -344,17 +446,30 @@ def test_templated_fields_exist_and_links_lead_somewhere(driver: Driver) -> None
     )
 
 
+@pytest.mark.parametrize("said", [False, "false", "False", "", None])
+def test_a_connection_is_insecure_only_if_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, said: object
+) -> None:
+    for extra, expected in ((said, False), ("true", True), (True, True)):
+        connection = {"conn_type": "google_cloud_platform", "extra": {"tpu_insecure": extra}}
+        monkeypatch.setenv("AIRFLOW_CONN_SOME_CLOUD", json.dumps(connection))
+        assert TpuHook("some_cloud").is_insecure is expected
+
+
 def test_the_hook_keeps_one_channel_per_connection(driver: Driver) -> None:
     hook = TpuHook(CONN_ID)
     assert hook.is_insecure
     assert hook.endpoint == driver.world.emulator.endpoint
     assert hook.backend() is TpuHook(CONN_ID).backend(driver.world.emulator.project)
     assert hook.backend("other-project") is not hook.backend()
+    old = hook.backend()
+    forget(old)
+    assert hook.backend() is not old
     assert hook.test_connection()[0]
 
 
 def test_every_way_a_job_ends_is_known(driver: Driver) -> None:
-    assert set(operators.ADVICE) <= set(ExitKind)
+    assert set(operators.JOB_ADVICE) <= set(ExitKind)
     assert JobStatus.model_fields["exit_kind"].annotation is ExitKind
 
 

@@ -12,13 +12,17 @@ from typing import Any
 import pytest
 from airflow.models.trigger import Trigger
 from airflow.triggers.base import BaseTrigger
+from google.api_core.exceptions import ServiceUnavailable
+from google.auth.exceptions import TransportError
 
+from hooks.tpu import TpuHook
 from pipeline_store import uris
 from pipeline_store.formats import ExitKind, Progress
 from tests.plugins.driver import CONN_ID, Driver, first_event, from_wire
 from tests.tpu_lifecycle.test_observe import JOB, Mailbox
 from tests.tpu_lifecycle.world import World
 from tpu_emulator.testing import wait_for
+from tpu_lifecycle.backend import TpuName, TpuPermissionError, TpuState, TpuUnavailableError
 from tpu_lifecycle.holder import become_holder
 from tpu_lifecycle.mailbox import submit_job
 from tpu_lifecycle.reservation import OpenReservation
@@ -202,12 +206,75 @@ def test_a_few_failures_to_look_pass_and_many_are_told(
     assert "PERMISSION_DENIED" in event["reason"]
 
 
-def test_a_deadline_passes_also_while_looking_fails(
+def test_a_deadline_that_passes_while_looking_fails_leaves_the_judgement_to_the_task(
     rented: OpenReservation, driver: Driver
 ) -> None:
     driver.world.emulator.admin.fail_next("GetQueuedResource", code="PERMISSION_DENIED", count=1)
     trigger = trigger_for(TpuJobTrigger, rented, deadline=0.0)
-    assert asyncio.run(first_event(trigger))["outcome"] == "deadline"
+    event = asyncio.run(first_event(trigger))
+    assert (event["outcome"], "PERMISSION_DENIED" in event["reason"]) == ("error", True)
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        OSError("the mount is away"),
+        ServiceUnavailable("the bucket is away"),
+        TransportError("no credentials now"),
+    ],
+)
+def test_a_store_that_is_away_is_waited_for(
+    rented: OpenReservation, monkeypatch: pytest.MonkeyPatch, away: Exception
+) -> None:
+    monkeypatch.setattr(triggers, "MAX_ERRORS", 2)
+    Mailbox(rented.attempt(1)).end()
+    exists, looks = uris.exists, []
+
+    def flaky(uri: str) -> bool:
+        looks.append(uri)
+        if len(looks) <= 4:
+            raise away
+        return exists(uri)
+
+    monkeypatch.setattr(uris, "exists", flaky)
+    event = asyncio.run(first_event(trigger_for(TpuJobTrigger, rented)))
+    assert event["outcome"] == "succeeded"
+    monkeypatch.undo()
+
+
+def test_what_does_not_pass_is_told(
+    rented: OpenReservation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triggers, "MAX_ERRORS", 2)
+    uris.write(rented.attempt(1).layout.status(0, JOB), b"not json")
+    event = asyncio.run(first_event(trigger_for(TpuJobTrigger, rented)))
+    assert (event["outcome"], JOB in event["reason"]) == ("error", True)
+
+
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "PERMISSION_DENIED"])
+def test_a_connection_that_gets_no_answer_is_opened_anew(
+    rented: OpenReservation, driver: Driver, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.setattr(triggers, "REOPEN_AFTER", 2)
+    old = TpuHook(CONN_ID).backend(driver.world.emulator.project)
+    answers = []
+
+    def describe(name: TpuName) -> TpuState:
+        answers.append(code)
+        raise TpuUnavailableError(code) if code == "UNAVAILABLE" else TpuPermissionError(code)
+
+    monkeypatch.setattr(old, "describe", describe)
+    trigger = trigger_for(TpuJobTrigger, rented)
+
+    async def follow() -> dict[str, Any]:
+        event = asyncio.create_task(first_event(trigger))
+        while TpuHook(CONN_ID).backend(driver.world.emulator.project) is old:
+            await asyncio.sleep(0.02)
+        Mailbox(rented.attempt(1)).end()
+        return await event
+
+    assert asyncio.run(follow())["outcome"] == "succeeded"
+    assert len(answers) == 2
 
 
 def test_on_kill_deletes_only_what_it_was_started_with(

@@ -165,6 +165,21 @@ def test_a_notice_of_the_platform_lets_the_job_save(
     assert "about to stop this VM" in world.log("010-train") or "preempted" in notice
 
 
+def test_a_job_that_breaks_before_the_notice_is_seen_has_no_status(
+    world: World, metadata_server: http.server.ThreadingHTTPServer
+) -> None:
+    """What the platform takes away may break the job first; the next TPU runs it again."""
+    world.add_job("010-train", "waits_and_fails")
+    host = f"127.0.0.1:{metadata_server.server_port}"
+    agent = world.start_agent(metadata_host=host, poll_interval="600")
+    wait_for("output", lambda: "started" in world.log("010-train"))
+    _Notices.answers |= {"preempted": "TRUE"}
+    world.go()
+    assert agent.wait(PATIENCE) == 0
+    assert world.status("010-train") is None
+    assert "(preempted)" in world.agent_log
+
+
 @pytest.mark.parametrize(
     "answers",
     [

@@ -84,6 +84,13 @@ while not (folder / "go").exists():
     time.sleep(0.02)
 print("done", flush=True)
 """,
+    "waits_and_fails": _ALONE
+    + """
+print("started", flush=True)
+while not (folder / "go").exists():
+    time.sleep(0.02)
+raise RuntimeError("chip 7 is gone")
+""",
     "dies_of_sigterm": _ALONE
     + """
 print("started", flush=True)

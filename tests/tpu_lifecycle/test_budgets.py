@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from pipeline_store import uris
-from pipeline_store.formats import AttemptEvent, AttemptMark, JobSpec
+from pipeline_store.formats import AttemptEvent, AttemptMark, Heartbeat, JobSpec
 from tests.tpu_lifecycle.test_observe import JOB, watch
 from tests.tpu_lifecycle.world import ZONE, World
 from tpu_lifecycle.attempts import AttemptRecord, Loss
@@ -71,6 +72,51 @@ def test_a_crash_loop_is_noticed(world: World) -> None:
     records.append(lose(reservation, 5, before=20, after=10))
     with pytest.raises(StalledError, match=r"2 TPUs in a row.*max_stalled_attempts=2"):
         check_next_attempt(reservation, records)
+
+
+def test_making_a_lost_checkpoint_again_is_no_progress(world: World) -> None:
+    reservation = world.reserve({"budget.max_stalled_attempts": 2, "budget.max_preemptions": 9})
+    records = [lose(reservation, 1, after=20), lose(reservation, 2, before=20, after=10)]
+    check_next_attempt(reservation, records)
+    records.append(lose(reservation, 3, before=10, after=15))
+    with pytest.raises(StalledError):
+        check_next_attempt(reservation, records)
+
+
+def test_losses_after_the_end_of_the_training_do_not_stall_it(world: World) -> None:
+    reservation = world.reserve({"budget.max_stalled_attempts": 1, "budget.max_preemptions": 2})
+    records = [lose(reservation, 1, before=60, after=60), lose(reservation, 2, before=60, after=60)]
+    with pytest.raises(StalledError, match=re.escape(reservation.run.config)):
+        check_next_attempt(reservation, records)
+    uris.write(reservation.run.training.result, b"the evaluation was lost, not the training")
+    check_next_attempt(reservation, records)
+    records.append(lose(reservation, 3, before=60, after=60))
+    with pytest.raises(PreemptionBudgetError, match=r"new reservation has all budgets anew"):
+        check_next_attempt(reservation, records)
+
+
+def test_an_outage_of_airflow_uses_up_no_chip_hours(world: World) -> None:
+    reservation = world.reserve({"budget.max_chip_hours": 2.0, "budget.max_hours": 24.0})
+    start = datetime.now(UTC) + timedelta(hours=1)
+    record = rented(lose(reservation, 1), start, hours=10.0)
+    timeout = reservation.config.tpu.heartbeat_timeout_seconds
+    Heartbeat(
+        worker=0,
+        token=record.attempt.token,
+        time=start + timedelta(hours=1) - timedelta(seconds=timeout),
+        job_id=JOB,
+        progress=None,
+        log_chunks=0,
+        disk_free_bytes=1,
+    ).write(record.layout.heartbeat(0))
+    records = reservation.attempts()
+    check_next_attempt(reservation, records)
+    # One chip-hour is left; the ledger still says what it can have cost at most.
+    rented(reservation.new_attempt(2, ZONE), start, hours=0.0)
+    records = reservation.attempts()
+    end = chip_hours_end(reservation, records, records[1])
+    assert end == start + timedelta(hours=1)
+    assert chip_seconds(reservation.record, records[0]) == pytest.approx(10 * 3600)
 
 
 def test_losses_before_the_boot_are_no_boot_failures(world: World) -> None:

@@ -57,6 +57,14 @@ def test_each_refusal_has_its_class(code: str, message: str, expected: type[TpuE
     assert message in str(error)
 
 
+def test_a_precondition_that_fails_is_an_answer_to_a_create_call() -> None:
+    refused = exceptions.FailedPrecondition("the API is not enabled")  # type: ignore[no-untyped-call]
+    with pytest.raises(TpuInvalidRequestError, match="not enabled"), api_call("x", creates=True):
+        raise refused
+    with pytest.raises(TpuUnavailableError), api_call("x"):
+        raise refused
+
+
 @pytest.mark.parametrize(
     ("code", "message", "expected"),
     [

@@ -48,10 +48,9 @@ def test_each_backend_has_a_channel_of_its_own(world: World) -> None:
 
 def test_lists_are_selected_by_label(world: World) -> None:
     reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
-    provisioner = world.provisioner(reservation)
     for number, zone in enumerate([ZONE, ZONE, ZONE, OTHER_ZONE], start=1):
         record = reservation.new_attempt(number, zone)
-        world.backend.create(provisioner.request(record))
+        world.backend.create(world.request(reservation, record))
         record.mark(AttemptEvent.ANSWERED)
     wanted = labels.run_labels(reservation.record)
     found = world.backend.list_zone(ZONE, wanted)
@@ -133,7 +132,7 @@ def test_label_values_hold_only_what_labels_may() -> None:
     written = labels.attempt_labels(reservation, attempt)
     assert written["owner"] == "team-a"
     assert TpuLabels.parse(written) == TpuLabels(
-        dag="my-dag", run_key="0a1b2c3d4e5f", generation=2, attempt=3, expires_at=MOMENT
+        run_key="0a1b2c3d4e5f", generation=2, attempt=3, expires_at=MOMENT
     )
     with pytest.raises(ValueError, match="as we write them"):
         TpuLabels.parse({"owner": "team-a"})

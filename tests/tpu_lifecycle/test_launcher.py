@@ -37,6 +37,7 @@ class MetadataServer(http.server.ThreadingHTTPServer):
         self.files: dict[str, bytes] = {}
         self.deletions: list[str] = []
         self.answers: list[int] = []
+        self.failures = 0
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -58,9 +59,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def _answer(self) -> tuple[int, bytes]:
+        if self.server.failures:
+            self.server.failures -= 1
+            return 503, b""
         if self.path in self.server.files:
             allowed = self.headers["Authorization"] == "Bearer vm-token"
             return (200, self.server.files[self.path]) if allowed else (401, b"")
+        if self.path.startswith("/storage/"):
+            return 404, b""
         if self.headers["Metadata-Flavor"] != "Google":
             return 403, b""
         value = self.server.values.get(self.path.removeprefix(INSTANCE))
@@ -312,6 +318,19 @@ def test_cloud_storage_is_shown_the_vm_s_own_token(
     assert (folder / "tpu_agent/__main__.py").is_file()
 
 
+def test_a_vm_without_an_account_is_told_so(
+    tmp_path: Path, server: MetadataServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(boot, "METADATA_HOST", address)
+    monkeypatch.setattr(boot, "STORAGE", f"http://{address}/")
+    with pytest.raises(SystemExit, match=r"no service account.*tpu\.service_account"):
+        boot.unpack(f"http://{address}/storage/bundle", "0" * 64, tmp_path)
+    server.values["service-accounts/default/token"] = '{"access_token": "vm-token"}'
+    with pytest.raises(SystemExit, match="/storage/bundle does not exist: clear the reserve"):
+        boot.unpack(f"http://{address}/storage/bundle", "0" * 64, tmp_path)
+
+
 def test_an_old_python_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 10, 12))
     with pytest.raises(SystemExit, match=r"older than Python 3\.11"):
@@ -331,6 +350,7 @@ def real_cloud(server: MetadataServer, monkeypatch: pytest.MonkeyPatch) -> Metad
     server.values |= {
         "attributes/tpu-name": TPU_NAME,
         "attributes/tpu-api-endpoint": "",
+        "attributes/lease-timeout": "0",
         "attributes/expires-at": (datetime.now(UTC) + timedelta(hours=1)).isoformat(),
         "service-accounts/default/token": '{"access_token": "vm-token"}',
     }
@@ -387,6 +407,50 @@ def test_an_emulator_has_no_last_resort(real_cloud: MetadataServer) -> None:
     assert real_cloud.deletions == []
 
 
+def supervise(folder: Path, agent: str, switch: str) -> boot.Supervisor:
+    kept = (boot.KeepAlive(command, [command, "600"], folder) for command in (agent, switch))
+    return boot.Supervisor(*kept, boot.LastResort())
+
+
+def test_a_vm_on_which_nothing_starts_gives_itself_back(
+    real_cloud: MetadataServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boot, "LONGEST_PAUSE", 3.0)
+    real_cloud.answers = [200] * 99
+    supervisor = supervise(tmp_path, "false", "false")
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    wait_for("a deletion", lambda: real_cloud.deletions)
+    supervisor.stopping = True
+    thread.join()
+    assert real_cloud.deletions[0] == QUEUED_PATH
+
+
+@pytest.mark.parametrize("commands", [("sleep", "false"), ("false", "sleep")])
+def test_a_vm_on_which_one_of_them_works_is_not_useless(
+    real_cloud: MetadataServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    commands: tuple[str, str],
+) -> None:
+    monkeypatch.setattr(boot, "LONGEST_PAUSE", 1.0)
+    supervisor = supervise(tmp_path, *commands)
+    both = (supervisor.agent, supervisor.switch)
+    for one in both:
+        one.worked -= 3600.0
+    assert supervisor.is_useless()
+
+    def works() -> bool:
+        for one in both:
+            one.tick()
+        return not supervisor.is_useless()
+
+    wait_for("one that works", works)
+    for one in both:
+        while not one.end():
+            pass
+
+
 def test_a_vm_on_which_nothing_can_run_gives_itself_back(vm: Vm) -> None:
     vm.set({"tpu-api-endpoint": "", "lease-timeout": "1"})
     vm.server.values["service-accounts/default/token"] = '{"access_token": "vm-token"}'
@@ -401,6 +465,20 @@ def test_a_vm_on_which_nothing_can_run_gives_itself_back(vm: Vm) -> None:
     assert "giving up, nothing is run: file://" in vm.log
     assert process.poll() is None
     assert uris.list_files(vm.world.mailbox.workers) == []
+
+
+def test_metadata_that_is_away_does_not_keep_the_tpu(vm: Vm) -> None:
+    vm.set({"tpu-api-endpoint": "", "lease-timeout": "1"})
+    vm.server.values["service-accounts/default/token"] = '{"access_token": "vm-token"}'
+    vm.server.answers = [200]
+    vm.server.failures = 4
+    address = f"127.0.0.1:{vm.server.server_port}"
+    script = launcher.BOOT_SCRIPT.read_text().replace(boot.TPU_API, f"http://{address}/v2/")
+    vm.set({"startup-script": script.replace(str(boot.NETWORK_PAUSES), "(0.1,)")})
+    process = vm.boot()
+    wait_for("a deletion", lambda: vm.server.deletions)
+    assert "cannot be read: HTTP Error 503" in vm.log
+    assert process.poll() is None
 
 
 def test_the_script_needs_the_standard_library_only() -> None:

@@ -9,6 +9,7 @@ import pytest
 from pipeline_store import uris
 from pipeline_store.formats import (
     AgentHello,
+    AttemptEvent,
     ExitKind,
     FormatError,
     Heartbeat,
@@ -17,9 +18,10 @@ from pipeline_store.formats import (
     Progress,
 )
 from tests.tpu_lifecycle.world import World
+from tpu_lifecycle import mailbox as mailbox_module
 from tpu_lifecycle.attempts import AttemptRecord
 from tpu_lifecycle.mailbox import LogReader, WorkerReport, read_worker, submit_job
-from tpu_lifecycle.observe import JobWatch, progress_text, recap
+from tpu_lifecycle.observe import JobWatch, progress_text, recap, reported
 from tpu_lifecycle.reservation import OpenReservation, ReservationError
 from tpu_lifecycle.verdict import Outcome
 
@@ -179,10 +181,16 @@ def test_what_an_orphan_writes_counts_for_nothing(world: World) -> None:
     assert (report.heartbeat, report.status) == (None, None)
 
 
-def test_a_damaged_mailbox_is_an_error(world: World) -> None:
+def test_a_damaged_heartbeat_is_none_and_a_damaged_status_an_error(world: World) -> None:
     record = world.reserve().new_attempt(1, "us-central1-a")
+    mailbox = Mailbox(record)
+    mailbox.hello()
     uris.write(record.layout.heartbeat(0), b"not json")
-    with pytest.raises(FormatError, match=r"heartbeat\.json"):
+    report = read_worker(record, 0, JOB)
+    assert (report.hello, report.heartbeat) == (True, None)
+    assert recap(record, JOB) == [f"whole log: {record.layout.log(0, JOB)}"]
+    uris.write(record.layout.status(0, JOB), b"not json")
+    with pytest.raises(FormatError, match=JOB):
         read_worker(record, 0, JOB)
 
 
@@ -207,6 +215,50 @@ def test_each_chunk_of_the_log_is_shown_once_also_after_a_restart(world: World) 
     mailbox.beat(job_id="020-evaluate", chunks=9)
     assert other.read(read_worker(record, 0, JOB)) == []
     assert other.read(WorkerReport(hello=True, heartbeat=None, status=None)) == []
+
+
+def test_of_a_long_log_that_nobody_read_only_the_end_is_shown(world: World) -> None:
+    record = world.reserve().new_attempt(1, "us-central1-a")
+    mailbox = Mailbox(record)
+    count = mailbox_module.MAX_CHUNKS_AT_END + 3
+    for chunk in range(count):
+        mailbox.log(chunk, f"{chunk}\n")
+    mailbox.end(chunks=count)
+    left_out, *lines = LogReader(record.layout, JOB, "try1").read(read_worker(record, 0, JOB))
+    assert "3 part(s) of the log are left out" in left_out
+    assert record.layout.log(0, JOB) in left_out
+    assert lines == [str(chunk) for chunk in range(3, count)]
+
+
+def test_the_end_of_the_chip_hours_is_computed_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reservation = world.reserve({"budget.max_chip_hours": 0.5})
+    looking = watch(world, reservation, world.obtain_ready(reservation))
+    reads = []
+    read = OpenReservation.attempts
+
+    def count(self: OpenReservation) -> list[AttemptRecord]:
+        reads.append(1)
+        return read(self)
+
+    monkeypatch.setattr(OpenReservation, "attempts", count)
+    for _ in range(3):
+        assert looking.look().verdict.outcome is Outcome.WAITING
+    assert len(reads) == 1
+    monkeypatch.undo()
+    world.release(reservation)
+
+
+def test_a_jobs_own_reports_can_be_told_without_the_service(world: World) -> None:
+    reservation = world.reserve()
+    record = reservation.new_attempt(1, "us-central1-a").mark(AttemptEvent.READY, workers=2)
+    mailbox = Mailbox(record)
+    mailbox.end(0)
+    assert reported(reservation, record, JOB).outcome is Outcome.WAITING
+    mailbox.end(1)
+    reservation.release("test")
+    assert reported(reservation, record, JOB).outcome is Outcome.SUCCEEDED
 
 
 def test_a_job_is_submitted_once(world: World) -> None:

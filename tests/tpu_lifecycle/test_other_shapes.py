@@ -57,7 +57,7 @@ class TestNodes:
         reservation = world.reserve(NODES)
         record = reservation.new_attempt(1, ZONE)
         provisioner = world.provisioner(reservation)
-        foreign = replace(provisioner.request(record), labels={"owner": "somebody-else"})
+        foreign = replace(world.request(reservation, record), labels={"owner": "somebody-else"})
         world.backend.create(foreign)
         with pytest.raises(TpuConflictError, match="not ours"):
             provisioner.obtain()
@@ -133,7 +133,7 @@ class TestSlices:
     def test_the_reaper_takes_all_of_them(self, world: World) -> None:
         reservation = expired(world.reserve(TWO))
         record = reservation.new_attempt(1, ZONE)
-        world.backend.create(world.provisioner(reservation).request(record))
+        world.backend.create(world.request(reservation, record))
         wait_for(lambda: len(world.nodes()) == 2)
         [item] = make_reaper(world).reap().reaped
         assert item.name == record.name.resource_id

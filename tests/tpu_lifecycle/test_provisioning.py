@@ -28,6 +28,7 @@ from tpu_lifecycle.release import give_up
 from tpu_lifecycle.reservation import (
     ReleasedError,
     ReservationError,
+    SupersededError,
     open_reservation,
     reserve,
 )
@@ -144,10 +145,9 @@ def test_a_creation_that_fails_after_it_was_accepted_is_a_refusal(world: World) 
 
 def test_a_process_that_died_in_the_create_call_is_followed_by_adoption(world: World) -> None:
     reservation = world.reserve()
-    provisioner = world.provisioner(reservation)
     # What a process leaves that died after the call and before it could write anything.
     record = reservation.new_attempt(1, ZONE)
-    world.backend.create(provisioner.request(record))
+    world.backend.create(world.request(reservation, record))
     adopted = world.provisioner(reservation).obtain()
     assert adopted.attempt == record.attempt
     assert len(world.emulator.admin.table()["queued_resources"]) == 1
@@ -158,7 +158,7 @@ def test_a_foreign_tpu_of_the_same_name_is_left_alone(world: World) -> None:
     reservation = world.reserve()
     provisioner = world.provisioner(reservation)
     record = reservation.new_attempt(1, ZONE)
-    request = provisioner.request(record)
+    request = world.request(reservation, record)
     foreign = replace(request, labels={"owner": "somebody-else"})
     # Sent past the backend, whose request id would make both the same request.
     client = world.backend._client  # type: ignore[attr-defined]
@@ -236,6 +236,46 @@ def test_refusals_are_told_apart(
     assert not reservation.attempt(1).is_usable
 
 
+@pytest.mark.parametrize("code", ["PERMISSION_DENIED", "INVALID_ARGUMENT", "NOT_FOUND"])
+def test_a_zone_that_refuses_for_good_is_left_out(
+    world: World, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
+    fail_next = world.emulator.admin.fail_next
+    fail_next("CreateQueuedResource", code=code, message="not here")
+    world.emulator.admin.stockout(OTHER_ZONE, shape="sync")
+    with pytest.raises(StockoutError):
+        world.provisioner(reservation).obtain()
+    assert f"Zone {ZONE} REFUSES FOR GOOD" in caplog.text
+    # The next round asks only where waiting can help.
+    record = world.provisioner(reservation).obtain()
+    assert (record.number, record.attempt.zone) == (3, OTHER_ZONE)
+    world.release(reservation)
+
+
+def test_when_every_zone_refuses_for_good_nothing_is_waited_for(world: World) -> None:
+    reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
+    fail_next = world.emulator.admin.fail_next
+    fail_next("CreateQueuedResource", code="PERMISSION_DENIED", message="no right")
+    quota = "Quota limit 'TPUV5PerProjectPerZoneForTPUAPI'"
+    fail_next("CreateQueuedResource", code="RESOURCE_EXHAUSTED", message=quota, zone=OTHER_ZONE)
+    with pytest.raises(TpuPermissionError, match=r"no right(.|\n)*Quota limit(.|\n)*reserve task"):
+        world.provisioner(reservation).obtain()
+
+
+def test_what_lands_late_is_deleted_when_another_tpu_is_there(world: World) -> None:
+    reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
+    world.emulator.admin.fail_next("CreateQueuedResource", code="UNAVAILABLE", count=3)
+    second = world.provisioner(reservation).obtain()
+    assert second.number == 2
+    late = reservation.attempt(1)
+    world.backend.create(world.request(reservation, late))
+    world.provisioner(reservation).delete_given_up()
+    assert not world.backend.describe(late.name).exists
+    assert world.backend.describe(second.name).exists
+    world.release(reservation)
+
+
 def test_a_service_that_is_away_for_a_moment_is_asked_again(world: World) -> None:
     reservation = world.reserve()
     world.emulator.admin.fail_next("CreateQueuedResource", code="UNAVAILABLE", count=2)
@@ -255,7 +295,7 @@ def test_a_create_call_without_answer_may_still_land(
     assert record.is_landing
     assert record.needs_deletion
     # It lands now: whoever comes next deletes it, and the ledger is written only when it is gone.
-    world.backend.create(world.provisioner(reservation).request(record))
+    world.backend.create(world.request(reservation, record))
     second = world.provisioner(reservation).obtain()
     assert second.number == 2
     assert not world.backend.describe(record.name).exists
@@ -289,19 +329,19 @@ def test_a_refusal_after_a_call_without_answer_is_no_answer_to_that(
 def test_the_queue_deadline_is_within_the_reservation(world: World) -> None:
     reservation = world.reserve({"budget.max_hours": 0.1, "tpu.queue_timeout_seconds": 200})
     record = reservation.new_attempt(1, ZONE)
-    assert world.provisioner(reservation).request(record).queue_timeout_seconds == 200
+    assert world.request(reservation, record).queue_timeout_seconds == 200
     soon = record.attempt.created + timedelta(seconds=30)
     shorter = replace(
         reservation, record=reservation.record.model_copy(update={"expires_at": soon})
     )
-    assert world.provisioner(shorter).request(record).queue_timeout_seconds == 30
+    assert world.request(shorter, record).queue_timeout_seconds == 30
 
 
 def test_a_foreign_request_is_never_taken_for_ours(world: World) -> None:
     reservation = world.reserve()
     provisioner = world.provisioner(reservation)
     record = reservation.new_attempt(1, ZONE)
-    request = provisioner.request(record)
+    request = world.request(reservation, record)
     foreign = replace(request, labels={"owner": "somebody-else"})
     world.backend.create(replace(foreign, token="theirs"))  # noqa: S106
     with pytest.raises(TpuConflictError):
@@ -380,7 +420,7 @@ def test_a_stale_attempt_cannot_become_holder(world: World) -> None:
     assert become_holder(reservation.run, old.attempt).sequence == 1
     assert become_holder(reservation.run, old.attempt).sequence == 2
     assert become_holder(reservation.run, new.attempt).sequence == 3
-    with pytest.raises(ReleasedError, match="stale"):
+    with pytest.raises(SupersededError, match="stale"):
         become_holder(reservation.run, old.attempt)
 
 
@@ -388,7 +428,7 @@ def test_an_attempt_is_superseded_by_a_newer_one(world: World) -> None:
     reservation = world.reserve()
     reservation.new_attempt(1, ZONE)
     reservation.new_attempt(2, ZONE)
-    with pytest.raises(ReleasedError, match="replaced by a newer one"):
+    with pytest.raises(SupersededError, match="replaced by a newer one"):
         reservation.check_may_create(1)
-    with pytest.raises(ReservationError, match="in charge"):
+    with pytest.raises(SupersededError, match="in charge"):
         reservation.new_attempt(2, ZONE)

@@ -5,13 +5,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline_store import uris
-from pipeline_store.formats import AttemptEvent
+from pipeline_store.formats import AttemptEvent, Lease
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE, World, idle_launcher
 from tpu_emulator.testing import wait_for
 from tpu_lifecycle import reaper
@@ -30,8 +31,8 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_reaper(world: World, owner: str = OWNER, **changes: Any) -> Reaper:
-    place = (world.backend, world.store, world.emulator.project, owner, [ZONE])
-    return Reaper(*place, **{"patience": timedelta(0)} | changes)
+    place = (world.backend, world.store, world.emulator.project, owner)
+    return Reaper(*place, **{"zones": [ZONE], "patience": timedelta(0)} | changes)
 
 
 def reap_all(world: World, owner: str = OWNER) -> ReaperReport:
@@ -49,7 +50,7 @@ def expired(reservation: OpenReservation) -> OpenReservation:
 
 def ask_for(world: World, reservation: OpenReservation, zone: str = ZONE) -> TpuName:
     record = reservation.new_attempt(len(reservation.attempts()) + 1, zone)
-    world.backend.create(world.provisioner(reservation).request(record))
+    world.backend.create(world.request(reservation, record))
     return record.name
 
 
@@ -96,6 +97,35 @@ def test_failed_queued_resources_are_deleted(world: World) -> None:
     wait_for(lambda: world.backend.describe(failed).queued_resource == "FAILED")
     [item] = reap_all(world).reaped
     assert item.reason == "it is FAILED and still takes name and quota"
+
+
+def test_a_preempted_node_without_a_queued_resource_is_deleted(world: World) -> None:
+    reservation = world.reserve({"tpu.api": "nodes"})
+    record = world.obtain_ready(reservation)
+    world.emulator.admin.preempt(record.name.resource_id, node_state="PREEMPTED")
+    wait_for(lambda: world.backend.describe(record.name).node == "PREEMPTED")
+    [item] = reap_all(world).reaped
+    assert item.reason == "it is PREEMPTED and still takes name and quota"
+
+
+def test_what_failed_is_left_to_who_waits_for_it(world: World) -> None:
+    reservation = world.reserve()
+    world.emulator.admin.stockout(ZONE, shape="state")
+    failed = ask_for(world, reservation)
+    wait_for(lambda: world.backend.describe(failed).queued_resource == "FAILED")
+    now = datetime.now(UTC)
+    old = replace(world.backend.describe(failed), created=now - timedelta(days=1))
+    cleaner = make_reaper(world, patience=timedelta(minutes=10), dry_run=True)
+    cleaner.find = lambda report: iter([old])  # type: ignore[method-assign]
+    record = reservation.attempt(1)
+    lease = Lease(token=record.attempt.token, sequence=1, renewed=now)
+    lease.write(record.layout.lease)
+    assert cleaner.reap().reaped == []
+    lease.model_copy(update={"renewed": now - timedelta(hours=1)}).write(record.layout.lease)
+    assert len(cleaner.reap().reaped) == 1
+    uris.write(record.layout.lease, b"not json")
+    assert len(cleaner.reap().reaped) == 1
+    reap_all(world)
 
 
 def test_tasks_that_are_at_it_are_not_disturbed(world: World) -> None:
@@ -165,6 +195,41 @@ def test_one_poisoned_tpu_does_not_save_the_others(world: World) -> None:
 def test_a_zone_that_does_not_answer_is_reported(world: World) -> None:
     world.emulator.admin.fail_next("ListQueuedResources", code="PERMISSION_DENIED", message="no")
     assert "PERMISSION_DENIED" in reap_all(world).problems[0]
+
+
+@pytest.mark.parametrize("code", ["NOT_FOUND", "INVALID_ARGUMENT", "PERMISSION_DENIED"])
+def test_a_zone_that_never_was_is_no_problem_for_ever(
+    world: World, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
+    world.emulator.admin.fail_next("ListQueuedResources", code=code, zone=OTHER_ZONE, count=1)
+    assert reap_all(world).problems == []
+    place = world.store.tpu_place(world.emulator.project, OTHER_ZONE)
+    assert f"delete {place}" in caplog.text
+
+
+def test_a_zone_that_is_out_of_sight_stays_a_problem(world: World) -> None:
+    world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
+    place = world.store.tpu_place(world.emulator.project, OTHER_ZONE)
+    refuse = partial(world.emulator.admin.fail_next, "ListQueuedResources", count=1)
+    for code in ("PERMISSION_DENIED", "NOT_FOUND"):
+        assert reap_all(world).problems == []
+        refuse(code=code, zone=OTHER_ZONE)
+        [problem] = reap_all(world).problems
+        assert f"delete {place}" in problem
+        refuse(code=code, zone=OTHER_ZONE)
+        assert len(reap_all(world).problems) == 1, "the pass between has not forgotten it"
+        refuse(code=code, zone=OTHER_ZONE)
+        uris.write(world.store.reaper_pass(OWNER, world.emulator.project), b"not json")
+        assert len(reap_all(world).problems) == 1
+
+
+def test_no_zone_that_may_be_looked_at_is_a_problem(world: World) -> None:
+    world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
+    for zone in (ZONE, OTHER_ZONE):
+        world.emulator.admin.fail_next("ListQueuedResources", code="PERMISSION_DENIED", zone=zone)
+    blind = make_reaper(world, zones=())
+    assert len(blind.reap().problems) == 2
 
 
 def test_looking_nowhere_is_a_problem(world: World) -> None:
@@ -284,6 +349,14 @@ def test_the_command_tells_whether_the_reaper_lives(
     uris.write(world.store.reaper_pass(OWNER, world.emulator.project), b"not json")
     assert main(status) == 1
     assert "reaper-pass" in capsys.readouterr().err
+
+
+def test_missing_credentials_are_told_without_a_traceback(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
+    assert main(["list", "--store", world.store.root, "--project", "my-project"]) == 1
+    assert "/nowhere/key.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [[], ["list"], ["reap"], ["reaper-status"]])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -7,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline_store import uris
-from pipeline_store.formats import AttemptEvent, Holder, Ledger, Released
+from pipeline_store.formats import AttemptEvent, FormatError, Holder, Ledger, Released
 from tests.tpu_lifecycle.world import OTHER_ZONE, ZONE, World, write_run
 from tpu_emulator.testing import wait_for
 from tpu_lifecycle import cloud_tpu, release
@@ -60,9 +61,8 @@ def test_a_reservation_that_made_nothing_is_released(world: World) -> None:
 
 def test_a_tpu_that_no_record_mentions_is_found_by_its_label(world: World) -> None:
     reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
-    provisioner = world.provisioner(reservation)
     record = reservation.new_attempt(1, OTHER_ZONE)
-    world.backend.create(provisioner.request(record))
+    world.backend.create(world.request(reservation, record))
     uris.delete_tree(reservation.layout.attempts)
     assert world.release(reservation).deleted == [record.name]
 
@@ -71,9 +71,8 @@ def test_a_request_that_lands_after_its_caller_died_is_caught_by_the_second_swee
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reservation = world.reserve()
-    provisioner = world.provisioner(reservation)
     record = reservation.new_attempt(1, ZONE)
-    request = provisioner.request(record)
+    request = world.request(reservation, record)
     world.emulator.admin.delay_next("CreateQueuedResource", seconds=2.0, commit_late=True)
     monkeypatch.setattr(cloud_tpu, "RPC_TIMEOUT_SECONDS", 0.2)
     with pytest.raises(TpuUnavailableError):
@@ -214,11 +213,75 @@ def test_no_error_counts_as_absence(world: World, message: str) -> None:
 
 def test_a_zone_that_does_not_exist_does_not_fail_the_release_for_ever(world: World) -> None:
     reservation = world.reserve({"tpu.zones": ["nowhere-north1-z", ZONE]})
-    with pytest.raises(TpuPermissionError, match="may not exist"):
-        world.provisioner(reservation).obtain()
+    record = world.provisioner(reservation).obtain()
+    assert (record.number, record.attempt.zone) == (2, ZONE)
     assert reservation.attempt(1).was_denied
-    assert world.release(reservation).deleted == []
+    assert world.release(reservation).deleted == [record.name]
     assert AttemptEvent.GONE in reservation.attempt(1).marks
+
+
+@pytest.mark.parametrize("code", ["NOT_FOUND", "INVALID_ARGUMENT", "PERMISSION_DENIED"])
+@pytest.mark.parametrize("was_asked", [True, False])
+def test_a_zone_that_is_not_there_does_not_fail_the_release(
+    world: World, code: str, was_asked: bool
+) -> None:
+    reservation = world.reserve({"tpu.zones": [OTHER_ZONE, ZONE]})
+    for method in ("CreateQueuedResource", "ListQueuedResources", "GetQueuedResource"):
+        world.emulator.admin.fail_next(method, code=code, zone=OTHER_ZONE, count=99)
+    if was_asked:
+        record = reservation.new_attempt(1, OTHER_ZONE).mark_asked()
+        with pytest.raises(TpuError) as refused:
+            world.backend.create(world.request(reservation, record))
+        cause = type(refused.value).__name__
+        assert record.mark(AttemptEvent.ANSWERED, cause=cause).was_denied
+    assert world.release(reservation).deleted == []
+
+
+def test_what_a_refusal_says_is_not_searched_for_words(world: World) -> None:
+    record = world.reserve().new_attempt(1, ZONE)
+    text = "RESOURCE_EXHAUSTED: not a case of PERMISSION_DENIED"
+    assert not record.mark(AttemptEvent.ANSWERED, text, cause="TpuCapacityError").was_denied
+
+
+class TestDamage:
+    """Files that cannot be read keep nobody from deleting; they are named when all is gone."""
+
+    def release(self, world: World, reservation: OpenReservation, damaged: str) -> None:
+        content = uris.read(damaged)
+        uris.write(damaged, b"not json")
+        with pytest.raises(FormatError, match=f"are deleted.*{re.escape(damaged)}.*Restore"):
+            world.release(reservation)
+        world.assert_nothing_left()
+        assert not uris.exists(reservation.layout.ledger)
+        uris.write(damaged, content)
+        assert world.release(reservation).deleted == []
+        assert uris.exists(reservation.layout.ledger)
+
+    @pytest.mark.parametrize("event", [AttemptEvent.ANSWERED, AttemptEvent.READY])
+    def test_a_mark(self, world: World, event: AttemptEvent) -> None:
+        reservation = world.reserve()
+        record = world.obtain_ready(reservation)
+        self.release(world, reservation, record.layout.mark(event))
+
+    def test_an_attempt(self, world: World) -> None:
+        reservation = world.reserve({"tpu.zones": [OTHER_ZONE, ZONE]})
+        world.emulator.admin.stockout(OTHER_ZONE, shape="sync")
+        record = world.obtain_ready(reservation)
+        assert record.number == 2
+        self.release(world, reservation, record.layout.record)
+
+    def test_an_attempt_whose_tpu_shows_no_labels(self, world: World) -> None:
+        reservation = world.reserve({"tpu.zones": [OTHER_ZONE, ZONE]})
+        record = reservation.new_attempt(1, ZONE).mark_asked().mark(AttemptEvent.ANSWERED)
+        request = world.request(reservation, record)
+        world.backend.create(replace(request, labels={}))
+        self.release(world, reservation, record.layout.record)
+
+    def test_an_earlier_reservation(self, world: World) -> None:
+        run = write_run(world.store)
+        earlier = world.reserve(run=run)
+        world.obtain_ready(earlier)
+        self.release(world, world.reserve(run=run), earlier.layout.record)
 
 
 def test_giving_back_does_not_read_the_runs_configuration(world: World) -> None:
@@ -236,7 +299,7 @@ def test_a_tpu_without_labels_is_ours_only_if_we_asked_for_it(
 ) -> None:
     reservation = world.reserve()
     record = reservation.new_attempt(1, ZONE)
-    bare = replace(world.provisioner(reservation).request(record), labels={})
+    bare = replace(world.request(reservation, record), labels={})
     world.backend.create(bare)
     record = record.mark_asked().mark(AttemptEvent.ANSWERED) if was_asked else record
     gone = release.delete_attempt(reservation, record, world.sweeper())

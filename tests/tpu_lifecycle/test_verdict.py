@@ -83,9 +83,9 @@ def test_what_was_reported_counts_before_what_became_of_the_tpu() -> None:
 
 
 @pytest.mark.parametrize("kind", [ExitKind.FAILED, ExitKind.KILLED])
-@pytest.mark.parametrize("tpu", [None, TpuState(NAME), replace(RUNNING, node="PREEMPTED")])
+@pytest.mark.parametrize("tpu", [TpuState(NAME), replace(RUNNING, node="PREEMPTED")])
 def test_a_failure_that_the_loss_of_the_tpu_explains_is_a_loss(
-    kind: ExitKind, tpu: TpuState | None
+    kind: ExitKind, tpu: TpuState
 ) -> None:
     failed = {1: status(1, kind)}
     verdict = judge_job(facts(statuses=failed, tpu=tpu))
@@ -217,3 +217,26 @@ def test_release_and_deadline_end_the_wait_for_ready() -> None:
     queued = TpuState(NAME, queued_resource="WAITING_FOR_RESOURCES")
     assert judge_readiness(waiting(tpu=queued, released=True)).outcome is Outcome.RELEASED
     assert judge_readiness(waiting(tpu=queued, deadline=NOW)).outcome is Outcome.DEADLINE
+    # It may have come while nobody looked: what it is too late for, the service has to say.
+    assert judge_readiness(waiting(tpu=None, deadline=NOW)).outcome is Outcome.WAITING
+    assert judge_readiness(waiting(tpu=RUNNING, deadline=NOW)).outcome is Outcome.READY
+
+
+@pytest.mark.parametrize("kind", [ExitKind.FAILED, ExitKind.KILLED])
+def test_a_failure_beside_a_worker_that_was_told_to_stop_is_a_loss(kind: ExitKind) -> None:
+    # The node still says READY for a moment.
+    told = {0: status(0, kind), 1: status(1, ExitKind.PREEMPTED)}
+    verdict = judge_job(facts(statuses=told))
+    assert (verdict.outcome, verdict.cause) == (Outcome.LOST, Loss.TAKEN)
+    assert "worker 1 was told to stop" in verdict.reason
+    own = told | {2: status(2, ExitKind.BAD_DATA)}
+    verdict = judge_job(facts(statuses=own))
+    assert (verdict.outcome, verdict.worker) == (Outcome.FAILED, 2)
+
+
+@pytest.mark.parametrize("kind", [ExitKind.FAILED, ExitKind.KILLED])
+def test_whose_fault_a_failure_is_waits_for_the_services_word(kind: ExitKind) -> None:
+    unanswered = facts(statuses={worker: status(worker, kind) for worker in range(4)}, tpu=None)
+    assert judge_job(unanswered).outcome is Outcome.WAITING
+    assert judge_job(replace(unanswered, deadline=NOW)).outcome is Outcome.FAILED
+    assert judge_job(replace(unanswered, released=True)).outcome is Outcome.FAILED

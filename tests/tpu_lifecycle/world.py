@@ -16,8 +16,9 @@ from pipeline_store.formats import AttemptEvent, RunRecord
 from pipeline_store.identity import run_key
 from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_emulator.testing import RunningEmulator, wait_for
+from tpu_lifecycle.asking import Asker
 from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.backend import TpuBackend
+from tpu_lifecycle.backend import TpuBackend, TpuRequest
 from tpu_lifecycle.cloud_tpu import connect
 from tpu_lifecycle.observe import ReadyWatch
 from tpu_lifecycle.provisioning import Provisioner
@@ -104,6 +105,12 @@ class World:
             "sweeper": self.sweeper(),
         }
         return Provisioner(**arguments | changes)
+
+    def request(self, reservation: OpenReservation, record: AttemptRecord) -> TpuRequest:
+        """Return what is asked of the service for an attempt."""
+        return Asker(reservation, self.store, self.backend, idle_launcher, self.sweeper()).request(
+            record
+        )
 
     def obtain_ready(self, reservation: OpenReservation) -> AttemptRecord:
         record = self.provisioner(reservation).obtain()
