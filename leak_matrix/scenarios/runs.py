@@ -206,9 +206,10 @@ SCENARIOS = (
     ),
     Scenario(
         id="defer-timeout",
-        title="the deferral times out, which no trigger hears of; no teardown",
+        title="the deferral times out until the reservation is over; no teardown",
         expected=Layer.TASK,
         disturb=_times_out_by_itself,
+        config=SHORT_LIFE,
         shape=DagShape(defer_timeout=15.0),
     ),
     Scenario(
