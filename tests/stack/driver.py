@@ -44,7 +44,7 @@ TINY: dict[str, Any] = {
 
 
 def until(
-    what: Callable[[], Any], *, seconds: float = 120.0, poll: float = 0.2, name: str = ""
+    what: Callable[[], Any], *, seconds: float = RUN_SECONDS, poll: float = 0.2, name: str = ""
 ) -> Any:
     """Return the first true value of ``what``; fail when there is none in time."""
     deadline = time.monotonic() + seconds
