@@ -19,6 +19,7 @@ USER_AGENT = "leak-matrix"
 BYSTANDER = "bystander"
 DELETIONS = ("DeleteQueuedResource", "DeleteNode")
 CREATIONS = ("CreateQueuedResource", "CreateNode")
+LOOKS = ("GetQueuedResource", "GetNode")
 CLEAR_SECONDS = 60.0
 POLL_SECONDS = 0.5
 PAST = "1700000000"

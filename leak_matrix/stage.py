@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import psutil
 
 from leak_matrix.accidents import Accidents
-from leak_matrix.cloud import CREATIONS, DELETIONS, Cloud
+from leak_matrix.cloud import CREATIONS, DELETIONS, LOOKS, Cloud
 from leak_matrix.cron import Cron
 from leak_matrix.layers import Layer, user_agent
 from leak_matrix.places import run_folder, run_uri
@@ -231,7 +231,19 @@ class Stage:
         """Wait until the job runs, and the task waits for it."""
         run_id = run_id or self.run_id
         self.until((self.folder(run_id) / "started").exists, "the job's start")
-        self.until_task("run", "deferred", run_id=run_id)
+        self.until_watched("run", run_id=run_id)
+
+    def until_watched(self, task_id: str, run_id: str | None = None) -> None:
+        """Wait until a task is deferred and its trigger looks at the TPU.
+
+        A task can be deferred a second before the triggerer starts its trigger. One that a person
+        marks in that second is never told, and only the teardown gives the TPU back.
+        """
+        self.until_task(task_id, "deferred", run_id=run_id)
+        if self.is_control:
+            return
+        deferred = self.cloud.last_call()
+        self.until(lambda: self.cloud.calls(self.zones, LOOKS, deferred), f"{task_id}'s trigger")
 
     def until_ended(self, run_id: str | None = None) -> str:
         """Wait until a run has ended, and return its state."""

@@ -19,7 +19,7 @@ def _while_queued(act: Callable[[Stage], None]) -> Callable[[Stage], None]:
         stage.admin.stockout(stage.zone, shape="wait")
         stage.start()
         stage.until_queued("WAITING_FOR_RESOURCES")
-        stage.until_task("create", "deferred")
+        stage.until_watched("create")
         act(stage)
 
     return disturb
