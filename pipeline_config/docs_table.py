@@ -47,11 +47,22 @@ def _environment() -> str:
         (
             f"`REPRETRAIN_{item.name.upper()}`",
             item.metadata["help"],
-            f"`{getattr(defaults, item.name).replace(str(Path.home()), '~')}`",
+            _default(getattr(defaults, item.name)),
         )
         for item in dataclasses.fields(Settings)
     ]
     return _table(("variable", "meaning", "default"), rows)
+
+
+def _default(value: object) -> str:
+    """Return a setting as it would be written into its environment variable."""
+    if isinstance(value, tuple):
+        text = ",".join(value)
+    elif isinstance(value, bool):
+        text = str(int(value))
+    else:
+        text = str(value).replace(str(Path.home()), "~")
+    return f"`{text}`" if text else ""
 
 
 def _sections() -> Iterator[str]:

@@ -27,6 +27,16 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class RunConfig(Section):
+    """What this run does with the settings below."""
+
+    dry_run: bool = Field(
+        False,
+        description="Check everything, write the estimate of time and cost, and end without "
+        "spending or changing anything.",
+    )
+
+
 class CorpusConfig(Section):
     """Which text this run learns from."""
 
@@ -244,6 +254,18 @@ class OptimizerConfig(Section):
     warmup_steps: int = Field(
         100, ge=0, le=10_000_000, description="Steps of linear rise to the peak rate."
     )
+    update_learning_rate: float | None = Field(
+        None,
+        gt=0.0,
+        le=1.0,
+        description="Peak rate of a run that continues the lineage's model in use; each begins a "
+        "schedule of its own. Empty: learning_rate.",
+    )
+    carry_slots: bool = Field(
+        False,
+        description="A run that continues the lineage's model in use begins with its moments "
+        "instead of zeros.",
+    )
     learning_rate_schedule: Literal["linear", "cosine", "constant_then_linear"] = Field(
         "linear",
         description="How the rate falls after the warm-up: on a line, on half a cosine, or not at "
@@ -271,6 +293,16 @@ class TrainingConfig(Section):
     """The training loop (names as in tf-models)."""
 
     train_steps: int = Field(1000, ge=1, le=100_000_000, description="Steps of this run.")
+    partitions: Literal["own", "unseen"] = Field(
+        "own",
+        description="own: train on the run's own partition. unseen: and on every other prepared "
+        "one that the model in use has not seen, once for all of a backfill; its other runs then "
+        "find nothing left to do.",
+    )
+    train_again: bool = Field(
+        False,
+        description="Train on the partition even if the model in use has seen it as it is.",
+    )
     global_batch_size: int = Field(
         256, ge=1, le=65536, description="Rows per step over all replicas together."
     )
@@ -370,6 +402,12 @@ class EvaluationConfig(Section):
         ge=1,
         description="Most held-out rows used of each set; whole documents, chosen by their hash.",
     )
+    general_partition: str | None = Field(
+        None,
+        max_length=63,
+        description="A prepared partition of general text, never trained on, whose held-out "
+        "documents both models are also scored on. Empty: none.",
+    )
 
 
 class PromotionConfig(Section):
@@ -394,6 +432,18 @@ class PromotionConfig(Section):
         le=100.0,
         description="Nats per token that the candidate may lose on the held-out documents of "
         "earlier partitions.",
+    )
+    require_approval: bool = Field(
+        False,
+        description="A person must approve, in Airflow under Required Actions, before a better "
+        "candidate is put into use.",
+    )
+    approval_timeout_hours: float = Field(
+        72.0,
+        gt=0.0,
+        le=720.0,
+        description="Without an answer for so long the candidate is not put into use; until then "
+        "no other run of the lineage trains.",
     )
     export_formats: list[Literal["hugging_face", "saved_model"]] = Field(
         ["hugging_face", "saved_model"],
@@ -546,6 +596,16 @@ class BudgetConfig(Section):
         le=100,
         description="Lost TPUs in a row without a new checkpoint, after which the run fails.",
     )
+    max_lineage_wait_hours: float = Field(
+        168.0,
+        gt=0.0,
+        le=720.0,
+        description="Longest wait, without a TPU, for another run of the lineage to end.",
+    )
+    alert_fraction: Fraction = Field(
+        0.8,
+        description="Share of max_preemptions, max_chip_hours or max_hours whose use is reported.",
+    )
     max_chip_hours: float | None = Field(
         None,
         gt=0.0,
@@ -570,6 +630,7 @@ class BudgetConfig(Section):
 class PipelineConfig(Section):
     """One run's complete configuration."""
 
+    run: RunConfig = RunConfig()
     corpus: CorpusConfig = CorpusConfig()
     vocabulary: VocabularyConfig = VocabularyConfig()
     masking: MaskingConfig = MaskingConfig()

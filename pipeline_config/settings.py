@@ -26,6 +26,19 @@ class Settings:
     schedule: str = field(metadata={"help": "cron expression of the periodic runs, UTC"})
     gcp_conn_id: str = field(metadata={"help": "Airflow connection to Google Cloud"})
     owner: str = field(metadata={"help": "owner of the DAGs, and label of the TPUs"})
+    alert_conn_ids: tuple[str, ...] = field(
+        metadata={
+            "help": "Airflow connections that alerts go to, with commas: of type `smtp`, "
+            "`slackwebhook` or `http`; none: alerts are only logged"
+        }
+    )
+    alert_with_text: bool = field(
+        metadata={"help": "`1`: alerts may quote log lines, in which corpus text can occur"}
+    )
+    overdue_hours: float = field(metadata={"help": "a run that takes longer is reported"})
+    quiet_days: float = field(
+        metadata={"help": "so long without a new partition of the corpus is reported; 0: never"}
+    )
 
 
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -36,4 +49,12 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         schedule=environment.get("REPRETRAIN_SCHEDULE", "0 0 * * *"),
         gcp_conn_id=environment.get("REPRETRAIN_GCP_CONN_ID", "google_cloud_default"),
         owner=environment.get("REPRETRAIN_OWNER", "repretraining"),
+        alert_conn_ids=_words(environment.get("REPRETRAIN_ALERT_CONN_IDS", "")),
+        alert_with_text=environment.get("REPRETRAIN_ALERT_WITH_TEXT", "0") == "1",
+        overdue_hours=float(environment.get("REPRETRAIN_OVERDUE_HOURS", "30")),
+        quiet_days=float(environment.get("REPRETRAIN_QUIET_DAYS", "3")),
     )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
