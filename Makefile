@@ -10,13 +10,13 @@ TORCH_INSTALLED := .venv-torch/.installed
 STATE ?= .local
 CORPUS ?=
 TEST_PROCESSES ?= 2
-PACKAGES := beam_jobs benchmarks chaos dags demo leak_matrix local_stack mlm_records model_registry pipeline_config pipeline_store \
-	plugins preflight tpu_agent tpu_compile_check tpu_emulator tpu_lifecycle training
+PACKAGES := beam_jobs benchmarks chaos dags demo leak_matrix local_stack mlm_records model_registry pipeline_alerts pipeline_config pipeline_store \
+	plugins preflight schedule_check tpu_agent tpu_compile_check tpu_emulator tpu_lifecycle training
 
 .DEFAULT_GOAL := help
 .PHONY: help install up down status demo recompute overhead packing-loss bench-data bench-train bench-triggers \
 	compare-optimizers compare-numerics tpu-compile-check test lint types imports unit slow parity \
-	chaos e2e contract leak-matrix browser format docs lock
+	chaos e2e contract leak-matrix schedule-check screenshots updates browser format docs lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ compare-optimizers: $(INSTALLED)  ## Train with AdamW, LAMB and Amos and compare
 
 compare-numerics: $(INSTALLED)  ## Train in float32 and bfloat16 and compare held-out losses; 9 trainings
 	$(BIN)/python -m benchmarks.recipes.numerics --state-dir $(STATE)
+
+updates: $(INSTALLED)  ## Update a model seven times, with and without replay, and compare what it forgets
+	$(BIN)/python -m benchmarks.recipes.updates --state-dir $(STATE) --plot $(STATE)/updates.png
 
 packing-loss: $(INSTALLED)  ## Train with rows packed in two ways and compare held-out losses
 	$(BIN)/python -m benchmarks.packing_loss
@@ -122,6 +125,13 @@ contract: $(INSTALLED)  ## Check the real Cloud TPU API; needs TPU_PROJECT=..., 
 leak-matrix: $(INSTALLED)  ## Show that no TPU is left, whatever breaks; ONLY=ids, SEED=, JOBS=, WITHOUT=layer, FRESH=1
 	$(BIN)/python -m leak_matrix --state-dir $(STATE)/leak-matrix $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(JOBS),--jobs $(JOBS)) $(if $(WITHOUT),--without $(WITHOUT)) $(if $(FRESH),--fresh)
+
+schedule-check: $(INSTALLED)  ## Show that each partition is learned once, by schedule, event, backfill and hand
+	$(BIN)/python -m schedule_check --state-dir $(STATE)/schedule-check
+
+screenshots: $(INSTALLED)  ## Make the pictures of Airflow's pages in docs/images: two small runs, a real Chromium
+	scripts/need-chromium
+	$(BIN)/python -m demo.screenshots
 
 browser: $(INSTALLED)  ## The tests in a real Chromium (Debian package chromium)
 	scripts/need-chromium

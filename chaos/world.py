@@ -168,6 +168,5 @@ def _write_run(store: StoreLayout, config: PipelineConfig) -> RunLayout:
         lineage_id=config.model.lineage_id,
         config_sha256=config.sha256,
         created=datetime.now(UTC),
-        parent_version=None,
     ).write(run.record)
     return run

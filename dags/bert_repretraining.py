@@ -1,19 +1,24 @@
 """Re-pretrains BERT on one partition of a corpus and promotes the result if it is better.
 
 ```
-                       ┌──────────────── TPU ────────────────┐
-validate ▶ vocabulary ▶ prepare ▶ plan ▶ reserve ▶ create ▶ train ▶ evaluate ▶ delete
-                                                                       └▶ judge ▶ export ▶ promote
+                                                 ┌────────────────── TPU ───────────────────┐
+validate ▶ vocabulary ▶ prepare ▶ claim ▶ plan ▶ reserve ▶ create ▶ train ▶ evaluate ▶ delete
+                                                                              └▶ judge ▶ approve ▶ ┐
+                                  ┌────────────────────────────────────────────────────────────────┘
+                                  └▶ export ▶ promote ▶ release
 ```
 
 * **Starts** by schedule (each day the day before's partition), by *Trigger* with the form below, by
-  REST with a `partition_key`, or as a backfill over older partitions.
+  REST with a `partition_key`, by a partition's arrival, or as a backfill over older partitions.
 * **validate** refuses an impossible request within seconds, one line per reason.
+* **claim … release**: one run at a time continues a lineage of models; of those that wait the
+  smallest partition comes first. No TPU is rented while waiting. **plan** skips the rest if the
+  model in use has seen the partition as it is.
 * **create … delete** rent the TPU and always give it back; `delete` is a teardown and runs whatever
   happens. No worker slot is held while the TPU is waited for or trains.
-* **judge** compares with the model in use on the same held-out documents; **export** writes the
-  candidate in other formats and checks them. It and **promote** are skipped if the candidate is not
-  better.
+* **judge** compares with the model in use on the same held-out documents; **approve** asks a
+  person, if `promotion.require_approval` says so; **export** writes the candidate in other formats
+  and checks them. They and **promote** are skipped if the candidate is not better.
 
 Settings are explained in `docs/config.md`, what to do when something fails in `docs/tpu.md`.
 """
@@ -25,15 +30,14 @@ from datetime import timedelta
 import pendulum
 from airflow.sdk import DAG, CronPartitionTimetable, TaskGroup
 
+from alerting.wiring import run_alerting, task_alerting
+from operators.approval import ApproveOperator
 from operators.export_model import ExportModelOperator
+from operators.lineage import ClaimLineageOperator, ReleaseLineageOperator
+from operators.plan import PlanJobsOperator
 from operators.prepare_corpus import PrepareCorpusOperator
+from operators.promotion import JudgeOperator, PromoteOperator
 from operators.python_module import PythonModuleOperator
-from operators.repretraining import (
-    JudgeOperator,
-    PlanJobsOperator,
-    PromoteOperator,
-    ValidateRunOperator,
-)
 from operators.tpu import (
     PATIENT_RETRIES,
     TpuCreateOperator,
@@ -41,6 +45,7 @@ from operators.tpu import (
     TpuReserveOperator,
     TpuRunOperator,
 )
+from operators.validate import ValidateRunOperator
 from pipeline_config import load_preset
 from pipeline_config.settings import load_settings
 from trigger_form import trigger_form
@@ -52,21 +57,26 @@ with DAG(
     doc_md=__doc__,
     # One partition a day, the day before's. Partition keys are dates, as the corpus folders are.
     schedule=CronPartitionTimetable(
-        settings.schedule, timezone="UTC", run_offset=-1, key_format="%Y-%m-%d"
+        settings.schedule, timezone="UTC", run_offset=-1, key_format=settings.partition_format
     ),
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
     catchup=False,
-    max_active_runs=1,
+    # So many prepare their data at once; which of a lineage's runs trains, its lease decides.
+    max_active_runs=16,
     params=trigger_form(load_preset(settings.preset)),
     tags=["bert", "tpu", "pretraining"],
     default_args={
         "owner": settings.owner,
         "retries": 2,
         "retry_delay": timedelta(seconds=30),
+        **task_alerting(),
     },
+    **run_alerting(),
 ) as dag:
     store = {"store_uri": settings.store_uri}
-    validate = ValidateRunOperator(task_id="validate", preset=settings.preset, **store)
+    validate = ValidateRunOperator(
+        task_id="validate", preset=settings.preset, gcp_conn_id=settings.gcp_conn_id, **store
+    )
     run_uri = validate.output["run_uri"]
     job = ["--config", validate.output["config_uri"], "--store", settings.store_uri]
     job += ["--partition", validate.output["partition"]]
@@ -80,9 +90,15 @@ with DAG(
             arguments=job,
             config_uri=validate.output["config_uri"],
             gcp_conn_id=settings.gcp_conn_id,
+            # Each takes all cores of its machine.
+            max_active_tis_per_dag=2,
         )
-        manifest_uri = prepare.output["manifest"]
-        plan = PlanJobsOperator(task_id="plan", run_uri=run_uri, manifest_uri=manifest_uri, **store)
+
+    with TaskGroup("lineage"):
+        claim = ClaimLineageOperator(task_id="claim", run_uri=run_uri, **store)
+        plan = PlanJobsOperator(
+            task_id="plan", run_uri=run_uri, manifest_uri=prepare.output["manifest"], **store
+        )
 
     with TaskGroup("tpu"):
         tpu = {"run_uri": run_uri, "gcp_conn_id": settings.gcp_conn_id, **store}
@@ -109,11 +125,17 @@ with DAG(
     with TaskGroup("promotion"):
         compared = {"run_uri": run_uri, "baseline": plan.output["baseline"]}
         judge = JudgeOperator(task_id="judge", **compared)
+        approve = ApproveOperator(task_id="approve", **compared, **store)
         export = ExportModelOperator(task_id="export", **compared, **store)
-        promote = PromoteOperator(task_id="promote", manifest_uri=manifest_uri, **compared, **store)
+        promote = PromoteOperator(task_id="promote", run_uri=run_uri, **store)
+        release = ReleaseLineageOperator(task_id="release", run_uri=run_uri, **store)
 
-    validate >> vocabulary >> prepare >> plan >> reserve >> create >> train >> evaluate >> delete
-    evaluate >> judge >> export >> promote
+    validate >> vocabulary >> prepare >> claim >> plan
+    plan >> reserve >> create >> train >> evaluate >> delete
+    evaluate >> judge >> approve >> export >> promote >> release
     # Both are setups: should create fail or be marked failed, reserve's success alone still makes
     # the teardown run. A failed delete fails the run.
     delete.as_teardown(setups=[reserve, create], on_failure_fail_dagrun=True)
+    # A lineage that is not given back is free once the run has ended, so this fails no run, and the
+    # run's state comes from promote.
+    release.as_teardown(setups=[claim])

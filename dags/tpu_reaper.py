@@ -19,6 +19,7 @@ from datetime import timedelta
 import pendulum
 from airflow.sdk import DAG
 
+from alerting.wiring import maintenance_alerting
 from operators.tpu import TpuReaperOperator
 from pipeline_config import load_preset
 from pipeline_config.settings import load_settings
@@ -39,6 +40,7 @@ with DAG(
         "retries": 2,
         "retry_delay": timedelta(minutes=1),
     },
+    **maintenance_alerting(),
 ) as dag:
     TpuReaperOperator(
         task_id="reap",

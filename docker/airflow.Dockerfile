@@ -21,6 +21,7 @@ COPY beam_jobs beam_jobs
 COPY dags dags
 COPY mlm_records mlm_records
 COPY model_registry model_registry
+COPY pipeline_alerts pipeline_alerts
 COPY pipeline_config pipeline_config
 COPY pipeline_store pipeline_store
 COPY plugins plugins

@@ -215,11 +215,10 @@ class AirflowApi(AirflowSession):
         }
         self.request("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
 
-    def backfill_dry_run(self, request: BackfillRequest) -> list[datetime]:
-        """Return the logical dates that a backfill would run."""
+    def backfill_dry_run(self, request: BackfillRequest) -> list[str]:
+        """Return what a backfill would run: partition keys, or logical dates without them."""
         answer = self.request("POST", "/backfills/dry_run", json=request.body())
-        dates = [_time(run["logical_date"]) for run in answer["backfills"]]
-        return [date for date in dates if date is not None]
+        return [run["partition_key"] or run["logical_date"] for run in answer["backfills"]]
 
     def create_backfill(self, request: BackfillRequest) -> Backfill:
         """Start a backfill; Airflow allows one per DAG at a time (409)."""
@@ -228,6 +227,23 @@ class AirflowApi(AirflowSession):
     def backfill(self, backfill_id: int) -> Backfill:
         """Return one backfill."""
         return _backfill(self.request("GET", f"/backfills/{backfill_id}"))
+
+    def backfills(self, dag_id: str) -> list[Backfill]:
+        """Return the backfills of a DAG."""
+        found = self.request("GET", "/backfills", params={"dag_id": dag_id, "limit": 100})
+        return [_backfill(backfill) for backfill in found["backfills"]]
+
+    def asset_event(self, name: str, *, partition_key: str) -> None:
+        """Tell Airflow that a partition of an asset is new, as a program outside would.
+
+        :param name: of the asset, which an active DAG must use.
+        """
+        found = self.request("GET", "/assets", params={"name_pattern": name})["assets"]
+        ids = [asset["id"] for asset in found if asset["name"] == name]
+        if len(ids) != 1:
+            raise AirflowApiError(f"{len(ids)} assets are called {name!r} instead of one.")
+        body = {"asset_id": ids[0], "partition_key": partition_key}
+        self.request("POST", "/assets/events", json=body)
 
     def cancel_backfill(self, backfill_id: int) -> None:
         """Cancel a backfill: its runs that have not begun will not; those that have, go on."""

@@ -1,4 +1,4 @@
-"""Shows, verifies, checks and rolls back model versions.
+"""Shows, verifies, checks and rolls back model versions; shows and breaks a lineage's lease.
 
 ``python -m model_registry list --store ~/repretraining --lineage default``
 """
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from model_registry import consistency, registry
+from model_registry import consistency, lease, registry
 from pipeline_config.settings import load_settings
 from pipeline_store import identity, uris
 from pipeline_store.formats import FormatError, ModelVersion, ProductionPointer, Verdict
@@ -59,6 +59,11 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("version", nargs="*", help="default: every version of the lineage")
     check = add("check", _check, "Prove that versions, ancestry, partitions and pointer fit.")
     check.add_argument("--quick", action="store_true", help="compare sizes instead of checksums")
+    held = add("lease", _lease, "Show which run may continue the lineage, and who waits.")
+    held.add_argument(
+        "--break", dest="breaks", action="store_true", help="take the lease away from its holder"
+    )
+    held.add_argument("--reason", help="needed to break it; kept with the lease")
     rollback = add("rollback", _rollback, "Put a published version into use, older or newer.")
     rollback.add_argument("version")
     rollback.add_argument("--reason", default="rolled back by hand", help="kept with the pointer")
@@ -146,17 +151,41 @@ def _verify(lineage: LineageLayout, options: argparse.Namespace) -> None:
 
 def _check(lineage: LineageLayout, options: argparse.Namespace) -> None:
     report = consistency.check(lineage, quick=options.quick)
-    seen = {"partitions_seen_once": report.partitions_seen_once}
     if options.json:
         consistent = {"registry_consistent": not report.problems}
-        _print_json(consistent | seen | dataclasses.asdict(report))
+        _print_json(consistent | dataclasses.asdict(report))
     else:
         in_use = f"in use: {report.in_use or 'none'}"
         _print(f"{report.versions} versions, {in_use}, {len(report.problems)} problems")
+        _print(f"  lease: {report.lease}")
         for partition, count in report.times_trained.items():
             _print(f"  {partition}: trained on {'once' if count == 1 else f'{count} times'}")
     if report.problems:
         raise registry.RegistryError("\n".join(report.problems))
+
+
+def _lease(lineage: LineageLayout, options: argparse.Namespace) -> None:
+    broken = None
+    if options.breaks:
+        if not options.reason:
+            raise registry.RegistryError("--break needs --reason TEXT: it is kept with the lease.")
+        broken = lease.break_lease(lineage, options.reason)
+    found, tickets = lease.read(lineage), lease.waiting(lineage)
+    if options.json:
+        _print_json(
+            {
+                "lease": found.model_dump(mode="json") if found else None,
+                "broken": broken.model_dump(mode="json") if broken else None,
+                "waiting": [ticket.model_dump(mode="json") for ticket in tickets],
+            }
+        )
+        return
+    if broken is not None:
+        _print(f"Broken: {lease.describe(broken)}")
+    _print(f"Lineage {options.lineage}: {lease.describe(found)}")
+    for ticket in tickets:
+        since = f"{ticket.since:%Y-%m-%d %H:%M}"
+        _print(f"  waits since {since}: partition {ticket.partition}, run {ticket.run_id}")
 
 
 def _rollback(lineage: LineageLayout, options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Proves that the versions of a lineage fit together: ancestry, partitions, checksums, pointer."""
+"""Proves that the versions of a lineage fit together: ancestry, plans, checksums, pointer."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from model_registry.errors import DamagedVersionError
+from model_registry import lease
+from model_registry.errors import DamagedVersionError, RegistryError
 from model_registry.versions import list_versions, require_files, verify
-from pipeline_config import ConfigError, parse_config
-from pipeline_store import identity, uris
+from pipeline_store import identity
 from pipeline_store.formats import (
     FormatError,
     ModelVersion,
     PartitionManifest,
     ProductionPointer,
+    RunPlan,
     VocabularyInfo,
 )
 from pipeline_store.layout import LineageLayout, VersionLayout
@@ -28,12 +29,12 @@ class ConsistencyReport:
     in_use: str | None
     times_trained: dict[str, int] = field(default_factory=dict)
     """How often the line of models that ends in the one in use was trained on each partition."""
+    partitions_seen_once: bool = True
+    """Whether that line was never trained on a partition again as it was, and lists each once. A
+    partition whose text has changed meanwhile is no repetition."""
+    lease: str = ""
+    """Who may continue the lineage now."""
     problems: list[str] = field(default_factory=list)
-
-    @property
-    def partitions_seen_once(self) -> bool:
-        """Return whether no partition was trained on again; a second time is no error by itself."""
-        return all(count == 1 for count in self.times_trained.values())
 
 
 def check(lineage: LineageLayout, *, quick: bool = False) -> ConsistencyReport:
@@ -50,13 +51,28 @@ def check(lineage: LineageLayout, *, quick: bool = False) -> ConsistencyReport:
         found = [*_ancestry_problems(model, versions), *_content_problems(lineage, model, quick)]
         problems += [f"{model.version_id}: {line}" for line in found]
     line = _ancestors(versions, pointer.version_id) if pointer else []
-    trained = [partition for model in line for partition in _trained_on(lineage, model, problems)]
+    trained = [found for model in line for found in _trained_on(lineage, model, problems)]
+    listed = Counter(line[0].partitions_seen) if line else Counter()
+    is_once = all(count == 1 for count in (*Counter(trained).values(), *listed.values()))
     return ConsistencyReport(
         versions=len(versions),
         in_use=pointer.version_id if pointer else None,
-        times_trained=dict(sorted(Counter(trained).items())),
+        times_trained=dict(sorted(Counter(partition for partition, _ in trained).items())),
+        partitions_seen_once=is_once,
+        lease=_lease(lineage, problems),
         problems=problems,
     )
+
+
+def _lease(lineage: LineageLayout, problems: list[str]) -> str:
+    """Return who may continue the lineage; that a run holds it is no problem."""
+    try:
+        found = lease.read(lineage)
+    except RegistryError as error:
+        problems.append(str(error))
+        return "damaged"
+    is_over = found is not None and found.run_key is not None and lease.holder(lineage) is None
+    return lease.describe(found) + (", but it has expired" if is_over else "")
 
 
 def _pointer_problems(
@@ -127,14 +143,25 @@ def _ancestors(versions: dict[str, ModelVersion], version_id: str) -> list[Model
     return line
 
 
-def _trained_on(lineage: LineageLayout, model: ModelVersion, problems: list[str]) -> Iterator[str]:
-    uri = VersionLayout(lineage.version(model.version_id)).config
+def _trained_on(
+    lineage: LineageLayout, model: ModelVersion, problems: list[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield each partition that a version was trained on, with the hash of its manifest."""
+    folder = VersionLayout(lineage.version(model.version_id))
     try:
-        partition = parse_config(uris.read(uri), uri).corpus.partition
-    except (ConfigError, FormatError, OSError) as error:
-        problems.append(f"{model.version_id}: {uri} cannot be read: {error}")
+        plan = RunPlan.load(folder.plan)
+    except (FormatError, OSError) as error:
+        problems.append(f"{model.version_id}: {folder.plan} cannot be read: {error}")
         return
-    if partition not in model.partitions_seen:
-        problems.append(f"{model.version_id}: it was made of {partition!r}, which it does not list")
-    else:
-        yield partition
+    if plan.parent_version != model.parent:
+        planned = f"{plan.parent_version or 'no model'}, not from {model.parent or 'none'}"
+        problems.append(f"{model.version_id}: its run was planned from {planned}")
+    for partition in plan.trained:
+        if partition not in model.partitions_seen:
+            line = f"it was made of {partition!r}, which it does not list"
+            problems.append(f"{model.version_id}: {line}")
+            continue
+        try:
+            yield partition, PartitionManifest.load(folder.manifest(partition)).content_sha256
+        except (FormatError, OSError):
+            continue  # named among the problems of its content

@@ -11,6 +11,14 @@ class ProductionMovedError(RegistryError):
     """Another model came into use since the candidate was compared."""
 
 
+class LeaseLostError(RegistryError):
+    """The run does not hold the lineage's lease, so it may neither train nor promote."""
+
+
+class StalePlanError(RegistryError):
+    """Another model came into use since the run's plan was made."""
+
+
 class DamagedVersionError(RegistryError):
     """Files of a version are missing or changed; ``problems`` has one line for each."""
 

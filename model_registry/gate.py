@@ -63,7 +63,13 @@ def judge(
     Too few documents are no evidence. Against a model in use the interval of the improvement on the
     run's own documents must lie above ``min_improvement``; then the loss on no other set may have
     risen by more than ``max_forgetting`` with confidence. Without one, it must lie above zero,
-    measured from the unigram loss.
+    measured from the unigram loss. A candidate is worse if the whole interval lies below zero: an
+    improvement that is smaller than what is asked for, however sure, is no evidence either.
+
+    The interval says how sure the difference of these two models is on documents like these. It
+    does not say that training again with another seed would give the same difference: two models
+    that differ only by seed are apart as well, and with many documents that is seen. Hence
+    ``min_improvement``, which is more than seeds make of a difference.
 
     :param report: scores of the candidate, and of the baseline if there is one.
     :param baseline_version: version id of the model in use; None when there is none.
@@ -124,8 +130,8 @@ def _decide(
             f"promotion.min_documents asks for {config.min_documents}."
         )
     comparison = _sentence(current, config.confidence, reference)
-    if current.improvement.high < needed:
-        return VerdictKind.WORSE, f"{comparison}, below the {needed:.4f} that is needed."
+    if current.improvement.high < 0:
+        return VerdictKind.WORSE, f"{comparison}, and {needed:.4f} is needed."
     if current.improvement.low <= needed:
         return VerdictKind.NOT_ENOUGH_EVIDENCE, (
             f"{comparison}, which does not lie wholly above the {needed:.4f} that is needed."

@@ -11,6 +11,7 @@ from pipeline_store.formats import (
     EvaluationReport,
     ModelExports,
     PartitionManifest,
+    RunPlan,
     RunRecord,
     Split,
     TrainingResult,
@@ -28,6 +29,7 @@ class ModelFacts:
     version_id: str
     folder: str
     record: RunRecord
+    plan: RunPlan
     config: PipelineConfig
     result: TrainingResult
     report: EvaluationReport
@@ -48,12 +50,15 @@ def render(facts: ModelFacts) -> str:
 
 
 def _what(facts: ModelFacts) -> Iterator[str]:
-    model, record = facts.config.model, facts.record
-    parent = f"`{record.parent_version}`" if record.parent_version else _start(facts.config)
+    model, record, parent_version = facts.config.model, facts.record, facts.plan.parent_version
+    parent = f"`{parent_version}`" if parent_version else _start(facts.config)
+    others = sorted({*facts.plan.trained} - {record.partition})
+    also = f" and, as nobody had trained on them, on {_names(others)}" if others else ""
     yield f"# BERT {facts.version_id}\n"
+    verdict = facts.verdict
     yield (
         "A BERT encoder with a masked-language-model head, re-pretrained on partition "
-        f"`{record.partition}`. {facts.verdict.verdict.capitalize()}: {facts.verdict.reason}\n"
+        f"`{record.partition}`{also}. {verdict.verdict.capitalize()}: {verdict.reason}\n"
     )
     yield from _table(
         ("", ""),
@@ -132,6 +137,7 @@ def _training(facts: ModelFacts) -> Iterator[str]:
                     f"{optimizer.weight_decay_rate:g}"
                 ),
             ),
+            *_replay(facts),
             ("masking", _masking(config.masking)),
             ("arithmetic", config.training.mixed_precision_dtype),
             ("seed", str(config.training.random_seed)),
@@ -140,6 +146,16 @@ def _training(facts: ModelFacts) -> Iterator[str]:
         ],
     )
     yield "All settings: `config.json`.\n"
+
+
+def _replay(facts: ModelFacts) -> Iterator[tuple[str, str]]:
+    if facts.plan.replayed:
+        share = facts.config.training.replay_fraction
+        yield "replayed", f"{share:.0%} of each batch, from {_names(sorted(facts.plan.replayed))}"
+
+
+def _names(partitions: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in partitions)
 
 
 def _masking(masking: MaskingConfig) -> str:

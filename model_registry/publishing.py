@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 from model_registry import model_card
 from model_registry.errors import ProductionMovedError, RegistryError
-from model_registry.gate import UNIGRAM
 from model_registry.model_card import ModelFacts
 from model_registry.production import production
 from model_registry.versions import load_version, manifests
@@ -19,6 +18,7 @@ from pipeline_store.formats import (
     ModelExports,
     ModelVersion,
     PartitionManifest,
+    RunPlan,
     RunRecord,
     TrainingResult,
     Verdict,
@@ -29,42 +29,39 @@ from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, Version
 from training.artifacts import copy_checkpoint_files, copy_exports, model_files, version_prefix
 
 
-def publish(
-    store: StoreLayout, run: RunLayout, *, manifest_uri: str, baseline: str | None
-) -> ModelVersion:
+def publish(store: StoreLayout, run: RunLayout) -> ModelVersion:
     """Publish a run's candidate, which the gate must have promoted; a run has one version at most.
 
     Everything is copied into the version's folder, every byte checked on the way; ``model.json``
-    comes last and makes it a version. Doing it again returns the version that is there, provided
-    that it won the same comparison: a version never carries the evidence of another one.
+    comes last and makes it a version. Doing it again returns the version that is there.
 
-    :param run: the run, with its training result, evaluation, verdict and exports.
-    :param manifest_uri: PartitionManifest that the run trained on.
-    :param baseline: version that the candidate was compared with; None for the unigram model.
-    :raises RegistryError: the verdict is a rejection, the candidate was not exported, vocabularies
-        differ, or the run was published already after a comparison with another baseline.
+    :param run: the run, with its plan, training result, evaluation, verdict and exports. It was
+        compared with the version that its plan starts from, without one with the unigram model.
+    :raises RegistryError: the verdict is a rejection, the candidate was not exported, or
+        vocabularies differ.
     :raises ProductionMovedError: another model came into use since the comparison.
     :raises FormatError: files of the run are damaged.
     """
-    record = RunRecord.load(run.record)
+    record, plan = RunRecord.load(run.record), RunPlan.load(run.plan)
+    baseline = plan.parent_version
     lineage = store.lineage(record.lineage_id)
     folder = VersionLayout(lineage.version(identity.version_id(record.run_key)))
     if uris.exists(folder.model):
-        return _published(folder, baseline)
-    facts = _gather(lineage, run, record, manifest_uri, baseline)
+        return ModelVersion.load(folder.model)
+    facts = _gather(lineage, run, record, plan)
     _require_still_in_use(lineage, baseline, facts.version_id)
 
     weights, prefix = copy_checkpoint_files(run.training.root, folder.root)
     formats = copy_exports(run.exports.root, facts.exports, folder.root)
     # Copying takes minutes. Whoever was overtaken must not replace the documents of a version.
     if uris.exists(folder.model):
-        return _published(folder, baseline)
+        return ModelVersion.load(folder.model)
     _require_still_in_use(lineage, baseline, facts.version_id)
     files = weights + formats + _write_documents(facts, folder)
     model = ModelVersion(
         version_id=facts.version_id,
         lineage_id=record.lineage_id,
-        parent=record.parent_version,
+        parent=baseline,
         run_key=record.run_key,
         partitions_seen=list(facts.manifests),
         files=sorted(files, key=lambda file: file.path),
@@ -76,40 +73,21 @@ def publish(
     )
     _require_still_in_use(lineage, baseline, facts.version_id)
     # Another try of this task may have been faster: what it published counts.
-    return model if model.create(folder.model) else _published(folder, baseline)
+    return model if model.create(folder.model) else ModelVersion.load(folder.model)
 
 
-def _published(folder: VersionLayout, baseline: str | None) -> ModelVersion:
-    """Return the version that is there, if it was made by a comparison with this baseline."""
-    model, reference = ModelVersion.load(folder.model), Verdict.load(folder.verdict).reference
-    wanted = baseline or UNIGRAM
-    if reference != wanted:
-        raise RegistryError(
-            f"Run {model.run_key} was already published as {model.version_id} against "
-            f"{reference!r}, and a version never changes: it cannot be published against "
-            f"{wanted!r} too. Trigger a new run of the partition."
-        )
-    return model
-
-
-def _gather(
-    lineage: LineageLayout,
-    run: RunLayout,
-    record: RunRecord,
-    manifest_uri: str,
-    baseline: str | None,
-) -> ModelFacts:
+def _gather(lineage: LineageLayout, run: RunLayout, record: RunRecord, plan: RunPlan) -> ModelFacts:
+    baseline = plan.parent_version
     verdict = Verdict.load(run.verdict(baseline))
     if verdict.verdict is not VerdictKind.PROMOTED:
         raise RegistryError(
             f"The candidate of run {record.run_key} is not published, because the verdict is "
             f"{str(verdict.verdict)!r}: {verdict.reason}"
         )
-    parent = load_version(lineage, record.parent_version) if record.parent_version else None
+    parent = load_version(lineage, baseline) if baseline else None
     seen = manifests(lineage, parent) if parent else {}
     # A partition that is trained on again counts once, with its newest manifest.
-    seen = {name: uri for name, uri in seen.items() if name != record.partition}
-    seen[record.partition] = manifest_uri
+    seen = {name: uri for name, uri in seen.items() if name not in plan.trained} | plan.trained
     vocabulary_info = VocabularyInfo.load(lineage.vocabulary_info)
     is_sentencepiece = vocabulary_info.vocabulary_kind == "sentencepiece"
     result = TrainingResult.load(run.training.result)
@@ -118,6 +96,7 @@ def _gather(
         version_id=identity.version_id(record.run_key),
         folder=lineage.version(identity.version_id(record.run_key)),
         record=record,
+        plan=plan,
         config=parse_config(uris.read(run.config), run.config),
         result=result,
         report=EvaluationReport.load(run.evaluation(baseline)),
@@ -191,14 +170,14 @@ def _require_still_in_use(lineage: LineageLayout, baseline: str | None, version_
     if (current.version_id if current else None) not in (baseline, version_id):
         raise ProductionMovedError(
             f"The candidate was compared with {baseline or 'no model in use'}, but "
-            f"{current.version_id if current else 'no model'} is in use now: evaluate again. "
-            "Clear this run's tasks from `plan` on."
+            f"{current.version_id if current else 'no model'} is in use now: trigger a new run."
         )
 
 
 def _write_documents(facts: ModelFacts, folder: VersionLayout) -> list[FileDigest]:
     documents = {
         folder.config: facts.config.to_bytes(),
+        folder.plan: facts.plan.to_bytes(),
         folder.vocabulary: facts.vocabulary,
         folder.evaluation: facts.report.to_bytes(),
         folder.verdict: facts.verdict.to_bytes(),
@@ -209,7 +188,7 @@ def _write_documents(facts: ModelFacts, folder: VersionLayout) -> list[FileDiges
     documents |= {folder.manifest(n): m.to_bytes() for n, m in facts.manifests.items()}
     files = []
     for uri, data in documents.items():
-        # All of it follows from the run and its baseline, so another try writes the same bytes.
+        # All of it follows from the run and its plan, so another try writes the same bytes.
         uris.write(uri, data)
         path = uri.removeprefix(folder.root + "/")
         files.append(FileDigest(path=path, bytes=len(data), sha256=_sha256(data)))

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from model_registry.errors import DamagedVersionError, ProductionMovedError, RegistryError
+from model_registry.errors import (
+    DamagedVersionError,
+    LeaseLostError,
+    ProductionMovedError,
+    RegistryError,
+    StalePlanError,
+)
 from model_registry.production import production, promote, rollback
 from model_registry.publishing import publish
 from model_registry.versions import list_versions, load_version, manifests, verify
 
 __all__ = [
     "DamagedVersionError",
+    "LeaseLostError",
     "ProductionMovedError",
     "RegistryError",
+    "StalePlanError",
     "list_versions",
     "load_version",
     "manifests",

@@ -75,7 +75,7 @@ def _sections() -> Iterator[str]:
                 f"`{section}.{name}`",
                 _type(schema),
                 _value(schema.get("default")),
-                _limits(schema),
+                limits(schema),
                 schema.get("description", ""),
             )
             for name, schema in model.model_json_schema()["properties"].items()
@@ -116,7 +116,11 @@ def _type(schema: dict[str, Any]) -> str:
     return "choice" if "enum" in schema else " or ".join(kinds)
 
 
-def _limits(schema: dict[str, Any]) -> str:
+def limits(schema: dict[str, Any]) -> str:
+    """Return the limits or choices of a setting in words; empty when there are none.
+
+    :param schema: the setting's own JSON schema.
+    """
     merged = {key: v for option in schema.get("anyOf", []) for key, v in option.items()} | schema
     if choices := merged.get("enum", merged.get("items", {}).get("enum")):
         return ", ".join(f"`{choice}`" for choice in choices)

@@ -23,11 +23,15 @@ def _partition_is_an_id(config: PipelineConfig) -> Iterator[str]:
     partition = config.corpus.partition
     if partition is None:
         return
-    if not re.fullmatch(PARTITION_PATTERN, partition) or ".." in partition:
+    if not _is_partition(partition):
         yield (
             f"corpus.partition: {partition!r} is not a partition id; use a-z, 0-9, '.', '_' and "
             "'-', such as 2026-01-31."
         )
+
+
+def _is_partition(name: str) -> bool:
+    return re.fullmatch(PARTITION_PATTERN, name) is not None and ".." not in name
 
 
 def _rows_fit_positions(config: PipelineConfig) -> Iterator[str]:
@@ -170,11 +174,13 @@ def _rate_schedule_fits(config: PipelineConfig) -> Iterator[str]:
             f"optimizer.warmup_steps: {optimizer.warmup_steps} steps of warm-up leave nothing of "
             f"training.train_steps={steps}."
         )
-    if optimizer.end_learning_rate > optimizer.learning_rate:
-        yield (
-            f"optimizer.end_learning_rate: {optimizer.end_learning_rate} is above the peak "
-            f"optimizer.learning_rate={optimizer.learning_rate}."
-        )
+    for name in ("learning_rate", "update_learning_rate"):
+        peak = getattr(optimizer, name)
+        if peak is not None and optimizer.end_learning_rate > peak:
+            yield (
+                f"optimizer.end_learning_rate: {optimizer.end_learning_rate} is above the peak "
+                f"optimizer.{name}={peak}."
+            )
 
 
 def _rate_falls_in_time(config: PipelineConfig) -> Iterator[str]:
@@ -225,6 +231,34 @@ def _replay_leaves_new_rows(config: PipelineConfig) -> Iterator[str]:
         yield (
             "training.replay_fraction: 1.0 leaves no row of the new partition; use a small share, "
             "such as 0.1."
+        )
+
+
+def _unseen_is_trained_on_once(config: PipelineConfig) -> Iterator[str]:
+    """A backfill that is trained on once for all is not trained on again by each of its runs."""
+    training = config.training
+    if training.train_again and training.partitions == "unseen":
+        yield (
+            "training.train_again: with training.partitions=unseen one run trains on every "
+            "partition once for all, and each of the others would train on its own again; set one "
+            "of the two."
+        )
+
+
+def _general_text_is_another_partition(config: PipelineConfig) -> Iterator[str]:
+    """Text that is only scored on is a partition, and not the one that is trained on."""
+    general = config.evaluation.general_partition
+    if general is None:
+        return
+    if not _is_partition(general):
+        yield (
+            f"evaluation.general_partition: {general!r} is not a partition id; use a-z, 0-9, '.', "
+            "'_' and '-', such as general."
+        )
+    elif general == config.corpus.partition:
+        yield (
+            f"evaluation.general_partition: {general} is also corpus.partition, which is trained "
+            "on; name a partition of general text that no run trains on, or leave it empty."
         )
 
 
@@ -407,6 +441,21 @@ def _waiting_leaves_time_to_train(config: PipelineConfig) -> Iterator[str]:
         )
 
 
+def _lineage_outwaits_an_approval(config: PipelineConfig) -> Iterator[str]:
+    """Runs that wait for their lineage outlast a person's answer."""
+    promotion, budget = config.promotion, config.budget
+    if (
+        promotion.require_approval
+        and promotion.approval_timeout_hours >= budget.max_lineage_wait_hours
+    ):
+        yield (
+            f"promotion.approval_timeout_hours: while {promotion.approval_timeout_hours:g} h are "
+            "waited for an answer no other run of the lineage trains, and those give up after "
+            f"budget.max_lineage_wait_hours={budget.max_lineage_wait_hours:g}; shorten the first "
+            "or raise the second."
+        )
+
+
 def _cost_stays_in_budget(config: PipelineConfig) -> Iterator[str]:
     """The dearest possible outcome is within budget.max_cost."""
     budget = config.budget
@@ -461,6 +510,8 @@ RULES = (
     _rate_falls_in_time,
     _long_rows_come_last,
     _replay_leaves_new_rows,
+    _unseen_is_trained_on_once,
+    _general_text_is_another_partition,
     _replicas_get_whole_parts,
     _frozen_layers_leave_some,
     _scores_are_made,
@@ -475,5 +526,6 @@ RULES = (
     _reservation_is_asked_for,
     _multislice_is_queued,
     _waiting_leaves_time_to_train,
+    _lineage_outwaits_an_approval,
     _cost_stays_in_budget,
 )

@@ -263,8 +263,8 @@ class OptimizerConfig(Section):
     )
     carry_slots: bool = Field(
         False,
-        description="A run that continues the lineage's model in use begins with its moments "
-        "instead of zeros.",
+        description="A run that continues the lineage's model in use begins with the moments of "
+        "that model's optimizer instead of zeros. The optimizer's type has to be the same.",
     )
     learning_rate_schedule: Literal["linear", "cosine", "constant_then_linear"] = Field(
         "linear",
@@ -417,11 +417,12 @@ class PromotionConfig(Section):
         20, ge=2, le=10_000_000, description="Held-out documents needed for any verdict."
     )
     min_improvement: float = Field(
-        0.0,
+        0.01,
         ge=0.0,
         le=100.0,
         description="Nats per token by which the candidate must beat the model in use on the "
-        "run's own held-out documents.",
+        "run's own held-out documents. More than what another seed makes of a model; see "
+        "docs/promotion.md.",
     )
     confidence: float = Field(
         0.95, ge=0.5, lt=1.0, description="Confidence of the bootstrap interval over documents."

@@ -24,6 +24,9 @@ class Settings:
         metadata={"help": "what form and scheduled runs start from: a preset or a `.toml` file"}
     )
     schedule: str = field(metadata={"help": "cron expression of the periodic runs, UTC"})
+    partition_format: str = field(
+        metadata={"help": "how the periodic runs name their partition, as in `strftime`"}
+    )
     gcp_conn_id: str = field(metadata={"help": "Airflow connection to Google Cloud"})
     owner: str = field(metadata={"help": "owner of the DAGs, and label of the TPUs"})
     alert_conn_ids: tuple[str, ...] = field(
@@ -47,6 +50,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         store_uri=environment.get("REPRETRAIN_STORE_URI", os.path.expanduser("~/repretraining")),
         preset=environment.get("REPRETRAIN_PRESET", "bert_base_v5e"),
         schedule=environment.get("REPRETRAIN_SCHEDULE", "0 0 * * *"),
+        partition_format=environment.get("REPRETRAIN_PARTITION_FORMAT", "%Y-%m-%d"),
         gcp_conn_id=environment.get("REPRETRAIN_GCP_CONN_ID", "google_cloud_default"),
         owner=environment.get("REPRETRAIN_OWNER", "repretraining"),
         alert_conn_ids=_words(environment.get("REPRETRAIN_ALERT_CONN_IDS", "")),

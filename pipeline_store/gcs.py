@@ -6,14 +6,19 @@ Source: https://cloud.google.com/storage/docs/request-preconditions
 from __future__ import annotations
 
 import functools
+import re
 import uuid
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO, cast
+
+from pipeline_store.details import Listing, ObjectDetails
 
 if TYPE_CHECKING:
     from google.cloud import storage
 
 TIMEOUT_SECONDS = 60
 WRITE_ID = "write-id"
+_GLOB_SIGNS = re.compile(r"[\\*?\[\]{},]")
 
 
 @functools.lru_cache(maxsize=1)
@@ -108,9 +113,27 @@ class GcsBackend:
 
     def list(self, prefix: str) -> list[str]:
         """Return all objects below a prefix."""
+        return [details.uri for details in self.list_details(prefix)]
+
+    def list_details(self, prefix: str) -> Listing:
+        """Return the same with sizes and times of last change, all of it from the listing."""
+        return self._details(prefix, None)
+
+    def list_named(self, prefix: str, names: Sequence[str]) -> Listing:
+        """Return the objects of these names one folder down; the service picks them out."""
+        literal = _GLOB_SIGNS.sub(r"\\\g<0>", _split(prefix)[1])
+        return self._details(prefix, f"{literal}*/{{{','.join(names)}}}")
+
+    def _details(self, prefix: str, pattern: str | None) -> Listing:
         bucket, name = _split(prefix)
-        blobs = _client().list_blobs(bucket, prefix=name, timeout=TIMEOUT_SECONDS)
-        return sorted(f"gs://{bucket}/{blob.name}" for blob in blobs if not blob.name.endswith("/"))
+        blobs = _client().list_blobs(
+            bucket, prefix=name, match_glob=pattern, timeout=TIMEOUT_SECONDS
+        )
+        return sorted(
+            ObjectDetails(f"gs://{bucket}/{blob.name}", blob.size, blob.updated)
+            for blob in blobs
+            if not blob.name.endswith("/")
+        )
 
     def location(self, uri: str) -> str | None:
         """Return the bucket's region or multi-region; None without the permission to ask."""

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 
 from pipeline_store import uris
 
+READY_MARKERS = ("_READY", "_SUCCESS")
+"""Files by which whoever writes a folder of the corpus says that it is complete; they are no text.
+
+The second is the one that Hadoop and Spark leave.
+"""
+
 
 @dataclass(frozen=True)
 class AttemptLayout:
@@ -170,6 +176,26 @@ class RunLayout:
         return uris.join(self.root, "config.json")
 
     @property
+    def estimate(self) -> str:
+        """RunEstimate."""
+        return uris.join(self.root, "estimate.json")
+
+    @property
+    def plan(self) -> str:
+        """RunPlan."""
+        return uris.join(self.root, "plan.json")
+
+    @property
+    def approval(self) -> str:
+        """RunApproval, when a person is or was asked."""
+        return uris.join(self.root, "approval.json")
+
+    @property
+    def outcome(self) -> str:
+        """RunOutcome."""
+        return uris.join(self.root, "outcome.json")
+
+    @property
     def holder(self) -> str:
         """Holder."""
         return uris.join(self.root, "holder.json")
@@ -242,6 +268,11 @@ class VersionLayout:
         return uris.join(self.root, "sentencepiece.model")
 
     @property
+    def plan(self) -> str:
+        """RunPlan of the run that made it."""
+        return uris.join(self.root, "plan.json")
+
+    @property
     def evaluation(self) -> str:
         """EvaluationReport of the comparison it won."""
         return uris.join(self.root, "evaluation.json")
@@ -297,6 +328,20 @@ class LineageLayout:
         return uris.join(self.root, "production.json")
 
     @property
+    def lease(self) -> str:
+        """LineageLease."""
+        return uris.join(self.root, "lease.json")
+
+    @property
+    def waiting(self) -> str:
+        """Folder of the tickets of the runs that wait for the lease."""
+        return uris.join(self.root, "waiting")
+
+    def ticket(self, run_key: str) -> str:
+        """WaitingTicket."""
+        return uris.join(self.waiting, f"{run_key}.json")
+
+    @property
     def versions(self) -> str:
         """Folder with one folder per model version."""
         return uris.join(self.root, "versions")
@@ -308,6 +353,15 @@ class LineageLayout:
     def model(self, version_id: str) -> str:
         """ModelVersion."""
         return uris.join(self.version(version_id), "model.json")
+
+    @property
+    def pruned(self) -> str:
+        """Folder of what is left of versions that were removed as old."""
+        return uris.join(self.root, "pruned")
+
+    def pruned_version(self, version_id: str) -> str:
+        """PrunedVersion."""
+        return uris.join(self.pruned, f"{version_id}.json")
 
     @property
     def partitions(self) -> str:
@@ -349,6 +403,11 @@ class StoreLayout:
     def runs(self) -> str:
         """Folder with one folder per run."""
         return uris.join(self.root, "runs")
+
+    @property
+    def lineages(self) -> str:
+        """Folder with one folder per line of models."""
+        return uris.join(self.root, "lineages")
 
     def lineage(self, lineage_id: str) -> LineageLayout:
         """Return one line of models."""
@@ -397,6 +456,45 @@ class StoreLayout:
     def reaper_pass(self, owner: str, project_id: str) -> str:
         """ReaperPass."""
         return uris.join(self.reaper_passes(owner), f"{project_id}.json")
+
+    def first_look(self, corpus_key: str) -> str:
+        """FirstLook at the corpus of one input pattern."""
+        return uris.join(self.root, "arrivals", corpus_key, "first_look.json")
+
+    def arrival(self, corpus_key: str, partition: str) -> str:
+        """PartitionArrival."""
+        return uris.join(self.root, "arrivals", corpus_key, "partitions", f"{partition}.json")
+
+    @property
+    def alerts(self) -> str:
+        """Folder with one folder per run or other scope of alerts."""
+        return uris.join(self.root, "alerts")
+
+    def alert(self, scope: str, cause: str) -> str:
+        """Alert about a run (its key) or another scope, of one cause."""
+        return uris.join(self.alerts, scope, f"{cause}.json")
+
+    def alert_delivery(self, scope: str, cause: str, channel: str) -> str:
+        """Delivery of that alert through one channel."""
+        return uris.join(self.alerts, scope, f"{cause}.{channel}.delivered.json")
+
+    def alert_sending(self, scope: str, cause: str, channel: str) -> str:
+        """AlertSending."""
+        return uris.join(self.alerts, scope, f"{cause}.{channel}.sending.json")
+
+    def watched_run(self, run_key: str) -> str:
+        """WatchedRun."""
+        return uris.join(self.alerts, run_key, "watched.json")
+
+    @property
+    def watch_pass(self) -> str:
+        """WatchPass."""
+        return uris.join(self.alerts, "watch.json")
+
+    @property
+    def corpus_seen(self) -> str:
+        """CorpusSeen."""
+        return uris.join(self.alerts, "corpus.json")
 
     def probe(self, unique: str) -> str:
         """Object that preflight writes and deletes to see whether the store can be written."""

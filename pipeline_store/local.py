@@ -7,10 +7,13 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
+
+from pipeline_store.details import Listing, ObjectDetails
 
 # Names that the backend makes for itself; they are never listed as objects.
 ASIDE_MARK = ".aside-"
@@ -44,6 +47,28 @@ def _locked(path: Path) -> Iterator[None]:
     with path.with_name(path.name + LOCK_SUFFIX).open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _objects(folder: Path) -> Iterator[Path]:
+    return (
+        path
+        for path in folder.rglob("*")
+        if path.is_file()
+        and not path.name.startswith(ASIDE_MARK)
+        and not path.name.endswith(LOCK_SUFFIX)
+    )
+
+
+def _details(paths: Iterable[Path]) -> Listing:
+    found = []
+    for path in paths:
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            continue
+        changed = datetime.fromtimestamp(status.st_mtime, UTC)
+        found.append(ObjectDetails(str(path), status.st_size, changed))
+    return sorted(found)
 
 
 class LocalBackend:
@@ -114,13 +139,17 @@ class LocalBackend:
 
     def list(self, prefix: str) -> list[str]:
         """Return all files below a folder, without this module's own helpers."""
-        return sorted(
-            str(path)
-            for path in _path(prefix).rglob("*")
-            if path.is_file()
-            and not path.name.startswith(ASIDE_MARK)
-            and not path.name.endswith(LOCK_SUFFIX)
-        )
+        return sorted(map(str, _objects(_path(prefix))))
+
+    def list_details(self, prefix: str) -> Listing:
+        """Return the same with sizes and times of last change."""
+        return _details(_objects(_path(prefix)))
+
+    def list_named(self, prefix: str, names: Sequence[str]) -> Listing:
+        """Return the files of these names one folder down."""
+        folder = _path(prefix)
+        folders = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+        return _details(path / name for path in folders for name in names)
 
     def location(self, uri: str) -> None:
         """Return None: a directory is in no region."""

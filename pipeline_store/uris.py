@@ -15,10 +15,11 @@ import fnmatch
 import hashlib
 import posixpath
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Protocol
 
 from pipeline_store import gcs, local
+from pipeline_store.details import Listing
 
 CHUNK_BYTES = 1 << 20
 
@@ -64,6 +65,14 @@ class Backend(Protocol):
 
     def list(self, prefix: str) -> list[str]:
         """Return all objects below a folder, sorted; an absent folder is empty."""
+        ...
+
+    def list_details(self, prefix: str) -> Listing:
+        """Return what :meth:`list` returns, with sizes and times, without a call for each."""
+        ...
+
+    def list_named(self, prefix: str, names: Sequence[str]) -> Listing:
+        """Return the objects ``<prefix><one folder>/<name>`` with sizes and times, sorted."""
         ...
 
     def location(self, uri: str) -> str | None:
@@ -238,6 +247,24 @@ def chunks(uri: str) -> Iterator[bytes]:
 def list_files(folder: str) -> list[str]:
     """Return every object below a folder, at any depth, sorted; an absent folder is empty."""
     return _backend(folder).list(folder.rstrip("/") + "/")
+
+
+def list_details(folder: str) -> Listing:
+    """Return every object below a folder with its size and age, sorted as :func:`list_files`.
+
+    An object that is deleted in the meantime may be left out.
+    """
+    return _backend(folder).list_details(folder.rstrip("/") + "/")
+
+
+def list_named(folder: str, *names: str) -> Listing:
+    """Return the objects ``<folder>/<any>/<name>`` with size and age, sorted.
+
+    What else lies in those folders is not listed, so it is cheap where they hold many objects.
+
+    :param names: without any of ``*?[]{},/``.
+    """
+    return _backend(folder).list_named(folder.rstrip("/") + "/", names)
 
 
 def glob(pattern: str) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from airflow.sdk import Param
 
 from pipeline_config import PipelineConfig
+from pipeline_config.docs_table import limits
 
 
 def trigger_form(defaults: PipelineConfig) -> dict[str, Param]:
@@ -22,10 +24,35 @@ def trigger_form(defaults: PipelineConfig) -> dict[str, Param]:
     for section, field in PipelineConfig.model_fields.items():
         model: Any = field.annotation
         for name, schema in model.model_json_schema()["properties"].items():
+            value = values[section][name]
+            described = schema | {"description": _help(schema, value)}
             form[f"{section}.{name}"] = Param(
-                values[section][name], section=section, **_param_schema(name, schema)
+                value, section=section, **_param_schema(name, described)
             )
     return form
+
+
+def _help(schema: dict[str, Any], value: Any) -> str:
+    """Return what a field means, its limits, its default, and the preset's value if it differs.
+
+    The form shows the limits of some kinds of numbers only, and no value but the present one.
+    """
+    parts = [schema["description"]]
+    # A choice shows what there is to choose from.
+    if "enum" not in schema and (allowed := limits(schema)):
+        parts.append(f"Limits: {allowed.replace('`', '')}.")
+    default = schema.get("default")
+    preset = f"; this preset: {_words(value)}" if value != default else ""
+    parts.append(f"Default: {_words(default)}{preset}.")
+    return " ".join(parts)
+
+
+def _words(value: Any) -> str:
+    if value is None or value == []:
+        return "empty"
+    if isinstance(value, list):
+        return ", ".join(value)
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _param_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Checks a configuration, and with ``--store`` all that a run would need, spending nothing.
 
 ``python -m preflight check-config --preset smoke --set training.train_steps=200``
+
+With ``--project`` the Cloud TPU API is asked as well whether it can serve the run.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pipeline_config.settings import load_settings
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from preflight.checks import check
-from preflight.estimates import estimate_lines
+from preflight.estimates import estimate
 from preflight.partitions import choose_partition
 
 
@@ -31,11 +33,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         config = with_overrides(_base(options), parse_overrides(options.overrides))
-        looked_at = _check_store(config, options)
+        config, looked_at = _check_store(config, options)
+        _check_cloud(config, options)
     except ConfigError as error:
         sys.stdout.writelines(f"{line}\n" for line in error.violations)
         return 1
-    lines = [f"OK: lineage {config.model.lineage_id}, {looked_at}", *estimate_lines(config)]
+    store = StoreLayout(options.store) if options.store is not None else None
+    head = f"OK: lineage {config.model.lineage_id}, {looked_at}"
+    lines = [head, *estimate(config, store).lines]
     sys.stdout.write("\n  ".join(lines) + "\n")
     return 0
 
@@ -73,6 +78,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--partition", metavar="ID", help="default: corpus.partition, else the newest with files"
     )
+    command.add_argument("--project", help="also ask the Cloud TPU API of this project")
+    command.add_argument("--endpoint", help="of the API, such as unix:/run/tpu/api.sock")
+    command.add_argument(
+        "--insecure", action="store_true", help="no TLS and no credentials: an emulator"
+    )
     return parser
 
 
@@ -87,18 +97,49 @@ def _base(options: argparse.Namespace) -> PipelineConfig:
         raise ConfigError([f"--config: {uri} cannot be read ({type(error).__name__})."]) from error
 
 
-def _check_store(config: PipelineConfig, options: argparse.Namespace) -> str:
-    """Check against the store, if one is named; return what was looked at.
+def _check_store(config: PipelineConfig, options: argparse.Namespace) -> tuple[PipelineConfig, str]:
+    """Check against the store, if one is named; return the run's settings and what was looked at.
 
     :raises ConfigError: something speaks against the run.
     """
     if options.store is None:
-        return "files not looked at (no --store)"
+        return config, "files not looked at (no --store)"
     store = StoreLayout(options.store)
     partition = choose_partition(config, options.partition, store)
+    config = with_overrides(config, {"corpus.partition": partition})
     if problems := check(config, store, partition):
         raise ConfigError(problems)
-    return f"partition {partition}"
+    return config, f"partition {partition}"
+
+
+def _check_cloud(config: PipelineConfig, options: argparse.Namespace) -> None:
+    """Ask the Cloud TPU API, if a project is named.
+
+    :raises ConfigError: it will refuse the run.
+    """
+    if options.project is None:
+        return
+    # Imported late: the client library is slow to load.
+    from google.auth.exceptions import GoogleAuthError
+
+    from preflight.cloud import cloud_problems
+    from tpu_lifecycle.cloud_tpu import connect
+
+    try:
+        backend = connect(
+            project_id=options.project,
+            endpoint=options.endpoint,
+            insecure=options.insecure,
+            role="preflight",
+        )
+    except GoogleAuthError as error:
+        raise ConfigError([f"--project: no usable credentials: {error}"]) from error
+    try:
+        problems = cloud_problems(config, backend)
+    finally:
+        backend.close()
+    if problems:
+        raise ConfigError(problems)
 
 
 if __name__ == "__main__":

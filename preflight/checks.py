@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
-from preflight.lineage import start_problems, vocabulary_problems
+from preflight.bucket import rights_problems
+from preflight.disk import disk_problems
+from preflight.lineage import general_problems, start_problems, vocabulary_problems
 from preflight.places import dataflow_problems, region_problems, store_problems
 
 logger = logging.getLogger(__name__)
@@ -34,13 +36,15 @@ def check(
     :param location: tells where a URI's storage is, such as ``US-CENTRAL1``.
     """
     # If nothing can be stored, looking for what is stored only repeats the reason.
-    if problems := list(store_problems(store)):
+    if problems := list(rights_problems("store", store.root)) or list(store_problems(store)):
         return problems
     checks: dict[str, Callable[[], Iterator[str]]] = {
         "corpus.input_pattern": lambda: _text_problems(config, partition, store),
         "vocabulary.uri": lambda: vocabulary_problems(config, store),
         "model.lineage_id": lambda: start_problems(config, store),
+        "evaluation.general_partition": lambda: general_problems(config, store),
         "beam.runner": lambda: dataflow_problems(config, store, location),
+        "beam.temp_location": lambda: _temporary_problems(config),
         "tpu.zones": lambda: region_problems(config.tpu.zones, store, location),
     }
     for setting, find in checks.items():
@@ -58,4 +62,14 @@ def _text_problems(config: PipelineConfig, partition: str, store: StoreLayout) -
     from preflight.inputs import input_problems
 
     problems = list(input_problems(config, partition, store))
-    yield from problems or field_problems(config, partition, store)
+    # Whatever has no text has no size either.
+    yield from problems or (
+        *field_problems(config, partition, store),
+        *disk_problems(config, partition, store),
+    )
+
+
+def _temporary_problems(config: PipelineConfig) -> Iterator[str]:
+    beam = config.beam
+    if beam.runner == "DataflowRunner" and beam.temp_location is not None:
+        yield from rights_problems("beam.temp_location", beam.temp_location)

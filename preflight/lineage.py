@@ -19,6 +19,7 @@ from pipeline_store.formats import (
     VocabularyInfo,
 )
 from pipeline_store.layout import StoreLayout, VersionLayout
+from preflight.new_lineage import new_lineage_words
 from training import errors as training_errors
 from training.artifacts import model_files
 from training.importing.descriptions import ARCHITECTURE, check_description
@@ -47,7 +48,7 @@ def vocabulary_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[
     try:
         own = find_vocabulary(config, lineage)
     except UserError as error:
-        yield f"model.lineage_id: {error}"
+        yield f"model.lineage_id: {error} {new_lineage_words(config, store)}".rstrip()
     else:
         yield from _made_of(given, own, config, store)
 
@@ -64,7 +65,8 @@ def _made_of(
             yield (
                 f"vocabulary.uri: {config.vocabulary.uri} differs from the vocabulary of lineage "
                 f"{config.model.lineage_id!r} ({lineage.vocabulary}), which is frozen. Leave "
-                "vocabulary.uri empty, or use a new model.lineage_id."
+                "vocabulary.uri empty, or use a new model.lineage_id. "
+                f"{new_lineage_words(config, store)}".rstrip()
             )
     elif config.vocabulary.domain_words and not unused_places(given):
         yield (
@@ -84,12 +86,17 @@ def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
     pointer = ProductionPointer.load_or_none(lineage.production)
     if pointer is not None:
         version = VersionLayout(lineage.version(pointer.version_id))
-        yield from _differences(
-            config,
-            version,
-            f"lineage {config.model.lineage_id!r} has {pointer.version_id} in use, with",
-            "Keep it, or use a new model.lineage_id.",
+        differences = list(
+            _differences(
+                config,
+                version,
+                f"lineage {config.model.lineage_id!r} has {pointer.version_id} in use, with",
+                "Keep it, or use a new model.lineage_id.",
+            )
         )
+        yield from differences[:-1]
+        if differences:
+            yield f"{differences[-1]} {new_lineage_words(config, store)}".rstrip()
         yield from _rows_missing(config, version)
     elif config.model.init_checkpoint is not None:
         yield from _init_checkpoint(config, store, config.model.init_checkpoint)
@@ -111,6 +118,19 @@ def _differences(
         wanted, existing = operator.attrgetter(name)(config), operator.attrgetter(name)(frozen)
         if wanted != existing:
             yield f"{name}: {wanted} is asked for, but {whose} {existing}. {advice}"
+
+
+def general_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield a line when the partition of general text was never prepared."""
+    partition = config.evaluation.general_partition
+    if partition is None:
+        return
+    folder = store.lineage(config.model.lineage_id).manifests(partition)
+    if not any(uri.endswith(".json") for uri in uris.list_files(folder)):
+        yield (
+            f"evaluation.general_partition: {partition} has no manifest in {folder}. Prepare it "
+            "once with python -m beam_jobs.prepare_corpus, or leave it empty."
+        )
 
 
 def _rows_missing(config: PipelineConfig, version: VersionLayout) -> Iterator[str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from beam_jobs.text.inputs import input_patterns
 from pipeline_config import ConfigError, PipelineConfig
 from pipeline_config.schema import PARTITION_PATTERN
 from pipeline_store import identity, uris
-from pipeline_store.layout import StoreLayout
+from pipeline_store.layout import READY_MARKERS, StoreLayout
 
-__all__ = ["choose_partition", "find_partitions", "input_patterns"]
+__all__ = ["FoundFile", "choose_partition", "find_files", "find_partitions", "input_patterns"]
 
 PLACEHOLDER = "{partition}"
 _SIGNS = re.compile(r"(\*|\?|\[!?\]?[^\]]*\]|\{partition\})")
@@ -38,6 +40,15 @@ def choose_partition(config: PipelineConfig, wanted: str | None, store: StoreLay
     return found[-1]
 
 
+class FoundFile(NamedTuple):
+    """A file of a partition: the pattern that it matches, its partition, its address and size."""
+
+    pattern: str
+    partition: str
+    uri: str
+    bytes: int
+
+
 def find_partitions(pattern: str, store: StoreLayout) -> list[str]:
     """Return the ids of all partitions that have at least one file, sorted.
 
@@ -45,17 +56,29 @@ def find_partitions(pattern: str, store: StoreLayout) -> list[str]:
 
     :param pattern: ``corpus.input_pattern``: patterns separated by commas.
     """
-    found = set()
-    for part in input_patterns(pattern, PLACEHOLDER, store):
-        if PLACEHOLDER not in part:
-            continue
+    return sorted({file.partition for file in find_files(pattern, store)})
+
+
+def find_files(pattern: str, store: StoreLayout) -> Iterator[FoundFile]:
+    """Yield the files of all partitions, each once for every pattern that it matches.
+
+    Hidden files are none, nor are those that only say that their folder is complete.
+
+    :param pattern: ``corpus.input_pattern``; of its parts those that have ``{partition}``.
+    """
+    for part in partition_patterns(pattern, store):
         expression = re.compile(_expression(uris.for_library(part)))
         folder = re.split(r"[*?\[{]", part, maxsplit=1)[0].rpartition("/")[0]
-        for uri in uris.list_files(folder):
-            match = expression.fullmatch(uris.for_library(uri))
-            if match and not uri.rpartition("/")[2].startswith("."):
-                found.add(match["partition"])
-    return sorted(found)
+        for found in uris.list_details(folder):
+            match = expression.fullmatch(uris.for_library(found.uri))
+            name = found.uri.rpartition("/")[2]
+            if match and not name.startswith(".") and name not in READY_MARKERS:
+                yield FoundFile(part, match["partition"], found.uri, found.bytes)
+
+
+def partition_patterns(pattern: str, store: StoreLayout) -> list[str]:
+    """Return the absolute patterns that tell partitions apart, their ``{partition}`` in place."""
+    return [part for part in input_patterns(pattern, PLACEHOLDER, store) if PLACEHOLDER in part]
 
 
 def _expression(pattern: str) -> str:

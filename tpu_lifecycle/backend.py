@@ -179,8 +179,8 @@ class TpuState:
 class TpuBackend(Protocol):
     """A TPU service. Every call is bounded in time and raises only :class:`TpuError`.
 
-    ``describe``, ``delete`` and ``list_zone`` may try again by themselves; ``create`` sends exactly
-    one request, because its caller has to look for the tombstone around each.
+    Reads and deletions may try again by themselves; ``create`` sends exactly one request, because
+    its caller has to look for the tombstone around each.
     """
 
     @property
@@ -222,4 +222,16 @@ class TpuBackend(Protocol):
 
         :raises TpuUnavailableError: the service could not look everywhere; never a shorter list.
         """
+        ...
+
+    def zones(self) -> list[str]:
+        """Return the names of all zones in which the project can rent TPUs."""
+        ...
+
+    def accelerator_types(self, zone: str) -> list[str]:
+        """Return what a zone offers, such as ``v5litepod-8``; there may be none to give now."""
+        ...
+
+    def runtime_versions(self, zone: str) -> list[str]:
+        """Return the software images that TPU VMs of a zone can boot."""
         ...

@@ -15,6 +15,7 @@ import grpc
 from google.api_core.client_options import ClientOptions
 from google.api_core.gapic_v1.client_info import ClientInfo
 from google.cloud import tpu_v2
+from google.cloud.location import locations_pb2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.longrunning import operations_pb2
 
@@ -178,6 +179,34 @@ class CloudTpuBackend:
             groups.setdefault(_owner(node_id, node, queued), []).append(node)
         states = [_listed(zone, i, queued.get(i), groups[i]) for i in sorted(groups)]
         return [state for state in states if labels.items() <= state.labels.items()]
+
+    def zones(self) -> list[str]:
+        """Read all pages of the project's locations."""
+        what = f"ListLocations of {self._project_id}"
+
+        def call() -> list[str]:
+            # Of the calls that all Google services share the client does not follow the pages.
+            found: list[str] = []
+            token = ""
+            while True:
+                request = locations_pb2.ListLocationsRequest(
+                    name=f"projects/{self._project_id}", page_token=token
+                )
+                page = self._client.list_locations(request, timeout=RPC_TIMEOUT_SECONDS)
+                found += [place.location_id for place in page.locations]
+                token = page.next_page_token
+                if not token:
+                    return sorted(found)
+
+        return _repeated(what, call)
+
+    def accelerator_types(self, zone: str) -> list[str]:
+        """Read all pages of the zone's accelerator types."""
+        return sorted(self._list(f"ListAcceleratorTypes {zone}", "accelerator_types", zone))
+
+    def runtime_versions(self, zone: str) -> list[str]:
+        """Read all pages of the zone's runtime versions."""
+        return sorted(self._list(f"ListRuntimeVersions {zone}", "runtime_versions", zone))
 
     def _delete_queued(self, name: TpuName) -> bool:
         what = f"DeleteQueuedResource {name}"

@@ -59,11 +59,16 @@ class Amos(tf_keras.optimizers.legacy.Optimizer):
             self.add_slot(variable, "b", shape=reduced)
             self.add_slot(variable, "m")
 
+    @property
+    def _statistics_steps(self) -> tf.Tensor:
+        """Return how many steps the statistics have behind them, the present one included."""
+        return self.iterations + 1
+
     def _resource_apply_dense(
         self, grad: tf.Tensor, var: tf.Variable, apply_state: Any = None
     ) -> tf.Operation:
         v, b, m = (self.get_slot(var, name) for name in ("v", "b", "m"))
-        step = tf.cast(self.iterations + 1, var.dtype)
+        step = tf.cast(self._statistics_steps, var.dtype)
         xi = tf.cast(self._schedule(self.iterations), var.dtype)
         eta = tf.constant(self._scale_of(var), var.dtype)
 

@@ -21,6 +21,7 @@ from training.importing.sources import SourceKind, source_kind
 from training.importing.tensorflow_checkpoints import keys_by_name
 from training.loaded_weights import LoadedWeights
 from training.model import has_next_sentence_head, named_variables
+from training.moments import Moments
 
 
 def _checkpoint(
@@ -76,7 +77,9 @@ def restore(
         )
 
 
-def load_weights(model: BertPretrainerV2, source: str | InitialModel) -> LoadedWeights:
+def load_weights(
+    model: BertPretrainerV2, source: str | InitialModel, moments: Moments | None = None
+) -> LoadedWeights:
     """Set all weights, encoder and heads, to those of a trained model, by name.
 
     What may be missing or left over :attr:`LoadedWeights.fits` says: in a model of ours a
@@ -85,18 +88,19 @@ def load_weights(model: BertPretrainerV2, source: str | InitialModel) -> LoadedW
     :param model: built model, as :func:`training.model.build_model` returns it.
     :param source: a model version folder, or the ``training`` folder of a finished run; or weights
         of any format that :mod:`training.importing` reads, with what they are for.
-    :raises UserError: the URI is no model, or a variable is missing, left over or of another
-        shape; the message names them, and no weight was changed.
+    :param moments: of the optimizer that goes on with those of a model of ours; None: none does.
+    :raises UserError: the URI is no model, or a variable or moment is missing or of another shape,
+        or a variable left over; the message names them, and nothing was changed.
     :raises FormatError: a file of a model of ours does not verify.
     :raises BadDataError: a file of another model is damaged.
     """
     if isinstance(source, InitialModel) and source_kind(source.uri) is not SourceKind.OURS:
         has_head = has_next_sentence_head(model)
         return load_foreign(named_variables(model), source, next_sentence=has_head)
-    return _load_ours(model, str(source))
+    return _load_ours(model, str(source), moments)
 
 
-def _load_ours(model: BertPretrainerV2, model_uri: str) -> LoadedWeights:
+def _load_ours(model: BertPretrainerV2, model_uri: str, moments: Moments | None) -> LoadedWeights:
     files = artifacts.model_files(model_uri)
     with tempfile.TemporaryDirectory() as scratch:
         prefix = artifacts.fetch_model(files, Path(scratch))
@@ -108,6 +112,10 @@ def _load_ours(model: BertPretrainerV2, model_uri: str) -> LoadedWeights:
                 f"{model_uri} does not fit the configured model: {report}\nChoose a model of the "
                 "same architecture, or set the model section to that of this one."
             )
+        if moments is not None:
+            carried = moments.read(reader, model_uri)
+            moments.set(carried)
+            report = report._replace(notes=(*report.notes, str(carried)))
         variables = named_variables(model)
         for name in report.loaded:
             variables[name].assign(reader.get_tensor(keys[name]))

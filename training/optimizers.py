@@ -9,6 +9,7 @@ from official.modeling.optimization.legacy_adamw import AdamWeightDecay
 
 from pipeline_config import PipelineConfig
 from training.amos import Amos, bert_averaged_axes, bert_scale
+from training.moments import CarryingAdamW, CarryingAmos, CarryingLamb
 from training.schedules import build_schedule
 
 # As in google-research/bert optimization.py.
@@ -20,8 +21,9 @@ def build_optimizer(
 ) -> tf_keras.optimizers.legacy.Optimizer:
     """Return the optimizer with its slots built for exactly these variables.
 
-    ``iterations`` is the step counter of the training. Slots have to exist before a checkpoint is
-    restored, else their values are dropped without a word.
+    ``iterations`` is the step counter of the training. With ``optimizer.carry_slots`` it can go on
+    with moments of an earlier one, by :class:`training.moments.Moments`. Slots have to exist before
+    a checkpoint is restored, else their values are dropped without a word.
     """
     optimizer = _optimizer(config)
     optimizer._create_all_weights(variables)
@@ -31,7 +33,7 @@ def build_optimizer(
 def _optimizer(config: PipelineConfig) -> tf_keras.optimizers.legacy.Optimizer:
     settings, schedule = config.optimizer, build_schedule(config)
     if settings.type == "amos":
-        return Amos(
+        return (CarryingAmos if settings.carry_slots else Amos)(
             schedule,
             beta=settings.beta_2,
             momentum=settings.beta_1,
@@ -48,5 +50,6 @@ def _optimizer(config: PipelineConfig) -> tf_keras.optimizers.legacy.Optimizer:
     }
     if settings.type == "adamw":
         # Clipping is the training step's: it has to follow the sum over replicas.
-        return AdamWeightDecay(gradient_clip_norm=0.0, **arguments)
-    return LAMB(**arguments)
+        adamw = CarryingAdamW if settings.carry_slots else AdamWeightDecay
+        return adamw(gradient_clip_norm=0.0, **arguments)
+    return (CarryingLamb if settings.carry_slots else LAMB)(**arguments)

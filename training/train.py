@@ -12,7 +12,7 @@ import sys
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import FormatError, TrainingResult
 from pipeline_store.layout import RunLayout, StoreLayout
-from training import artifacts, corpus
+from training import artifacts, corpus, updates
 from training.checkpoint_store import CheckpointStore
 from training.commit import CommitGuard
 from training.errors import BadDataError, UserError
@@ -95,6 +95,8 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     store = StoreLayout(arguments.store)
     run = RunLayout(store.resolve(arguments.run))
     config = load_config(run.config)
+    update = updates.is_update(_resolved(arguments.init_model, store), store, config)
+    config = updates.effective_config(config, update=update)
     if arguments.profile is not None:
         check_range(arguments.profile, config)
     sources = corpus.phase_sources(arguments.manifest, arguments.replay_manifest, store, config)
@@ -119,9 +121,11 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     from training.held_out import HeldOut
     from training.importing.loading import initial_model
 
-    init_uri = _init_model(arguments.init_model, store, config)
+    init_uri = _resolved(arguments.init_model or config.model.init_checkpoint, store)
     if init_uri is not None:
         check_architecture(init_uri, config, vocabulary.sha256)
+        if config.optimizer.carry_slots:
+            updates.check_carried_slots(init_uri, config)
     # Before any records are looked at: machines can be joined only as long as TensorFlow is idle.
     strategy = None if arguments.dry_run else trainer.make_strategy(config)
     job = trainer.TrainingJob(
@@ -136,6 +140,12 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
         profile=arguments.profile,
     )
     _log_sources(sources, arguments, config)
+    if update:
+        log.info(
+            "This run continues its lineage: peak rate %g, and the optimizer begins with %s.",
+            config.optimizer.learning_rate,
+            "its moments" if config.optimizer.carry_slots else "zeros",
+        )
     if strategy is None:
         dry_run.dry_run(job)
         return
@@ -191,8 +201,7 @@ def _is_done(run: RunLayout, checkpoints: CheckpointStore) -> bool:
     return True
 
 
-def _init_model(argument: str | None, store: StoreLayout, config: PipelineConfig) -> str | None:
-    uri = argument or config.model.init_checkpoint
+def _resolved(uri: str | None, store: StoreLayout) -> str | None:
     return None if uri is None else store.resolve(uri)
 
 

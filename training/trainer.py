@@ -29,6 +29,7 @@ from training.held_out import HeldOut
 from training.importing.loading import InitialModel
 from training.job import StopRequest
 from training.model import build_model, trained_variables, weights_sha256
+from training.moments import Moments
 from training.optimizers import build_optimizer
 from training.phases import phase_of, phases
 from training.profiling import Profiler, StepRange
@@ -46,6 +47,7 @@ log = logging.getLogger("training")
 class TrainingJob:
     """Everything a training needs to know; :mod:`training.train` puts it together.
 
+    ``config`` is as it acts in this training: :func:`training.updates.effective_config`.
     ``held_out`` is None where checkpoints are not scored.
     """
 
@@ -134,11 +136,16 @@ class Trainer:
         if self._job.init_model is None:
             log.info("Starting from random weights.")
         else:
-            report = checkpoints.load_weights(self.model, self._job.init_model)
+            report = checkpoints.load_weights(self.model, self._job.init_model, self._moments())
             if self._is_chief:
                 # Replaced: an earlier try may have begun from another model and saved nothing.
                 report.record(self._job.init_model.uri).write(self._job.layout.initial_weights)
             log.info("Continuing from %s: %s", self._job.init_model, report)
+
+    def _moments(self) -> Moments | None:
+        if not self._job.config.optimizer.carry_slots:
+            return None
+        return Moments(self._optimizer, trained_variables(self.model, self._job.config))
 
     def _make_reporter(self) -> Reporter:
         layout = self._job.layout

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from beam_jobs.errors import UserError
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
-from pipeline_store.layout import StoreLayout
+from pipeline_store.layout import READY_MARKERS, StoreLayout
 
 InputFormat = Literal["text", "sentences", "jsonl", "csv", "tsv", "parquet"]
 
@@ -49,7 +49,10 @@ def list_inputs(pattern: str, partition: str, store: StoreLayout) -> list[str]:
 
 
 def match_inputs(pattern: str, partition: str, store: StoreLayout) -> list[str]:
-    """Return what the patterns match, as :func:`list_inputs`, without looking for holes in it."""
+    """Return what the patterns match, as :func:`list_inputs`, without looking for holes in it.
+
+    A file that only says that its folder is complete is no input.
+    """
     patterns = input_patterns(pattern, partition, store)
     if not patterns:
         raise UserError(f"corpus.input_pattern {pattern!r} contains no pattern.")
@@ -59,9 +62,10 @@ def match_inputs(pattern: str, partition: str, store: StoreLayout) -> list[str]:
             matches = uris.glob(part)
         except ValueError as error:
             raise UserError(f"corpus.input_pattern: {error}") from error
-        if not matches:
+        shards = [uri for uri in matches if uri.rpartition("/")[2] not in READY_MARKERS]
+        if not shards:
             raise UserError(_no_match(part))
-        found.update(matches)
+        found.update(shards)
     return sorted(found)
 
 
@@ -72,7 +76,8 @@ def _no_match(pattern: str) -> str:
     folder = pattern.rpartition("/")[0]
     if any(sign in folder for sign in "*?["):
         return f"{message}."
-    others = [uri for uri in uris.list_files(folder) if not uri.rpartition("/")[2].startswith(".")]
+    names = {uri: uri.rpartition("/")[2] for uri in uris.list_files(folder)}
+    others = [u for u, n in names.items() if not n.startswith(".") and n not in READY_MARKERS]
     if not others:
         return f"{message}: the folder {folder} is empty or does not exist."
     return f"{message}; the folder has {len(others)} other files, such as {others[0]}."

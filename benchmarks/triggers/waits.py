@@ -123,7 +123,6 @@ def _reserve(
         lineage_id=config.model.lineage_id,
         config_sha256=config.sha256,
         created=datetime.now(UTC),
-        parent_version=None,
     ).write(run.record)
     return reserve(
         store, run.root, project_id=emulator.project, owner="bench", bundle_sha256="0" * 64

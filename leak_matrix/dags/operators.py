@@ -52,7 +52,6 @@ class MatrixReserveOperator(TpuReserveOperator):
             lineage_id="matrix",
             config_sha256=config.sha256,
             created=datetime.now(UTC),
-            parent_version=None,
         ).create(run.record)
         return super().execute(context)
 

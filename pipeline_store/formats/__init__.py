@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from pipeline_store.formats.alerts import (
+    Alert,
+    AlertDelivery,
+    AlertedTpu,
+    AlertSending,
+    CorpusSeen,
+    Spending,
+    WatchedRun,
+    WatchPass,
+)
+from pipeline_store.formats.approval import Answer, RunApproval
+from pipeline_store.formats.arrivals import FirstLook, PartitionArrival
 from pipeline_store.formats.base import FormatError, StoredFile
 from pipeline_store.formats.data import (
     DataStatistics,
@@ -18,6 +30,7 @@ from pipeline_store.formats.data import (
     Split,
     VocabularyInfo,
 )
+from pipeline_store.formats.lineage import LineageLease, WaitingTicket
 from pipeline_store.formats.models import (
     BestCheckpoint,
     CheckpointManifest,
@@ -37,7 +50,14 @@ from pipeline_store.formats.models import (
     Verdict,
     VerdictKind,
 )
-from pipeline_store.formats.run import RunRecord
+from pipeline_store.formats.retention import PrunedVersion
+from pipeline_store.formats.run import (
+    OutcomeKind,
+    RunEstimate,
+    RunOutcome,
+    RunPlan,
+    RunRecord,
+)
 from pipeline_store.formats.tpu import (
     AgentHello,
     Attempt,
@@ -63,11 +83,17 @@ from pipeline_store.formats.tpu import (
 
 __all__ = [
     "AgentHello",
+    "Alert",
+    "AlertDelivery",
+    "AlertSending",
+    "AlertedTpu",
+    "Answer",
     "Attempt",
     "AttemptEvent",
     "AttemptMark",
     "BestCheckpoint",
     "CheckpointManifest",
+    "CorpusSeen",
     "DataStatistics",
     "DocumentSetScore",
     "DuplicateIndex",
@@ -76,6 +102,7 @@ __all__ = [
     "ExportCheck",
     "ExportedFormat",
     "FileDigest",
+    "FirstLook",
     "FormatError",
     "Heartbeat",
     "HeldOutScore",
@@ -88,24 +115,33 @@ __all__ = [
     "Lease",
     "Ledger",
     "LedgerEntry",
+    "LineageLease",
     "LogCursor",
     "ModelExports",
     "ModelScore",
     "ModelVersion",
+    "OutcomeKind",
+    "PartitionArrival",
     "PartitionManifest",
     "ProductionPointer",
     "Progress",
+    "PrunedVersion",
     "ReaperPass",
     "RecordFile",
     "Released",
     "Reservation",
     "Rollback",
+    "RunApproval",
+    "RunEstimate",
+    "RunOutcome",
+    "RunPlan",
     "RunRecord",
     "ShardDecisions",
     "ShardManifest",
     "ShardOutcome",
     "ShardOutcomes",
     "SignatureFile",
+    "Spending",
     "Split",
     "StoredFile",
     "TpuPlace",
@@ -114,5 +150,8 @@ __all__ = [
     "Verdict",
     "VerdictKind",
     "VocabularyInfo",
+    "WaitingTicket",
+    "WatchPass",
+    "WatchedRun",
     "ZoneCooldown",
 ]

@@ -1,8 +1,9 @@
-"""The stored record of one pipeline run."""
+"""The stored records of one pipeline run: what it is, costs, plans, and how it ended."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 
 from pydantic import Field
 
@@ -13,6 +14,7 @@ class RunRecord(StoredFile):
     """``run.json``: what this run is. Written once, by the first task that passes validation."""
 
     kind = "run-record"
+    version = 2
 
     run_key: str
     dag_id: str
@@ -21,6 +23,67 @@ class RunRecord(StoredFile):
     lineage_id: str
     config_sha256: str
     created: datetime
+
+
+class RunEstimate(StoredFile):
+    """``estimate.json``: what the run would take, by what is known of its speed. Not a promise."""
+
+    kind = "run-estimate"
+
+    train_steps: int
+    rows: int = Field(description="rows of all steps together")
+    tokens: int = Field(description="places for tokens in them, padding included")
+    chip_hours: float | None = Field(description="none: nothing is known of the speed")
+    hours: float | None = Field(description="of the TPU, none: as above")
+    cost: float | None
+    currency: str
+    worst_case_cost: float | None = Field(description="when every budget is used up")
+    basis: str = Field(description="where the speed comes from, with its date")
+    lines: list[str] = Field(description="all of it as sentences, as they are logged")
+
+
+class RunPlan(StoredFile):
+    """``plan.json``: what the run trains on and what it starts from. Decided once, under the lease.
+
+    Manifests are named by URI. They never change, and a partition whose text has changed has
+    another one.
+    """
+
+    kind = "run-plan"
+
+    partition: str = Field(description="the run's own")
     parent_version: str | None = Field(
-        description="model in use when the run began; training starts from it"
+        description="model in use when the plan was made: training starts from it, and the "
+        "candidate is compared with it; none: there was none"
     )
+    trained: dict[str, str] = Field(description="manifest by partition, the run's own included")
+    replayed: dict[str, str] = Field(description="manifest by partition that the parent has seen")
+    not_replayed: dict[str, str] = Field(
+        description="reason by partition that the parent has seen and that is left out"
+    )
+    evaluated: dict[str, str] = Field(description="manifest by set of held-out documents")
+    lease_sequence: int
+    created: datetime
+
+
+class OutcomeKind(StrEnum):
+    """How a run ended; these strings are shown, stored and searched for."""
+
+    PROMOTED = "promoted"
+    REJECTED = "rejected"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class RunOutcome(StoredFile):
+    """``outcome.json``: how the run ended. Removed when a person lets the run go on after all."""
+
+    kind = "run-outcome"
+
+    sequence: int = Field(default=1, description="grows by one with each change; the newest counts")
+    outcome: OutcomeKind
+    reason: str
+    version_id: str | None = Field(default=None, description="what the run put into use")
+    written_by: str = Field(description="task or program")
+    time: datetime

@@ -67,6 +67,16 @@ def test_hidden_files_are_not_input(store: StoreLayout) -> None:
     assert "corpus/day5 is empty or does not exist" in refusal("corpus/day5/*", store)
 
 
+@pytest.mark.parametrize("marker", ["_READY", "_SUCCESS"])
+def test_marker_files_are_not_input(store: StoreLayout, marker: str) -> None:
+    folder = Path(store.root) / "corpus/day6"
+    folder.mkdir()
+    (folder / marker).write_bytes(b"done by somebody")
+    assert "corpus/day6 is empty or does not exist" in refusal("corpus/day6/*", store)
+    (folder / "a.txt").write_bytes(b"text")
+    assert names("corpus/day6/*", store) == ["day6/a.txt"]
+
+
 def test_a_file_whose_name_looks_like_a_pattern_is_taken(store: StoreLayout) -> None:
     (Path(store.root) / "corpus/day1/news[1].txt").write_bytes(b"text")
     assert names("corpus/day1/news[1].txt", store) == ["day1/news[1].txt"]

@@ -220,6 +220,5 @@ class Cloud:
             lineage_id=config.model.lineage_id,
             config_sha256=config.sha256,
             created=datetime.now(UTC),
-            parent_version=None,
         ).write(run.record)
         return run

@@ -40,10 +40,18 @@ for dag_id, dag in bag.dags.items():
             "is_setup": task.is_setup,
             "is_teardown": task.is_teardown,
             "fails_run": getattr(task, "on_failure_fail_dagrun", False),
+            "setups": sorted(setup.task_id for setup in task.get_upstreams_only_setups()),
+            "max_active": task.max_active_tis_per_dag,
+            "outlets": sorted(asset.name for asset in task.outlets),
             "execution_timeout": task.execution_timeout is not None,
+            "tells": bool(task.on_failure_callback),
         }
     # The scheduler sees only the serialized DAG.
     stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    # What Airflow clears together with a task.
+    for task_id in tasks:
+        with_it = stored.get_task(task_id).get_upstreams_only_setups_and_teardowns()
+        tasks[task_id]["cleared_with"] = sorted({task.task_id for task in with_it})
     dags[dag_id] = {
         "tasks": tasks,
         "tags": sorted(dag.tags),
@@ -51,6 +59,9 @@ for dag_id, dag in bag.dags.items():
         "params": {name: param for name, param in dag.params.dump().items()},
         "dagrun_timeout": dag.dagrun_timeout is not None,
         "catchup": dag.catchup,
+        "tells": bool(dag.on_failure_callback),
+        "deadline": bool(dag.deadline),
+        "max_active_runs": dag.max_active_runs,
         "can_backfill": stored.timetable.periodic,
     }
 print("RESULT " + json.dumps({
@@ -88,7 +99,15 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_every_file_parses_and_defines_its_dag(parsed: dict[str, Any]) -> None:
     assert parsed["errors"] == {}
-    assert sorted(parsed["dags"]) == ["bert_repretraining", "tpu_reaper"]
+    assert sorted(parsed["dags"]) == [
+        "bert_repretraining",
+        "corpus_arrivals",
+        "corpus_watch",
+        "model_rollback",
+        "pipeline_watch",
+        "store_retention",
+        "tpu_reaper",
+    ]
 
 
 def test_parsing_imports_no_heavy_library(parsed: dict[str, Any]) -> None:
@@ -98,7 +117,7 @@ def test_parsing_imports_no_heavy_library(parsed: dict[str, Any]) -> None:
 def test_plugins_do_not_shadow_other_modules(parsed: dict[str, Any]) -> None:
     # Airflow's plugin loader would execute plugins/operators/tpu.py as a module named `tpu`.
     stems = {path.stem for path in (REPOSITORY / "plugins").rglob("*.py")} - {"__init__"}
-    assert stems & set(parsed["modules"]) <= {"trigger_form"}
+    assert stems & set(parsed["modules"]) <= {"model_pages", "trigger_form"}
 
 
 def test_dags_are_as_an_operator_of_airflow_expects(parsed: dict[str, Any]) -> None:
@@ -127,17 +146,77 @@ def test_the_tpu_is_given_back_whatever_fails(parsed: dict[str, Any]) -> None:
     assert tasks["tpu.delete"]["fails_run"]
     assert tasks["tpu.delete"]["retries"] >= 5
     assert {name for name, task in tasks.items() if task["is_setup"]} == {
+        "lineage.claim",
         "tpu.reserve",
         "tpu.create",
     }
     assert {"tpu.reserve", "tpu.create"} <= set(tasks["tpu.delete"]["upstream"])
     # The gate holds no TPU, and a leaf besides the teardown carries the state of the work.
     assert "tpu.evaluate" in tasks["promotion.judge"]["upstream"]
-    assert "promotion.judge" in tasks["promotion.export"]["upstream"]
+    assert "promotion.judge" in tasks["promotion.approve"]["upstream"]
+    assert "promotion.approve" in tasks["promotion.export"]["upstream"]
     assert "promotion.export" in tasks["promotion.promote"]["upstream"]
     downstream_of_delete = [n for n, task in tasks.items() if "tpu.delete" in task["upstream"]]
     assert downstream_of_delete == []
     assert not any(name.startswith("promotion.") for name in tasks["tpu.delete"]["upstream"])
+
+
+WITH_THE_LINEAGE = (
+    "lineage.plan",
+    *(f"tpu.{name}" for name in ("reserve", "create", "train", "evaluate")),
+    *(f"promotion.{name}" for name in ("judge", "approve", "export", "promote")),
+)
+
+
+def test_the_lineage_is_given_back_whatever_fails(parsed: dict[str, Any]) -> None:
+    tasks = parsed["dags"]["bert_repretraining"]["tasks"]
+    release = tasks["promotion.release"]
+    assert release["is_teardown"]
+    # All of them, so that it runs as soon as the last of the work is over.
+    assert release["upstream"] == ["lineage.claim", "promotion.promote", "validate"]
+    # The run's state comes from promote: a release that fails must not fail a run that worked, and
+    # one that succeeds must not hide what failed.
+    assert not release["fails_run"]
+    downstream = [n for n, task in tasks.items() if "promotion.release" in task["upstream"]]
+    assert downstream == []
+
+
+@pytest.mark.parametrize("name", WITH_THE_LINEAGE)
+def test_what_trains_or_promotes_is_not_run_without_the_lineage(
+    parsed: dict[str, Any], name: str
+) -> None:
+    task = parsed["dags"]["bert_repretraining"]["tasks"][name]
+    # Airflow lets no task begin before the setups of its scope have succeeded, directly upstream or
+    # not, and clears them with it; but for setups, which spend nothing by themselves.
+    assert "lineage.claim" in task["setups"]
+    if not task["is_setup"]:
+        assert {"lineage.claim", "promotion.release"} <= set(task["cleared_with"])
+
+
+def test_many_runs_prepare_and_none_trains_without_the_others_knowing(
+    parsed: dict[str, Any],
+) -> None:
+    dag = parsed["dags"]["bert_repretraining"]
+    assert dag["max_active_runs"] == 16
+    assert dag["tasks"]["data.prepare"]["max_active"] == 2
+    # Waiting for the lineage needs no TPU and no prepared data of others.
+    assert dag["tasks"]["lineage.claim"]["upstream"] == ["data.prepare", "validate"]
+    assert dag["tasks"]["tpu.reserve"]["upstream"] == ["lineage.plan", "validate"]
+
+
+def test_a_promoted_model_is_an_event(parsed: dict[str, Any]) -> None:
+    tasks = parsed["dags"]["bert_repretraining"]["tasks"]
+    assert tasks["promotion.promote"]["outlets"] == ["promoted_model"]
+
+
+def test_failures_are_told(parsed: dict[str, Any]) -> None:
+    for dag_id, dag in parsed["dags"].items():
+        tells = [dag["tells"], all(task["tells"] for task in dag["tasks"].values())]
+        assert any(tells), dag_id
+    main = parsed["dags"]["bert_repretraining"]
+    assert main["tells"]
+    assert main["deadline"]
+    assert all(task["tells"] for task in main["tasks"].values())
 
 
 def test_main_dag_can_be_backfilled(parsed: dict[str, Any]) -> None:

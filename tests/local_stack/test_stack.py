@@ -203,7 +203,8 @@ def test_backfill_dry_run_lists_the_dates(api: AirflowApi) -> None:
     api.wait_for_dag("probe")
     first = datetime(2026, 3, 1, tzinfo=UTC)
     request = BackfillRequest(dag_id="probe", first=first, last=first + timedelta(days=1))
-    assert api.backfill_dry_run(request) == [first, first + timedelta(days=1)]
+    dates = [datetime.fromisoformat(date) for date in api.backfill_dry_run(request)]
+    assert dates == [first, first + timedelta(days=1)]
 
 
 def test_airflow_commands_work_in_the_printed_environment(

@@ -21,6 +21,7 @@ from pipeline_store.formats import (
     ModelExports,
     ModelScore,
     PartitionManifest,
+    RunPlan,
     RunRecord,
     Split,
     TrainingResult,
@@ -58,6 +59,7 @@ class FinishedRun:
         self._vocabulary()
         self.manifest_uri = self._manifest()
         self._record()
+        self.plan()
         self._training()
         self.export()
         self.evaluate(baseline=parent, gain=gain)
@@ -113,8 +115,22 @@ class FinishedRun:
             lineage_id="default",
             config_sha256=config.sha256,
             created=NOW,
-            parent_version=self.parent,
         ).write(self.run.record)
+
+    def plan(self, **changes: object) -> RunPlan:
+        """Write what the run was trained on: its own partition, unless changed."""
+        plan = RunPlan(
+            partition=self.partition,
+            parent_version=self.parent,
+            trained={self.partition: self.manifest_uri},
+            replayed={},
+            not_replayed={},
+            evaluated={self.partition: self.manifest_uri},
+            lease_sequence=1,
+            created=NOW,
+        ).model_copy(update=changes)
+        plan.write(self.run.plan)
+        return plan
 
     def _training(self) -> None:
         training, files = self.run.training, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,20 @@ from model_registry import registry
 from model_registry.__main__ import main
 from model_registry.consistency import check
 from pipeline_store import uris
-from pipeline_store.formats import ModelVersion, ProductionPointer
+from pipeline_store.formats import (
+    LineageLease,
+    ModelVersion,
+    PartitionManifest,
+    ProductionPointer,
+    RunPlan,
+)
+from pipeline_store.layout import VersionLayout
 from tests.model_registry.runs import FinishedRun
 
 
 def promoted(store: str, name: str, parent: str | None) -> FinishedRun:
     run = FinishedRun(store, name, parent=parent)
-    registry.publish(run.store, run.run, manifest_uri=run.manifest_uri, baseline=parent)
+    registry.publish(run.store, run.run)
     registry.promote(run.lineage, run.version_id, expected_baseline=parent, reason="better")
     return run
 
@@ -38,6 +46,11 @@ def edit(run: FinishedRun, **changes: Any) -> None:
     """Change a version's record, which the registry itself never does."""
     uri = run.lineage.model(run.version_id)
     ModelVersion.load(uri).model_copy(update=changes).write(uri)
+
+
+def edit_plan(run: FinishedRun, **changes: Any) -> None:
+    uri = VersionLayout(run.lineage.version(run.version_id)).plan
+    RunPlan.load(uri).model_copy(update=changes).write(uri)
 
 
 def point(run: FinishedRun, **changes: Any) -> None:
@@ -89,6 +102,14 @@ DAMAGES: dict[str, tuple[Callable[[list[FinishedRun]], None], str]] = {
         lambda runs: uris.delete(uris.join(version_folder(runs[0]), "config.json")),
         "config.json is missing",
     ),
+    "plan": (
+        lambda runs: edit_plan(runs[1], parent_version="v-x"),
+        "its run was planned from v-x, not from v-",
+    ),
+    "no plan": (
+        lambda runs: uris.delete(uris.join(version_folder(runs[0]), "plan.json")),
+        "plan.json cannot be read",
+    ),
     "manifest": (
         lambda runs: uris.write(
             uris.join(version_folder(runs[2]), "manifests/day-1.json"),
@@ -123,19 +144,59 @@ def test_quick_compares_sizes_only(runs: list[FinishedRun]) -> None:
     assert check(runs[0].lineage).problems == [problem]
 
 
-def test_a_partition_that_was_trained_on_again_is_counted(
-    runs: list[FinishedRun], capsys: pytest.CaptureFixture[str]
-) -> None:
+def promoted_again(runs: list[FinishedRun], manifest_uri: str) -> FinishedRun:
+    """Return a promoted run that was trained on the second day once more."""
     again = FinishedRun(runs[0].store.root, "5", parent=runs[2].version_id)
-    again.partition = "day-2"
-    again.manifest_uri = runs[1].manifest_uri
-    again._record()
-    again.evaluate(baseline=runs[2].version_id, gain=0.5)
-    arguments = {"manifest_uri": again.manifest_uri, "baseline": runs[2].version_id}
-    registry.publish(again.store, again.run, **arguments)
+    again.plan(partition="day-2", trained={"day-2": manifest_uri})
+    registry.publish(again.store, again.run)
     registry.promote(
         again.lineage, again.version_id, expected_baseline=runs[2].version_id, reason="again"
     )
+    return again
+
+
+def test_a_partition_that_was_trained_on_again_is_counted(
+    runs: list[FinishedRun], capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = promoted_again(runs, runs[1].manifest_uri)
     assert main(["check", "--store", again.store.root]) == 0
     assert "day-2: trained on 2 times" in capsys.readouterr().out
     assert not check(again.lineage).partitions_seen_once
+
+
+def test_a_partition_that_has_changed_since_is_no_repetition(runs: list[FinishedRun]) -> None:
+    changed = PartitionManifest.load(runs[1].manifest_uri).model_copy(update={"documents": 7})
+    changed.write(uri := runs[1].lineage.manifest("day-2", "1" * 16))
+    report = check(promoted_again(runs, uri).lineage)
+    assert report.problems == []
+    assert report.times_trained["day-2"] == 2
+    assert report.partitions_seen_once
+
+
+def test_who_holds_the_lineage_is_told(
+    runs: list[FinishedRun], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lineage = runs[0].lineage
+    assert check(lineage).lease == "no run has ever held the lineage"
+    now = datetime.now(UTC)
+    held = LineageLease(
+        sequence=1,
+        run_key="k",
+        dag_id="dag",
+        run_id="day-4",
+        partition="day-4",
+        acquired=now,
+        expires=now + timedelta(hours=1),
+    )
+    held.write(lineage.lease)
+    report = check(lineage)
+    assert report.problems == []
+    assert "held by run day-4 of dag, partition day-4 (k)" in report.lease
+    assert main(["check", "--store", runs[0].store.root]) == 0
+    assert "lease: the lineage is held by run day-4" in capsys.readouterr().out
+    held.model_copy(update={"expires": now}).write(lineage.lease)
+    assert check(lineage).lease.endswith("but it has expired")
+    uris.write(lineage.lease, b"{")
+    [problem] = check(lineage).problems
+    assert "lease.json" in problem
+    assert "lease --break" in problem

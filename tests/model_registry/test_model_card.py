@@ -21,7 +21,7 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     texts, parent = [], None
     for name in ("1", "2"):
         run = FinishedRun(store, name, parent=parent)
-        registry.publish(run.store, run.run, manifest_uri=run.manifest_uri, baseline=parent)
+        registry.publish(run.store, run.run)
         registry.promote(run.lineage, run.version_id, expected_baseline=parent, reason="r")
         texts.append(uris.read(VersionLayout(run.lineage.version(run.version_id)).card).decode())
         parent = run.version_id
@@ -71,7 +71,7 @@ def test_a_model_with_next_sentence_prediction_says_so(tmp_path: Path) -> None:
     scored = model.sets[0].model_copy(update=counts)
     models = [model.model_copy(update={"sets": [scored]})]
     report.model_copy(update={"models": models}).write(uri)
-    published = registry.publish(run.store, run.run, manifest_uri=run.manifest_uri, baseline=None)
+    published = registry.publish(run.store, run.run)
 
     assert published.metrics["candidate/day-1/next_sentence_accuracy"] == 0.75
     assert published.metrics["candidate/day-1/masked_lm_mrr"] == 0.5

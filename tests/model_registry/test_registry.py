@@ -18,6 +18,7 @@ from pipeline_store.formats import (
     ModelVersion,
     PartitionManifest,
     ProductionPointer,
+    RunPlan,
     TrainingResult,
     Verdict,
     VocabularyInfo,
@@ -27,8 +28,8 @@ from tests.model_registry.runs import VOCABULARY, FinishedRun
 from training.artifacts import model_files
 
 
-def publish(run: FinishedRun, baseline: str | None = None) -> ModelVersion:
-    return registry.publish(run.store, run.run, manifest_uri=run.manifest_uri, baseline=baseline)
+def publish(run: FinishedRun) -> ModelVersion:
+    return registry.publish(run.store, run.run)
 
 
 def promote(run: FinishedRun, baseline: str | None = None) -> ProductionPointer:
@@ -40,7 +41,7 @@ def promote(run: FinishedRun, baseline: str | None = None) -> ProductionPointer:
 def in_use(store: str, name: str, parent: str | None = None) -> FinishedRun:
     """Return a run whose candidate was published and promoted."""
     run = FinishedRun(store, name, parent=parent)
-    publish(run, parent)
+    publish(run)
     promote(run, parent)
     return run
 
@@ -65,6 +66,7 @@ def test_a_version_has_all_that_is_needed(any_store: str) -> None:
         "evaluation.json",
         "hugging_face/below/weights",
         "manifests/day-1.json",
+        "plan.json",
         "saved_model/below/weights",
         "verdict.json",
         "vocab.txt",
@@ -242,6 +244,36 @@ def test_lineage_and_partitions_accumulate(any_store: str) -> None:
     ]
 
 
+def test_all_partitions_that_were_trained_on_are_seen(any_store: str) -> None:
+    first = in_use(any_store, "1")
+    other = FinishedRun(any_store, "4")
+    run = FinishedRun(any_store, "5", parent=first.version_id)
+    plan = run.plan(
+        trained={run.partition: run.manifest_uri, other.partition: other.manifest_uri},
+        replayed={first.partition: first.manifest_uri},
+    )
+    model = publish(run)
+    assert model.partitions_seen == ["day-1", "day-5", "day-4"]
+    folder = VersionLayout(run.lineage.version(model.version_id))
+    assert RunPlan.load(folder.plan) == plan
+    assert uris.read(folder.manifest("day-4")) == uris.read(other.manifest_uri)
+    card = uris.read(folder.card).decode()
+    assert "on partition `day-5` and, as nobody had trained on them, on `day-4`." in card
+    assert "| replayed | 0% of each batch, from `day-1` |" in card
+
+
+def test_a_partition_that_has_changed_is_seen_once_with_its_newest_manifest(any_store: str) -> None:
+    first = in_use(any_store, "1")
+    again = FinishedRun(any_store, "2", parent=first.version_id)
+    changed = PartitionManifest.load(first.manifest_uri).model_copy(update={"documents": 7})
+    changed.write(uri := again.lineage.manifest("day-1", "1" * 16))
+    again.plan(trained={"day-1": uri})
+    model = publish(again)
+    assert model.partitions_seen == ["day-1"]
+    folder = VersionLayout(again.lineage.version(model.version_id))
+    assert PartitionManifest.load(folder.manifest("day-1")) == changed
+
+
 def test_promoting_again_changes_nothing(any_store: str) -> None:
     run = in_use(any_store, "1")
     before = uris.read_versioned(run.lineage.production)
@@ -252,26 +284,12 @@ def test_promoting_again_changes_nothing(any_store: str) -> None:
 def test_a_comparison_with_an_old_model_does_not_promote(any_store: str) -> None:
     first = in_use(any_store, "1")
     slow = FinishedRun(any_store, "2", parent=first.version_id)
-    publish(slow, first.version_id)
+    publish(slow)
     fast = in_use(any_store, "3", first.version_id)
     with pytest.raises(registry.ProductionMovedError, match=r"in use now.*trigger a new run"):
         promote(slow, first.version_id)
     pointer = ProductionPointer.load(slow.lineage.production)
     assert (pointer.version_id, pointer.sequence) == (fast.version_id, 2)
-
-
-def test_a_version_does_not_get_the_evidence_of_another_comparison(any_store: str) -> None:
-    first = in_use(any_store, "1")
-    slow = FinishedRun(any_store, "2", parent=first.version_id)
-    published = publish(slow, first.version_id)
-    fast = in_use(any_store, "3", first.version_id)
-    slow.evaluate(baseline=fast.version_id, gain=0.5)
-    wanted = f"published as {slow.version_id} against '{first.version_id}'.*'{fast.version_id}'"
-    with pytest.raises(registry.RegistryError, match=f"{wanted}.*Trigger a new run"):
-        publish(slow, fast.version_id)
-    folder = VersionLayout(slow.lineage.version(slow.version_id))
-    assert Verdict.load(folder.verdict).reference == first.version_id
-    assert registry.verify(slow.lineage, slow.version_id) == published
 
 
 def test_production_that_moves_while_files_are_copied_stops_the_version(
@@ -288,17 +306,9 @@ def test_production_that_moves_while_files_are_copied_stops_the_version(
         return copy(*arguments)
 
     monkeypatch.setattr(publishing, "copy_checkpoint_files", overtaken)
-    with pytest.raises(registry.ProductionMovedError, match=r"evaluate again.*`plan`"):
-        publish(slow, first.version_id)
+    with pytest.raises(registry.ProductionMovedError, match=r"trigger a new run"):
+        publish(slow)
     assert not uris.exists(slow.lineage.model(slow.version_id))
-    monkeypatch.undo()
-
-    # Nothing was published, so the run can be compared again, now with the model in use.
-    fast = registry.production(slow.lineage)
-    assert fast is not None
-    slow.evaluate(baseline=fast.version_id, gain=0.5)
-    publish(slow, fast.version_id)
-    assert promote(slow, fast.version_id).sequence == 3
 
 
 def test_a_try_overtaken_by_another_returns_what_that_one_published(

@@ -26,7 +26,7 @@ def runs(tmp_path: Path) -> list[FinishedRun]:
     for name in ("1", "2"):
         parent = found[-1].version_id if found else None
         run = FinishedRun(str(tmp_path / "store"), name, parent=parent)
-        registry.publish(run.store, run.run, manifest_uri=run.manifest_uri, baseline=parent)
+        registry.publish(run.store, run.run)
         registry.promote(run.lineage, run.version_id, expected_baseline=parent, reason="better")
         found.append(run)
     return found

@@ -51,6 +51,16 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "training.replay_fraction",
         ["1.0", "no row of the new partition"],
     ),
+    "_unseen_is_trained_on_once": (
+        {"training.train_again": True, "training.partitions": "unseen"},
+        "training.train_again",
+        ["training.partitions=unseen", "set one"],
+    ),
+    "_general_text_is_another_partition": (
+        {"evaluation.general_partition": "general", "corpus.partition": "general"},
+        "evaluation.general_partition",
+        ["general is also corpus.partition", "no run trains on"],
+    ),
     "_replicas_get_whole_parts": (
         {"training.gradient_accumulation_steps": 3},
         "training.gradient_accumulation_steps",
@@ -179,6 +189,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "tpu.queue_timeout_seconds",
         ["3480", "tpu.boot_timeout_seconds=120", "budget.max_hours=1.0", "3600 s"],
     ),
+    "_lineage_outwaits_an_approval": (
+        {"promotion.require_approval": True, "promotion.approval_timeout_hours": 168.0},
+        "promotion.approval_timeout_hours",
+        ["168 h", "budget.max_lineage_wait_hours=168"],
+    ),
     "_cost_stays_in_budget": (
         {"budget.max_cost": 1.0, "budget.max_hours": 2.0},
         "budget.max_cost",
@@ -203,6 +218,11 @@ def test_each_rule_refuses_its_violation(rule: Any) -> None:
     [
         ({"masking.max_predictions_per_seq": 127}, ["127 predictions", "126 besides"]),
         ({"optimizer.end_learning_rate": 0.1}, ["0.1", "optimizer.learning_rate=0.002"]),
+        (
+            {"optimizer.end_learning_rate": 1e-4, "optimizer.update_learning_rate": 1e-5},
+            ["0.0001", "optimizer.update_learning_rate=1e-05"],
+        ),
+        ({"evaluation.general_partition": "A/B"}, ["'A/B' is not a partition id"]),
         (
             {
                 "training.distribution_strategy": "tpu",
@@ -233,6 +253,10 @@ def test_second_halves_of_rules(overrides: dict[str, Any], words: list[str]) -> 
         {"tpu.heartbeat_interval_seconds": 10.0, "tpu.heartbeat_timeout_seconds": 30.0},
         {"tpu.lease_timeout_seconds": 30.0, "tpu.poll_interval": 10.0},
         {"tpu.queue_timeout_seconds": 3479},
+        {"promotion.require_approval": True, "promotion.approval_timeout_hours": 167.0},
+        {"promotion.approval_timeout_hours": 700.0},
+        {"evaluation.general_partition": "general"},
+        {"training.train_again": True},
         {"budget.max_cost": 1.2, "budget.max_hours": 1.0},
         {"tpu.accelerator_type": "v5litepod-8", "training.global_batch_size": 36},
     ],

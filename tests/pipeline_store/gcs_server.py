@@ -14,10 +14,12 @@ import contextlib
 import email.parser
 import itertools
 import json
+import re
 import threading
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -33,6 +35,7 @@ class StoredObject:
     data: bytes
     generation: int
     metadata: dict[str, str]
+    updated: datetime
 
 
 @dataclass
@@ -48,12 +51,16 @@ class Upload:
 
 @dataclass
 class GcsState:
-    """What the server holds. ``replies_to_lose`` writes are done but answered with an error."""
+    """What the server holds. ``replies_to_lose`` writes are done but answered with an error.
+
+    ``denied`` are rights that it says the caller does not have; it does not refuse anything.
+    """
 
     locations: dict[str, str] = field(default_factory=lambda: {"bucket": "US-CENTRAL1"})
     objects: dict[tuple[str, str], StoredObject] = field(default_factory=dict)
     uploads: dict[str, Upload] = field(default_factory=dict)
     replies_to_lose: int = 0
+    denied: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 
@@ -65,7 +72,7 @@ class GcsState:
             found = self.objects.get((bucket, name))
             if precondition is not None and int(precondition) != (found.generation if found else 0):
                 return None
-            stored = StoredObject(data, next(self.numbers), metadata)
+            stored = StoredObject(data, next(self.numbers), metadata, datetime.now(UTC))
             self.objects[bucket, name] = stored
             return stored
 
@@ -87,6 +94,8 @@ class Handler(BaseHTTPRequestHandler):
             self._bucket(parts[1])
         elif len(parts) == 3:
             self._list(parts[1], query)
+        elif parts[2] == "iam":
+            self._rights(parts[1])
         elif query.get("alt") == "media":
             self._download(parts[1], parts[3])
         else:
@@ -170,6 +179,7 @@ class Handler(BaseHTTPRequestHandler):
             "generation": str(stored.generation),
             "size": str(len(stored.data)),
             "metadata": stored.metadata,
+            "updated": stored.updated.isoformat().replace("+00:00", "Z"),
             "crc32c": _crc32c(stored.data),
         }
 
@@ -178,12 +188,22 @@ class Handler(BaseHTTPRequestHandler):
         body = {"name": bucket, "location": location}
         self._reply(404 if location is None else 200, body)
 
+    def _rights(self, bucket: str) -> None:
+        """Answer testIamPermissions: of the rights asked for those that are not denied."""
+        asked = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)["permissions"]
+        held = [right for right in asked if right not in self.state.denied]
+        known = bucket in self.state.locations
+        # As the service does: without any of them the answer has no list.
+        self._reply(200 if known else 404, {"permissions": held} if held and known else {})
+
     def _list(self, bucket: str, query: dict[str, str]) -> None:
         with self.state.lock:
             found = sorted(
                 (name, stored)
                 for (inside, name), stored in self.state.objects.items()
-                if inside == bucket and name.startswith(query.get("prefix", ""))
+                if inside == bucket
+                and name.startswith(query.get("prefix", ""))
+                and _matches(name, query.get("matchGlob"))
             )
         start = int(query.get("pageToken", 0))
         page = found[start : start + PAGE_SIZE]
@@ -233,6 +253,16 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if status != 204:
             self.wfile.write(data)
+
+
+def _matches(name: str, pattern: str | None) -> bool:
+    """Return whether an object is picked out by ``matchGlob``, as far as the store uses it."""
+    if pattern is None:
+        return True
+    signs = {"*": "[^/]*", "{": "(", "}": ")", ",": "|"}
+    tokens = re.findall(r"\\.|.", pattern)
+    expression = "".join(signs.get(token) or re.escape(token[-1]) for token in tokens)
+    return re.fullmatch(expression, name) is not None
 
 
 class GcsServer(ThreadingHTTPServer):

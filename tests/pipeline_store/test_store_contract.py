@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,32 @@ def test_helper_files_are_never_listed(any_store: str) -> None:
     uris.compare_and_set(uri, b"2", version)
     uris.create_if_absent(uri, b"3")
     assert uris.list_files(uris.join(any_store, "d")) == [uri]
+
+
+def test_details_are_those_of_the_newest_content(any_store: str) -> None:
+    begin = datetime.now(UTC)
+    for number in range(10):
+        uris.write(uris.join(any_store, "d", "sub", f"{number}"), b"x" * number)
+    uris.write(uris.join(any_store, "d", "sub", "0"), b"a longer one")
+    found = uris.list_details(uris.join(any_store, "d"))
+    assert [details.uri for details in found] == uris.list_files(uris.join(any_store, "d"))
+    assert [details.bytes for details in found] == [12, *range(1, 10)]
+    # Clocks of file systems are coarse.
+    second = timedelta(seconds=1)
+    assert all(begin - second < d.modified < datetime.now(UTC) + second for d in found)
+    assert found[0].modified >= found[-1].modified
+    assert uris.list_details(uris.join(any_store, "absent")) == []
+
+
+def test_named_files_are_found_one_folder_down_only(any_store: str) -> None:
+    folder = uris.join(any_store, "d{1},[2]")
+    for name in ("k1/a.json", "k1/b.json", "k2/a.json", "k2/c.json", "k2/deep/a.json", "a.json"):
+        uris.write(uris.join(folder, name), b"x")
+    found = uris.list_named(folder, "a.json", "b.json")
+    wanted = ("k1/a.json", "k1/b.json", "k2/a.json")
+    assert [details.uri for details in found] == [uris.join(folder, name) for name in wanted]
+    assert {details.bytes for details in found} == {1}
+    assert uris.list_named(uris.join(any_store, "absent"), "a.json") == []
 
 
 @pytest.mark.parametrize(

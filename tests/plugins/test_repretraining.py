@@ -1,100 +1,149 @@
-"""Which command lines a run plans."""
+"""The tasks of a run that need no TPU, executed in this process: validate, plan, judge, promote."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from model_registry import registry
-from operators.repretraining import PlanJobsOperator, ValidateRunOperator
-from pipeline_config import with_overrides
+from model_registry import lease, outcomes, registry
+from operators.pipeline_assets import PROMOTED_MODEL
+from operators.plan import PlanJobsOperator
+from operators.promotion import JudgeOperator, PromoteOperator
+from operators.validate import ValidateRunOperator
+from pipeline_config import parse_config, with_overrides
 from pipeline_config.settings import load_settings
-from pipeline_store import uris
-from pipeline_store.formats import PartitionManifest
-from pipeline_store.layout import StoreLayout
+from pipeline_store import identity, uris
+from pipeline_store.formats import (
+    OutcomeKind,
+    PartitionManifest,
+    RunEstimate,
+    RunOutcome,
+    RunRecord,
+)
+from pipeline_store.layout import RunLayout, StoreLayout
 from tests.model_registry.runs import CONFIG, FinishedRun
+from tests.plugins.driver import CONN_ID, connect
+from tests.plugins.lineages import hold
+from tests.tpu_lifecycle.world import World
 from tpu_lifecycle.reaper_status import write_pass
+
+
+def promoted(store: str, name: str, parent: str | None = None) -> FinishedRun:
+    run = FinishedRun(store, name, parent=parent)
+    registry.publish(run.store, run.run)
+    registry.promote(run.lineage, run.version_id, expected_baseline=parent, reason="better")
+    return run
 
 
 @pytest.fixture
 def versions(tmp_path: Path) -> list[FinishedRun]:
-    """Return two runs, each of whose models came into use, the second from the first."""
-    first = FinishedRun(str(tmp_path), "1")
-    publish(first, None)
-    second = FinishedRun(str(tmp_path), "2", parent=first.version_id)
-    publish(second, first.version_id)
-    return [first, second]
+    """Two runs, each of whose models came into use, the second from the first."""
+    first = promoted(str(tmp_path), "1")
+    return [first, promoted(str(tmp_path), "2", first.version_id)]
 
 
-def publish(run: FinishedRun, baseline: str | None) -> None:
-    version = registry.publish(run.store, run.run, manifest_uri=run.manifest_uri, baseline=baseline)
-    registry.promote(
-        run.lineage, version.version_id, expected_baseline=baseline, reason="it is better"
-    )
-
-
-def plan(run: FinishedRun, **overrides: Any) -> list[tuple[str, str]]:
-    """Return the trainer's options of a run that has other settings."""
-    config = with_overrides(CONFIG, overrides | {"corpus.partition": run.partition})
+def configure(run: FinishedRun, **settings: Any) -> None:
+    dotted = {name.replace("__", "."): value for name, value in settings.items()}
+    config = with_overrides(CONFIG, dotted | {"corpus.partition": run.partition})
     uris.write(run.run.config, config.to_bytes())
-    operator = PlanJobsOperator(
-        task_id="plan",
-        store_uri=run.store.root,
-        run_uri=run.run.root,
-        manifest_uri=run.manifest_uri,
-    )
-    words = operator.execute({})["train"]
-    return list(zip(words[::2], words[1::2], strict=True))
 
 
-def replayed(options: list[tuple[str, str]]) -> list[str]:
-    return [value for name, value in options if name == "--replay-manifest"]
+def outcome(run: RunLayout) -> tuple[OutcomeKind, str]:
+    found = RunOutcome.load(run.outcome)
+    return found.outcome, found.written_by
 
 
-REPLAY = {"training.replay_fraction": 0.1}
+# --- validate
 
 
-def test_partitions_of_the_parent_are_replayed(versions: list[FinishedRun]) -> None:
-    first, second = versions
-    third = FinishedRun(first.store.root, "3", parent=second.version_id)
-    options = plan(third, **REPLAY)
-    assert ("--manifest", third.manifest_uri) in options
-    assert ("--init-model", third.lineage.version(second.version_id)) in options
-    manifests = [PartitionManifest.load(uri) for uri in replayed(options)]
-    assert [manifest.partition for manifest in manifests] == [first.partition, second.partition]
+class Request:
+    """A DAG run whose first task is executed."""
+
+    def __init__(self, store: Path, *, partition: str = "day-1", run_type: str = "manual") -> None:
+        self.store = StoreLayout(str(store))
+        self.dag_run = SimpleNamespace(
+            dag_id="dag",
+            run_id=f"{run_type}__1",
+            run_type=run_type,
+            conf={},
+            partition_key=partition,
+        )
+        self.run = self.store.run(identity.run_key("dag", self.dag_run.run_id))
+
+    def validate(self, **settings: Any) -> dict[str, str]:
+        self.dag_run.conf = {name.replace("__", "."): value for name, value in settings.items()}
+        operator = ValidateRunOperator(
+            task_id="validate", store_uri=self.store.root, preset="smoke", gcp_conn_id=CONN_ID
+        )
+        context: Any = {"dag_run": self.dag_run}
+        return operator.execute(context)
 
 
-def test_nothing_is_replayed_unless_it_is_asked_for(versions: list[FinishedRun]) -> None:
-    third = FinishedRun(versions[0].store.root, "3", parent=versions[1].version_id)
-    assert replayed(plan(third)) == []
+@pytest.fixture
+def request_(tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> Request:
+    connect(world, monkeypatch)
+    text = tmp_path / "corpus" / "day-1" / "text.txt"
+    text.parent.mkdir(parents=True)
+    text.write_text("A document of one sentence.\n")
+    return Request(tmp_path)
 
 
-def test_first_run_of_a_lineage_has_nothing_to_replay(tmp_path: Path) -> None:
-    assert replayed(plan(FinishedRun(str(tmp_path), "1"), **REPLAY)) == []
-
-
-def test_own_partition_is_not_replayed(versions: list[FinishedRun]) -> None:
-    first, second = versions
-    again = FinishedRun(first.store.root, "2", parent=second.version_id)
-    manifests = [PartitionManifest.load(uri) for uri in replayed(plan(again, **REPLAY))]
-    assert [manifest.partition for manifest in manifests] == [first.partition]
-
-
-def test_partition_of_another_recipe_is_left_out_and_named(
-    versions: list[FinishedRun], capsys: pytest.CaptureFixture[str]
+def test_a_good_request_is_recorded_with_its_estimate(
+    request_: Request, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = versions
-    parent = registry.load_version(first.lineage, second.version_id)
-    seen = registry.manifests(first.lineage, parent)
-    old = PartitionManifest.load(seen[first.partition])
-    old.model_copy(update={"packing": "full_sentences"}).write(seen[first.partition])
-    third = FinishedRun(first.store.root, "3", parent=second.version_id)
-    assert replayed(plan(third, **REPLAY)) == [seen[second.partition]]
-    output = capsys.readouterr().out
-    assert f"Partition {first.partition} is not replayed: " in output
-    assert "packed as 'full_sentences'" in output
+    result = request_.validate()
+    assert result["run_uri"] == request_.run.root
+    record = RunRecord.load(request_.run.record)
+    assert (record.partition, record.lineage_id) == ("day-1", result["lineage_id"])
+    assert parse_config(uris.read(request_.run.config), "").corpus.partition == "day-1"
+    estimate = RunEstimate.load(request_.run.estimate)
+    first = next(line for line in capsys.readouterr().out.splitlines() if "[info" in line)
+    assert estimate.lines[0] in first
+    assert not uris.exists(request_.run.outcome)
+
+
+def test_a_dry_run_ends_after_the_checks(request_: Request) -> None:
+    with pytest.raises(AirflowSkipException, match="Dry run: all checks passed"):
+        request_.validate(run__dry_run=True)
+    assert RunEstimate.load(request_.run.estimate)
+    assert outcome(request_.run) == (OutcomeKind.SKIPPED, "validate")
+
+
+def test_what_the_tpu_service_does_not_offer_is_refused(request_: Request) -> None:
+    with pytest.raises(AirflowFailException, match=r"tpu\.runtime_version"):
+        request_.validate(tpu__runtime_version="v9-nobody-has-it")
+    assert not uris.exists(request_.run.record)
+
+
+def test_a_dry_run_refuses_what_a_run_would_refuse(request_: Request) -> None:
+    with pytest.raises(AirflowFailException, match=r"vocabulary\.uri"):
+        request_.validate(run__dry_run=True, vocabulary__uri="/nowhere/vocab.txt")
+    assert not uris.exists(request_.run.record)
+
+
+def test_a_scheduled_day_without_text_is_skipped_with_an_outcome(tmp_path: Path) -> None:
+    request = Request(tmp_path, partition="day-7", run_type="scheduled")
+    with pytest.raises(AirflowSkipException, match="no file of partition day-7"):
+        request.validate()
+    assert outcome(request.run) == (OutcomeKind.SKIPPED, "validate")
+    assert RunRecord.load(request.run.record).partition == "day-7"
+
+
+def test_general_text_is_refused_as_the_runs_own_partition(request_: Request) -> None:
+    # The partition comes from the run, not from the form.
+    with pytest.raises(AirflowFailException, match=r"evaluation\.general_partition"):
+        request_.validate(evaluation__general_partition="day-1")
+
+
+def test_a_run_that_begins_anew_has_no_outcome(request_: Request) -> None:
+    request_.validate()
+    outcomes.record(request_.run, OutcomeKind.FAILED, "failed: train", written_by="release")
+    request_.validate()
+    assert not uris.exists(request_.run.outcome)
 
 
 def test_a_run_says_so_when_nothing_would_reap_its_tpu(
@@ -110,3 +159,203 @@ def test_a_run_says_so_when_nothing_would_reap_its_tpu(
     uris.write(store.reaper_pass(owner, "my-project"), b"not json")
     operator._warn_of_a_dead_reaper(store)
     assert "cannot be read" in capsys.readouterr().out
+
+
+# --- plan
+
+
+def plan(run: FinishedRun) -> dict[str, Any]:
+    operator = PlanJobsOperator(
+        task_id="plan",
+        store_uri=run.store.root,
+        run_uri=run.run.root,
+        manifest_uri=run.manifest_uri,
+    )
+    return operator.execute({})
+
+
+def new_run(versions: list[FinishedRun], name: str, **settings: Any) -> FinishedRun:
+    """Return a further run that holds the lineage and has no plan yet."""
+    run = FinishedRun(versions[0].store.root, name)
+    uris.delete(run.run.plan)
+    configure(run, **settings)
+    hold(run)
+    return run
+
+
+def pairs(words: list[str]) -> list[tuple[str, str]]:
+    return list(zip(words[::2], words[1::2], strict=True))
+
+
+def test_the_jobs_get_what_the_plan_says(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3", training__replay_fraction=0.1, training__partitions="unseen")
+    other = PartitionManifest.load(run.manifest_uri).model_copy(update={"partition": "day-5"})
+    other.write(five := run.lineage.manifest("day-5", "0" * 16))
+    planned = plan(run)
+    parent = run.lineage.version(versions[1].version_id)
+    train = pairs(planned["train"])
+    assert [value for name, value in train if name == "--manifest"] == [run.manifest_uri, five]
+    assert ("--init-model", parent) in train
+    replayed = [value for name, value in train if name == "--replay-manifest"]
+    seen = registry.manifests(
+        run.lineage, registry.load_version(run.lineage, versions[1].version_id)
+    )
+    assert replayed == [seen["day-1"], seen["day-2"]]
+    evaluate = pairs(planned["evaluate"])
+    assert ("--current-set", "day-3") in evaluate
+    sets = [value.partition("=")[0] for name, value in evaluate if name == "--set"]
+    assert sets == ["day-1", "day-2", "day-3", "day-5"]
+    assert [value for name, value in evaluate if name == "--model"] == [
+        f"candidate={run.run.training.root}",
+        f"baseline={parent}",
+    ]
+    assert ("--output", run.run.evaluation(versions[1].version_id)) in evaluate
+    assert planned["baseline"] == versions[1].version_id
+
+
+def test_the_first_run_has_no_baseline(tmp_path: Path) -> None:
+    first = FinishedRun(str(tmp_path), "1")
+    planned = plan(new_run([first], "1"))
+    assert planned["baseline"] is None
+    assert "--init-model" not in planned["train"]
+    assert f"candidate={first.run.training.root}" == planned["evaluate"][-1]
+
+
+def test_a_partition_that_is_not_replayed_is_named(
+    versions: list[FinishedRun], capsys: pytest.CaptureFixture[str]
+) -> None:
+    parent = registry.load_version(versions[0].lineage, versions[1].version_id)
+    seen = registry.manifests(versions[0].lineage, parent)["day-1"]
+    old = PartitionManifest.load(seen)
+    old.model_copy(update={"packing": "full_sentences"}).write(seen)
+    plan(new_run(versions, "3", training__replay_fraction=0.1))
+    assert "Partition day-1 is not replayed: " in capsys.readouterr().out
+
+
+def test_a_partition_that_was_seen_skips_the_rest(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "1")
+    with pytest.raises(AirflowSkipException, match=f"seen already by {versions[1].version_id}"):
+        plan(run)
+    assert outcome(run.run) == (OutcomeKind.SKIPPED, "plan")
+
+
+def test_a_run_that_does_not_hold_the_lineage_plans_nothing(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3")
+    lease.break_lease(run.lineage, "test")
+    with pytest.raises(AirflowFailException, match="may not continue the lineage"):
+        plan(run)
+    assert not uris.exists(run.run.plan)
+
+
+def test_a_run_whose_parent_was_rolled_back_fails_at_once(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3")
+    plan(run)
+    registry.rollback(run.lineage, versions[0].version_id, reason="test")
+    with pytest.raises(AirflowFailException, match="trigger a new run"):
+        plan(run)
+
+
+def test_a_partition_that_does_not_fit_fails_at_once(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3")
+    configure(run, masking__max_seq_length=64)
+    with pytest.raises(AirflowFailException, match="max_seq_length"):
+        plan(run)
+
+
+# --- judge and promote
+
+
+def judge(run: FinishedRun) -> str:
+    operator = JudgeOperator(task_id="judge", run_uri=run.run.root, baseline=run.parent)
+    return operator.execute({})
+
+
+def promote(run: FinishedRun) -> tuple[str, dict[str, Any]]:
+    event = SimpleNamespace(extra={})
+    operator = PromoteOperator(task_id="promote", store_uri=run.store.root, run_uri=run.run.root)
+    context: Any = {"outlet_events": {PROMOTED_MODEL: event}}
+    return operator.execute(context), event.extra
+
+
+def test_a_rejection_is_the_runs_outcome(tmp_path: Path) -> None:
+    run = FinishedRun(str(tmp_path), "1", gain=-0.5)
+    hold(run)
+    assert judge(run) == "rejected: worse"
+    found = RunOutcome.load(run.run.outcome)
+    assert (found.outcome, found.written_by) == (OutcomeKind.REJECTED, "judge")
+    assert found.reason.startswith("rejected: worse: ")
+    with pytest.raises(AirflowSkipException, match="The model in use stays"):
+        promote(run)
+    assert registry.production(run.lineage) is None
+
+
+def test_a_promotion_is_not_yet_an_outcome_when_judged(tmp_path: Path) -> None:
+    run = FinishedRun(str(tmp_path), "1")
+    assert judge(run) == "promoted"
+    assert not uris.exists(run.run.outcome)
+
+
+def test_a_promoted_candidate_is_told_to_whoever_listens(versions: list[FinishedRun]) -> None:
+    run = FinishedRun(versions[0].store.root, "3", parent=versions[1].version_id)
+    hold(run)
+    version_id, event = promote(run)
+    model = registry.production(run.lineage)
+    assert model is not None
+    assert version_id == model.version_id == run.version_id
+    assert event == {
+        "lineage_id": "default",
+        "version_id": run.version_id,
+        "parent": versions[1].version_id,
+        "partition": "day-3",
+        "reason": RunOutcome.load(run.run.outcome).reason,
+    }
+    found = RunOutcome.load(run.run.outcome)
+    assert (found.outcome, found.version_id) == (OutcomeKind.PROMOTED, run.version_id)
+    # Again: nothing changes.
+    assert promote(run)[0] == version_id
+    assert RunOutcome.load(run.run.outcome) == found
+    assert PROMOTED_MODEL in PromoteOperator(task_id="p", store_uri="/s", run_uri="r").outlets
+
+
+def test_a_run_that_lost_the_lineage_does_not_promote(tmp_path: Path) -> None:
+    run = FinishedRun(str(tmp_path), "1")
+    hold(run)
+    lease.break_lease(run.lineage, "test")
+    with pytest.raises(AirflowFailException, match="may not continue the lineage"):
+        promote(run)
+    assert registry.list_versions(run.lineage) == []
+    assert not uris.exists(run.run.outcome)
+
+
+def test_a_lease_that_is_broken_while_files_are_copied_stops_the_promotion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = FinishedRun(str(tmp_path), "1")
+    hold(run)
+    publish = registry.publish
+
+    def broken(*arguments: Any) -> Any:
+        lease.break_lease(run.lineage, "test")
+        return publish(*arguments)
+
+    monkeypatch.setattr(registry, "publish", broken)
+    with pytest.raises(AirflowFailException, match="may not continue the lineage"):
+        promote(run)
+    assert registry.production(run.lineage) is None
+
+
+def test_another_model_in_use_fails_the_promotion_at_once(versions: list[FinishedRun]) -> None:
+    run = FinishedRun(versions[0].store.root, "3", parent=versions[1].version_id)
+    hold(run)
+    registry.rollback(run.lineage, versions[0].version_id, reason="test")
+    with pytest.raises(AirflowFailException, match="trigger a new run"):
+        promote(run)
+
+
+def test_without_a_persons_approval_nothing_is_promoted(tmp_path: Path) -> None:
+    run = FinishedRun(str(tmp_path), "1")
+    configure(run, promotion__require_approval=True)
+    hold(run)
+    with pytest.raises(AirflowFailException, match="Clear the task `approve`"):
+        promote(run)
+    assert registry.list_versions(run.lineage) == []

@@ -15,7 +15,9 @@ from pipeline_config import load_preset, with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, TrainingInputs, VocabularyInfo
 from pipeline_store.layout import StoreLayout, VersionLayout
+from preflight.bucket import rights_problems
 from preflight.checks import check
+from preflight.disk import checkpoint_bytes, needed_bytes, weight_count
 from tests.model_registry.runs import FinishedRun, sha256
 from tests.pipeline_store.gcs_server import GcsState
 from training.artifacts import model_files
@@ -327,6 +329,16 @@ def test_a_changed_lineage_vocabulary(ready: str) -> None:
     assert "changed after it was committed" in line
 
 
+def test_a_partition_of_general_text_must_be_there(ready: str) -> None:
+    wanted = {"evaluation.general_partition": "general"}
+    [line] = problems(ready, wanted)
+    assert line.startswith("evaluation.general_partition: general has no manifest in ")
+    assert "python -m beam_jobs.prepare_corpus" in line
+    folder = StoreLayout(ready).lineage("default").manifests("general")
+    uris.write(f"{folder}/0123456789abcdef.json", b"{}")
+    assert problems(ready, wanted) == []
+
+
 # Where training starts
 
 
@@ -338,7 +350,7 @@ def published(ready: str) -> FinishedRun:
 
 def published_run(store: str) -> FinishedRun:
     run = FinishedRun(store, "1")
-    registry.publish(run.store, run.run, manifest_uri=run.manifest_uri, baseline=None)
+    registry.publish(run.store, run.run)
     registry.promote(run.lineage, run.version_id, expected_baseline=None, reason="better")
     return run
 
@@ -365,6 +377,28 @@ def test_the_architecture_of_a_lineage_is_frozen(published: FinishedRun) -> None
         assert "use a new model.lineage_id" in line
     assert len(problems(store, CHANGES)) == len(CHANGES)
     assert problems(store, CHANGES | {"model.lineage_id": "new"}) == []
+
+
+def test_a_frozen_setting_comes_with_the_cost_of_a_new_lineage(published: FinishedRun) -> None:
+    # 400 steps took 60 s; of a model with three layers nothing is known.
+    asked = {"model.num_hidden_layers": 3, "budget.price_per_chip_hour": 60.0}
+    [line] = problems(published.store.root, asked)
+    assert (
+        f"A new lineage trains from scratch. Estimate: 400 steps, as many as made "
+        f"{published.version_id}, on its 1 partition (1,234 documents, 5,000 rows): 1 min of TPU, "
+        "0.0167 chip-hours, 1.00 USD (at the speed of the model in use, not of the one asked for;"
+    ) in line
+    # Once, and for a vocabulary as well.
+    assert " ".join(problems(published.store.root, CHANGES)).count("Estimate: ") == 1
+    [line] = problems(published.store.root, {"vocabulary.do_lower_case": False})
+    assert "another model.lineage_id. A new lineage trains from scratch. Estimate: 400" in line
+    assert "(by: run " in line
+    [line] = given(published.store.root, GOOD)
+    assert line.startswith("vocabulary.uri: mine.txt differs")
+    assert "A new lineage trains from scratch." in line
+    # Of what does not work in any lineage it is not said.
+    [line] = problems(published.store.root, {"corpus.input_pattern": "absent/*"})
+    assert "Estimate" not in line
 
 
 @pytest.mark.parametrize(
@@ -604,3 +638,83 @@ def test_dataflow_works_where_its_temporary_files_are(
     assert len(lines) == count
     if count == 2:
         assert lines[1].startswith("beam.temp_location: the bucket of gs://elsewhere/temp is in")
+
+
+# Rights and room
+
+
+RIGHTS = {f"storage.objects.{verb}" for verb in ("create", "delete", "get", "list")}
+
+
+@pytest.mark.parametrize("right", sorted(RIGHTS))
+def test_a_missing_right_in_the_bucket_is_named(cloud_storage: GcsState, right: str) -> None:
+    with_text("gs://bucket/store")
+    cloud_storage.denied.add(right)
+    [line] = problems("gs://bucket/store")
+    assert line.startswith(f"store: this account lacks {right} in the bucket of gs://bucket/store;")
+    assert "roles/storage.objectUser" in line
+
+
+def test_an_account_without_any_right_in_the_bucket(cloud_storage: GcsState) -> None:
+    cloud_storage.denied.update(RIGHTS | {"storage.buckets.get"})
+    [line] = problems("gs://bucket/store")
+    assert all(right in line for right in RIGHTS)
+
+
+def test_without_the_right_to_see_where_the_bucket_is_the_region_is_not_checked(
+    cloud_storage: GcsState, caplog: pytest.LogCaptureFixture
+) -> None:
+    with_text("gs://bucket/store")
+    cloud_storage.denied.add("storage.buckets.get")
+    assert problems("gs://bucket/store") == []
+    assert "roles/storage.legacyBucketReader" in caplog.text
+
+
+def test_a_bucket_that_is_not_there_is_refused_by_the_file_that_is_written(
+    cloud_storage: GcsState, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert list(rights_problems("store", "gs://absent/store")) == []
+    assert "The rights in the bucket of gs://absent/store were not checked" in caplog.text
+
+
+def test_the_rights_in_dataflows_temporary_folder(cloud_storage: GcsState) -> None:
+    with_text("gs://bucket/store")
+    temporary = DATAFLOW | {"beam.temp_location": "gs://bucket/temp"}
+    assert problems("gs://bucket/store", temporary) == []
+    cloud_storage.denied.add("storage.objects.delete")
+    lines = list(rights_problems("beam.temp_location", "gs://bucket/temp"))
+    assert lines[0].startswith("beam.temp_location: this account lacks storage.objects.delete")
+
+
+def test_a_disk_without_room(ready: str) -> None:
+    huge = {
+        "model.hidden_size": 8192,
+        "model.num_attention_heads": 64,
+        "model.intermediate_size": 32768,
+        "model.num_hidden_layers": 96,
+        "training.max_to_keep": 1000,
+    }
+    [line] = problems(ready, huge)
+    assert line.startswith(f"store: {ready} has ")
+    assert "the run needs about 1.17 PB (an estimate): 1000 checkpoints of 930 GB" in line
+
+
+def test_what_a_run_writes(ready: str) -> None:
+    def needed(**overrides: Any) -> int:
+        named = {name.replace("__", "."): value for name, value in overrides.items()}
+        return needed_bytes(with_overrides(SMOKE, named), DAY, StoreLayout(ready))
+
+    bert = load_preset("bert_base_v5e")
+    assert weight_count(bert) == pytest.approx(110.1e6, rel=0.001)
+    assert checkpoint_bytes(bert) == pytest.approx(1.32e9, rel=0.01)
+    small = needed()
+    assert small < 200e6
+    assert needed(optimizer__type="amos") < small
+    assert needed(training__max_to_keep=4) > small
+    assert needed(promotion__export_formats=[]) < small
+    with_records = needed(masking__dupe_factor=50)
+    assert with_records > small
+    text = uris.read(f"{ready}/corpus/{DAY}/a.txt")
+    uris.write(f"{ready}/corpus/{DAY}/a.txt", text * 1000)
+    assert needed() > small
+    assert needed(masking__extra_max_seq_length=64) > needed()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pipeline_config import load_preset
 from preflight.__main__ import main
+from tpu_emulator.testing import RunningEmulator, start_emulator
 
 Capture = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[2]
@@ -29,10 +31,18 @@ def call(*words: str) -> int:
     return main(["check-config", *words])
 
 
+def line_of(capsys: Capture, name: str) -> str:
+    """Return the line of the summary that begins so."""
+    lines = capsys.readouterr().out.splitlines()
+    return next(line for line in lines if line.startswith(f"  {name}: "))
+
+
 def test_a_preset_alone(capsys: Capture) -> None:
     assert call("--preset", "bert_base_v5e") == 0
     out = capsys.readouterr().out
     assert out.splitlines()[0] == "OK: lineage default, files not looked at (no --store)"
+    assert out.splitlines()[1].startswith("  estimate: ")
+    assert out.splitlines()[2].startswith("  by: no run like it is known; ")
     assert "20,000 steps of 2,048 rows = 40,960,000 rows of at most 128 tokens" in out
     assert "at most 230.40 USD, an estimate: 8 chips x 24 h x 1.2 USD a chip-hour" in out
     assert "v5litepod-8, spot, in us-central1-a" in out
@@ -49,11 +59,11 @@ def test_what_limits_the_cost_is_named(capsys: Capture) -> None:
 
 def test_the_compilers_estimate_of_the_step(capsys: Capture) -> None:
     assert call("--preset", "bert_base_v5e") == 0
-    *_, line = capsys.readouterr().out.splitlines()
+    line = line_of(capsys, "step")
     assert re.search(r"256 rows take \d+\.\d GiB of a v5e chip's memory .*an estimate", line)
 
     assert call("--preset", "bert_base_v5e", "--set", "model.num_hidden_layers=11") == 0
-    *_, line = capsys.readouterr().out.splitlines()
+    line = line_of(capsys, "step")
     assert "not compiled with these settings yet" in line
 
 
@@ -146,6 +156,27 @@ def test_a_stored_configuration(
     assert "not a stored pipeline configuration" in capsys.readouterr().out
 
 
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEmulator]:
+    with start_emulator(tmp_path_factory.mktemp("cloud")) as running:
+        yield running
+
+
+def test_the_cloud_is_asked_where_a_project_is_named(
+    emulator: RunningEmulator, capsys: Capture
+) -> None:
+    cloud = ["--project", emulator.project, "--endpoint", emulator.endpoint, "--insecure"]
+    assert call("--preset", "bert_base_v5e", *cloud) == 0
+    assert capsys.readouterr().out.startswith("OK: ")
+    assert call("--preset", "bert_base_v5e", *cloud, "--set", "tpu.zones=us-central2-b") == 1
+    [line] = [
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("tpu.accelerator_type: ")
+    ]
+    assert "us-central2-b does not offer v5litepod-8; there is v4-8. Use that, or other" in line
+
+
 def test_help_and_imports() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "preflight", "check-config", "--help"],
@@ -158,7 +189,8 @@ def test_help_and_imports() -> None:
     code = """
 import sys
 import preflight.checks, preflight.__main__
-heavy = ("tensorflow", "apache_beam", "airflow", "tokenizers", "py3langid", "pyarrow", "sentencex")
+heavy = ("grpc", "tensorflow", "apache_beam", "airflow", "tokenizers", "py3langid", "pyarrow")
+heavy += ("sentencex",)
 sys.exit(",".join(name for name in heavy if name in sys.modules) or 0)
 """
     done = subprocess.run(

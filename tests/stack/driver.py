@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from demo import tiny
 from local_stack.airflow_api import AirflowApi, TaskInstance
 from local_stack.stack import Stack
 from pipeline_store import identity, uris
@@ -21,26 +21,7 @@ from tpu_emulator.admin import AdminClient
 DAG_ID = "bert_repretraining"
 RUN_SECONDS = 420.0
 
-# A model and a corpus so small that a run is mostly the pipeline itself.
-TINY: dict[str, Any] = {
-    "vocabulary.size": 1200,
-    "model.vocab_size": 1200,
-    "model.hidden_size": 32,
-    "model.intermediate_size": 64,
-    "model.num_hidden_layers": 1,
-    "model.max_position_embeddings": 64,
-    "masking.max_seq_length": 64,
-    "masking.max_predictions_per_seq": 10,
-    "optimizer.learning_rate": 5e-3,
-    "optimizer.warmup_steps": 5,
-    "training.train_steps": 60,
-    "training.global_batch_size": 16,
-    "training.steps_per_loop": 5,
-    "training.checkpoint_interval": 10,
-    "evaluation.max_records_per_set": 300,
-    "promotion.min_documents": 5,
-    "tpu.delete_grace_seconds": 3.0,
-}
+TINY = tiny.SETTINGS
 
 
 def until(
@@ -53,16 +34,6 @@ def until(
             return value
         time.sleep(poll)
     raise AssertionError(f"waited {seconds:.0f} s in vain for {name or what}")
-
-
-# What a word can be follows from its place, and what it is from the noun before.
-NOUNS = [f"{start}{end}" for start in "bdfglmnprst" for end in ("ako", "emu", "ila", "oro")]
-VERBS = [f"{noun[::-1]}es" for noun in NOUNS]
-
-
-def _sentence(draw: random.Random) -> str:
-    first, second = (draw.randrange(len(NOUNS)) for _ in range(2))
-    return f"the {NOUNS[first]} {VERBS[first]} every {NOUNS[second]} that {VERBS[second]}."
 
 
 def processes_of(*words: str) -> list[psutil.Process]:
@@ -85,13 +56,7 @@ class Pipeline:
 
     def write_corpus(self, partition: str, *, seed: int, documents: int = 400) -> None:
         """Write a partition of two files, in a language that a tiny model learns in seconds."""
-        draw = random.Random(seed)
-        texts = [" ".join(_sentence(draw) for _ in range(8)) for _ in range(documents)]
-        half = documents // 2
-        for name, chosen in (("a.txt", texts[:half]), ("b.txt", texts[half:])):
-            uri = uris.join(self.store.root, "corpus", partition, name)
-            # A blank line separates documents.
-            uris.write(uri, "\n\n".join(chosen).encode())
+        tiny.write_partition(self.store, partition, seed=seed, documents=documents)
 
     def trigger(self, partition: str, lineage: str, **conf: Any) -> str:
         """Start a run and return its id; conf names have ``__`` for the dot."""

@@ -1,70 +1,50 @@
-"""A person's way: log in, fill in the trigger form, see the run succeed. In a real Chromium."""
+"""A person's way through Airflow's pages, in a real Chromium."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Locator, Page, sync_playwright
+from playwright.sync_api import Page, expect
 
-from pipeline_config import PipelineConfig, load_preset, parse_config, with_overrides
+from demo import browser
+from pipeline_config import load_preset, parse_config, with_overrides
 from pipeline_store import uris
+from pipeline_store.formats import Answer, ProductionPointer, RunApproval, Verdict
 from tests.stack.driver import DAG_ID, TINY, Pipeline, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.browser]
 
-# Debian's Chromium, kept from looking for its maker's services; it cannot sandbox itself as root.
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
+ROLLBACK = "model_rollback"
+FIRST, SECOND = "2026-01-01", "2026-01-02"
 
 
 @pytest.fixture
 def page(pipeline: Pipeline) -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=ARGUMENTS, headless=True
-        )
-        page = browser.new_page(viewport={"width": 1400, "height": 1000})
-        page.goto(pipeline.api.base_url)
-        page.get_by_role("textbox").first.fill("admin")
-        page.locator("input[type=password]").fill(pipeline.stack.password())
-        page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url(lambda url: "login" not in url)
+    url, password = pipeline.api.base_url, pipeline.stack.password()
+    with browser.logged_in(url, "admin", password) as page:
         yield page
-        browser.close()
 
 
-def fill_in(page: Page, form: Locator, name: str, value: Any) -> None:
-    """Give a setting a value, as each kind of field wants it."""
-    field = form.locator(f'[name="element_{name}"]')
-    kind = field.get_attribute("type")
-    if kind == "hidden":
-        form.locator(f'[id="element_{name}"]').click()
-        page.get_by_role("option", name=value, exact=True).click()
-    elif kind == "checkbox":
-        # What is seen is a switch that is drawn over it.
-        if field.is_checked() != value:
-            field.dispatch_event("click")
-    else:
-        field.fill(str(value))
-        field.press("Tab")
+def new_run(pipeline: Pipeline, dag_id: str, known: set[str]) -> str:
+    """Return the run that is not among those known before."""
+    run_id: str = until(
+        lambda: next((r.run_id for r in pipeline.api.runs(dag_id) if r.run_id not in known), None),
+        name=f"a run of {dag_id}",
+    )
+    return run_id
+
+
+def run_ids(pipeline: Pipeline, dag_id: str) -> set[str]:
+    return {run.run_id for run in pipeline.api.runs(dag_id)}
 
 
 def test_a_run_triggered_from_the_form_succeeds(pipeline: Pipeline, page: Page) -> None:
-    known = {run.run_id for run in pipeline.api.runs(DAG_ID)}
-    page.goto(f"{pipeline.api.base_url}/dags/{DAG_ID}")
-    page.get_by_role("button", name="Trigger").first.click()
-    form = page.get_by_role("dialog")
-    form.wait_for()
+    known = run_ids(pipeline, DAG_ID)
+    form = browser.open_trigger_form(page, pipeline.api.base_url, DAG_ID)
     wanted = TINY | {
-        "corpus.partition": "2026-01-01",
+        "corpus.partition": FIRST,
         "model.lineage_id": "from-the-form",
         "training.train_steps": 40,
         # A choice, a number that may be absent, and a switch.
@@ -73,21 +53,107 @@ def test_a_run_triggered_from_the_form_succeeds(pipeline: Pipeline, page: Page) 
         "masking.extra_max_seq_length": 32,
         "masking.dynamic": True,
     }
-    # The sections of the schema are the sections of the form.
-    for section in PipelineConfig.model_fields:
-        form.get_by_role("button", name=section, exact=True).click()
-        for name, value in wanted.items():
-            if name.startswith(f"{section}."):
-                fill_in(page, form, name, value)
-    form.get_by_role("button", name="Trigger", exact=True).click()
-    run_id = until(
-        lambda: next((r.run_id for r in pipeline.api.runs(DAG_ID) if r.run_id not in known), None),
-        name="the run",
-    )
+    browser.fill_in_settings(page, form, wanted)
+    browser.submit(form)
+    run_id = new_run(pipeline, DAG_ID, known)
     assert pipeline.finish(run_id)[0] == "success"
     run = pipeline.run(run_id)
     stored = parse_config(uris.read(run.config), run.config)
     assert stored == with_overrides(load_preset("smoke"), wanted)
-    page.goto(f"{pipeline.api.base_url}/dags/{DAG_ID}/runs/{run_id}")
-    page.get_by_text("promotion", exact=False).first.wait_for()
+    page.goto(f"{pipeline.api.base_url}/dags/{DAG_ID}/runs/{quote(run_id, safe='')}")
+    page.get_by_role("link", name="Model", exact=True).click()
+    shown = browser.plugin_frame(page, "Model")
+    verdict = Verdict.load(run.verdict(None))
+    expect(shown.get_by_role("heading", name="Verdict")).to_contain_text(verdict.verdict)
+    expect(shown.get_by_text("40 steps")).to_be_visible()
+    expect(shown.get_by_role("img", name="Masked-LM loss while training")).to_be_visible()
     pipeline.assert_nothing_left()
+
+
+def test_a_backfill_from_the_dialog_is_counted_first(pipeline: Pipeline, page: Page) -> None:
+    known = run_ids(pipeline, DAG_ID)
+    form = browser.open_trigger_form(page, pipeline.api.base_url, DAG_ID)
+    browser.choose_backfill(page, form, "2026-01-02", "2026-01-03")
+    expect(form.get_by_text("2 runs will be triggered.")).to_be_visible()
+    assert run_ids(pipeline, DAG_ID) == known
+    # Checked and estimated only.
+    browser.fill_in_settings(page, form, {"run.dry_run": True})
+    form.get_by_role("button", name="Run Backfill").click()
+    made = until(lambda: len(run_ids(pipeline, DAG_ID) - known) == 2, name="two runs")
+    assert made
+    for run_id in run_ids(pipeline, DAG_ID) - known:
+        assert run_id.startswith("backfill__")
+        assert pipeline.finish(run_id)[0] == "success"
+        assert pipeline.task(run_id, "validate").state == "skipped"
+
+
+def test_a_person_approves_a_model_and_later_rolls_it_back(pipeline: Pipeline, page: Page) -> None:
+    url, lineage = pipeline.api.base_url, pipeline.store.lineage("asked")
+    pipeline.finish(pipeline.trigger(FIRST, "asked"))
+    before = ProductionPointer.load(lineage.production).version_id
+    run_id = pipeline.trigger(
+        SECOND,
+        "asked",
+        promotion__require_approval=True,
+        promotion__max_forgetting=10.0,
+        training__train_steps=120,
+    )
+    until(
+        lambda: pipeline.task(run_id, "promotion.approve").state == "awaiting_input",
+        name="the question",
+    )
+    # Nothing is held while a person thinks.
+    until(lambda: pipeline.task(run_id, "tpu.delete").state == "success", name="no TPU")
+    pipeline.assert_nothing_left()
+    browser.open_question(page, url, DAG_ID, run_id, "promotion.approve")
+    browser.respond(page, "Approve")
+    state, tasks = pipeline.finish(run_id)
+    assert (state, tasks["promotion.promote"]) == ("success", "success")
+    answered = RunApproval.load(pipeline.run(run_id).approval)
+    assert (answered.answer, answered.answered_by) == (Answer.APPROVED, "admin")
+    after = ProductionPointer.load(lineage.production).version_id
+    assert after != before
+
+    page.goto(f"{url}/dags/{DAG_ID}/runs/{quote(run_id, safe='')}/plugin/model")
+    shown = browser.plugin_frame(page, "Model")
+    expect(shown.get_by_role("heading", name="Approval: approved")).to_be_visible()
+    shown.get_by_role("link", name="asked", exact=True).click()
+    expect(shown.get_by_role("heading", name="Models of lineage asked")).to_be_visible()
+
+    page.goto(f"{url}/plugin/models")
+    shown = browser.plugin_frame(page, "Models")
+    shown.get_by_role("heading", name="Models of lineage").wait_for()
+    if (choose := shown.get_by_role("link", name="asked", exact=True)).count():
+        choose.click()
+    shown.get_by_role("link", name="Roll back").click()
+    # The whole window goes there, not only the frame.
+    page.wait_for_url(f"{url}/dags/{ROLLBACK}**")
+    known = run_ids(pipeline, ROLLBACK)
+    form = browser.open_trigger_form(page, url, ROLLBACK)
+    browser.fill_in(page, form, "lineage", "asked")
+    browser.fill_in(page, form, "reason", "answers got worse")
+    browser.submit(form)
+    rollback = new_run(pipeline, ROLLBACK, known)
+    assert pipeline.api.wait_for_run(ROLLBACK, rollback, seconds=300).state == "success"
+    pointer = ProductionPointer.load(lineage.production)
+    assert (pointer.version_id, pointer.rolled_back) == (before, [after])
+    assert pointer.reason == "answers got worse"
+    page.goto(f"{url}/repretraining/models?lineage=asked")
+    expect(page.get_by_role("row", name=after)).to_contain_text("rolled back")
+    expect(page.get_by_role("row", name=before)).to_contain_text("in use")
+
+
+def test_a_person_rejects_a_model(pipeline: Pipeline, page: Page) -> None:
+    run_id = pipeline.trigger(FIRST, "refused", promotion__require_approval=True)
+    until(
+        lambda: pipeline.task(run_id, "promotion.approve").state == "awaiting_input",
+        name="the question",
+    )
+    browser.open_question(page, pipeline.api.base_url, DAG_ID, run_id, "promotion.approve")
+    browser.respond(page, "Reject")
+    _, tasks = pipeline.finish(run_id)
+    assert tasks["promotion.approve"] == tasks["promotion.promote"] == "skipped"
+    assert not uris.exists(pipeline.store.lineage("refused").production)
+    page.goto(f"{pipeline.api.base_url}/dags/{DAG_ID}/runs/{quote(run_id, safe='')}/plugin/model")
+    shown = browser.plugin_frame(page, "Model")
+    expect(shown.get_by_text("admin rejected the candidate")).to_be_visible()

@@ -11,13 +11,18 @@ from typing import Any
 import psutil
 import pytest
 
+from model_registry import lease
 from operators.python_module import GUARD
 from pipeline_store import uris
 from pipeline_store.formats import (
     EvaluationReport,
     Ledger,
     ModelVersion,
+    OutcomeKind,
     ProductionPointer,
+    RunEstimate,
+    RunOutcome,
+    RunPlan,
     TrainingResult,
     Verdict,
     VerdictKind,
@@ -31,15 +36,18 @@ SUCCESS = {
     "validate": "success",
     "data.vocabulary": "success",
     "data.prepare": "success",
-    "data.plan": "success",
+    "lineage.claim": "success",
+    "lineage.plan": "success",
     "tpu.reserve": "success",
     "tpu.create": "success",
     "tpu.train": "success",
     "tpu.evaluate": "success",
     "tpu.delete": "success",
     "promotion.judge": "success",
+    "promotion.approve": "success",
     "promotion.export": "success",
     "promotion.promote": "success",
+    "promotion.release": "success",
 }
 
 
@@ -62,6 +70,9 @@ def test_two_days_of_text_become_two_model_versions(pipeline: Pipeline) -> None:
     pointer = ProductionPointer.load(lineage.production)
     version = ModelVersion.load(lineage.model(pointer.version_id))
     assert version.partitions_seen == [FIRST]
+    assert RunOutcome.load(run.outcome).version_id == version.version_id
+    assert lease.holder(lineage) is None
+    assert RunEstimate.load(run.estimate).lines[0] in pipeline.log(first, "validate")
     published = {file.path.partition("/")[0] for file in version.files}
     assert {"checkpoint", "hugging_face", "saved_model"} <= published
     assert len(Ledger.load(run.reservation(1).ledger).entries) == 1
@@ -72,10 +83,97 @@ def test_two_days_of_text_become_two_model_versions(pipeline: Pipeline) -> None:
     state, tasks = pipeline.finish(second)
     assert state == "success"
     assert tasks["promotion.judge"] == "success"
-    report = EvaluationReport.load(pipeline.run(second).evaluation(version.version_id))
-    assert [model.name for model in report.models] == ["candidate", "baseline"]
-    for model in report.models:
+    scored = EvaluationReport.load(pipeline.run(second).evaluation(version.version_id))
+    assert [model.name for model in scored.models] == ["candidate", "baseline"]
+    for model in scored.models:
         assert sorted(score.set_name for score in model.sets) == [FIRST, SECOND]
+    pipeline.assert_nothing_left()
+
+    # The same text once more: there is nothing to learn, so nothing is rented.
+    before = pipeline.calls("CreateQueuedResource")
+    again = pipeline.trigger(FIRST, "story")
+    state, tasks = pipeline.finish(again)
+    assert state == "success"
+    assert tasks["lineage.plan"] == tasks["tpu.create"] == tasks["tpu.delete"] == "skipped"
+    assert tasks["promotion.release"] == "success"
+    outcome = RunOutcome.load(pipeline.run(again).outcome)
+    assert (outcome.outcome, outcome.written_by) == (OutcomeKind.SKIPPED, "lineage.plan")
+    assert pipeline.calls("CreateQueuedResource") == before
+    assert lease.holder(lineage) is None
+
+
+def test_a_dry_run_spends_nothing(pipeline: Pipeline) -> None:
+    before = pipeline.calls("CreateQueuedResource")
+    run_id = pipeline.trigger(FIRST, "dry", run__dry_run=True)
+    state, tasks = pipeline.finish(run_id)
+    assert state == "success"
+    assert set(tasks.values()) == {"skipped"}
+    run = pipeline.run(run_id)
+    assert RunOutcome.load(run.outcome).outcome is OutcomeKind.SKIPPED
+    assert RunEstimate.load(run.estimate).lines[0] in pipeline.log(run_id, "validate")
+    assert pipeline.calls("CreateQueuedResource") == before
+    assert uris.list_files(pipeline.store.lineage("dry").root) == []
+
+
+def wait_for_state(pipeline: Pipeline, run_id: str, task_id: str, state: str) -> None:
+    until(lambda: pipeline.task(run_id, task_id).state == state, name=f"{task_id} {state}")
+
+
+def test_one_run_at_a_time_continues_a_lineage(pipeline: Pipeline) -> None:
+    lineage = pipeline.store.lineage("serial")
+    first = pipeline.trigger(FIRST, "serial", training__train_steps=400)
+    pipeline.wait_for_checkpoint(first)
+    second = pipeline.trigger(SECOND, "serial")
+    wait_for_state(pipeline, second, "lineage.claim", "deferred")
+    [ticket] = lease.waiting(lineage)
+    assert ticket.run_id == second
+    assert f"held by run {first}" in pipeline.log(second, "lineage.claim")
+    # Meanwhile it has rented nothing.
+    assert uris.list_files(pipeline.run(second).reservations) == []
+    assert pipeline.finish(first)[0] == "success"
+    assert pipeline.finish(second)[0] == "success"
+    version = RunOutcome.load(pipeline.run(first).outcome).version_id
+    assert version is not None
+    assert RunPlan.load(pipeline.run(second).plan).parent_version == version
+    assert lease.waiting(lineage) == []
+    assert lease.holder(lineage) is None
+    pipeline.assert_nothing_left()
+
+
+def test_the_lineage_of_a_run_that_a_person_ended_is_taken_over(pipeline: Pipeline) -> None:
+    lineage = pipeline.store.lineage("ended")
+    first = pipeline.trigger(FIRST, "ended", training__train_steps=4000)
+    pipeline.wait_for_checkpoint(first)
+    second = pipeline.trigger(SECOND, "ended")
+    pipeline.write_corpus("2026-01-03", seed=2)
+    third = pipeline.trigger("2026-01-03", "ended")
+    for run_id in (second, third):
+        wait_for_state(pipeline, run_id, "lineage.claim", "deferred")
+    # Whoever is ended while waiting holds up nobody.
+    pipeline.api.mark_task(DAG_ID, second, "lineage.claim", "failed")
+    assert pipeline.finish(second)[0] == "failed"
+    until(lambda: len(lease.waiting(lineage)) == 1, name="the end of the second's wait")
+    pipeline.api.mark_run(DAG_ID, first, "failed")
+    assert pipeline.finish(third)[0] == "success"
+    assert RunPlan.load(pipeline.run(third).plan).parent_version is None
+    pipeline.assert_nothing_left()
+
+
+def test_a_run_that_is_cleared_claims_its_lineage_again(pipeline: Pipeline) -> None:
+    run_id = pipeline.trigger(FIRST, "cleared", training__train_steps=4000)
+    pipeline.wait_for_checkpoint(run_id)
+    pipeline.api.mark_task(DAG_ID, run_id, "tpu.train", "failed")
+    assert pipeline.finish(run_id)[0] == "failed"
+    run, lineage = pipeline.run(run_id), pipeline.store.lineage("cleared")
+    outcome = until(lambda: RunOutcome.load_or_none(run.outcome), name="the outcome")
+    assert (outcome.outcome, outcome.reason) == (OutcomeKind.FAILED, "failed: tpu.train")
+    assert lease.holder(lineage) is None
+    pipeline.api.clear_tasks(DAG_ID, run_id, ["tpu.train"])
+    until(lambda: lease.holder(lineage), name="the second claim")
+    assert pipeline.task(run_id, "lineage.claim").try_number == 2
+    until(lambda: not uris.exists(run.outcome), name="an open outcome")
+    pipeline.api.mark_run(DAG_ID, run_id, "failed")
+    pipeline.finish(run_id)
     pipeline.assert_nothing_left()
 
 

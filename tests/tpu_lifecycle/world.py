@@ -58,7 +58,6 @@ def write_run(store: StoreLayout, overrides: Mapping[str, Any] | None = None) ->
         lineage_id="default",
         config_sha256=config.sha256,
         created=datetime.now(UTC),
-        parent_version=None,
     ).write(run.record)
     return run
 

@@ -1,0 +1,53 @@
+"""Every five minutes, looks whether somebody has to know something, and tells.
+
+```
+runs in the store ─┐
+reaper's last pass ├▶ watch ▶ alerts in the store ▶ mail, Slack, webhook
+corpus             ─┘
+```
+
+* **Runs** that a person or a crash ended, that were rejected, that take too long, use up a budget
+  or lose TPU after TPU. The watch writes the outcome of a run that ended without one.
+* **The installation**: a reaper that has fallen silent, a corpus to which nothing is added.
+* **Delivery** of every alert that is not delivered yet, also of those that Airflow's callbacks
+  raised. Each is told once through each connection of `REPRETRAIN_ALERT_CONN_IDS`.
+
+It fails when something could not be looked at or delivered; the next pass tries again. Keep it
+unpaused. Causes, connections and a runbook are in `docs/alerts.md`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pendulum
+from airflow.sdk import DAG
+
+from alerting.wiring import maintenance_alerting
+from operators.watch import WatchOperator
+from pipeline_config import load_preset
+from pipeline_config.settings import load_settings
+
+settings = load_settings()
+
+with DAG(
+    dag_id="pipeline_watch",
+    doc_md=__doc__,
+    schedule="*/5 * * * *",
+    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    is_paused_upon_creation=False,
+    tags=["alerts", "maintenance"],
+    default_args={
+        "owner": settings.owner,
+        "retries": 2,
+        "retry_delay": timedelta(seconds=30),
+    },
+    **maintenance_alerting(),
+) as dag:
+    WatchOperator(
+        task_id="watch",
+        store_uri=settings.store_uri,
+        input_pattern=load_preset(settings.preset).corpus.input_pattern,
+    )

@@ -1,0 +1,109 @@
+"""A person at Airflow's pages, in a real Chromium: logs in, fills in forms, answers questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+from playwright.sync_api import FrameLocator, Locator, Page, sync_playwright
+
+from pipeline_config import PipelineConfig
+
+CHROMIUM = "/usr/bin/chromium"
+# Debian's Chromium, kept from looking for its maker's services; it cannot sandbox itself as root.
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@contextmanager
+def logged_in(url: str, user: str, password: str, *, height: int = 1000) -> Iterator[Page]:
+    """Open Airflow's UI as a user; closed at the end."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=ARGUMENTS, headless=True
+        )
+        page = browser.new_page(viewport={"width": 1400, "height": height})
+        page.goto(url)
+        page.get_by_role("textbox").first.fill(user)
+        page.locator("input[type=password]").fill(password)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(lambda address: "login" not in address)
+        yield page
+        browser.close()
+
+
+def open_trigger_form(page: Page, url: str, dag_id: str) -> Locator:
+    """Go to a DAG's page, press *Trigger* and return the dialog."""
+    page.goto(f"{url}/dags/{dag_id}")
+    page.get_by_test_id("trigger-dag-button").first.click()
+    form = page.get_by_role("dialog")
+    form.get_by_test_id("trigger-dag-submit").wait_for()
+    return form
+
+
+def fill_in(page: Page, form: Locator, name: str, value: Any) -> None:
+    """Give a setting a value, as each kind of field wants it."""
+    field = form.locator(f'[name="element_{name}"]')
+    kind = field.get_attribute("type")
+    if kind == "hidden":
+        form.locator(f'[id="element_{name}"]').click()
+        page.get_by_role("option", name=value, exact=True).click()
+    elif kind == "checkbox":
+        # What is seen is a switch that is drawn over it.
+        if field.is_checked() != value:
+            field.dispatch_event("click")
+    else:
+        field.fill(str(value))
+        field.press("Tab")
+
+
+def fill_in_settings(page: Page, form: Locator, wanted: Mapping[str, Any]) -> None:
+    """Fill in the main DAG's form; its sections are those of the schema."""
+    for section in PipelineConfig.model_fields:
+        chosen = {n: value for n, value in wanted.items() if n.startswith(f"{section}.")}
+        if chosen:
+            form.get_by_role("button", name=section, exact=True).click()
+        for name, value in chosen.items():
+            fill_in(page, form, name, value)
+
+
+def submit(form: Locator) -> None:
+    """Press the dialog's own *Trigger*."""
+    form.get_by_test_id("trigger-dag-submit").click()
+
+
+def choose_backfill(page: Page, form: Locator, first: str, last: str) -> None:
+    """Turn the trigger dialog to *Backfill* and fill in the days, such as 2026-01-01."""
+    form.get_by_text("Backfill", exact=True).click()
+    for number, day in enumerate((first, last)):
+        # The field is a button; what can be typed into opens beside it.
+        form.get_by_test_id("datetime-input").nth(number).click()
+        page.get_by_placeholder("YYYY/MM/DD").fill(day.replace("-", "/"))
+        page.get_by_placeholder("HH:mm").fill("00:00")
+        form.get_by_text("Date Range", exact=True).click()
+
+
+def open_question(page: Page, url: str, dag_id: str, run_id: str, task_id: str) -> None:
+    """Go to the question that a task asks a person."""
+    run = f"{url}/dags/{dag_id}/runs/{quote(run_id, safe='')}"
+    page.goto(f"{run}/tasks/{task_id}/required_actions")
+    page.get_by_role("button", name="Approve", exact=True).wait_for()
+
+
+def respond(page: Page, answer: str) -> None:
+    """Answer the question that is open."""
+    page.get_by_role("button", name=answer, exact=True).click()
+    page.get_by_text("Response received", exact=False).first.wait_for()
+
+
+def plugin_frame(page: Page, title: str) -> FrameLocator:
+    """Return the page of ours that Airflow shows in a frame."""
+    return page.frame_locator(f'iframe[title="{title}"]')

@@ -1,0 +1,314 @@
+"""The lease of a lineage: the one run that may continue it, and who comes next.
+
+Two runs that start from the same model would each throw the other's work away. So a run takes the
+lineage's lease before it plans what to train on, and gives it back when it has ended. The lease is
+changed by compare-and-set only. It is void once it has expired, and once its holder's run has ended
+without giving it back; whoever waits takes it then.
+
+Whoever waits leaves a ticket and renews it with each look. Of those who wait the smallest partition
+comes first, so that a backfill trains in order. Tickets only say who is next; that two runs never
+have the lease at once rests on the compare-and-set alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from model_registry.errors import LeaseLostError, RegistryError
+from pipeline_config import PipelineConfig
+from pipeline_store import uris
+from pipeline_store.formats import FormatError, LineageLease, RunRecord, WaitingTicket
+from pipeline_store.layout import LineageLayout
+
+STALE_POLLS = 5
+"""Looks that a waiting run may miss before its ticket does not count."""
+
+LEAST_SECONDS = 60.0
+"""A ticket counts at least so long: a triggerer that starts again takes some seconds."""
+
+SPARE = timedelta(days=1)
+"""What a lease lasts beyond all that its run may take: for retries, and for pauses of the DAG."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Whether a run has the lease, and else what it waits for."""
+
+    is_held: bool
+    lease: LineageLease | None
+    """As it is now: the run's own if it is held; None: nobody ever had it."""
+    ahead: list[WaitingTicket]
+    """Waiting runs that come first."""
+    waits_since: datetime | None = None
+    """When the run began to wait; None: it does not wait."""
+
+    def describe(self) -> str:
+        """Return who has the lineage, and who comes first, as a sentence."""
+        parts = [describe(self.lease)]
+        if self.ahead:
+            names = ", ".join(ticket.partition for ticket in self.ahead)
+            parts.append(f"{len(self.ahead)} waiting run(s) come first: {names}")
+        return "; ".join(parts)
+
+
+def describe(lease: LineageLease | None) -> str:
+    """Return who has the lineage as a sentence without its full stop."""
+    if lease is None:
+        return "no run has ever held the lineage"
+    who = f"run {lease.run_id} of {lease.dag_id}, partition {lease.partition}"
+    if lease.run_key is None:
+        note = f" ({lease.note})" if lease.note else ""
+        return f"no run holds the lineage; the last was {who}{note}"
+    times = f"since {_text(lease.acquired)} UTC, until {_text(lease.expires)} UTC at the latest"
+    return f"the lineage is held by {who} ({lease.run_key}), {times}"
+
+
+def expiry(config: PipelineConfig, now: datetime) -> datetime:
+    """Return until when a run of this configuration may need the lineage, approval aside."""
+    tpu = config.tpu
+    seconds = (tpu.queue_timeout_seconds + tpu.boot_timeout_seconds) * len(tpu.zones)
+    return now + timedelta(hours=config.budget.max_hours, seconds=seconds) + SPARE
+
+
+def read(lineage: LineageLayout) -> LineageLease | None:
+    """Return the lease as it is stored, given back or not; None: there never was one.
+
+    :raises RegistryError: it is damaged; says what to do.
+    """
+    return _read(lineage)[0]
+
+
+def holder(lineage: LineageLayout) -> LineageLease | None:
+    """Return the lease if a run holds it and it has not expired.
+
+    :raises RegistryError: it is damaged.
+    """
+    lease = read(lineage)
+    if lease is None or lease.run_key is None or lease.expires <= datetime.now(UTC):
+        return None
+    return lease
+
+
+def waiting(lineage: LineageLayout) -> list[WaitingTicket]:
+    """Return the tickets that count, in the order in which they come."""
+    now, found = datetime.now(UTC), []
+    for uri in uris.list_files(lineage.waiting):
+        ticket = _ticket(uri)
+        if ticket is not None and not _is_stale(ticket, now):
+            found.append(ticket)
+    return sorted(found, key=_place)
+
+
+def acquire(
+    lineage: LineageLayout,
+    record: RunRecord,
+    *,
+    expires: datetime,
+    poll_seconds: float,
+    has_ended: Callable[[LineageLease], bool],
+) -> Standing:
+    """Take the lease if it is free and nobody comes first; else leave a ticket. Never waits.
+
+    A run that has the lease already keeps it, with the new expiry: doing it again is no error.
+
+    :param record: the run that wants it.
+    :param expires: when it becomes void by itself.
+    :param poll_seconds: how often the run will ask; its ticket stops counting when it does not.
+    :param has_ended: whether the DAG run of a lease's holder has ended; asked only by whoever is
+        next, of a holder that has not given the lease back.
+    :raises RegistryError: the lease is damaged.
+    """
+    while True:
+        lease, version = _read(lineage)
+        now = datetime.now(UTC)
+        is_own = lease is not None and lease.run_key == record.run_key
+        if not is_own:
+            ticket = _renew(lineage, record, poll_seconds, now)
+            holder_key = lease.run_key if lease is not None else None
+            ahead = [
+                other
+                for other in waiting(lineage)
+                if _place(other) < _place(ticket) and other.run_key != holder_key
+            ]
+            is_free = lease is None or lease.run_key is None or lease.expires <= now
+            if ahead or not (is_free or (lease is not None and has_ended(lease))):
+                return Standing(False, lease, ahead, waits_since=ticket.since)
+        wanted = LineageLease(
+            sequence=lease.sequence + 1 if lease else 1,
+            run_key=record.run_key,
+            dag_id=record.dag_id,
+            run_id=record.run_id,
+            partition=record.partition,
+            acquired=lease.acquired if lease is not None and is_own else now,
+            expires=expires,
+        )
+        try:
+            uris.compare_and_set(lineage.lease, wanted.to_bytes(), version)
+        except uris.VersionConflictError:
+            continue
+        leave(lineage, record.run_key)
+        _sweep(lineage)
+        return Standing(True, wanted, [])
+
+
+def leave(lineage: LineageLayout, run_key: str) -> None:
+    """Stop waiting: remove the run's ticket. A run that still waits leaves a new one."""
+    uris.delete(lineage.ticket(run_key))
+
+
+def require_held(lineage: LineageLayout, run_key: str) -> LineageLease:
+    """Return the lease of a run that must have it.
+
+    One that has expired is still its own until another run takes it.
+
+    :raises LeaseLostError: the run does not have it.
+    """
+    lease = read(lineage)
+    if lease is None or lease.run_key != run_key:
+        raise _lost(lineage, run_key, lease)
+    return lease
+
+
+def extend(lineage: LineageLayout, run_key: str, until: datetime) -> LineageLease:
+    """Let a run's lease expire no earlier than this.
+
+    :raises LeaseLostError: the run does not have it.
+    """
+    while True:
+        lease, version = _read(lineage)
+        if lease is None or lease.run_key != run_key:
+            raise _lost(lineage, run_key, lease)
+        if lease.expires >= until:
+            return lease
+        wanted = lease.model_copy(update={"sequence": lease.sequence + 1, "expires": until})
+        try:
+            uris.compare_and_set(lineage.lease, wanted.to_bytes(), version)
+            return wanted
+        except uris.VersionConflictError:
+            continue
+
+
+def release(lineage: LineageLayout, run_key: str) -> bool:
+    """Give the lease back; return whether it was the run's. Never touches another run's.
+
+    If it changes meanwhile it is left as it is: only the run itself, claiming anew, can have
+    changed it.
+    """
+    lease, version = _read(lineage)
+    if lease is None or lease.run_key != run_key:
+        return False
+    wanted = lease.model_copy(update={"sequence": lease.sequence + 1, "run_key": None})
+    try:
+        uris.compare_and_set(lineage.lease, wanted.to_bytes(), version)
+    except uris.VersionConflictError:
+        return False
+    return True
+
+
+def break_lease(lineage: LineageLayout, reason: str) -> LineageLease | None:
+    """Take the lease away from whoever has it, by decision of a person; a damaged one too.
+
+    The run that had it fails when it plans or promotes.
+
+    :returns: the lease that was broken; None if there was none, or none that could be read.
+    """
+    while True:
+        found = uris.read_versioned(lineage.lease)
+        if found is None:
+            return None
+        data, version = found
+        now = datetime.now(UTC)
+        try:
+            lease = LineageLease.parse(data, lineage.lease)
+        except FormatError:
+            wanted = LineageLease(
+                sequence=1,
+                run_key=None,
+                dag_id="",
+                run_id="",
+                partition="",
+                acquired=now,
+                expires=now,
+                note=reason,
+            )
+            broken = None
+        else:
+            if lease.run_key is None:
+                return None
+            change = {"sequence": lease.sequence + 1, "run_key": None, "note": reason}
+            wanted, broken = lease.model_copy(update=change), lease
+        try:
+            uris.compare_and_set(lineage.lease, wanted.to_bytes(), version)
+            return broken
+        except uris.VersionConflictError:
+            continue
+
+
+def _read(lineage: LineageLayout) -> tuple[LineageLease | None, str | None]:
+    found = uris.read_versioned(lineage.lease)
+    if found is None:
+        return None, None
+    try:
+        return LineageLease.parse(found[0], lineage.lease), found[1]
+    except FormatError as error:
+        raise RegistryError(
+            f"{error} Nobody can tell who may continue the lineage. Make sure that no run of it is "
+            "training, then: python -m model_registry lease --break --reason TEXT"
+        ) from error
+
+
+def _lost(lineage: LineageLayout, run_key: str, lease: LineageLease | None) -> LeaseLostError:
+    return LeaseLostError(
+        f"Run {run_key} may not continue the lineage: {describe(lease)} ({lineage.lease}). If the "
+        "model in use is still the one that this run started from, clear its task `claim` with "
+        "everything after it; else trigger a new run."
+    )
+
+
+def _renew(
+    lineage: LineageLayout, record: RunRecord, poll_seconds: float, now: datetime
+) -> WaitingTicket:
+    uri = lineage.ticket(record.run_key)
+    earlier = _ticket(uri)
+    ticket = WaitingTicket(
+        run_key=record.run_key,
+        dag_id=record.dag_id,
+        run_id=record.run_id,
+        partition=record.partition,
+        since=earlier.since if earlier else now,
+        renewed=now,
+        valid_seconds=max(LEAST_SECONDS, STALE_POLLS * poll_seconds),
+    )
+    ticket.write(uri)
+    return ticket
+
+
+def _ticket(uri: str) -> WaitingTicket | None:
+    """Return a ticket; None if it has gone, or is damaged: its owner writes it anew."""
+    try:
+        return WaitingTicket.load_or_none(uri)
+    except FormatError:
+        return None
+
+
+def _is_stale(ticket: WaitingTicket, now: datetime) -> bool:
+    return now - ticket.renewed > timedelta(seconds=ticket.valid_seconds)
+
+
+def _place(ticket: WaitingTicket) -> tuple[str, datetime, str]:
+    return ticket.partition, ticket.since, ticket.run_key
+
+
+def _sweep(lineage: LineageLayout) -> None:
+    """Delete what runs that were killed while they waited have left."""
+    now = datetime.now(UTC)
+    for uri in uris.list_files(lineage.waiting):
+        ticket = _ticket(uri)
+        if ticket is None or _is_stale(ticket, now):
+            uris.delete(uri)
+
+
+def _text(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%F %T}"

@@ -1,0 +1,191 @@
+"""What a run trains on and starts from: decided once, by the run that holds the lineage."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from model_registry.errors import RegistryError, StalePlanError
+from model_registry.production import production
+from model_registry.versions import manifests
+from pipeline_config import PipelineConfig, parse_config
+from pipeline_store import identity, uris
+from pipeline_store.details import ObjectDetails
+from pipeline_store.formats import LineageLease, ModelVersion, PartitionManifest, RunPlan, RunRecord
+from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
+from training import corpus
+from training.errors import UserError
+
+
+class SeenAlreadyError(RegistryError):
+    """The model in use was trained on the partition as it is: there is nothing to learn."""
+
+
+def make_plan(
+    store: StoreLayout, run: RunLayout, lease: LineageLease, manifest_uri: str
+) -> RunPlan:
+    """Decide what a run trains on, or return what was decided when this was done before.
+
+    The run starts from the model in use and is compared with it. It trains on its own partition,
+    and with ``training.partitions=unseen`` on every other prepared one that this model has not
+    seen. With ``training.replay_fraction`` the partitions that it has seen are replayed, but for
+    those whose rows do not fit the configuration any more.
+
+    :param lease: the lineage's lease, which the run holds.
+    :param manifest_uri: PartitionManifest of the run's own partition.
+    :raises SeenAlreadyError: the model in use has seen the partition with the same content.
+    :raises StalePlanError: another model came into use since the run's plan was made.
+    :raises RegistryError: the general partition is not prepared for this configuration.
+    :raises UserError: the run's own partition does not fit its configuration.
+    """
+    plan = RunPlan.load_or_none(run.plan)
+    if plan is None:
+        plan = _decide(store, run, lease, manifest_uri)
+        if not plan.create(run.plan):
+            plan = RunPlan.load(run.plan)
+    record = RunRecord.load(run.record)
+    require_current(store.lineage(record.lineage_id), run, record)
+    return plan
+
+
+def require_current(lineage: LineageLayout, run: RunLayout, record: RunRecord) -> None:
+    """Check that the model that a run's plan starts from is still in use, if it has a plan.
+
+    A run whose own version is in use has done its work; doing it again changes nothing.
+
+    :raises StalePlanError: it is not, for example after a rollback.
+    """
+    plan = RunPlan.load_or_none(run.plan)
+    if plan is None:
+        return
+    in_use = production(lineage)
+    current = in_use.version_id if in_use else None
+    if current not in (plan.parent_version, identity.version_id(record.run_key)):
+        raise StalePlanError(
+            f"Run {record.run_key} was planned from {plan.parent_version or 'no model'}, but "
+            f"{current or 'no model'} is in use now ({lineage.production}). What it has trained "
+            "would continue a model that is not in use any more: trigger a new run."
+        )
+
+
+def _decide(store: StoreLayout, run: RunLayout, lease: LineageLease, manifest_uri: str) -> RunPlan:
+    record = RunRecord.load(run.record)
+    config = parse_config(uris.read(run.config), run.config)
+    lineage = store.lineage(record.lineage_id)
+    parent = production(lineage)
+    seen = manifests(lineage, parent) if parent else {}
+    own = corpus.training_manifest(manifest_uri, store, config)
+    if parent is not None and not config.training.train_again:
+        _require_unseen(parent, seen, own, manifest_uri)
+
+    trained = {record.partition: manifest_uri}
+    if config.training.partitions == "unseen":
+        trained |= _unseen(store, lineage, config, {*seen, *trained})
+    replayed, not_replayed = _replayed(store, config, seen, trained)
+    return RunPlan(
+        partition=record.partition,
+        parent_version=parent.version_id if parent else None,
+        trained=dict(sorted(trained.items())),
+        replayed=replayed,
+        not_replayed=not_replayed,
+        evaluated=dict(sorted((seen | trained | _general(store, lineage, config)).items())),
+        lease_sequence=lease.sequence,
+        created=datetime.now(UTC),
+    )
+
+
+def _require_unseen(
+    parent: ModelVersion, seen: dict[str, str], own: PartitionManifest, manifest_uri: str
+) -> None:
+    before = seen.get(own.partition)
+    if before is None or PartitionManifest.load(before).content_sha256 != own.content_sha256:
+        return
+    raise SeenAlreadyError(
+        f"Partition {own.partition} was seen already by {parent.version_id}, the model in use, "
+        f"with the same content ({manifest_uri}). To train on it once more: training.train_again."
+    )
+
+
+def _unseen(
+    store: StoreLayout, lineage: LineageLayout, config: PipelineConfig, known: set[str]
+) -> dict[str, str]:
+    """Return the manifests of the other prepared partitions that this run can be trained on."""
+    found = {}
+    for partition, prepared in _prepared(lineage).items():
+        if partition in known or partition == config.evaluation.general_partition:
+            continue
+        fitting = [one for one in prepared if _misfit_in_training(one.uri, store, config) is None]
+        if fitting:
+            found[partition] = _newest(fitting, config)
+    return found
+
+
+def _replayed(
+    store: StoreLayout, config: PipelineConfig, seen: dict[str, str], trained: dict[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the manifests to replay, and why the others of those seen are left out."""
+    replayed: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    if not config.training.replay_fraction:
+        return replayed, left_out
+    for partition, manifest in sorted(seen.items()):
+        # Trained on again, or prepared anew since: then it is no replay.
+        if partition in trained:
+            continue
+        if partition == config.evaluation.general_partition:
+            left_out[partition] = "it is evaluation.general_partition, which is not trained on"
+        elif misfit := _misfit_in_training(manifest, store, config):
+            left_out[partition] = misfit
+        else:
+            replayed[partition] = manifest
+    return replayed, left_out
+
+
+def _general(store: StoreLayout, lineage: LineageLayout, config: PipelineConfig) -> dict[str, str]:
+    """Return the manifest of the general partition, if there is to be one."""
+    partition = config.evaluation.general_partition
+    if partition is None:
+        return {}
+    prepared, misfits = _prepared(lineage).get(partition, []), []
+    fitting = []
+    for one in prepared:
+        try:
+            corpus.load_manifest(one.uri, store, config)
+        except UserError as error:
+            misfits.append(str(error))
+        else:
+            fitting.append(one)
+    if not fitting:
+        raise RegistryError(
+            f"evaluation.general_partition: {partition!r} has no manifest that this configuration "
+            f"can be evaluated on in {lineage.manifests(partition)}"
+            f"{'; ' if misfits else ''}{'; '.join(misfits)}. Prepare it once: python -m "
+            f"beam_jobs.prepare_corpus --config CONFIG --store {store.root} --partition {partition}"
+        )
+    return {partition: _newest(fitting, config)}
+
+
+def _prepared(lineage: LineageLayout) -> dict[str, list[ObjectDetails]]:
+    """Return the manifests of every partition of the lineage."""
+    found: dict[str, list[ObjectDetails]] = {}
+    for one in uris.list_details(lineage.partitions):
+        if one.uri.endswith(".json"):
+            found.setdefault(one.uri.split("/")[-2], []).append(one)
+    return found
+
+
+def _newest(found: list[ObjectDetails], config: PipelineConfig) -> str:
+    """Return the newest manifest; those of this very configuration go before all others."""
+
+    def age(one: ObjectDetails) -> tuple[bool, datetime, str]:
+        is_own = PartitionManifest.load(one.uri).config_sha256 == config.data_sha256
+        return is_own, one.modified, one.uri
+
+    return max(found, key=age).uri
+
+
+def _misfit_in_training(uri: str, store: StoreLayout, config: PipelineConfig) -> str | None:
+    try:
+        corpus.training_manifest(uri, store, config)
+    except UserError as error:
+        return str(error)
+    return None

@@ -1,0 +1,76 @@
+"""What retention is about: how long things are kept, and the kinds of things that can go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+LEAST_AGE = timedelta(days=2)
+"""The margin for what no record says yet: a job that is writing, a run that is about to name."""
+
+ALERT_AGE = timedelta(days=30)
+"""Of alerts: longer than they are delivered again, so that a removed one is not raised anew."""
+
+
+@dataclass(frozen=True)
+class RetentionPolicy:
+    """How much is kept besides what is needed.
+
+    :param keep_versions: nearest ancestors of the model in use, and newest versions of a lineage,
+        that stay as targets of a rollback.
+    :param older_than: nothing that was written within this time is touched.
+    :param pinned: model versions and training folders of runs that stay, by URI.
+    """
+
+    keep_versions: int = 5
+    older_than: timedelta = timedelta(days=14)
+    pinned: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what would not be safe.
+
+        :raises ValueError: no version is kept, or things are too young.
+        """
+        if self.keep_versions < 1:
+            raise ValueError(
+                f"keep-versions is {self.keep_versions}: keep at least 1, or a model that turns "
+                "out bad could not be rolled back."
+            )
+        if self.older_than < LEAST_AGE:
+            raise ValueError(
+                f"older-than-days is {self.older_than / timedelta(days=1):g}: give at least "
+                f"{LEAST_AGE.days}. What is younger may be in use by a job that has not said so."
+            )
+
+
+class Kind(StrEnum):
+    """A kind of thing that can go, in the order of removal: what names before what is named."""
+
+    VERSION = "model versions"
+    TRAINING = "checkpoints of ended runs"
+    EXPORTS = "exports of ended runs"
+    MANIFEST = "manifests of partitions"
+    SHARD = "shards of records"
+    SIGNATURE = "signatures"
+    DECISION = "decisions on duplicates"
+    BUNDLE = "code bundles"
+    ALERT = "alerts"
+    SCRATCH = "scratch files"
+
+
+_NAMES_NEXT = {
+    Kind.VERSION: {Kind.MANIFEST},
+    Kind.MANIFEST: {Kind.SHARD},
+    Kind.SHARD: {Kind.SIGNATURE, Kind.DECISION},
+}
+
+
+def and_what_they_name(kinds: Iterable[Kind]) -> set[Kind]:
+    """Return kinds with all that things of these kinds name: who cannot tell one, cannot others."""
+    found, new = set[Kind](), set(kinds)
+    while new:
+        found |= new
+        new = {named for kind in new for named in _NAMES_NEXT.get(kind, ())} - found
+    return found

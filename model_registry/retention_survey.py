@@ -1,0 +1,140 @@
+"""One look at a whole store: every object by what it is, from a single listing."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from pipeline_store import uris
+from pipeline_store.details import ObjectDetails
+from pipeline_store.layout import StoreLayout
+
+_KEPT_FOLDERS = ("arrivals", "cooldowns", "corpora", "corpus", "places", "reaper")
+"""Text and records that retention has nothing to do with."""
+
+_RUN_RECORDS = re.compile(
+    r"[a-z_]+\.json|(evaluations|verdicts)/[^/]+\.json|reservations/.+"
+    r"|training/(events|metrics)/.+|training/(initial_weights|result)\.json"
+)
+_LINEAGE_RECORDS = re.compile(r"[a-z_]+\.json|(vocabulary|waiting|pruned)/[^/]+")
+
+Files = dict[str, ObjectDetails]
+"""Objects by path relative to the store's root."""
+
+
+@dataclass
+class PartitionFiles:
+    """What lies beside each other for one partition of a lineage, by file name."""
+
+    manifests: Files = field(default_factory=dict)
+    others: Files = field(default_factory=dict)
+
+
+@dataclass
+class Survey:
+    """The objects of a store, sorted by what they belong to. Keys are names, values are objects."""
+
+    root: str
+    taken: datetime
+    files: Files = field(default_factory=dict)
+    runs: dict[str, Files] = field(default_factory=lambda: defaultdict(dict))
+    versions: dict[tuple[str, str], Files] = field(default_factory=lambda: defaultdict(dict))
+    partitions: dict[tuple[str, str], PartitionFiles] = field(
+        default_factory=lambda: defaultdict(PartitionFiles)
+    )
+    lineages: set[str] = field(default_factory=set)
+    shards: dict[str, Files] = field(default_factory=lambda: defaultdict(dict))
+    signatures: Files = field(default_factory=dict)
+    decisions: Files = field(default_factory=dict)
+    bundles: Files = field(default_factory=dict)
+    alerts: dict[str, Files] = field(default_factory=lambda: defaultdict(dict))
+    scratch: Files = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+
+    def uri(self, path: str) -> str:
+        """Return the URI of an object of the survey."""
+        return uris.join(self.root, path)
+
+    def path(self, uri: str) -> str:
+        """Return the path below the root; a URI that leads elsewhere is returned as it is."""
+        return uris.for_library(uri).removeprefix(self.root + "/")
+
+
+def survey(store: StoreLayout) -> Survey:
+    """List a store once and sort what is there. Nothing is read."""
+    root = uris.for_library(store.root).rstrip("/")
+    found = Survey(root, datetime.now(UTC))
+    for details in uris.list_details(root):
+        path = details.uri.removeprefix(root + "/")
+        folder = path.partition("/")[0]
+        if folder in _KEPT_FOLDERS:
+            continue
+        found.files[path] = details
+        if not _sort_in(found, path, details):
+            found.unknown.append(path)
+    return found
+
+
+def _sort_in(found: Survey, path: str, details: ObjectDetails) -> bool:
+    """Put an object where it belongs; return whether its place is known."""
+    match path.split("/"):
+        case ["runs", key, *rest] if rest:
+            found.runs[key][path] = details
+            return is_run_bytes(path) or bool(_RUN_RECORDS.fullmatch("/".join(rest)))
+        case ["lineages", lineage, *rest] if rest:
+            found.lineages.add(lineage)
+            return _sort_in_lineage(found, lineage, rest, path, details)
+        case ["shards", key, "shard.json"] | ["shards", key, _, _]:
+            found.shards[key][path] = details
+        case ["signatures", name] if re.fullmatch(r"[0-9a-f]+\.(json|npz)", name):
+            found.signatures[path] = details
+        case ["decisions", name] if re.fullmatch(r"[0-9a-f]+\.json", name):
+            found.decisions[path] = details
+        case ["bundles", name] if re.fullmatch(r"[0-9a-f]+\.zip", name):
+            found.bundles[path] = details
+        case ["alerts", scope, name] if name.endswith(".json"):
+            found.alerts[scope][path] = details
+        case ["scratch" | "preflight", _]:
+            found.scratch[path] = details
+        case _:
+            return False
+    return True
+
+
+def _sort_in_lineage(
+    found: Survey, lineage: str, rest: list[str], path: str, details: ObjectDetails
+) -> bool:
+    match rest:
+        case ["versions", version, *inside] if inside:
+            found.versions[lineage, version][path] = details
+            return True
+        case ["partitions", partition, name]:
+            return _sort_in_partition(found.partitions[lineage, partition], name, path, details)
+        case _:
+            return bool(_LINEAGE_RECORDS.fullmatch("/".join(rest)))
+
+
+def _sort_in_partition(files: PartitionFiles, name: str, path: str, details: ObjectDetails) -> bool:
+    if re.fullmatch(r"[0-9a-f]+\.json", name):
+        files.manifests[path] = details
+    elif re.fullmatch(r"[0-9a-f]+\.html|documents-[0-9a-f]+\.npz", name):
+        files.others[path] = details
+    else:
+        return False
+    return True
+
+
+def is_run_bytes(path: str) -> bool:
+    """Return whether an object of a run is one of the large ones that an ended run can do without.
+
+    :param path: relative to the store's root.
+    """
+    return bool(re.match(r"runs/[^/]+/(training/(attempts|checkpoints)|exports)/.", path))
+
+
+def newest(files: Iterable[ObjectDetails]) -> datetime:
+    """Return when the youngest of some objects was written."""
+    return max(details.modified for details in files)

@@ -1,0 +1,152 @@
+"""Shows alerts, and tests that they reach somebody.
+
+python -m pipeline_alerts list --store gs://my-bucket/store
+python -m pipeline_alerts show 0a1b2c3d4e5f
+python -m pipeline_alerts test
+python -m pipeline_alerts watch-status --max-age-minutes 30
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pipeline_alerts.causes import Cause
+from pipeline_alerts.delivery import list_alerts
+from pipeline_alerts.messages import compose
+from pipeline_alerts.raising import raise_about_installation
+from pipeline_config.settings import load_settings
+from pipeline_store import uris
+from pipeline_store.formats import Alert, AlertDelivery, AlertSending, FormatError, WatchPass
+from pipeline_store.layout import StoreLayout
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; 0 when all is well, 1 when the watch is not or something cannot be read."""
+    arguments = _parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    try:
+        return run(arguments)
+    except (OSError, FormatError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    store = StoreLayout(arguments.store)
+    found = sorted((Alert.load(uri) for uri in list_alerts(store)), key=lambda alert: alert.time)
+    shown = found[-arguments.last :]
+    if arguments.json:
+        print(json.dumps([_with_deliveries(store, alert) for alert in shown], indent=2))
+        return 0
+    for alert in shown:
+        channels = ", ".join(f"{c}: {s}" for c, s in _deliveries(store, alert).items()) or "logged"
+        print(f"{alert.time:%F %T} UTC  {alert.scope}  {alert.cause}  {alert.title}  ({channels})")
+    print(f"{len(found)} alert(s), {len(shown)} shown.")
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    store = StoreLayout(arguments.store)
+    wanted = f"/{arguments.scope}/"
+    found = [Alert.load(uri) for uri in list_alerts(store) if wanted in uri]
+    for alert in found:
+        print(compose(alert).text)
+        for channel, state in _deliveries(store, alert).items():
+            print(f"{channel}: {state}")
+        print()
+    if not found:
+        print(f"There is no alert about {arguments.scope} in {store.alerts}.", file=sys.stderr)
+    return 0 if found else 1
+
+
+def _test(arguments: argparse.Namespace) -> int:
+    store = StoreLayout(arguments.store)
+    raise_about_installation(
+        store,
+        f"test-{datetime.now(UTC):%Y%m%dT%H%M%S%f}",
+        Cause.TEST,
+        about="alerts",
+        summary="a test",
+        reason="Somebody ran python -m pipeline_alerts test.",
+    )
+    print(
+        "Written. The pipeline_watch DAG delivers it at its next pass, within five minutes; "
+        "python -m pipeline_alerts list --last 1 then says through which connections."
+    )
+    return 0
+
+
+def _watch_status(arguments: argparse.Namespace) -> int:
+    store = StoreLayout(arguments.store)
+    newest = WatchPass.load_or_none(store.watch_pass)
+    advice = "unpause the pipeline_watch DAG, and look at its newest run"
+    if newest is None:
+        print(f"The watch never made a pass: {advice}.", file=sys.stderr)
+        return 1
+    age = datetime.now(UTC) - newest.finished
+    print(newest.to_bytes().decode())
+    if age > timedelta(minutes=arguments.max_age_minutes):
+        minutes = age.total_seconds() / 60
+        print(f"The watch's last pass is {minutes:.0f} minutes old: {advice}.", file=sys.stderr)
+        return 1
+    return 1 if newest.problems else 0
+
+
+def _deliveries(store: StoreLayout, alert: Alert) -> dict[str, str]:
+    """Return how far each channel is, in words, by connection."""
+    folder = uris.join(store.alerts, alert.scope)
+    stem = f"{alert.cause}."
+    states: dict[str, str] = {}
+    for uri in uris.list_files(folder):
+        name = uri.rpartition("/")[2]
+        channel = name.removeprefix(stem).rpartition(".")[0].rpartition(".")[0]
+        if name.startswith(stem) and name.endswith(".delivered.json"):
+            delivery = AlertDelivery.load(uri)
+            states[channel] = delivery.given_up or f"delivered {delivery.time:%F %T} UTC"
+        elif name.startswith(stem) and name.endswith(".sending.json") and channel not in states:
+            sending = AlertSending.load(uri)
+            error = f": {sending.error}" if sending.error else ""
+            states[channel] = f"not delivered after {sending.tries} tries{error}"
+    return states
+
+
+def _with_deliveries(store: StoreLayout, alert: Alert) -> dict[str, Any]:
+    return compose(alert).payload | {"deliveries": _deliveries(store, alert)}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline_alerts",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(
+        name: str, run: Callable[[argparse.Namespace], int], text: str
+    ) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=run)
+        command.add_argument(
+            "--store", default=load_settings().store_uri, help="default: %(default)s"
+        )
+        return command
+
+    listing = add("list", _list, "list alerts, oldest first, and who has them")
+    listing.add_argument("--last", type=int, default=50, help="default: %(default)s")
+    listing.add_argument("--json", action="store_true", help="print what the webhook gets")
+    show = add("show", _show, "print the alerts about a run or another scope in full")
+    show.add_argument("scope", help="run key, such as 0a1b2c3d4e5f, or another scope of the list")
+    add("test", _test, "raise a test alert, which the watch delivers through every connection")
+    status = add("watch-status", _watch_status, "exit with 1 when the watch made no pass lately")
+    status.add_argument("--max-age-minutes", type=float, default=30.0, help="default: %(default)s")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

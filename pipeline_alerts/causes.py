@@ -1,0 +1,71 @@
+"""What there can be an alert about. `docs/alerts.md` has a section for each, named as the cause."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+DOCUMENT = "docs/alerts.md"
+
+
+class Cause(StrEnum):
+    """Why somebody is told; these strings are stored, searched for and part of addresses."""
+
+    TASK_FAILED = "task-failed"
+    RUN_FAILED = "run-failed"
+    ENDED_WITHOUT_OUTCOME = "ended-without-outcome"
+    REJECTED = "rejected"
+    OVERDUE = "overdue"
+    BUDGET_HOURS = "budget-hours"
+    BUDGET_CHIP_HOURS = "budget-chip-hours"
+    BUDGET_PREEMPTIONS = "budget-preemptions"
+    PREEMPTION_STORM = "preemption-storm"
+    REAPER_SILENT = "reaper-silent"
+    NOTHING_NEW = "nothing-new"
+    MAINTENANCE_FAILED = "maintenance-failed"
+    TEST = "test"
+
+
+FAILURES = (Cause.TASK_FAILED, Cause.RUN_FAILED, Cause.ENDED_WITHOUT_OUTCOME)
+"""Causes that say that a run failed. Of the last two at most one is raised, and only if no failed
+task was reported: a person need not be told twice."""
+
+ADVICE = {
+    Cause.TASK_FAILED: "Open the task's log. Remove what it names, then clear the task: what is "
+    "done is not done again.",
+    Cause.RUN_FAILED: "Open the run and look at the first task that failed. Then clear that task, "
+    "or trigger a new run.",
+    Cause.ENDED_WITHOUT_OUTCOME: "Ask who ended the run (Airflow's audit log has it). If nobody "
+    "did, look at the scheduler. To go on, clear the task that was interrupted.",
+    Cause.REJECTED: "The model in use stays; nothing has to be done. If it happens for days, look "
+    "at the text that arrives and at the losses by set.",
+    Cause.OVERDUE: "Open the run: is it waiting for its lineage, for capacity or for an approval, "
+    "or is it training?",
+    Cause.BUDGET_HOURS: "When budget.max_hours is used up, the TPU is given back. Let it go on, or "
+    "mark the run failed; clearing reserve later renews the budget and resumes.",
+    Cause.BUDGET_CHIP_HOURS: "When budget.max_chip_hours is used up, the TPU is given back. Let it "
+    "go on, or mark the run failed; clearing reserve later renews the budget and resumes.",
+    Cause.BUDGET_PREEMPTIONS: "When budget.max_preemptions is used up, the run fails. Another "
+    "zone, a reservation or on-demand TPUs are lost less often.",
+    Cause.PREEMPTION_STORM: "Training resumes by itself, but slowly. Look at how the TPUs were "
+    "lost; take another zone or tpu.provisioning_model if they were taken.",
+    Cause.REAPER_SILENT: "Unpause the tpu_reaper DAG, or run python -m tpu_lifecycle reap --once. "
+    "Until then a TPU that no run gives back deletes only itself.",
+    Cause.NOTHING_NEW: "Ask whoever delivers the text. If none is expected, raise "
+    "REPRETRAIN_QUIET_DAYS.",
+    Cause.MAINTENANCE_FAILED: "Open the DAG's newest run and look at the log of what failed.",
+    Cause.TEST: "Nothing has to be done: the way to you works.",
+}
+"""What to do, in a sentence or two; the runbook has the rest."""
+
+
+def base_cause(cause: str) -> Cause:
+    """Return the kind of cause, without what of it: ``task-failed`` of ``task-failed.tpu.train``.
+
+    :raises ValueError: there is no such cause.
+    """
+    return Cause(cause.partition(".")[0])
+
+
+def runbook(cause: str) -> str:
+    """Return the section of the documentation about a cause."""
+    return f"{DOCUMENT}#{base_cause(cause)}"

@@ -1,0 +1,161 @@
+"""An alert as people and programs get it: subject, text, HTML, JSON and Slack's blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from pipeline_alerts.causes import ADVICE, base_cause, runbook
+from pipeline_store.formats import Alert
+
+SCHEMA = "bert-repretraining-alert"
+SCHEMA_VERSION = 1
+
+SLACK_CHARACTERS = 2900
+"""Of a block's text; Slack refuses more than 3000."""
+
+SLACK_HEADER_CHARACTERS = 150
+"""Of a header; Slack refuses more."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One alert in every form.
+
+    :ivar key: the same for each delivery of an alert, so that a receiver can tell repetitions.
+    """
+
+    key: str
+    subject: str
+    text: str
+    html: str
+    payload: dict[str, Any]
+    blocks: list[dict[str, Any]]
+
+
+def compose(alert: Alert) -> Message:
+    """Return an alert in every form in which a channel may send it."""
+    facts = _facts(alert)
+    return Message(
+        key=f"{alert.scope}/{alert.cause}",
+        subject=alert.title,
+        text=_text(alert, facts),
+        html=_html(alert, facts),
+        payload=_payload(alert),
+        blocks=_blocks(alert, facts),
+    )
+
+
+def _facts(alert: Alert) -> list[tuple[str, str]]:
+    """Return what is known, as pairs of name and value; what is not known is left out."""
+    pairs = [
+        ("Cause", alert.cause),
+        ("Run", f"{alert.dag_id} {alert.run_id}" if alert.run_id else ""),
+        ("Partition", alert.partition or ""),
+        ("Lineage", alert.lineage_id or ""),
+        ("Time", f"{alert.time:%F %T} UTC"),
+    ]
+    if alert.run_id:
+        pairs += [("Spent so far", _spent(alert)), ("TPUs", _tpus(alert))]
+    pairs += [("Log", alert.log_place or ""), ("Run folder", _folder(alert))]
+    pairs += [("What to do", ADVICE[base_cause(alert.cause)]), ("Runbook", runbook(alert.cause))]
+    return [(name, value) for name, value in pairs if value]
+
+
+def _spent(alert: Alert) -> str:
+    if alert.spent is None:
+        return "nothing: no TPU was asked for"
+    spent = alert.spent
+    return f"at most {spent.cost:.2f} {spent.currency}, {spent.chip_hours:.2f} chip-hours"
+
+
+def _tpus(alert: Alert) -> str:
+    left = "; ".join(f"{tpu.name} in {tpu.zone}: {tpu.state}" for tpu in alert.tpus)
+    return left or "none that is not confirmed gone"
+
+
+def _folder(alert: Alert) -> str:
+    return f"runs/{alert.scope} of the store" if alert.run_id else ""
+
+
+def _log_lines(alert: Alert) -> list[str]:
+    if alert.log_lines:
+        return alert.log_lines
+    if alert.log_place is None:
+        return []
+    return ["(not quoted: corpus text can occur in log lines; see Log above)"]
+
+
+def _text(alert: Alert, facts: list[tuple[str, str]]) -> str:
+    lines = [alert.title, "", alert.reason, ""]
+    lines += [f"{name}: {value}" for name, value in facts]
+    if alert.link:
+        lines += ["", f"Open in Airflow: {alert.link}"]
+    if quoted := _log_lines(alert):
+        lines += ["", "Last log lines:", *(f"  {line}" for line in quoted)]
+    return "\n".join(lines) + "\n"
+
+
+def _html(alert: Alert, facts: list[tuple[str, str]]) -> str:
+    rows = "".join(
+        '<tr><td style="padding:2px 12px 2px 0;color:#666;vertical-align:top">'
+        f"{escape(name)}</td><td>{escape(value)}</td></tr>"
+        for name, value in facts
+    )
+    parts = [
+        '<html><body style="font-family:sans-serif;font-size:14px">',
+        f"<h3>{escape(alert.title)}</h3>",
+        f'<p style="white-space:pre-wrap">{escape(alert.reason)}</p>',
+        f"<table>{rows}</table>",
+    ]
+    if alert.link:
+        parts.append(f'<p><a href="{escape(alert.link)}">Open in Airflow</a></p>')
+    if quoted := _log_lines(alert):
+        lines = escape("\n".join(quoted))
+        parts.append(f'<p>Last log lines</p><pre style="font-size:12px">{lines}</pre>')
+    return "".join([*parts, "</body></html>"])
+
+
+def _payload(alert: Alert) -> dict[str, Any]:
+    fields = alert.model_dump(mode="json", exclude={"scope", "cause"})
+    cause = base_cause(alert.cause)
+    head = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION}
+    kind = {
+        "id": f"{alert.scope}/{alert.cause}",
+        "cause": str(cause),
+        "detail": alert.cause.partition(".")[2],
+        "scope": alert.scope,
+    }
+    advice = {"advice": ADVICE[cause], "runbook": runbook(alert.cause)}
+    return head | kind | fields | advice
+
+
+def _blocks(alert: Alert, facts: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    title = _shortened(alert.title, SLACK_HEADER_CHARACTERS)
+    blocks: list[dict[str, Any]] = [
+        {"type": "header", "text": {"type": "plain_text", "text": title}},
+        _section(alert.reason),
+        _section("\n".join(f"{name}: {value}" for name, value in facts)),
+    ]
+    if quoted := _log_lines(alert):
+        blocks.append(_section("\n".join(quoted)))
+    if alert.link:
+        # A link's text is set here, so it is the one place where Slack's markup is wanted.
+        link = {"type": "mrkdwn", "text": f"<{_slack_escaped(alert.link)}|Open in Airflow>"}
+        blocks.append({"type": "section", "text": link})
+    return blocks
+
+
+def _section(text: str) -> dict[str, Any]:
+    # plain_text: nothing in it is taken for markup, a link or a mention of somebody.
+    shown = _shortened(text, SLACK_CHARACTERS)
+    return {"type": "section", "text": {"type": "plain_text", "text": shown, "emoji": False}}
+
+
+def _slack_escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("|", "%7C")
+
+
+def _shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 2]} …"

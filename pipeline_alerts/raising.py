@@ -1,0 +1,144 @@
+"""Raises alerts: one file for each pair of scope and cause, whoever finds it and however often."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pipeline_alerts.causes import FAILURES, Cause, base_cause
+from pipeline_alerts.facts import RunFacts, read_facts
+from pipeline_store import identity, uris
+from pipeline_store.formats import Alert, WatchedRun
+from pipeline_store.layout import StoreLayout
+
+MAX_REASON = 2000
+"""Characters of a reason; mails and chats are read on phones."""
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True)
+class AlertedRun:
+    """A DAG run of Airflow that an alert is about.
+
+    :param link: its page in Airflow.
+    """
+
+    dag_id: str
+    run_id: str
+    link: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Return the run's name outside Airflow, which is the scope of its alerts."""
+        return identity.run_key(self.dag_id, self.run_id)
+
+
+def raise_about_run(
+    store: StoreLayout,
+    run: AlertedRun,
+    cause: Cause,
+    *,
+    summary: str,
+    reason: str,
+    detail: str = "",
+    with_text: bool = False,
+    facts: RunFacts | None = None,
+) -> Alert | None:
+    """Create a run's alert; nobody is told yet.
+
+    :param summary: end of the title, such as ``candidate rejected: worse``.
+    :param reason: why; must hold no corpus text unless ``with_text``.
+    :param detail: what of the cause, such as the task; each has an alert of its own.
+    :param with_text: whether log lines may be quoted.
+    :param facts: of the run, if they have been read already.
+    :returns: the alert; None when there is one of this cause already.
+    """
+    name = file_name(f"{cause}.{detail}" if detail else str(cause))
+    if uris.exists(store.alert(run.key, name)):
+        return None
+    known = facts or read_facts(store.run(run.key), with_text=with_text)
+    record = known.record
+    alert = Alert(
+        scope=run.key,
+        cause=name,
+        title=_title(run.dag_id, record.partition if record else run.run_id, summary),
+        reason=_reason(f"{reason}\n{known.unreadable}"),
+        time=datetime.now(UTC),
+        dag_id=run.dag_id,
+        run_id=run.run_id,
+        partition=record.partition if record else None,
+        lineage_id=record.lineage_id if record else None,
+        link=run.link,
+        spent=known.spent,
+        tpus=known.tpus,
+        log_place=known.log_place,
+        log_lines=known.log_lines,
+    )
+    return alert if alert.create(store.alert(run.key, name)) else None
+
+
+def raise_about_installation(
+    store: StoreLayout,
+    scope: str,
+    cause: Cause,
+    *,
+    about: str,
+    summary: str,
+    reason: str,
+    link: str | None = None,
+) -> Alert | None:
+    """Create an alert about something else than a run; nobody is told yet.
+
+    :param scope: what and which occurrence of it, so that the next occurrence has one of its own.
+    :param about: what it is about, in the title.
+    :returns: the alert; None when there is one of this scope and cause already.
+    """
+    folder, name = file_name(scope), str(cause)
+    if uris.exists(store.alert(folder, name)):
+        return None
+    alert = Alert(
+        scope=folder,
+        cause=name,
+        title=_title(about, summary),
+        reason=_reason(reason),
+        time=datetime.now(UTC),
+        link=link,
+    )
+    return alert if alert.create(store.alert(folder, name)) else None
+
+
+def has_failure_alert(store: StoreLayout, run_key: str) -> bool:
+    """Return whether somebody was or will be told that the run failed.
+
+    Of a run that goes on after it had ended only what was raised since then counts.
+    """
+    watched = WatchedRun.load_or_none(store.watched_run(run_key))
+    goes_on_since = watched.time if watched is not None and watched.outcome is None else None
+    return any(
+        _is_failure(found.uri.rpartition("/")[2])
+        for found in uris.list_details(uris.join(store.alerts, run_key))
+        if goes_on_since is None or found.modified > goes_on_since
+    )
+
+
+def _is_failure(name: str) -> bool:
+    try:
+        return base_cause(name.removesuffix(".json")) in FAILURES
+    except ValueError:
+        return False
+
+
+def file_name(text: str) -> str:
+    """Return the text as part of a file's name; any other sign becomes a hyphen."""
+    return _UNSAFE.sub("-", text)[:120]
+
+
+def _title(*parts: str) -> str:
+    return " ".join(f"[repretraining] {' '.join(parts[:-1])}: {parts[-1]}".split())
+
+
+def _reason(text: str) -> str:
+    stripped = text.strip()
+    return stripped if len(stripped) <= MAX_REASON else f"{stripped[:MAX_REASON]} …"

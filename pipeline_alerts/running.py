@@ -1,0 +1,134 @@
+"""What may be wrong with a run that has not ended: late, short of budget, losing TPU after TPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pipeline_alerts.causes import Cause
+from pipeline_alerts.facts import read_reservations
+from pipeline_store import uris
+from pipeline_store.formats import AttemptEvent, RunRecord
+from pipeline_store.layout import RunLayout
+from tpu_lifecycle.attempts import AttemptRecord
+from tpu_lifecycle.budgets import chip_seconds
+from tpu_lifecycle.reservation import OpenReservation
+
+STORM_LOSSES = 3
+STORM_WINDOW = timedelta(hours=1)
+"""So many TPUs lost within such a time are a storm."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to raise an alert about."""
+
+    cause: Cause
+    summary: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RunningRun:
+    """A run that has not ended, with what it rents.
+
+    :ivar attempts: of all its reservations, oldest first.
+    """
+
+    record: RunRecord
+    reservations: list[OpenReservation]
+    attempts: list[tuple[OpenReservation, AttemptRecord]]
+
+    @classmethod
+    def read(cls, run: RunLayout, record: RunRecord) -> RunningRun:
+        """Read what the run rents.
+
+        :raises OSError: the store cannot be read.
+        :raises FormatError: a file is damaged.
+        """
+        reservations = read_reservations(run)
+        return cls(record, reservations, [(r, a) for r in reservations for a in r.attempts()])
+
+    def findings(self, overdue: timedelta) -> Iterator[Finding]:
+        """Yield what somebody has to know.
+
+        :param overdue: a run that takes longer is reported.
+        """
+        yield from self._overdue(overdue)
+        if self.reservations and not self.reservations[-1].is_released():
+            yield from self._budgets(self.reservations[-1])
+        yield from self._storm()
+
+    def losses(self) -> list[datetime]:
+        """Return when the run lost a TPU, oldest first."""
+        return sorted(
+            attempt.marks[AttemptEvent.LOST].time
+            for _, attempt in self.attempts
+            if AttemptEvent.LOST in attempt.marks
+        )
+
+    def _overdue(self, limit: timedelta) -> Iterator[Finding]:
+        age = datetime.now(UTC) - self.record.created
+        if age > limit:
+            yield overdue(self.record.created, limit)
+
+    def _budgets(self, reservation: OpenReservation) -> Iterator[Finding]:
+        budget = reservation.config.budget
+        mine = [a for r, a in self.attempts if r.record.generation == reservation.record.generation]
+        hours = (datetime.now(UTC) - reservation.record.created).total_seconds() / 3600
+        chip_hours = sum(chip_seconds(reservation.record, a) for a in mine) / 3600
+        lost = sum(AttemptEvent.LOST in a.marks for a in mine)
+        for cause, setting, used, allowed in (
+            (Cause.BUDGET_HOURS, "budget.max_hours", hours, budget.max_hours),
+            (Cause.BUDGET_CHIP_HOURS, "budget.max_chip_hours", chip_hours, budget.max_chip_hours),
+            (Cause.BUDGET_PREEMPTIONS, "budget.max_preemptions", lost, budget.max_preemptions),
+        ):
+            if allowed and used >= budget.alert_fraction * allowed:
+                yield Finding(
+                    cause,
+                    f"{used / allowed:.0%} of {setting} used",
+                    f"{reservation} has used {used:.4g} of {setting}={allowed:g}. Reported from "
+                    f"budget.alert_fraction={budget.alert_fraction:g} on; the reservation ends at "
+                    f"{reservation.record.expires_at:%F %T} UTC.",
+                )
+
+    def _storm(self) -> Iterator[Finding]:
+        times = self.losses()
+        for first, last in zip(times, times[STORM_LOSSES - 1 :], strict=False):
+            if last - first <= STORM_WINDOW:
+                how = "; ".join(
+                    f"{attempt.attempt.queued_resource_id} in {attempt.name.zone} {attempt.outcome}"
+                    for _, attempt in self.attempts
+                    if AttemptEvent.LOST in attempt.marks
+                )
+                yield Finding(
+                    Cause.PREEMPTION_STORM,
+                    f"{len(times)} TPUs lost",
+                    f"Lost {STORM_LOSSES} TPUs between {first:%F %T} and {last:%T} UTC. {how}",
+                )
+                return
+
+
+def overdue(since: datetime, limit: timedelta) -> Finding:
+    """Return that a run takes too long.
+
+    :param since: when it was asked for.
+    """
+    hours = limit.total_seconds() / 3600
+    return Finding(
+        Cause.OVERDUE,
+        f"not done after {hours:g} hours",
+        f"The run began at {since.astimezone(UTC):%F %T} UTC and has not ended. Reported after "
+        f"REPRETRAIN_OVERDUE_HOURS={hours:g}. It goes on.",
+    )
+
+
+def recent(times: list[datetime]) -> int:
+    """Return how many of the times are within the last :data:`STORM_WINDOW`."""
+    return sum(datetime.now(UTC) - time <= STORM_WINDOW for time in times)
+
+
+def folder_key(uri: str) -> str:
+    """Return the name of the folder that a file lies in, such as the run's key."""
+    return uris.for_library(uri).rsplit("/", 2)[-2]

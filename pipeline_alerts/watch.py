@@ -1,0 +1,274 @@
+"""One look at all runs and at the installation: raises what is wrong, records what ended silently.
+
+Airflow calls nobody when a person ends a run, or when everything dies with it. Such a run is found
+by its own record: it has a ``run.json`` and no ``outcome.json``, and Airflow says that it ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from model_registry import outcomes
+from pipeline_alerts.causes import Cause
+from pipeline_alerts.delivery import KEEP_TRYING
+from pipeline_alerts.installation import check_corpus, check_reaper
+from pipeline_alerts.raising import (
+    AlertedRun,
+    has_failure_alert,
+    raise_about_installation,
+    raise_about_run,
+)
+from pipeline_alerts.running import STORM_LOSSES, RunningRun, folder_key, recent
+from pipeline_store import uris
+from pipeline_store.formats import (
+    Alert,
+    FormatError,
+    OutcomeKind,
+    RunOutcome,
+    RunRecord,
+    Verdict,
+    VerdictKind,
+    WatchedRun,
+    WatchPass,
+)
+from pipeline_store.layout import RunLayout, StoreLayout
+
+log = logging.getLogger(__name__)
+
+MAX_GAP = timedelta(minutes=30)
+"""Between two passes; after a longer one nothing is said about what happened in it."""
+
+WRITER = "pipeline_watch"
+ENDED_STATES = ("success", "failed")
+NOBODY_REPORTED = "No task of it reported a failure: a person ended it, or it died with all else."
+
+StateOf = Callable[[str, str], str | None]
+"""State of a DAG run in Airflow, by DAG id and run id; None: Airflow has no such run."""
+
+LinkOf = Callable[[str, str], str | None]
+"""Page of a DAG run in Airflow, by DAG id and run id."""
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """What the watch needs to know of the installation.
+
+    :ivar owner: whose TPUs the reaper looks after.
+    :ivar overdue: a run that takes longer is reported.
+    :ivar quiet: so long without a new partition is reported; zero: never.
+    :ivar pattern: ``corpus.input_pattern``.
+    :ivar with_text: whether alerts may quote log lines.
+    """
+
+    owner: str
+    overdue: timedelta
+    quiet: timedelta
+    pattern: str
+    with_text: bool = False
+
+
+@dataclass
+class WatchReport:
+    """What a pass found.
+
+    :ivar raised: alerts that did not exist before.
+    :ivar problems: what could not be looked at, as lines.
+    """
+
+    open_runs: int = 0
+    raised: list[Alert] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Watch:
+    """Looks at a store.
+
+    :param state_of: asks Airflow; may raise whatever it likes when it cannot.
+    """
+
+    store: StoreLayout
+    settings: WatchSettings
+    state_of: StateOf
+    link_of: LinkOf
+
+    def look(self) -> WatchReport:
+        """Make a pass. What cannot be looked at is reported and keeps nothing else from it."""
+        report = WatchReport()
+        losses: dict[str, int] = {}
+        for key in open_runs(self.store):
+            report.open_runs += 1
+            with _collected(report, f"run {key}"):
+                losses[key] = self._look_at(key, report)
+        with _collected(report, "TPU losses"):
+            self._check_storm(losses, report)
+        since = _unbroken_since(self.store)
+        with _collected(report, "the reaper's sign of life"):
+            _add(report, check_reaper(self.store, self.settings.owner, since))
+        with _collected(report, "the corpus"):
+            _add(report, check_corpus(self.store, self.settings.pattern, self.settings.quiet))
+        WatchPass(
+            unbroken_since=since,
+            finished=datetime.now(UTC),
+            host=socket.gethostname(),
+            open_runs=report.open_runs,
+            problems=report.problems,
+        ).write(self.store.watch_pass)
+        return report
+
+    def _look_at(self, key: str, report: WatchReport) -> int:
+        """Look at a run; return how many TPUs it has lost lately."""
+        run = self.store.run(key)
+        outcome = RunOutcome.load_or_none(run.outcome)
+        record = RunRecord.load(run.record)
+        if outcome is None:
+            state = self.state_of(record.dag_id, record.run_id)
+            if state is not None and state not in ENDED_STATES:
+                return self._look_at_running(run, record, report)
+            outcome = self._record_end(run, record, state, report)
+        self._conclude(run, record, outcome, report)
+        return 0
+
+    def _look_at_running(self, run: RunLayout, record: RunRecord, report: WatchReport) -> int:
+        place = self.store.watched_run(record.run_key)
+        watched = WatchedRun.load_or_none(place)
+        if watched is not None and watched.outcome is not None:
+            # A person lets it go on: should it fail again, that is news.
+            WatchedRun(outcome=None, time=datetime.now(UTC)).write(place)
+        running = RunningRun.read(run, record)
+        for finding in running.findings(self.settings.overdue):
+            self._raise(record, finding.cause, finding.summary, finding.reason, report)
+        return recent(running.losses())
+
+    def _record_end(
+        self, run: RunLayout, record: RunRecord, state: str | None, report: WatchReport
+    ) -> RunOutcome:
+        """Write the outcome of a run that ended without one.
+
+        The alert comes first: were this the last that the watch does, the next pass would find the
+        run as it is now.
+        """
+        said = f"ended as {state!r}" if state is not None else "was deleted"
+        is_known = has_failure_alert(self.store, record.run_key)
+        if is_known:
+            reason = f"A task or the run failed and the run {said} in Airflow; see its alerts."
+        else:
+            reason = f"The run {said} in Airflow and has no outcome. {NOBODY_REPORTED}"
+            self._raise(
+                record,
+                Cause.ENDED_WITHOUT_OUTCOME,
+                "ended by a person or a crash",
+                reason,
+                report,
+            )
+        kind = OutcomeKind.FAILED if is_known else OutcomeKind.CANCELLED
+        written = outcomes.record_if_none(run, kind, reason, written_by=WRITER)
+        return written or RunOutcome.load(run.outcome)
+
+    def _conclude(
+        self, run: RunLayout, record: RunRecord, outcome: RunOutcome, report: WatchReport
+    ) -> None:
+        """Raise what the outcome calls for, and remember that this run is dealt with."""
+        if outcome.outcome is OutcomeKind.REJECTED:
+            self._raise(record, Cause.REJECTED, _rejection(run), outcome.reason, report)
+        is_failure = outcome.outcome in (OutcomeKind.FAILED, OutcomeKind.CANCELLED)
+        if is_failure and not has_failure_alert(self.store, record.run_key):
+            reason = f"Recorded by {outcome.written_by}: {outcome.reason}. {NOBODY_REPORTED}"
+            self._raise(record, Cause.RUN_FAILED, f"run {outcome.outcome}", reason, report)
+        watched = WatchedRun(outcome=outcome.outcome, time=datetime.now(UTC))
+        watched.write(self.store.watched_run(record.run_key))
+
+    def _check_storm(self, losses: dict[str, int], report: WatchReport) -> None:
+        """Raise an alert when several runs together lose many TPUs; once a day."""
+        hit = {key: count for key, count in losses.items() if count}
+        if len(hit) < 2 or sum(hit.values()) < STORM_LOSSES:
+            return
+        runs = ", ".join(f"run {key}: {count}" for key, count in sorted(hit.items()))
+        alert = raise_about_installation(
+            self.store,
+            f"preemptions-{datetime.now(UTC):%Y-%m-%d}",
+            Cause.PREEMPTION_STORM,
+            about="all runs",
+            summary=f"{sum(hit.values())} TPUs lost within an hour",
+            reason=f"Several runs lost TPUs within the last hour: {runs}.",
+        )
+        _add(report, alert)
+
+    def _raise(
+        self, record: RunRecord, cause: Cause, summary: str, reason: str, report: WatchReport
+    ) -> None:
+        link = self.link_of(record.dag_id, record.run_id)
+        alert = raise_about_run(
+            self.store,
+            AlertedRun(record.dag_id, record.run_id, link),
+            cause,
+            summary=summary,
+            reason=reason,
+            with_text=self.settings.with_text,
+        )
+        _add(report, alert)
+
+
+def open_runs(store: StoreLayout) -> list[str]:
+    """Return the keys of the runs to look at, from two listings and no read.
+
+    Left out are runs whose outcome was dealt with, and those whose outcome is older than alerts
+    are sent for. A run that a person lets go on after all has no outcome, or a newer one.
+    """
+    watched = _listed(store.alerts, "watched")["watched"]
+    runs = _listed(store.runs, "run", "outcome")
+    ended = runs["outcome"]
+    oldest = datetime.now(UTC) - KEEP_TRYING
+    return [
+        key
+        for key in sorted(runs["run"])
+        if key not in ended
+        or (ended[key] > oldest and (key not in watched or ended[key] > watched[key]))
+    ]
+
+
+def _listed(folder: str, *stems: str) -> dict[str, dict[str, datetime]]:
+    """Return when the files ``<folder>/<key>/<stem>.json`` changed, by stem and key."""
+    found: dict[str, dict[str, datetime]] = {stem: {} for stem in stems}
+    for details in uris.list_named(folder, *(f"{stem}.json" for stem in stems)):
+        stem = details.uri.rpartition("/")[2].removesuffix(".json")
+        found[stem][folder_key(details.uri)] = details.modified
+    return found
+
+
+def _unbroken_since(store: StoreLayout) -> datetime:
+    now = datetime.now(UTC)
+    try:
+        last = WatchPass.load_or_none(store.watch_pass)
+    except FormatError:
+        last = None  # replaced
+    return last.unbroken_since if last and now - last.finished <= MAX_GAP else now
+
+
+def _rejection(run: RunLayout) -> str:
+    """Return what the gate said, if it was the gate that rejected."""
+    for uri in uris.list_files(run.verdicts):
+        verdict = Verdict.load(uri).verdict
+        if verdict is not VerdictKind.PROMOTED:
+            return f"candidate {verdict}"
+    return "candidate rejected"
+
+
+@contextmanager
+def _collected(report: WatchReport, what: str) -> Iterator[None]:
+    """Make whatever goes wrong a line of the report: one damaged file must not blind the watch."""
+    try:
+        yield
+    except Exception as error:
+        log.exception("The watch cannot look at %s", what)
+        report.problems.append(f"{what}: {type(error).__name__}: {error}")
+
+
+def _add(report: WatchReport, alert: Alert | None) -> None:
+    if alert is not None:
+        report.raised.append(alert)

@@ -1,0 +1,110 @@
+"""Stored files around alerts: what was found, who was told, and what the watch remembers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline_store.formats.base import StoredFile
+from pipeline_store.formats.run import OutcomeKind
+
+
+class Spending(BaseModel):
+    """What the TPUs of a run have cost at most, up to when it was asked."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    chip_hours: float
+    cost: float = Field(description="chip-hours times the configured price; an estimate")
+    currency: str
+
+
+class AlertedTpu(BaseModel):
+    """A TPU of the run that is not confirmed to be gone."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    zone: str
+    state: str = Field(description="in words")
+
+
+class Alert(StoredFile):
+    """``alerts/<scope>/<cause>.json``: something that a person has to know.
+
+    Created once, before anybody is told: what is not delivered then is delivered later. It holds
+    no log line unless the installation allows it, as corpus text can occur in one.
+    """
+
+    kind = "alert"
+
+    scope: str = Field(description="key of the run, or what else it is about")
+    cause: str = Field(description="with a dot, what of it: task-failed.tpu.train")
+    title: str
+    reason: str
+    time: datetime
+    dag_id: str | None = None
+    run_id: str | None = None
+    partition: str | None = None
+    lineage_id: str | None = None
+    link: str | None = Field(None, description="page of the run in Airflow")
+    spent: Spending | None = None
+    tpus: list[AlertedTpu] = Field(default_factory=list)
+    log_place: str | None = Field(None, description="folder of the newest job's log")
+    log_lines: list[str] = Field(default_factory=list)
+
+
+class AlertDelivery(StoredFile):
+    """``alerts/<scope>/<cause>.<conn_id>.delivered.json``: one channel has it, or never will."""
+
+    kind = "alert-delivery"
+
+    time: datetime
+    given_up: str = Field("", description="why it was not sent at all; empty: it was")
+
+
+class AlertSending(StoredFile):
+    """``alerts/<scope>/<cause>.<conn_id>.sending.json``: who is just sending, and what went wrong.
+
+    Changed by compare-and-set only.
+    """
+
+    kind = "alert-sending"
+
+    sequence: int = Field(description="grows by one with each change")
+    tries: int
+    until: datetime = Field(description="nobody else sends it before; past: whoever comes may")
+    error: str = Field("", description="of the last try; secrets are left out")
+
+
+class WatchedRun(StoredFile):
+    """``alerts/<scope>/watched.json``: the watch has drawn its conclusions from a run's outcome."""
+
+    kind = "watched-run"
+
+    outcome: OutcomeKind | None = Field(description="none: the run was seen to go on after that")
+    time: datetime
+
+
+class WatchPass(StoredFile):
+    """``alerts/watch.json``: the watch's own sign of life, written by each pass."""
+
+    kind = "watch-pass"
+
+    unbroken_since: datetime = Field(description="first of the passes that came without a gap")
+    finished: datetime
+    host: str
+    open_runs: int
+    problems: list[str]
+
+
+class CorpusSeen(StoredFile):
+    """``alerts/corpus.json``: which partitions the watch has seen, and when that grew last."""
+
+    kind = "corpus-seen"
+
+    pattern: str
+    partitions: list[str]
+    grown: datetime
+    looked: datetime

@@ -1,0 +1,42 @@
+"""What callbacks and the watch share: where alerts go, and links into Airflow."""
+
+from __future__ import annotations
+
+import logging
+from urllib.parse import quote
+
+from alerting.channels import ConnectionChannel
+from pipeline_alerts.delivery import deliver
+from pipeline_config.settings import load_settings
+from pipeline_store.formats import Alert
+from pipeline_store.layout import StoreLayout
+
+log = logging.getLogger(__name__)
+
+
+def channels() -> list[ConnectionChannel]:
+    """Return what ``REPRETRAIN_ALERT_CONN_IDS`` names."""
+    return [ConnectionChannel(conn_id) for conn_id in load_settings().alert_conn_ids]
+
+
+def announce(store: StoreLayout, alert: Alert | None) -> None:
+    """Tell of a new alert through every channel; what fails is left to the watch.
+
+    :param alert: None: there was one already, and nothing is to be told.
+    """
+    if alert is None:
+        return
+    log.error("ALERT %s (%s/%s): %s", alert.title, alert.scope, alert.cause, alert.reason)
+    for channel in channels():
+        failure = deliver(store, alert, channel)
+        if failure is not None:
+            log.error("%s; the pipeline_watch DAG tries again", failure)
+
+
+def run_link(dag_id: str, run_id: str, task_id: str | None = None) -> str:
+    """Return the page of a DAG run, or of a task of it, in Airflow."""
+    from airflow.sdk.configuration import conf
+
+    base = conf.get("api", "base_url", fallback="http://localhost:8080").rstrip("/")
+    page = f"{base}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
+    return f"{page}/tasks/{quote(task_id, safe='')}" if task_id else page

@@ -1,0 +1,38 @@
+"""What Airflow says about DAG runs, asked from inside a task or a trigger."""
+
+from __future__ import annotations
+
+from airflow.sdk.exceptions import AirflowRuntimeError
+
+NOT_FOUND = 404
+
+
+def is_under_way(dag_id: str, run_id: str) -> bool:
+    """Return whether a DAG run is running.
+
+    One that has ended is not, nor is one that was deleted, or that a person cleared and that is
+    queued: it begins anew.
+
+    :raises AirflowRuntimeError: Airflow does not answer.
+    """
+    # Imported when asked: DAG files import this module, and only tasks and triggers can ask.
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    try:
+        state = RuntimeTaskInstance.get_dagrun_state(dag_id=dag_id, run_id=run_id)
+    except AirflowRuntimeError as error:
+        if (error.error.detail or {}).get("status_code") == NOT_FOUND:
+            return False
+        raise
+    return state == "running"
+
+
+def failed_tasks(dag_id: str, run_id: str) -> list[str]:
+    """Return the ids of a DAG run's tasks that have failed, sorted.
+
+    :raises AirflowRuntimeError: Airflow does not answer.
+    """
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    states = RuntimeTaskInstance.get_task_states(dag_id=dag_id, run_ids=[run_id])
+    return sorted(task for task, state in states.get(run_id, {}).items() if state == "failed")

@@ -1,0 +1,68 @@
+"""A run's claim on its lineage: the lease in the store, and what Airflow knows of its holder."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from airflow.sdk.exceptions import AirflowRuntimeError
+
+from hooks.dag_runs import is_under_way
+from model_registry import lease
+from model_registry.lease import Standing
+from pipeline_config import PipelineConfig, parse_config
+from pipeline_store import uris
+from pipeline_store.formats import LineageLease, RunRecord
+from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LineageClaim:
+    """One run that wants to continue its lineage, or does."""
+
+    run: RunLayout
+    lineage: LineageLayout
+    record: RunRecord
+    config: PipelineConfig
+
+    @classmethod
+    def open(cls, store_uri: str, run_uri: str) -> LineageClaim:
+        """Return the claim of a run that the validate task has recorded."""
+        run = RunLayout(run_uri)
+        record = RunRecord.load(run.record)
+        config = parse_config(uris.read(run.config), run.config)
+        return cls(run, StoreLayout(store_uri).lineage(record.lineage_id), record, config)
+
+    def attempt(self) -> Standing:
+        """Take the lease if it is this run's turn; see :func:`model_registry.lease.acquire`."""
+        return lease.acquire(
+            self.lineage,
+            self.record,
+            expires=lease.expiry(self.config, datetime.now(UTC)),
+            poll_seconds=self.config.tpu.poll_interval,
+            has_ended=_has_ended,
+        )
+
+    def withdraw(self) -> None:
+        """Stop waiting. A lease that the run has stays its own."""
+        lease.leave(self.lineage, self.record.run_key)
+
+    def give_back(self) -> bool:
+        """Stop waiting and give back the lease; return whether it was the run's."""
+        self.withdraw()
+        return lease.release(self.lineage, self.record.run_key)
+
+
+def _has_ended(held: LineageLease) -> bool:
+    """Return whether the holder's run has ended; no, as long as Airflow does not say so."""
+    try:
+        has_ended = not is_under_way(held.dag_id, held.run_id)
+    except AirflowRuntimeError as error:
+        _log.warning("Airflow does not say whether %s still runs: %s", held.run_id, error)
+        return False
+    if has_ended:
+        _log.warning("Run %s has ended without giving the lineage back", held.run_id)
+    return has_ended

@@ -1,0 +1,250 @@
+"""Asks a person before a better candidate comes into use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import Param
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from model_registry import lease, outcomes
+from model_registry.errors import LeaseLostError
+from pipeline_config import PipelineConfig, parse_config
+from pipeline_store import uris
+from pipeline_store.formats import (
+    Answer,
+    EvaluationReport,
+    Ledger,
+    OutcomeKind,
+    RunApproval,
+    RunPlan,
+    RunRecord,
+    TrainingResult,
+    Verdict,
+    VerdictKind,
+)
+from pipeline_store.layout import RunLayout, StoreLayout
+from tpu_lifecycle import ledger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+APPROVE, REJECT = "Approve", "Reject"
+_COMMENT = "comment"
+# A name in Markdown that comes from a person could otherwise become a link or a heading.
+_MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]()<>#+-!|"})
+
+
+class ApproveOperator(HITLOperator):
+    """Lets a person decide whether a candidate that won its comparison comes into use.
+
+    Passes at once unless ``promotion.require_approval``. Skipped, and with it what follows, when
+    the verdict is a rejection. Otherwise the task waits under *Required Actions* in the state
+    ``awaiting_input``, without a worker slot, a trigger or a TPU, and keeps the lineage's lease for
+    as long. *Approve* lets the run go on. *Reject*, or no answer within
+    ``promotion.approval_timeout_hours``, ends it as skipped, with the outcome *rejected*.
+
+    The question and its answer are in ``approval.json``. An approval stands for as long as
+    candidate and baseline are the same: a task that runs again does not ask twice. Whoever was
+    rejected is asked about again when the task is cleared.
+
+    Returns who approved, or None when nobody had to be asked.
+
+    :param store_uri: root of the store.
+    :param run_uri: folder of the run. (templated)
+    :param baseline: version id that the candidate was compared with, or None. (templated)
+    """
+
+    template_fields: Sequence[str] = ("run_uri", "baseline", "subject", "body")
+
+    def __init__(self, *, store_uri: str, run_uri: Any, baseline: Any, **kwargs: Any) -> None:
+        # Airflow hands on the DAG's form; the person who answers gets one field.
+        kwargs.pop("params", None)
+        comment = Param("", source="task", type=["null", "string"], description="Why; optional.")
+        super().__init__(
+            subject="Put the candidate of {{ dag_run.run_id }} into use?",
+            options=[APPROVE, REJECT],
+            # What Airflow chooses when the time is over.
+            defaults=REJECT,
+            params={_COMMENT: comment},
+            **kwargs,
+        )
+        self.store_uri = store_uri
+        self.run_uri = run_uri
+        self.baseline = baseline
+
+    def execute(self, context: Context) -> str | None:
+        """Ask, unless nobody needs to be asked."""
+        run = RunLayout(self.run_uri)
+        verdict = Verdict.load(run.verdict(self.baseline))
+        if verdict.verdict is not VerdictKind.PROMOTED:
+            raise AirflowSkipException(f"Nothing to approve: {verdict.reason}")
+        config = parse_config(uris.read(run.config), run.config)
+        if not config.promotion.require_approval:
+            self.log.info("promotion.require_approval is off: nobody is asked.")
+            return None
+        if (given := approval_given(run, self.baseline)) is not None:
+            self.log.info("Approved by %s at %s UTC", given.answered_by, _time(given.answered))
+            return given.answered_by
+        self.response_timeout = timedelta(hours=config.promotion.approval_timeout_hours)
+        now = datetime.now(UTC)
+        deadline = now + self.response_timeout
+        self._keep_lineage(run, deadline)
+        asked = RunApproval(
+            candidate_sha256=_candidate(run, self.baseline),
+            baseline=self.baseline,
+            answer=Answer.WAITING,
+            asked=now,
+            deadline=deadline,
+        )
+        asked.write(run.approval)
+        self.body = "\n".join(_question(run, config, verdict, asked))
+        super().execute(context)
+        return None
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Go on with the answer, or with what stands for one when there was none in time."""
+        run = RunLayout(self.run_uri)
+        super().execute_complete(context, event)
+        asked = RunApproval.load(run.approval)
+        user = event["responded_by_user"]
+        who = user["name"] if user else None
+        comment = str(event["params_input"].get(_COMMENT) or "") if event["params_input"] else ""
+        answer = Answer.APPROVED if event["chosen_options"] == [APPROVE] else Answer.REJECTED
+        if event.get("timedout") or who is None:
+            # Nobody can have approved: what is chosen is the default.
+            answer = Answer.UNANSWERED
+        answered = asked.model_copy(
+            update={
+                "answer": answer,
+                "answered": event["responded_at"],
+                "answered_by": who,
+                "comment": comment,
+            }
+        )
+        answered.write(run.approval)
+        if answer is Answer.APPROVED:
+            self.log.info("Approved by %s. %s", who, comment)
+            return who
+        reason = refusal(answered)
+        outcomes.record(run, OutcomeKind.REJECTED, reason, written_by=self.task_id)
+        raise AirflowSkipException(reason)
+
+    def _keep_lineage(self, run: RunLayout, deadline: datetime) -> None:
+        """Extend the run's lease by the time in which an answer may come."""
+        record = RunRecord.load(run.record)
+        lineage = StoreLayout(self.store_uri).lineage(record.lineage_id)
+        try:
+            lease.extend(lineage, record.run_key, deadline + lease.SPARE)
+        except LeaseLostError as error:
+            raise AirflowFailException(str(error)) from error
+
+
+def approval_given(run: RunLayout, baseline: str | None) -> RunApproval | None:
+    """Return a person's approval of the run's candidate as it was compared with this baseline."""
+    found = RunApproval.load_or_none(run.approval)
+    if found is None or found.answer is not Answer.APPROVED or found.baseline != baseline:
+        return None
+    return found if found.candidate_sha256 == _candidate(run, baseline) else None
+
+
+def missing_approval(run: RunLayout, config: PipelineConfig, baseline: str | None) -> str | None:
+    """Return why a candidate may not come into use for want of an approval; None: it may.
+
+    For the task that promotes: a person can mark the one that asks as successful.
+    """
+    if not config.promotion.require_approval or approval_given(run, baseline) is not None:
+        return None
+    return (
+        f"promotion.require_approval asks for a person's answer, but {run.approval} has no "
+        "approval of this candidate. Clear the task `approve` to be asked again."
+    )
+
+
+def refusal(approval: RunApproval) -> str:
+    """Return why a candidate that was asked about stays out of use, as a sentence."""
+    if approval.answer is Answer.UNANSWERED:
+        return f"Nobody answered by {_time(approval.deadline)} UTC, so the model in use stays."
+    comment = f": {approval.comment}" if approval.comment else "."
+    return f"{approval.answered_by} rejected the candidate{comment}"
+
+
+def _candidate(run: RunLayout, baseline: str | None) -> str:
+    report = EvaluationReport.load(run.evaluation(baseline))
+    return next(model.files_sha256 for model in report.models if model.name == "candidate")
+
+
+def _question(
+    run: RunLayout, config: PipelineConfig, verdict: Verdict, asked: RunApproval
+) -> Iterator[str]:
+    """Yield, as Markdown, what a person needs to know to decide."""
+    report = EvaluationReport.load(run.evaluation(asked.baseline))
+    result = TrainingResult.load(run.training.result)
+    plan = RunPlan.load(run.plan)
+    record = RunRecord.load(run.record)
+    yield f"**{verdict.verdict.upper()}**: {verdict.reason}\n"
+    yield "Masked-LM loss on held-out documents, nats per token:\n"
+    yield from _losses(report, config.evaluation.general_partition)
+    yield ""
+    start = plan.parent_version or "no model in use"
+    yield f"* lineage {_plain(record.lineage_id)}, starting from {_plain(start)}"
+    yield f"* trained on {_names(plan.trained)}; replayed: {_names(plan.replayed)}"
+    yield f"* {result.train_steps:,} steps, {result.tokens:,} tokens"
+    yield f"* TPU: {_spent(run)}"
+    yield f"* everything about it: [the run's tab Model]({_page(record)})"
+    yield (
+        f"\nWithout an answer by {_time(asked.deadline)} UTC the model in use stays. Until then no "
+        "other run of the lineage trains."
+    )
+
+
+def _losses(report: EvaluationReport, general: str | None) -> Iterator[str]:
+    names = [model.name for model in report.models]
+    yield "| held-out set | documents | " + " | ".join(names) + " | unigram |"
+    yield "|---" * (len(names) + 3) + "|"
+    for scores in report.models[0].sets:
+        name = scores.set_name
+        kind = " (new)" if name == report.current_set else " (general)" if name == general else ""
+        losses = [
+            next(f"{s.loss:.4f}" for s in model.sets if s.set_name == name)
+            for model in report.models
+        ]
+        unigram = report.unigram_losses.get(name)
+        cells = [f"{_plain(name)}{kind}", str(len(scores.document_ids)), *losses]
+        yield f"| {' | '.join(cells)} | {'' if unigram is None else f'{unigram:.4f}'} |"
+
+
+def _spent(run: RunLayout) -> str:
+    """Return what the run's TPUs cost, as far as they have been given back."""
+    ledgers = [
+        Ledger.load(uri)
+        for uri in uris.list_files(run.reservations)
+        if uri.endswith("/ledger.json")
+    ]
+    if not ledgers:
+        return "not given back yet, so not yet known"
+    totals = [ledger.total(found) for found in ledgers]
+    hours, cost = sum(s for s, _ in totals) / 3600, sum(c for _, c in totals)
+    return f"{hours:.2f} chip-hours, at most {cost:.2f} {ledgers[-1].currency}"
+
+
+def _names(manifests: dict[str, str]) -> str:
+    return ", ".join(map(_plain, sorted(manifests))) or "nothing"
+
+
+def _page(record: RunRecord) -> str:
+    base = str(conf.get("api", "base_url", fallback="")).rstrip("/")
+    return f"{base}/dags/{quote(record.dag_id)}/runs/{quote(record.run_id, safe='')}/plugin/model"
+
+
+def _plain(text: str) -> str:
+    return text.translate(_MARKUP)
+
+
+def _time(time: datetime | None) -> str:
+    return f"{time.astimezone(UTC):%F %H:%M}" if time else "?"

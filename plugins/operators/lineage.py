@@ -1,0 +1,195 @@
+"""Operators that let one run at a time continue a lineage.
+
+Wire them around all that trains, judges and promotes::
+
+    claim >> ... >> promote >> release
+    release.as_teardown(setups=[claim])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRuntimeError,
+    TaskDeferralTimeout,
+)
+
+from hooks.dag_runs import failed_tasks
+from hooks.lineage import LineageClaim
+from model_registry import outcomes, plans, registry
+from model_registry.errors import RegistryError, StalePlanError
+from operators.tpu_base import timeout_after
+from pipeline_store import identity
+from pipeline_store.formats import OutcomeKind, RunOutcome, RunRecord
+from triggers.lineage import CLAIMED, ERROR, LineageTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class ClaimLineageOperator(BaseOperator):
+    """Waits until no other run continues the run's lineage, and then keeps it for this one.
+
+    Waiting is deferred: no worker slot and no TPU. Of the runs that wait the smallest partition
+    comes first. A run that ended without giving the lineage back does not hold it any more. Fails
+    after ``budget.max_lineage_wait_hours``, and at once if the run was planned from a model that is
+    not in use any more. A task that runs again finds the lineage its own.
+
+    Returns the lease's sequence number.
+
+    :param store_uri: root of the store.
+    :param run_uri: folder of the run. (templated)
+    """
+
+    template_fields: Sequence[str] = ("run_uri",)
+
+    def __init__(self, *, store_uri: str, run_uri: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.store_uri = store_uri
+        self.run_uri = run_uri
+
+    def execute(self, context: Context) -> int:
+        """Claim the lineage, or wait for it."""
+        claim = self._claim()
+        # The run begins, or goes on: what it ended with before does not count any more.
+        outcomes.reopen(claim.run)
+        return self._attempt(claim)
+
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
+    ) -> Any:
+        """Ask once more when no trigger could say how the wait ended: Airflow was away so long."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            self.log.warning("The wait timed out without a word of its trigger. Asking once more.")
+            return self._attempt(self._claim())
+
+    def claimed(self, context: Context, event: dict[str, Any]) -> int:
+        """Go on when the wait is over."""
+        claim = self._claim()
+        if event["outcome"] == CLAIMED:
+            return self._attempt(claim)
+        if event["outcome"] == ERROR:
+            raise AirflowException(f"The wait for the lineage broke off: {event['reason']}")
+        self._give_up(claim, event["reason"])
+
+    def on_kill(self) -> None:
+        """Leave no ticket when the task is ended while its process works."""
+        self._claim().withdraw()
+
+    def _claim(self) -> LineageClaim:
+        return LineageClaim.open(self.store_uri, self.run_uri)
+
+    def _attempt(self, claim: LineageClaim) -> int:
+        poll_interval = claim.config.tpu.poll_interval
+        try:
+            plans.require_current(claim.lineage, claim.run, claim.record)
+            standing = claim.attempt()
+            if standing.is_held:
+                # Between the first look and the lease another run may have promoted.
+                plans.require_current(claim.lineage, claim.run, claim.record)
+        except StalePlanError as error:
+            claim.give_back()
+            raise AirflowFailException(str(error)) from error
+        except RegistryError as error:
+            raise AirflowFailException(str(error)) from error
+        self.log.info("Lineage %s: %s", claim.record.lineage_id, standing.describe())
+        if standing.is_held and standing.lease is not None:
+            return standing.lease.sequence
+        hours = claim.config.budget.max_lineage_wait_hours
+        since = standing.waits_since or datetime.now(UTC)
+        deadline = since + timedelta(hours=hours)
+        if datetime.now(UTC) >= deadline:
+            self._give_up(claim, standing.describe())
+        self.log.info("Waiting, at most until %s UTC", f"{deadline:%F %T}")
+        self.defer(
+            trigger=LineageTrigger(
+                store_uri=self.store_uri,
+                run_uri=self.run_uri,
+                deadline=deadline.timestamp(),
+                poll_interval=poll_interval,
+            ),
+            method_name="claimed",
+            timeout=timeout_after(deadline, poll_interval),
+        )
+
+    def _give_up(self, claim: LineageClaim, reason: str) -> NoReturn:
+        claim.withdraw()
+        hours = claim.config.budget.max_lineage_wait_hours
+        raise AirflowFailException(
+            f"Waited {hours:g} h (budget.max_lineage_wait_hours) for lineage "
+            f"{claim.record.lineage_id}: {reason}. Nothing was spent; clear this task to wait "
+            "again. If the holder does not work any more: python -m model_registry lease --break"
+        )
+
+
+class ReleaseLineageOperator(BaseOperator):
+    """Gives the lineage back, and records how the run ended if no task has.
+
+    A teardown of the claim: it runs whatever failed in between, and its own failure must not decide
+    on the run's state. A run without an outcome by now has failed, whatever a person marked its
+    tasks as, unless its version is in use.
+
+    Returns the run's outcome.
+
+    :param store_uri: root of the store.
+    :param run_uri: folder of the run. (templated)
+    """
+
+    template_fields: Sequence[str] = ("run_uri",)
+
+    def __init__(self, *, store_uri: str, run_uri: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.store_uri = store_uri
+        self.run_uri = run_uri
+
+    def execute(self, context: Context) -> str:
+        """Record the outcome, then let the next run begin."""
+        claim = LineageClaim.open(self.store_uri, self.run_uri)
+        try:
+            outcome = self._outcome(claim)
+        finally:
+            is_own = claim.give_back()
+        self.log.info(
+            "Lineage %s: %s",
+            claim.record.lineage_id,
+            "given back" if is_own else "was not this run's any more",
+        )
+        return str(outcome)
+
+    def _outcome(self, claim: LineageClaim) -> OutcomeKind:
+        found = RunOutcome.load_or_none(claim.run.outcome)
+        if found is not None:
+            return found.outcome
+        version_id = identity.version_id(claim.record.run_key)
+        in_use = registry.production(claim.lineage)
+        if in_use is not None and in_use.version_id == version_id:
+            # The task that put it into use died before it could say so.
+            written = outcomes.record(
+                claim.run,
+                OutcomeKind.PROMOTED,
+                f"{version_id} is in use",
+                version_id=version_id,
+                written_by=self.task_id,
+            )
+        else:
+            reason = self._what_failed(claim.record)
+            written = outcomes.record(
+                claim.run, OutcomeKind.FAILED, reason, written_by=self.task_id
+            )
+        return written.outcome
+
+    def _what_failed(self, record: RunRecord) -> str:
+        try:
+            tasks = failed_tasks(record.dag_id, record.run_id)
+        except AirflowRuntimeError as error:
+            self.log.warning("Airflow does not say which tasks have failed: %s", error)
+            tasks = []
+        return f"failed: {', '.join(tasks)}" if tasks else "it ended without a verdict"

@@ -1,0 +1,129 @@
+"""Operators that decide whether a candidate replaces the model in use: judge and promote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from model_registry import gate, lease, outcomes, registry
+from operators.approval import missing_approval
+from operators.pipeline_assets import PROMOTED_MODEL
+from pipeline_config import parse_config
+from pipeline_store import uris
+from pipeline_store.formats import (
+    EvaluationReport,
+    ModelVersion,
+    OutcomeKind,
+    RunPlan,
+    RunRecord,
+    Verdict,
+    VerdictKind,
+)
+from pipeline_store.layout import RunLayout, StoreLayout
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class JudgeOperator(BaseOperator):
+    """Compares candidate and baseline and writes the verdict with its numbers.
+
+    It reads the evaluation report that the job wrote, never the state of a task: a person can mark
+    a task as successful. A rejection is the run's outcome.
+
+    Returns the verdict's text.
+
+    :param run_uri: folder of the run. (templated)
+    :param baseline: version id of the model in use, or None. (templated)
+    """
+
+    template_fields: Sequence[str] = ("run_uri", "baseline")
+
+    def __init__(self, *, run_uri: Any, baseline: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.run_uri = run_uri
+        self.baseline = baseline
+
+    def execute(self, context: Context) -> str:
+        """Judge, store the verdict and return its text."""
+        run = RunLayout(self.run_uri)
+        config = parse_config(uris.read(run.config), run.config)
+        report = EvaluationReport.load(run.evaluation(self.baseline))
+        verdict = gate.judge(report, config.promotion, baseline_version=self.baseline)
+        if not verdict.create(run.verdict(self.baseline)):
+            verdict = Verdict.load(run.verdict(self.baseline))
+        self.log.info("%s: %s", verdict.verdict.upper(), verdict.reason)
+        if verdict.verdict is not VerdictKind.PROMOTED:
+            reason = f"{verdict.verdict}: {verdict.reason}"
+            outcomes.record(run, OutcomeKind.REJECTED, reason, written_by=self.task_id)
+        return str(verdict.verdict)
+
+
+class PromoteOperator(BaseOperator):
+    """Publishes a promoted candidate as an immutable version and puts it into use.
+
+    Skipped when the verdict is a rejection. Fails when a person had to approve and did not, when
+    the run does not hold its lineage any more, and when another model came into use since the
+    evaluation, because the comparison then was with the wrong model.
+
+    Emits the asset ``promoted_model``. Returns the version id.
+
+    :param store_uri: root of the store.
+    :param run_uri: folder of the run. (templated)
+    """
+
+    template_fields: Sequence[str] = ("run_uri",)
+
+    def __init__(self, *, store_uri: str, run_uri: Any, **kwargs: Any) -> None:
+        super().__init__(outlets=[PROMOTED_MODEL], **kwargs)
+        self.store_uri = store_uri
+        self.run_uri = run_uri
+
+    def execute(self, context: Context) -> str:
+        """Publish and promote."""
+        run = RunLayout(self.run_uri)
+        plan = RunPlan.load(run.plan)
+        verdict = Verdict.load(run.verdict(plan.parent_version))
+        if verdict.verdict is not VerdictKind.PROMOTED:
+            raise AirflowSkipException(f"The model in use stays: {verdict.reason}")
+        config = parse_config(uris.read(run.config), run.config)
+        if problem := missing_approval(run, config, plan.parent_version):
+            raise AirflowFailException(problem)
+        try:
+            version = self._promote(run, verdict.reason)
+        except registry.RegistryError as error:
+            # Another try cannot help.
+            raise AirflowFailException(str(error)) from error
+        outcomes.record(
+            run,
+            OutcomeKind.PROMOTED,
+            verdict.reason,
+            version_id=version.version_id,
+            written_by=self.task_id,
+        )
+        context["outlet_events"][PROMOTED_MODEL].extra.update(
+            {
+                "lineage_id": version.lineage_id,
+                "version_id": version.version_id,
+                "parent": version.parent,
+                "partition": plan.partition,
+                "reason": verdict.reason,
+            }
+        )
+        self.log.info("In use: %s (%s)", version.version_id, verdict.reason)
+        return version.version_id
+
+    def _promote(self, run: RunLayout, reason: str) -> ModelVersion:
+        store, record = StoreLayout(self.store_uri), RunRecord.load(run.record)
+        lineage = store.lineage(record.lineage_id)
+        lease.require_held(lineage, record.run_key)
+        version = registry.publish(store, run)
+        # Copying takes minutes, in which a person can have broken the lease.
+        lease.require_held(lineage, record.run_key)
+        registry.promote(
+            lineage, version.version_id, expected_baseline=version.parent, reason=reason
+        )
+        return version

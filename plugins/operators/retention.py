@@ -1,0 +1,78 @@
+"""The store's retention as a task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from model_registry import prune, retention
+from pipeline_store.layout import StoreLayout
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_PROGRESS_SECONDS = 30.0
+
+
+class StoreRetentionOperator(BaseOperator):
+    """Reports what of the store is old and needed by nobody, and removes it if asked to.
+
+    Returns the number of things and bytes by kind, as ``can_go`` and ``removed``.
+
+    :param store_uri: root of the store.
+    :param delete: remove what can go; otherwise only say so. (templated)
+    :param keep_versions: nearest ancestors and newest versions of each lineage that stay.
+        (templated)
+    :param older_than_days: nothing younger is touched; at least 2. (templated)
+    """
+
+    template_fields: Sequence[str] = ("delete", "keep_versions", "older_than_days")
+
+    def __init__(
+        self,
+        *,
+        store_uri: str,
+        delete: Any = False,
+        keep_versions: Any = retention.RetentionPolicy.keep_versions,
+        older_than_days: Any = retention.RetentionPolicy.older_than / timedelta(days=1),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.store_uri = store_uri
+        self.delete = delete
+        self.keep_versions = keep_versions
+        self.older_than_days = older_than_days
+        self._logged = time.monotonic()
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Make one pass."""
+        store = StoreLayout(self.store_uri)
+        try:
+            policy = retention.RetentionPolicy(
+                keep_versions=int(self.keep_versions),
+                older_than=timedelta(days=float(self.older_than_days)),
+                pinned=tuple(prune.preset_pins()),
+            )
+        except ValueError as error:
+            raise AirflowFailException(str(error)) from error
+        deletes = str(self.delete).lower() == "true"
+        report = (
+            retention.prune(store, policy, self._log_progress)
+            if deletes
+            else retention.PruneReport(retention.plan(store, policy))
+        )
+        for line in prune.lines(report, deleted=deletes):
+            self.log.info("%s", line)
+        found = report.to_json()
+        return {"can_go": found["can_go"], "removed": found["removed"]}
+
+    def _log_progress(self, done: int, total: int, size: int) -> None:
+        if time.monotonic() - self._logged >= _PROGRESS_SECONDS:
+            self._logged = time.monotonic()
+            text = prune.size_text(size)
+            self.log.info("%d of %d done, %s removed", done, total, text)

@@ -1,0 +1,110 @@
+"""Puts another version of a model into use, by decision of a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from model_registry import lease, registry
+from operators.pipeline_assets import PROMOTED_MODEL
+from pipeline_store import identity
+from pipeline_store.formats import ModelVersion
+from pipeline_store.layout import LineageLayout, StoreLayout
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+PREVIOUS = "previous"
+"""Stands for the version that the one in use was trained from."""
+
+
+class RollbackOperator(BaseOperator):
+    """Verifies a published version and puts it into use, whether it is older or newer.
+
+    The version that was in use is remembered as rolled back, so that no run puts it back by itself.
+    A run of the lineage that is under way was started from that one and cannot promote any more;
+    the log names it. Skipped when the version is in use already.
+
+    Emits the asset ``promoted_model``. Returns ``lineage_id``, ``before`` and ``after``.
+
+    :param store_uri: root of the store.
+    :param lineage: line of models. (templated)
+    :param version: a version id, or ``previous``. (templated)
+    :param reason: why; kept with the pointer. (templated)
+    """
+
+    template_fields: Sequence[str] = ("lineage", "version", "reason")
+
+    def __init__(
+        self, *, store_uri: str, lineage: str, version: str, reason: str, **kwargs: Any
+    ) -> None:
+        super().__init__(outlets=[PROMOTED_MODEL], **kwargs)
+        self.store_uri = store_uri
+        self.lineage = lineage
+        self.version = version
+        self.reason = reason
+
+    def execute(self, context: Context) -> dict[str, str]:
+        """Verify the version, put it into use and tell what was before."""
+        reason = self.reason.strip()
+        if not reason:
+            raise AirflowFailException("A reason is needed: it is kept with the model in use.")
+        try:
+            lineage = StoreLayout(self.store_uri).lineage(identity.check_lineage(self.lineage))
+            before = self._in_use(lineage)
+            wanted = registry.load_version(lineage, self._wanted(before))
+            if wanted.version_id == before.version_id:
+                raise AirflowSkipException(f"{wanted.version_id} is in use already.")
+            registry.rollback(lineage, wanted.version_id, reason=reason)
+        except (registry.RegistryError, ValueError) as error:
+            # Another try cannot help.
+            raise AirflowFailException(str(error)) from error
+        self.log.info("Before: %s", _described(before))
+        self.log.info("In use: %s", _described(wanted))
+        if (held := lease.holder(lineage)) is not None:
+            self.log.warning(
+                "A run is under way that cannot promote any more: %s", lease.describe(held)
+            )
+        context["outlet_events"][PROMOTED_MODEL].extra.update(
+            {
+                "lineage_id": wanted.lineage_id,
+                "version_id": wanted.version_id,
+                "parent": wanted.parent,
+                "partition": wanted.partitions_seen[-1],
+                "reason": f"rolled back from {before.version_id}: {reason}",
+            }
+        )
+        return {
+            "lineage_id": wanted.lineage_id,
+            "before": before.version_id,
+            "after": wanted.version_id,
+        }
+
+    @staticmethod
+    def _in_use(lineage: LineageLayout) -> ModelVersion:
+        model = registry.production(lineage)
+        if model is None:
+            raise registry.RegistryError(
+                f"No model is in use ({lineage.production} does not exist), so there is nothing to "
+                "roll back; the first promotion sets it."
+            )
+        return model
+
+    def _wanted(self, in_use: ModelVersion) -> str:
+        wanted = self.version.strip()
+        if wanted != PREVIOUS:
+            return wanted
+        if in_use.parent is None:
+            raise registry.RegistryError(
+                f"{in_use.version_id} is the first version of lineage {in_use.lineage_id}: there "
+                "is none before it. Name the version to use."
+            )
+        return in_use.parent
+
+
+def _described(model: ModelVersion) -> str:
+    seen = ", ".join(model.partitions_seen)
+    return f"{model.version_id} of {model.created:%F %H:%M} UTC, partitions seen: {seen}"

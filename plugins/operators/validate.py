@@ -1,0 +1,156 @@
+"""The first step of a re-pretraining run: refuses what cannot work, records what can."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from model_registry import outcomes
+from pipeline_config import ConfigError, PipelineConfig, load_preset, parse_config, with_overrides
+from pipeline_config.settings import load_settings
+from pipeline_store import identity, uris
+from pipeline_store.formats import FormatError, OutcomeKind, RunRecord
+from pipeline_store.layout import RunLayout, StoreLayout
+from preflight import checks, estimates
+from preflight.cloud import cloud_problems
+from preflight.partitions import choose_partition, input_patterns
+from tpu_lifecycle.reaper_status import reaper_problem
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+REAPER_MAX_AGE = timedelta(hours=1)
+"""Of its newest pass: a reaper that is started every ten minutes has then missed several."""
+
+
+class ValidateRunOperator(BaseOperator):
+    """Refuses a bad request within seconds, before anything is spent; records a good one.
+
+    The log begins with an estimate of time and cost.
+
+    Airflow's form checks single values. Unknown names, nested values, impossible combinations and
+    missing inputs pass it, so they are refused here, one line each. Only a scheduled run whose
+    partition has no file is no mistake: that day brought no text, and the run is skipped. So is a
+    dry run (``run.dry_run``), once everything has been checked. The TPU service is asked what it
+    offers; one that does not answer is only warned of.
+
+    Returns ``run_uri``, ``config_uri``, ``partition`` and ``lineage_id``.
+
+    :param store_uri: root of the store.
+    :param preset: the configuration that the form's values are laid over.
+    :param gcp_conn_id: connection whose project's TPU service is asked; see
+        :class:`hooks.tpu.TpuHook`.
+    """
+
+    def __init__(
+        self,
+        *,
+        store_uri: str,
+        preset: str,
+        gcp_conn_id: str = "google_cloud_default",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(multiple_outputs=True, **kwargs)
+        self.store_uri = store_uri
+        self.preset = preset
+        self.gcp_conn_id = gcp_conn_id
+
+    def execute(self, context: Context) -> dict[str, str]:
+        """Check the request and write ``run.json``, ``config.json`` and ``estimate.json``."""
+        store = StoreLayout(self.store_uri)
+        dag_run = context["dag_run"]
+        try:
+            config = with_overrides(load_preset(self.preset), dag_run.conf or {})
+            partition = self._partition(config, dag_run, store)
+            config = with_overrides(config, {"corpus.partition": partition})
+        except ConfigError as error:
+            raise self._refusal(error.violations) from error
+        run = store.run(identity.run_key(dag_run.dag_id, dag_run.run_id))
+        if dag_run.run_type == "scheduled" and not self._has_files(config, store, partition):
+            self._record(run, config, dag_run, partition)
+            raise self._skip(
+                run,
+                f"Nothing to do: no file of partition {partition} matches "
+                f"{config.corpus.input_pattern!r} below {store.root}.",
+            )
+        estimate = estimates.estimate(config, store)
+        for line in estimate.lines:
+            self.log.info("%s", line)
+        problems = checks.check(config, store, partition) + self._cloud_problems(config)
+        if problems:
+            raise self._refusal(problems)
+        self._warn_of_a_dead_reaper(store)
+        self._record(run, config, dag_run, partition)
+        estimates.write_estimate(run, estimate)
+        if config.run.dry_run:
+            raise self._skip(run, "Dry run: all checks passed, and nothing was spent or changed.")
+        self.log.info(
+            "Run %s: partition %s, lineage %s", run.root, partition, config.model.lineage_id
+        )
+        return {
+            "run_uri": run.root,
+            "config_uri": run.config,
+            "partition": partition,
+            "lineage_id": config.model.lineage_id,
+        }
+
+    def _cloud_problems(self, config: PipelineConfig) -> list[str]:
+        # Imported late: Google's provider is slow to load, and DAG files import this module.
+        from hooks.tpu import TpuHook
+
+        return cloud_problems(config, TpuHook(self.gcp_conn_id).backend())
+
+    def _warn_of_a_dead_reaper(self, store: StoreLayout) -> None:
+        """Say when nothing would delete a TPU that this run's teardown could not give back."""
+        try:
+            problem = reaper_problem(store, load_settings().owner, None, REAPER_MAX_AGE)
+        except (OSError, FormatError) as error:
+            problem = f"The reaper's last pass cannot be read: {error!r}"
+        if problem:
+            self.log.warning("TPU REAPER: %s", problem)
+
+    def _partition(self, config: PipelineConfig, dag_run: Any, store: StoreLayout) -> str:
+        """Return the partition that the form, else the schedule, else the corpus itself names."""
+        wanted, scheduled = config.corpus.partition, dag_run.partition_key
+        if wanted and scheduled and wanted != scheduled:
+            line = f"corpus.partition: {wanted!r} differs from this run's partition key "
+            raise ConfigError([f"{line}{scheduled!r}; leave one of them empty."])
+        return choose_partition(config, scheduled, store)
+
+    @staticmethod
+    def _has_files(config: PipelineConfig, store: StoreLayout, partition: str) -> bool:
+        patterns = input_patterns(config.corpus.input_pattern, partition, store)
+        return any(uris.glob(pattern) for pattern in patterns)
+
+    def _record(self, run: RunLayout, config: PipelineConfig, dag_run: Any, partition: str) -> None:
+        uris.create_if_absent(run.config, config.to_bytes())
+        kept = parse_config(uris.read(run.config), run.config)
+        if kept.sha256 != config.sha256:
+            line = f"{run.config}: this run was recorded with another configuration; the preset or "
+            raise self._refusal([f"{line}the corpus has changed since. Trigger a new run."])
+        RunRecord(
+            run_key=identity.run_key(dag_run.dag_id, dag_run.run_id),
+            dag_id=dag_run.dag_id,
+            run_id=dag_run.run_id,
+            partition=partition,
+            lineage_id=config.model.lineage_id,
+            config_sha256=config.sha256,
+            created=datetime.now(UTC),
+        ).create(run.record)
+        # The run begins anew: what it ended with before does not count any more.
+        outcomes.reopen(run)
+
+    def _skip(self, run: RunLayout, reason: str) -> AirflowSkipException:
+        outcomes.record(run, OutcomeKind.SKIPPED, reason, written_by=self.task_id)
+        return AirflowSkipException(reason)
+
+    def _refusal(self, problems: list[str]) -> AirflowFailException:
+        for line in problems:
+            self.log.error("%s", line)
+        return AirflowFailException(
+            f"Refused before anything was spent, {len(problems)} violation(s):\n"
+            + "\n".join(problems)
+        )

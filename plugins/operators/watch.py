@@ -1,0 +1,85 @@
+"""The watch as a task: finds what is wrong with runs and installation, and tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError
+
+from alerting.announcing import channels, run_link
+from pipeline_alerts.delivery import deliver_all
+from pipeline_alerts.watch import Watch, WatchSettings
+from pipeline_config.settings import load_settings
+from pipeline_store.layout import StoreLayout
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class WatchOperator(BaseOperator):
+    """Looks at every run that has not ended and at the installation, raises alerts, delivers them.
+
+    What callbacks could not deliver is delivered here. Fails when something could not be looked at
+    or delivered, after all the rest was; another try, and each later pass, tries that again.
+
+    Returns ``open_runs`` and ``raised``, a list of ``<scope>/<cause>``.
+
+    :param store_uri: root of the store.
+    :param input_pattern: ``corpus.input_pattern``, by which new partitions are noticed.
+    """
+
+    def __init__(self, *, store_uri: str, input_pattern: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.store_uri = store_uri
+        self.input_pattern = input_pattern
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Make one pass."""
+        store, settings = StoreLayout(self.store_uri), load_settings()
+        watch = Watch(
+            store,
+            WatchSettings(
+                owner=settings.owner,
+                overdue=timedelta(hours=settings.overdue_hours),
+                quiet=timedelta(days=settings.quiet_days),
+                pattern=self.input_pattern,
+                with_text=settings.alert_with_text,
+            ),
+            state_of=run_state(context["ti"].get_dagrun_state),
+            link_of=run_link,
+        )
+        report = watch.look()
+        for alert in report.raised:
+            self.log.error("ALERT %s: %s", alert.title, alert.reason)
+        ways = channels()
+        if not ways:
+            self.log.info("REPRETRAIN_ALERT_CONN_IDS is empty: alerts are only logged")
+        problems = report.problems + deliver_all(store, ways)
+        for problem in problems:
+            self.log.error("%s", problem)
+        if problems:
+            raise AirflowException(f"{len(problems)} problem(s), the first: {problems[0]}")
+        raised = [f"{alert.scope}/{alert.cause}" for alert in report.raised]
+        self.log.info("%s open run(s), %s new alert(s)", report.open_runs, len(raised))
+        return {"open_runs": report.open_runs, "raised": raised}
+
+
+def run_state(ask: Callable[[str, str], str]) -> Callable[[str, str], str | None]:
+    """Return the question for a run's state to which None is the answer when there is no such run.
+
+    :param ask: Airflow's, which raises then.
+    """
+
+    def state(dag_id: str, run_id: str) -> str | None:
+        try:
+            return str(ask(dag_id, run_id))
+        except AirflowRuntimeError as error:
+            if (error.error.detail or {}).get("status_code") == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+
+    return state

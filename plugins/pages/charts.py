@@ -1,0 +1,196 @@
+"""Places of points, bars and labels in small drawings; the templates draw them as SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MOST_POINTS = 400
+"""More cannot be told apart in a drawing of this width."""
+
+_WIDTH, _HEIGHT = 640.0, 240.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 16.0, 12.0, 34.0
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A label at an axis and its place along it."""
+
+    place: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A named line: its path for SVG, and its points where they are few."""
+
+    name: str
+    style: str
+    path: str
+    dots: list[Point]
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines over two axes; places in pixels of a drawing of ``width`` by ``height``."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: list[Line]
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+    width: float = _WIDTH
+    height: float = _HEIGHT
+    left: float = _LEFT
+    right: float = _WIDTH - _RIGHT
+    top: float = _TOP
+    bottom: float = _HEIGHT - _BOTTOM
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one line. ``style`` is a class of the style sheet."""
+
+    name: str
+    style: str
+    points: Sequence[Point]
+    dots: bool = False
+
+
+def line_chart(
+    title: str,
+    x_label: str,
+    y_label: str,
+    series: Sequence[Series],
+    *,
+    x_names: Sequence[str] | None = None,
+) -> LineChart | None:
+    """Return a drawing of the series; None when none has a finite point.
+
+    :param x_names: names of the places 0, 1, 2, …; without, the x axis has numbers.
+    """
+    drawn = [Series(one.name, one.style, _thinned(_finite(one.points)), one.dots) for one in series]
+    points = [point for one in drawn for point in one.points]
+    if not points:
+        return None
+    x_low, x_high = _range([x for x, _ in points])
+    y_low, y_high = _range([y for _, y in points])
+
+    def place(point: Point) -> Point:
+        x, y = point
+        right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+        return (
+            round(_LEFT + (x - x_low) / (x_high - x_low) * (right - _LEFT), 1),
+            round(bottom - (y - y_low) / (y_high - y_low) * (bottom - _TOP), 1),
+        )
+
+    lines = []
+    for one in drawn:
+        places = [place(point) for point in one.points]
+        path = "M" + " L".join(f"{x:g} {y:g}" for x, y in places) if places else ""
+        lines.append(Line(one.name, one.style, path, places if one.dots else []))
+    return LineChart(
+        title=title,
+        x_label=x_label,
+        y_label=y_label,
+        lines=[line for line in lines if line.path],
+        x_ticks=[
+            Tick(place((value, y_low))[0], label)
+            for value, label in _x_labels(x_low, x_high, x_names)
+        ],
+        y_ticks=[Tick(place((x_low, value))[1], f"{value:g}") for value in _steps(y_low, y_high)],
+    )
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A value with its interval, in percent of the drawing's width."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    place: float
+    low_place: float | None
+    high_place: float | None
+
+
+@dataclass(frozen=True)
+class IntervalChart:
+    """Differences around a zero line."""
+
+    zero: float
+    bars: list[Bar]
+
+
+def interval_chart(
+    rows: Sequence[tuple[str, float, float | None, float | None]],
+) -> IntervalChart | None:
+    """Return a drawing of differences.
+
+    :param rows: name, difference, and the ends of its interval where they are known.
+    """
+    rows = [row for row in rows if math.isfinite(row[1])]
+    if not rows:
+        return None
+    ends = [end for row in rows for end in row[1:] if end is not None and math.isfinite(end)]
+    low, high = _range([0.0, *ends])
+
+    def place(value: float | None) -> float | None:
+        if value is None or not math.isfinite(value):
+            return None
+        return round(4 + (value - low) / (high - low) * 92, 2)
+
+    return IntervalChart(
+        zero=place(0.0) or 0.0,
+        bars=[
+            Bar(
+                name, value, low_end, high_end, place(value) or 0.0, place(low_end), place(high_end)
+            )
+            for name, value, low_end, high_end in rows
+        ],
+    )
+
+
+def _finite(points: Sequence[Point]) -> list[Point]:
+    return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+
+
+def _thinned(points: Sequence[Point]) -> list[Point]:
+    """Return at most some hundred of the points, the last one always."""
+    every = math.ceil(len(points) / MOST_POINTS) or 1
+    kept = list(points[::every])
+    if points and kept[-1] != points[-1]:
+        kept.append(points[-1])
+    return kept
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    if low == high:
+        spare = abs(low) * 0.05 or 1.0
+        return low - spare, high + spare
+    return low, high
+
+
+def _steps(low: float, high: float) -> list[float]:
+    """Return a few round numbers within the range."""
+    size = 10 ** math.floor(math.log10(high - low))
+    step = next(size * part for part in (0.1, 0.2, 0.5, 1, 2) if (high - low) / (size * part) <= 6)
+    first = math.ceil(low / step)
+    return [round(n * step, 10) for n in range(first, math.floor(high / step) + 1)]
+
+
+def _x_labels(low: float, high: float, names: Sequence[str] | None) -> list[tuple[float, str]]:
+    if names is None:
+        return [(value, f"{value:,.10g}") for value in _steps(low, high)]
+    every = math.ceil(len(names) / 6)
+    return [
+        (float(number), name)
+        for number, name in enumerate(names)
+        if number % every == 0 and low <= number <= high
+    ]

@@ -1,0 +1,56 @@
+"""How numbers, times and Airflow's addresses are written on the pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from model_registry import lease
+
+UNKNOWN = "-"
+
+
+def loss(value: float | None) -> str:
+    """Return a loss with four digits."""
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.4f}"
+
+
+def signed(value: float | None) -> str:
+    """Return a difference of losses with its sign."""
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:+.4f}"
+
+
+def number(value: float | None) -> str:
+    """Return a count or an amount, with two digits if it is not whole."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+
+
+def time(value: datetime | None) -> str:
+    """Return a time in UTC."""
+    return UNKNOWN if value is None else f"{value.astimezone(UTC):%F %H:%M}"
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital first letter, the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def segment(value: str) -> str:
+    """Return a text as one part of an address."""
+    return quote(value, safe="")
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "loss": loss,
+    "signed": signed,
+    "number": number,
+    "time": time,
+    "segment": segment,
+    "sentence": sentence,
+    "lease": lease.describe,
+}

@@ -1,0 +1,146 @@
+"""What the page *Models* shows of one line of models."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from model_registry import lease, registry
+from pages.charts import LineChart, Series, line_chart
+from pages.reading import Reader
+from pipeline_alerts.delivery import list_alerts
+from pipeline_store import uris
+from pipeline_store.formats import (
+    Alert,
+    LineageLease,
+    ModelVersion,
+    ProductionPointer,
+    RunRecord,
+    Verdict,
+    WaitingTicket,
+)
+from pipeline_store.layout import LineageLayout, StoreLayout, VersionLayout
+
+MOST_VERSIONS = 100
+MOST_ALERTS = 10
+
+
+@dataclass(frozen=True)
+class VersionRow:
+    """One published version."""
+
+    model: ModelVersion
+    verdict: Verdict | None
+    in_use: bool
+    rolled_back: bool
+    record: RunRecord | None
+    """Of the run that made it, if it is still there."""
+
+    @property
+    def learned(self) -> str:
+        """The partition that it saw last."""
+        return self.model.partitions_seen[-1] if self.model.partitions_seen else ""
+
+    @property
+    def rollback_conf(self) -> str:
+        """What the form of the rollback DAG is to be filled in with, as JSON."""
+        wanted = {"lineage": self.model.lineage_id, "version": self.model.version_id, "reason": ""}
+        return json.dumps(wanted)
+
+
+@dataclass
+class LineageView:
+    """A line of models: what is in use, what was, and who works on it."""
+
+    lineage_id: str
+    known: list[str]
+    pointer: ProductionPointer | None = None
+    rows: list[VersionRow] = field(default_factory=list)
+    """Newest first."""
+    more: int = 0
+    """Older versions that are not shown."""
+    losses: LineChart | None = None
+    lease: LineageLease | None = None
+    waiting: list[WaitingTicket] = field(default_factory=list)
+    alerts: list[Alert] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def in_use(self) -> VersionRow | None:
+        """The version in use, if it is among those shown."""
+        return next((row for row in self.rows if row.in_use), None)
+
+
+def known_lineages(store: StoreLayout) -> list[str]:
+    """Return the lineages that have a vocabulary, which each has before its first model."""
+    pattern = LineageLayout(uris.join(store.lineages, "*")).vocabulary_info
+    return sorted(uri.split("/")[-3] for uri in uris.glob(pattern))
+
+
+def lineage_view(store: StoreLayout, lineage_id: str, known: list[str]) -> LineageView:
+    """Return what is known of a lineage; one without a model is empty.
+
+    :param known: all lineages of the store.
+    """
+    reader, lineage = Reader(), store.lineage(lineage_id)
+    view = LineageView(lineage_id, known, problems=reader.problems)
+    view.pointer = reader.load(ProductionPointer, lineage.production)
+    models = reader.attempt(lambda: registry.list_versions(lineage)) or []
+    view.more = max(0, len(models) - MOST_VERSIONS)
+    shown = models[-MOST_VERSIONS:]
+    rows = [_row(store, lineage, model, view.pointer, reader) for model in shown]
+    view.rows = rows[::-1]
+    view.losses = _losses(rows)
+    view.lease = reader.attempt(lambda: lease.holder(lineage))
+    view.waiting = reader.attempt(lambda: lease.waiting(lineage)) or []
+    view.alerts = newest_alerts(store, reader)
+    return view
+
+
+def newest_alerts(store: StoreLayout, reader: Reader) -> list[Alert]:
+    """Return the newest alerts of all runs, newest first."""
+    known = set(list_alerts(store))
+    found = [details for details in uris.list_details(store.alerts) if details.uri in known]
+    newest = sorted(found, key=lambda details: details.modified, reverse=True)[:MOST_ALERTS]
+    alerts = (reader.load(Alert, details.uri) for details in newest)
+    return [alert for alert in alerts if alert is not None]
+
+
+def _row(
+    store: StoreLayout,
+    lineage: LineageLayout,
+    model: ModelVersion,
+    pointer: ProductionPointer | None,
+    reader: Reader,
+) -> VersionRow:
+    return VersionRow(
+        model=model,
+        verdict=reader.load(Verdict, VersionLayout(lineage.version(model.version_id)).verdict),
+        in_use=pointer is not None and pointer.version_id == model.version_id,
+        rolled_back=pointer is not None and model.version_id in pointer.rolled_back,
+        record=reader.load(RunRecord, store.run(model.run_key).record),
+    )
+
+
+def _losses(rows: list[VersionRow]) -> LineChart | None:
+    judged = [(row, row.verdict) for row in rows if row.verdict is not None]
+    return line_chart(
+        "Loss when promoted, each on the held-out documents of its own partition",
+        "partition",
+        "nats per token",
+        [
+            Series(
+                "compared with",
+                "b",
+                [(float(n), verdict.reference_loss) for n, (_, verdict) in enumerate(judged)],
+                dots=True,
+            ),
+            Series(
+                "version",
+                "a",
+                [(float(n), verdict.candidate_loss) for n, (_, verdict) in enumerate(judged)],
+                dots=True,
+            ),
+        ],
+        x_names=[row.learned for row, _ in judged],
+    )

@@ -1,0 +1,268 @@
+"""What the tab *Model* shows of one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from model_registry import lease
+from pages.charts import IntervalChart, LineChart, Series, interval_chart, line_chart
+from pages.reading import Reader
+from pipeline_config import PipelineConfig, parse_config
+from pipeline_store import identity, uris
+from pipeline_store.formats import (
+    EvaluationReport,
+    Ledger,
+    LedgerEntry,
+    LineageLease,
+    Reservation,
+    RunApproval,
+    RunEstimate,
+    RunOutcome,
+    RunPlan,
+    RunRecord,
+    TrainingResult,
+    Verdict,
+    VerdictKind,
+)
+from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
+from tpu_lifecycle import ledger
+from tpu_lifecycle.attempts import AttemptRecord, load_attempts
+from tpu_lifecycle.budgets import chip_count, chip_seconds
+from training import metric_files
+
+
+@dataclass(frozen=True)
+class SetRow:
+    """The losses of all models on one set of held-out documents."""
+
+    name: str
+    kind: str
+    """``new`` for the run's own partition, ``general``, else empty."""
+    documents: int
+    losses: list[float]
+    unigram: float | None
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one attempt at a TPU was and cost, at most, so far."""
+
+    name: str
+    zone: str
+    accelerator: str
+    chips: int
+    state: str
+    hours: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class Spending:
+    """All attempts of a run."""
+
+    uses: list[Use]
+    chip_hours: float
+    cost: float
+    currency: str
+
+
+@dataclass
+class RunView:
+    """A run, as far as it has got."""
+
+    record: RunRecord
+    config: PipelineConfig | None = None
+    estimate: RunEstimate | None = None
+    plan: RunPlan | None = None
+    result: TrainingResult | None = None
+    curve: LineChart | None = None
+    rollbacks: list[dict[str, Any]] = field(default_factory=list)
+    verdict: Verdict | None = None
+    models: list[str] = field(default_factory=list)
+    sets: list[SetRow] = field(default_factory=list)
+    improvements: IntervalChart | None = None
+    spending: Spending | None = None
+    approval: RunApproval | None = None
+    outcome: RunOutcome | None = None
+    version_id: str | None = None
+    """The version that the run published."""
+    reports: list[str] = field(default_factory=list)
+    """Partitions whose data report can be shown."""
+    lease: LineageLease | None = None
+    has_lineage: bool = False
+    is_waiting: bool = False
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the verdict is a promotion."""
+        return self.verdict is not None and self.verdict.verdict is VerdictKind.PROMOTED
+
+
+def run_view(store: StoreLayout, dag_id: str, run_id: str) -> RunView | None:
+    """Return what is known of a run of Airflow; None when it left nothing in the store."""
+    reader = Reader()
+    run_key = identity.run_key(dag_id, run_id)
+    run = store.run(run_key)
+    record = reader.load(RunRecord, run.record)
+    if record is None:
+        return None
+    view = RunView(record=record, problems=reader.problems)
+    lineage = store.lineage(record.lineage_id)
+    view.config = reader.attempt(lambda: _config(run))
+    view.estimate = reader.load(RunEstimate, run.estimate)
+    view.plan = reader.load(RunPlan, run.plan)
+    view.result = reader.load(TrainingResult, run.training.result)
+    _add_training(view, run, reader)
+    _add_comparison(view, run, reader)
+    view.spending = reader.attempt(lambda: _spending(run))
+    view.approval = reader.load(RunApproval, run.approval)
+    view.outcome = reader.load(RunOutcome, run.outcome)
+    version_id = identity.version_id(run_key)
+    view.version_id = version_id if uris.exists(lineage.model(version_id)) else None
+    view.reports = sorted(known_reports(run, reader))
+    _add_lease(view, lineage, run_key, reader)
+    return view
+
+
+def known_reports(run: RunLayout, reader: Reader) -> dict[str, str]:
+    """Return the page with a partition's statistics, by partition, of all that the plan names."""
+    plan = reader.load(RunPlan, run.plan)
+    if plan is None:
+        return {}
+    manifests = plan.evaluated | plan.replayed | plan.trained
+    return {
+        name: uri.removesuffix(".json") + ".html"
+        for name, uri in manifests.items()
+        if uri.endswith(".json")
+    }
+
+
+def _config(run: RunLayout) -> PipelineConfig | None:
+    data = uris.read_or_none(run.config)
+    return None if data is None else parse_config(data, run.config)
+
+
+def _add_training(view: RunView, run: RunLayout, reader: Reader) -> None:
+    records = reader.attempt(lambda: metric_files.read(run.training.metrics)) or []
+
+    def points(kind: str) -> list[tuple[float, float]]:
+        # A number that was not finite is null.
+        return [
+            (float(record["step"]), float(record["loss"]))
+            for record in records
+            if record["kind"] == kind and record.get("loss") is not None
+        ]
+
+    view.curve = line_chart(
+        "Masked-LM loss while training",
+        "step",
+        "nats per token",
+        [
+            Series("training", "a", points(metric_files.LOOP)),
+            Series("held out", "b", points(metric_files.HELD_OUT), dots=True),
+        ],
+    )
+    view.rollbacks = [record for record in records if record["kind"] == metric_files.ROLLBACK]
+
+
+def _add_comparison(view: RunView, run: RunLayout, reader: Reader) -> None:
+    if view.plan is None:
+        return
+    baseline = view.plan.parent_version
+    view.verdict = reader.load(Verdict, run.verdict(baseline))
+    report = reader.load(EvaluationReport, run.evaluation(baseline))
+    if report is None:
+        return
+    general = view.config.evaluation.general_partition if view.config else None
+    losses = {
+        (model.name, scores.set_name): scores.loss
+        for model in report.models
+        for scores in model.sets
+        if sum(scores.token_counts)
+    }
+    view.models = [model.name for model in report.models]
+    for scores in report.models[0].sets:
+        name = scores.set_name
+        kind = "new" if name == report.current_set else "general" if name == general else ""
+        view.sets.append(
+            SetRow(
+                name=name,
+                kind=kind,
+                documents=len(scores.document_ids),
+                losses=[losses.get((model, name), float("nan")) for model in view.models],
+                unigram=report.unigram_losses.get(name),
+            )
+        )
+    view.improvements = interval_chart(
+        [row for one in view.sets if (row := _improvement(one, report, view.verdict)) is not None]
+    )
+
+
+def _improvement(
+    row: SetRow, report: EvaluationReport, verdict: Verdict | None
+) -> tuple[str, float, float | None, float | None] | None:
+    """Return how much better the candidate is on a set; the gate's own numbers where it has any."""
+    if row.name == report.current_set and verdict is not None:
+        return row.name, verdict.improvement, verdict.improvement_low, verdict.improvement_high
+    if len(row.losses) > 1:
+        return row.name, row.losses[1] - row.losses[0], None, None
+    return None
+
+
+def _spending(run: RunLayout) -> Spending | None:
+    """Return what the run's TPUs used: by the ledgers, and so far where there is none yet."""
+    uses: list[Use] = []
+    hours = cost = 0.0
+    currency = ""
+    generation = 1
+    while (
+        reservation := Reservation.load_or_none((place := run.reservation(generation)).record)
+    ) is not None:
+        bill = Ledger.load_or_none(place.ledger)
+        if bill is not None:
+            seconds, price = ledger.total(bill)
+            hours, cost = hours + seconds / 3600, cost + price
+            uses += [_billed(entry) for entry in bill.entries]
+        else:
+            so_far = [_open(reservation, record) for record in load_attempts(place)]
+            hours += sum(use.hours for use in so_far)
+            cost += sum(use.cost for use in so_far)
+            uses += so_far
+        currency = reservation.currency
+        generation += 1
+    return Spending(uses, hours, cost, currency) if generation > 1 else None
+
+
+def _billed(entry: LedgerEntry) -> Use:
+    return Use(
+        name=f"g{entry.generation}-a{entry.attempt}",
+        zone=entry.zone,
+        accelerator=entry.accelerator_type,
+        chips=entry.chips,
+        state=f"{entry.outcome}; gone",
+        hours=entry.chip_seconds / 3600,
+        cost=entry.cost,
+    )
+
+
+def _open(reservation: Reservation, record: AttemptRecord) -> Use:
+    hours = chip_seconds(reservation, record) / 3600
+    newest = max(record.marks.values(), key=lambda mark: mark.time, default=None)
+    return Use(
+        name=f"g{record.attempt.generation}-a{record.number}",
+        zone=record.attempt.zone,
+        accelerator=reservation.accelerator_type,
+        chips=chip_count(reservation),
+        state=str(newest.event) if newest else "not asked for yet",
+        hours=hours,
+        cost=hours * reservation.price_per_chip_hour,
+    )
+
+
+def _add_lease(view: RunView, lineage: LineageLayout, run_key: str, reader: Reader) -> None:
+    view.lease = reader.attempt(lambda: lease.holder(lineage))
+    view.has_lineage = view.lease is not None and view.lease.run_key == run_key
+    waiting = reader.attempt(lambda: lease.waiting(lineage)) or []
+    view.is_waiting = any(ticket.run_key == run_key for ticket in waiting)

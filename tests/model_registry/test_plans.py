@@ -1,0 +1,263 @@
+"""What a run trains on, starts from and is compared on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_registry import plans, registry
+from model_registry.lease import acquire
+from pipeline_config import with_overrides
+from pipeline_store import uris
+from pipeline_store.formats import LineageLease, PartitionManifest, RunPlan, RunRecord
+from tests.model_registry.runs import CONFIG, NOW, FinishedRun
+from training.errors import UserError
+
+
+def in_use(store: str, name: str, parent: str | None = None) -> FinishedRun:
+    """Return a run whose candidate was published and promoted."""
+    run = FinishedRun(store, name, parent=parent)
+    registry.publish(run.store, run.run)
+    registry.promote(run.lineage, run.version_id, expected_baseline=parent, reason="better")
+    return run
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> list[FinishedRun]:
+    """Two runs, each of whose models came into use, the second from the first."""
+    first = in_use(str(tmp_path), "1")
+    return [first, in_use(str(tmp_path), "2", first.version_id)]
+
+
+def new_run(versions: list[FinishedRun], name: str, **settings: Any) -> FinishedRun:
+    """Return a further run, which has no plan yet."""
+    run = FinishedRun(versions[0].store.root, name)
+    uris.delete(run.run.plan)
+    configure(run, **settings)
+    return run
+
+
+def configure(run: FinishedRun, **settings: Any) -> None:
+    dotted = {name.replace("__", "."): value for name, value in settings.items()}
+    config = with_overrides(CONFIG, dotted | {"corpus.partition": run.partition})
+    uris.write(run.run.config, config.to_bytes())
+
+
+def held(run: FinishedRun) -> LineageLease:
+    record = RunRecord.load(run.run.record)
+    standing = acquire(
+        run.lineage, record, expires=NOW, poll_seconds=1.0, has_ended=lambda lease: True
+    )
+    assert standing.lease is not None
+    return standing.lease
+
+
+def make_plan(run: FinishedRun) -> RunPlan:
+    return plans.make_plan(run.store, run.run, held(run), run.manifest_uri)
+
+
+def prepare(run: FinishedRun, partition: str, manifest_id: str = "0" * 16, **changes: Any) -> str:
+    """Write another manifest, of a partition that was prepared but perhaps never trained on."""
+    changes = {"partition": partition, **changes}
+    manifest = PartitionManifest.load(run.manifest_uri).model_copy(update=changes)
+    manifest.write(uri := run.lineage.manifest(partition, manifest_id))
+    return uri
+
+
+def replayed(plan: RunPlan) -> list[str]:
+    return [PartitionManifest.load(uri).partition for uri in plan.replayed.values()]
+
+
+REPLAY = {"training__replay_fraction": 0.1}
+
+
+def test_the_first_run_of_a_lineage_starts_from_nothing(tmp_path: Path) -> None:
+    run = FinishedRun(str(tmp_path), "1")
+    uris.delete(run.run.plan)
+    configure(run, **REPLAY)
+    plan = make_plan(run)
+    assert plan == RunPlan.load(run.run.plan)
+    assert plan.parent_version is None
+    assert plan.trained == plan.evaluated == {"day-1": run.manifest_uri}
+    assert plan.replayed == {}
+
+
+def test_a_run_continues_the_model_in_use(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3")
+    plan = make_plan(run)
+    assert plan.parent_version == versions[1].version_id
+    assert plan.trained == {"day-3": run.manifest_uri}
+    assert list(plan.evaluated) == ["day-1", "day-2", "day-3"]
+    assert plan.lease_sequence == held(run).sequence - 1
+
+
+def test_partitions_of_the_parent_are_replayed(versions: list[FinishedRun]) -> None:
+    assert replayed(make_plan(new_run(versions, "3", **REPLAY))) == ["day-1", "day-2"]
+
+
+def test_nothing_is_replayed_unless_it_is_asked_for(versions: list[FinishedRun]) -> None:
+    assert replayed(make_plan(new_run(versions, "3"))) == []
+
+
+def test_a_partition_that_is_trained_on_again_is_not_replayed(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "2", training__train_again=True, **REPLAY)
+    plan = make_plan(run)
+    assert plan.trained == {"day-2": run.manifest_uri}
+    assert replayed(plan) == ["day-1"]
+
+
+def test_a_partition_of_another_recipe_is_left_out_with_the_reason(
+    versions: list[FinishedRun],
+) -> None:
+    parent = registry.load_version(versions[0].lineage, versions[1].version_id)
+    seen = registry.manifests(versions[0].lineage, parent)["day-1"]
+    old = PartitionManifest.load(seen)
+    old.model_copy(update={"packing": "full_sentences"}).write(seen)
+    plan = make_plan(new_run(versions, "3", **REPLAY))
+    assert replayed(plan) == ["day-2"]
+    assert "packed as 'full_sentences'" in plan.not_replayed["day-1"]
+
+
+def test_a_partition_that_was_seen_as_it_is_is_not_trained_on_again(
+    versions: list[FinishedRun],
+) -> None:
+    run = new_run(versions, "1")
+    wanted = f"day-1 was seen already by {versions[1].version_id}.*training.train_again"
+    with pytest.raises(plans.SeenAlreadyError, match=wanted):
+        make_plan(run)
+    assert not uris.exists(run.run.plan)
+
+
+def test_a_partition_that_has_changed_is_trained_on(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "1")
+    run.manifest_uri = prepare(run, "day-1", "1" * 16, documents=7)
+    plan = make_plan(run)
+    assert plan.trained == {"day-1": run.manifest_uri}
+    assert plan.evaluated["day-1"] == run.manifest_uri
+
+
+def test_what_only_a_model_out_of_use_has_seen_is_trained_on(versions: list[FinishedRun]) -> None:
+    registry.rollback(versions[0].lineage, versions[0].version_id, reason="test")
+    plan = make_plan(new_run(versions, "2"))
+    assert plan.parent_version == versions[0].version_id
+    assert list(plan.trained) == ["day-2"]
+
+
+def test_every_unseen_partition_is_trained_on_once_for_all(versions: list[FinishedRun]) -> None:
+    run = new_run(
+        versions,
+        "3",
+        training__partitions="unseen",
+        evaluation__general_partition="general",
+        **REPLAY,
+    )
+    five = prepare(run, "day-5")
+    prepare(run, "day-6", packing="full_sentences")
+    prepare(run, "general")
+    plan = make_plan(run)
+    # Not what the parent has seen, what does not fit, and what is never trained on.
+    assert plan.trained == {"day-3": run.manifest_uri, "day-5": five}
+    assert replayed(plan) == ["day-1", "day-2"]
+    assert list(plan.evaluated) == ["day-1", "day-2", "day-3", "day-5", "general"]
+
+
+def test_other_partitions_are_left_alone_unless_it_is_asked_for(
+    versions: list[FinishedRun],
+) -> None:
+    run = new_run(versions, "3")
+    prepare(run, "day-5")
+    assert list(make_plan(run).trained) == ["day-3"]
+
+
+def test_nothing_is_left_to_do_for_the_other_runs_of_a_backfill(
+    versions: list[FinishedRun],
+) -> None:
+    run = new_run(versions, "3", training__partitions="unseen")
+    prepare(run, "day-5")
+    make_plan(run)
+    registry.publish(run.store, _compared(run, versions[1].version_id).run)
+    registry.promote(
+        run.lineage, run.version_id, expected_baseline=versions[1].version_id, reason="better"
+    )
+    other = new_run(versions, "5", training__partitions="unseen")
+    with pytest.raises(plans.SeenAlreadyError, match=run.version_id):
+        make_plan(other)
+
+
+def _compared(run: FinishedRun, baseline: str) -> FinishedRun:
+    run.evaluate(baseline=baseline, gain=0.5)
+    return run
+
+
+def test_of_several_manifests_the_newest_of_this_configuration_is_taken(
+    versions: list[FinishedRun],
+) -> None:
+    run = new_run(versions, "3", training__partitions="unseen")
+    settings = CONFIG.data_sha256
+    uri = {
+        name: prepare(run, "day-5", name * 16, config_sha256=sha256)
+        for name, sha256 in (("a", settings), ("b", settings), ("c", settings), ("d", "other"))
+    }
+    for age, name in enumerate("dbca"):
+        os.utime(uri[name], (1_700_000_000 - age, 1_700_000_000 - age))
+    assert make_plan(run).trained["day-5"] == uri["b"]
+
+
+def test_general_text_is_scored_on_and_never_trained_on(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3", evaluation__general_partition="general", **REPLAY)
+    uri = prepare(run, "general", masked=False)
+    plan = make_plan(run)
+    assert plan.evaluated["general"] == uri
+    assert "general" not in plan.trained | plan.replayed
+    # Also if it was trained on before it was named.
+    run = new_run(versions, "4", evaluation__general_partition="day-1", **REPLAY)
+    plan = make_plan(run)
+    assert replayed(plan) == ["day-2"]
+    assert "evaluation.general_partition" in plan.not_replayed["day-1"]
+
+
+def test_general_text_that_is_not_prepared_is_refused(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3", evaluation__general_partition="general")
+    with pytest.raises(registry.RegistryError, match=r"'general' has no manifest.*prepare_corpus"):
+        make_plan(run)
+    prepare(run, "general", max_seq_length=512)
+    with pytest.raises(registry.RegistryError, match=r"max_seq_length=512.*prepare_corpus"):
+        make_plan(run)
+    assert not uris.exists(run.run.plan)
+
+
+def test_a_partition_that_does_not_fit_is_refused(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3")
+    run.manifest_uri = prepare(run, "day-3", "1" * 16, packing="full_sentences")
+    with pytest.raises(UserError, match="packed as 'full_sentences'"):
+        make_plan(run)
+
+
+def test_a_plan_is_made_once(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3", training__partitions="unseen")
+    plan = make_plan(run)
+    prepare(run, "day-5")
+    configure(run, **REPLAY)
+    assert make_plan(run) == plan
+
+
+def test_a_run_cannot_go_on_after_a_rollback(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3")
+    make_plan(run)
+    registry.rollback(run.lineage, versions[0].version_id, reason="test")
+    wanted = f"planned from {versions[1].version_id}, but {versions[0].version_id} is in use now"
+    with pytest.raises(registry.StalePlanError, match=f"{wanted}.*trigger a new run"):
+        make_plan(run)
+
+
+def test_a_run_whose_model_is_in_use_can_be_repeated(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3")
+    plan = make_plan(run)
+    registry.publish(run.store, _compared(run, versions[1].version_id).run)
+    registry.promote(
+        run.lineage, run.version_id, expected_baseline=versions[1].version_id, reason="better"
+    )
+    assert make_plan(run) == plan

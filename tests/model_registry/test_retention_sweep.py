@@ -1,0 +1,375 @@
+"""Removing: in which order, what a kill leaves, and what comes into use meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_registry import registry, retention
+from model_registry.consistency import check
+from model_registry.prune import main
+from model_registry.retention import Kind, PruneReport, RetentionPolicy
+from model_registry.retention_records import pruned_versions
+from model_registry.retention_sweep import Sweep
+from pipeline_config import parse_config
+from pipeline_store import uris
+from pipeline_store.formats import (
+    CheckpointManifest,
+    ModelExports,
+    PartitionManifest,
+    RunPlan,
+    ShardManifest,
+    SignatureFile,
+)
+from pipeline_store.layout import RunLayout, StoreLayout
+from tests.model_registry.retained import (
+    POLICY,
+    age,
+    finished,
+    line_of_models,
+    objects,
+    write_manifest,
+    write_shard,
+)
+from tests.model_registry.runs import FinishedRun
+from tests.pipeline_store.gcs_server import GcsState
+from training import corpus
+from training.artifacts import verify_files
+
+Capture = pytest.CaptureFixture[str]
+ARGUMENTS = ["--keep-versions", "1", "--older-than-days", "14"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+def prune(store: str, policy: RetentionPolicy = POLICY, **options: float) -> PruneReport:
+    return retention.prune(StoreLayout(store), policy, **options)
+
+
+def past(store: str) -> list[FinishedRun]:
+    """Return a line of models in a store with old things of every kind."""
+    runs = line_of_models(store, 4)
+    first = write_manifest(runs[3], "old", "shared", partition="day-x")
+    write_manifest(runs[3], "new", "shared", partition="day-x")
+    write_shard(runs[3].store, "lonely")
+    uris.write(runs[3].store.scratch("x"), b"1")
+    uris.write(runs[3].store.alert(runs[0].key, "failed"), b"{}")
+    age(store)
+    os.utime(first, (0, 0))
+    return runs
+
+
+def test_everything_that_can_go_goes_and_nothing_else(store: str) -> None:
+    runs = past(store)
+    before = objects(store)
+    report = prune(store)
+    assert {item.kind for item in report.removed} == {*Kind}
+    assert report.removed == report.plan.items
+    assert report.left == {}
+    gone = {path for item in report.removed for path in item.paths}
+    records = {f"lineages/default/pruned/{run.version_id}.json" for run in runs[:2]}
+    assert objects(store) == before - gone | records
+    # A second pass finds nothing.
+    age(store)
+    assert retention.plan(StoreLayout(store), POLICY).items == []
+
+
+def test_in_a_bucket(cloud_storage: GcsState) -> None:
+    store = "gs://bucket/store"
+    runs = line_of_models(store, 3)
+    assert prune(store).removed == []
+    age(store, cloud=cloud_storage)
+    before = objects(store)
+    report = prune(store)
+    assert {item.kind for item in report.removed} >= {Kind.VERSION, Kind.TRAINING, Kind.EXPORTS}
+    gone = {path for item in report.removed for path in item.paths}
+    record = f"lineages/default/pruned/{runs[0].version_id}.json"
+    assert objects(store) == before - gone | {record}
+
+
+def test_what_is_left_can_be_used(store: str) -> None:
+    runs = past(store)
+    prune(store)
+    lineage, layout = runs[0].lineage, runs[0].store
+    assert [m.version_id for m in registry.list_versions(lineage)] == [
+        run.version_id for run in runs[2:]
+    ]
+    for run in runs[2:]:
+        registry.verify(lineage, run.version_id)
+    # A further run can be planned: all records of all partitions are there to read.
+    in_use = registry.production(lineage)
+    assert in_use is not None
+    assert in_use.version_id == runs[3].version_id
+    run = finished(store, "next", in_use.version_id)
+    config = parse_config(uris.read(run.run.config), run.run.config)
+    for uri in RunPlan.load(run.run.plan).evaluated.values():
+        manifest = corpus.training_manifest(uri, layout, config)
+        assert_readable(layout, manifest)
+    registry.publish(run.store, run.run)
+    registry.rollback(lineage, runs[2].version_id, reason="test")
+
+
+def assert_readable(store: StoreLayout, manifest: PartitionManifest) -> None:
+    for uri in manifest.shards:
+        assert_whole(uri.rpartition("/")[0], ShardManifest.load(uri))
+
+
+def assert_whole(folder: str, shard: ShardManifest) -> None:
+    assert shard.dead_letter is not None
+    files = [digest for file in shard.files for digest in (file.data, file.index)]
+    verify_files(folder, [*files, shard.dead_letter])
+
+
+def test_of_a_removed_version_it_stays_known_what_it_was(store: str) -> None:
+    runs = past(store)
+    model = registry.load_version(runs[0].lineage, runs[0].version_id)
+    content = PartitionManifest.load(runs[0].manifest_uri).content_sha256
+    prune(store)
+    found = pruned_versions(runs[0].lineage)
+    assert [*found] == sorted(run.version_id for run in runs[:2])
+    record = found[runs[0].version_id]
+    assert record.model == model
+    assert record.trained == {"day-1": content}
+    assert record.reason == "no rollback target, and no run names it"
+
+
+def test_the_registry_fits_together_afterwards(store: str) -> None:
+    runs = past(store)
+    registry.rollback(runs[0].lineage, runs[2].version_id, reason="test")
+    registry.rollback(runs[0].lineage, runs[3].version_id, reason="test")
+    age(store)
+    prune(store)
+    report = check(runs[0].lineage)
+    assert report.problems == []
+    assert report.times_trained == {f"day-{number}": 1 for number in range(1, 5)}
+    assert report.partitions_seen_once
+
+
+class KilledError(Exception):
+    """Stands for a kill at one deletion."""
+
+
+@pytest.mark.parametrize("die_at", [*range(1, 14), 20, 40, 60])
+def test_nothing_half_removed_is_trusted(
+    store: str, die_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = past(store)
+    delete, count = uris.delete, iter(range(1, 10_000))
+
+    def fails(uri: str) -> None:
+        if next(count) >= die_at:
+            raise KilledError
+        delete(uri)
+
+    monkeypatch.setattr(uris, "delete", fails)
+    with pytest.raises(KilledError):
+        prune(store)
+    monkeypatch.setattr(uris, "delete", delete)
+    assert_all_commits_hold(store, runs)
+    prune(store)
+    assert_all_commits_hold(store, runs)
+    age(store)
+    assert retention.plan(StoreLayout(store), POLICY).items == []
+
+
+def assert_all_commits_hold(store: str, runs: list[FinishedRun]) -> None:
+    """Whatever is committed is complete."""
+    for model in registry.list_versions(runs[0].lineage):
+        registry.verify(runs[0].lineage, model.version_id)
+    for path in objects(store):
+        uri, folder = f"{store}/{path}", f"{store}/{path}".rpartition("/")[0]
+        if path.endswith("/shard.json"):
+            assert_whole(folder, ShardManifest.load(uri))
+        elif path.startswith("signatures/") and path.endswith(".json"):
+            assert uris.exists(uris.join(folder, SignatureFile.load(uri).data.path))
+        elif "/checkpoints/" in path:
+            training = RunLayout(f"{store}/runs/{path.split('/')[1]}").training
+            verify_files(training.root, CheckpointManifest.load(uri).files)
+        elif path.endswith("/exports.json"):
+            for exported in ModelExports.load(uri).formats.values():
+                verify_files(uris.join(folder, exported.folder), exported.files)
+        elif "/partitions/" in path and path.endswith(".json"):
+            index = PartitionManifest.load(uri).duplicate_index
+            assert index is not None
+            assert uris.exists(uris.join(folder, index.data.path))
+            assert_readable(StoreLayout(store), PartitionManifest.load(uri))
+
+
+# Kills itself at the deletion whose number is given, without a chance to tidy up.
+KILLED = """
+import itertools, os, signal, sys
+from model_registry import prune
+from pipeline_store import uris
+
+delete, numbers = uris.delete, itertools.count(1)
+
+def fatal(uri):
+    if next(numbers) >= int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    delete(uri)
+
+uris.delete = fatal
+prune.main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("die_at", [2, 25])
+def test_a_killed_pass_is_finished_by_the_next(store: str, die_at: int) -> None:
+    runs = past(store)
+    command = [sys.executable, "-c", KILLED, str(die_at), "--store", store, "--delete", *ARGUMENTS]
+    killed = subprocess.run(command, check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL
+    assert_all_commits_hold(store, runs)
+    assert main(["--store", store, "--delete", *ARGUMENTS]) == 0
+    age(store)
+    assert retention.plan(StoreLayout(store), POLICY).items == []
+    assert [m.version_id for m in registry.list_versions(runs[0].lineage)] == [
+        run.version_id for run in runs[2:]
+    ]
+
+
+def test_a_rollback_at_the_last_moment_wins(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = past(store)
+    target = runs[0]
+    delete, before = uris.delete, objects(store)
+
+    def rolls_back_first(uri: str) -> None:
+        if uri == target.lineage.model(target.version_id):
+            registry.rollback(target.lineage, target.version_id, reason="just now")
+        delete(uri)
+
+    monkeypatch.setattr(uris, "delete", rolls_back_first)
+    report = prune(store)
+    assert (
+        report.left[f"model versions: default/{target.version_id}"]
+        == "it was put into use in the meantime"
+    )
+    registry.verify(target.lineage, target.version_id)
+    in_use = registry.production(target.lineage)
+    assert in_use is not None
+    assert in_use.version_id == target.version_id
+    version = f"lineages/default/versions/{target.version_id}/"
+    assert {path for path in before if path.startswith(version)} <= objects(store)
+    assert target.version_id not in pruned_versions(target.lineage)
+
+
+def test_a_run_that_begins_in_between_keeps_what_it_names(store: str) -> None:
+    runs = past(store)
+    layout = StoreLayout(store)
+    planned = retention.plan(layout, POLICY).items
+    looks: list[int] = []
+
+    def look() -> list[Any]:
+        looks.append(1)
+        return retention.plan(layout, POLICY).items
+
+    late = finished(store, "late", runs[3].version_id)
+    late.plan(parent_version=runs[0].version_id)
+    removed, left = Sweep(layout, look, lambda done, total, size: None).remove(planned)
+    assert f"model versions: default/{runs[0].version_id}" in left
+    assert f"default/{runs[1].version_id}" in {item.name for item in removed}
+    assert len(looks) < len(planned)
+    registry.verify(runs[0].lineage, runs[0].version_id)
+
+
+def test_the_look_is_repeated(store: str) -> None:
+    past(store)
+    layout = StoreLayout(store)
+    planned = retention.plan(layout, POLICY).items
+    looks: list[int] = []
+
+    def look() -> list[Any]:
+        looks.append(1)
+        return planned if len(looks) < 3 else []
+
+    sweep = Sweep(layout, look, lambda done, total, size: None, check_seconds=0.0)
+    removed, left = sweep.remove(planned)
+    assert len(removed) + len(left) == len(planned)
+    assert left
+
+
+# The command
+
+
+def test_without_being_asked_nothing_is_removed(store: str, capsys: Capture) -> None:
+    runs = past(store)
+    before = objects(store)
+    for words in ([], ["--dry-run"]):
+        assert main(["--store", store, *ARGUMENTS, *words]) == 0
+        output = capsys.readouterr().out
+        assert "Would go (nothing is removed without --delete):" in output
+        assert f"default/{runs[3].version_id}: in use; one of the newest" in output
+        assert objects(store) == before
+
+
+def test_removing_is_told(store: str, capsys: Capture) -> None:
+    past(store)
+    assert main(["--store", store, "--delete", *ARGUMENTS]) == 0
+    output = capsys.readouterr().out
+    assert "Removed:" in output
+    assert "2 " in next(line for line in output.splitlines() if "model versions" in line)
+    assert main(["--store", store, "--delete", *ARGUMENTS]) == 0
+    assert "Nothing can go." in capsys.readouterr().out
+
+
+def test_json(store: str, capsys: Capture) -> None:
+    runs = past(store)
+    uris.write(uris.join(store, "notes"), b"1")
+    uris.delete(runs[3].run.outcome)
+    uris.delete(runs[3].run.plan)
+    assert main(["--store", store, "--json", *ARGUMENTS]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["deleted"] is False
+    assert content["removed"] == {}
+    assert content["can_go"]["checkpoints of ended runs"]["count"] == 3
+    assert content["can_go"]["checkpoints of ended runs"]["bytes"] > 1000
+    assert content["running"] == {runs[3].key: "it has no outcome"}
+    assert "shards of records" in content["blocked"]
+    assert content["unknown"] == ["notes"]
+    assert {item["name"] for item in content["items"]} >= {runs[0].key}
+
+
+def test_a_pinned_model_stays(store: str, capsys: Capture) -> None:
+    runs = past(store)
+    pinned = runs[0].lineage.version(runs[0].version_id)
+    assert main(["--store", store, "--keep", pinned, "--json", *ARGUMENTS]) == 0
+    kept = json.loads(capsys.readouterr().out)["kept_versions"]
+    assert kept[f"default/{runs[0].version_id}"] == ["it is pinned"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--older-than-days", "1"], "give at least 2"),
+        (["--keep-versions", "0"], "keep at least 1"),
+        (["--store", "s3://bucket"], "s3"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    store: str, words: list[str], message: str, capsys: Capture
+) -> None:
+    assert main(["--store", store, *words]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_model_that_the_preset_starts_from_stays(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    runs = past(store)
+    pinned = runs[0].lineage.version(runs[0].version_id)
+    preset = tmp_path / "own.toml"
+    preset.write_text(f'extends = "smoke"\n[model]\ninit_checkpoint = "{pinned}"\n')
+    monkeypatch.setenv("REPRETRAIN_PRESET", str(preset))
+    assert main(["--store", store, "--json", *ARGUMENTS]) == 0
+    kept = json.loads(capsys.readouterr().out)["kept_versions"]
+    assert kept[f"default/{runs[0].version_id}"] == ["it is pinned"]

@@ -1,0 +1,153 @@
+"""Stores in which something is wrong: one maker for each thing there is an alert about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from model_registry import outcomes
+from pipeline_alerts.watch import Watch, WatchReport, WatchSettings
+from pipeline_store import uris
+from pipeline_store.formats import (
+    Alert,
+    AttemptEvent,
+    CorpusSeen,
+    OutcomeKind,
+    ReaperPass,
+    RunRecord,
+    Verdict,
+    VerdictKind,
+    WatchPass,
+)
+from pipeline_store.layout import RunLayout, StoreLayout
+from tests.tpu_lifecycle.world import ZONE, write_run
+from tpu_lifecycle.reservation import OpenReservation, reserve
+
+OWNER = "our-team"
+PATTERN = "corpus/{partition}/*"
+
+
+def link_of(dag_id: str, run_id: str) -> str:
+    return f"http://airflow/dags/{dag_id}/runs/{run_id}"
+
+
+def record_of(run: RunLayout) -> RunRecord:
+    return RunRecord.load(run.record)
+
+
+def new_run(store: StoreLayout, overrides: Mapping[str, Any] | None = None) -> RunLayout:
+    return write_run(store, overrides)
+
+
+def reserved(store: StoreLayout, run: RunLayout) -> OpenReservation:
+    return reserve(store, run.root, project_id="project", owner=OWNER, bundle_sha256="0" * 64)
+
+
+def lose(reservation: OpenReservation, count: int, first: int = 1) -> None:
+    """Record TPUs that were READY and then taken."""
+    for number in range(first, first + count):
+        record = reservation.new_attempt(number, ZONE).mark_asked()
+        record = record.mark(AttemptEvent.READY, workers=1)
+        record = record.mark(AttemptEvent.LOST, "taken by the service", cause="taken")
+        record.mark(AttemptEvent.GONE)
+
+
+def rent(reservation: OpenReservation, number: int, hours: float) -> None:
+    """Record a TPU that is READY, of a node that was made some hours ago."""
+    attempt = reservation.new_attempt(number, ZONE)
+    made = datetime.now(UTC) - timedelta(hours=hours)
+    attempt.attempt.model_copy(update={"created": made}).write(attempt.layout.record)
+    attempt = reservation.attempt(number).mark_asked()
+    attempt.mark(AttemptEvent.READY, workers=1, node_created=made)
+
+
+def reserved_for(reservation: OpenReservation, hours: float) -> None:
+    """Make a reservation look some hours old."""
+    created = datetime.now(UTC) - timedelta(hours=hours)
+    reservation.record.model_copy(update={"created": created}).write(reservation.layout.record)
+
+
+def began(run: RunLayout, hours_ago: float) -> None:
+    created = datetime.now(UTC) - timedelta(hours=hours_ago)
+    record_of(run).model_copy(update={"created": created}).write(run.record)
+
+
+def rejected(run: RunLayout, reason: str = "the candidate's loss is higher") -> None:
+    Verdict(
+        verdict=VerdictKind.WORSE,
+        reason=reason,
+        candidate_loss=5.0,
+        reference_loss=4.0,
+        reference="v-0",
+        documents=10,
+        improvement=-1.0,
+        improvement_low=-1.1,
+        improvement_high=-0.9,
+    ).create(run.verdict("v-0"))
+    outcomes.record(run, OutcomeKind.REJECTED, reason, written_by="judge")
+
+
+def reaper_passed(store: StoreLayout, hours_ago: float) -> None:
+    ReaperPass(
+        owner=OWNER,
+        project_id="project",
+        finished=datetime.now(UTC) - timedelta(hours=hours_ago),
+        host="host",
+        seen=0,
+        acted_on=0,
+        problems=[],
+    ).write(store.reaper_pass(OWNER, "project"))
+
+
+def watched_for(store: StoreLayout, hours: float) -> None:
+    """Make the watch look as if it had looked all the time."""
+    now = datetime.now(UTC)
+    WatchPass(
+        unbroken_since=now - timedelta(hours=hours),
+        finished=now - timedelta(minutes=5),
+        host="host",
+        open_runs=0,
+        problems=[],
+    ).write(store.watch_pass)
+
+
+def corpus_was_quiet_for(store: StoreLayout, days: float) -> None:
+    """Make the corpus, as it is, look as if it had been so for days."""
+    now = datetime.now(UTC)
+    uris.write(uris.join(store.root, "corpus/2026-01-01/a.txt"), b"text")
+    CorpusSeen(
+        pattern=PATTERN,
+        partitions=["2026-01-01"],
+        grown=now - timedelta(days=days),
+        looked=now - timedelta(hours=2),
+    ).write(store.corpus_seen)
+
+
+def look(
+    store: StoreLayout,
+    state: str | Callable[[str, str], str | None] | None = "running",
+    **changes: Any,
+) -> WatchReport:
+    """Make a pass of the watch over a store whose runs all have one state in Airflow."""
+    ask = state if callable(state) else lambda _dag_id, _run_id: state
+    settings = WatchSettings(
+        **{
+            "owner": OWNER,
+            "overdue": timedelta(hours=30),
+            "quiet": timedelta(days=3),
+            "pattern": PATTERN,
+            **changes,
+        }
+    )
+    return Watch(store, settings, ask, link_of).look()
+
+
+def causes(report: WatchReport) -> list[str]:
+    return sorted(alert.cause for alert in report.raised)
+
+
+def only(report: WatchReport) -> Alert:
+    assert report.problems == []
+    [alert] = report.raised
+    return alert

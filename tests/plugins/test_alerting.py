@@ -1,0 +1,389 @@
+"""Alerts through Airflow's providers, to a real mail server and real web endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRuntimeError,
+    ErrorType,
+)
+from airflow.sdk.execution_time.comms import ErrorResponse
+
+from alerting import callbacks, overdue, wiring
+from alerting.channels import ConnectionChannel
+from model_registry import outcomes
+from operators.tpu_failures import FailureKind, TpuTaskFailed
+from operators.watch import WatchOperator
+from pipeline_alerts.causes import Cause
+from pipeline_alerts.delivery import ChannelError
+from pipeline_alerts.messages import compose
+from pipeline_alerts.raising import raise_about_installation
+from pipeline_store import uris
+from pipeline_store.formats import Alert, OutcomeKind
+from pipeline_store.layout import RunLayout, StoreLayout
+from tests.pipeline_alerts import situations
+from tests.pipeline_alerts.servers import Endpoint, Mailbox, mail_server, web_endpoint
+from tests.pipeline_alerts.situations import OWNER, PATTERN, new_run, record_of
+from tests.pipeline_alerts.test_messages import ALERT, job_spoke
+
+DAG_ID = "Test.DAG"
+WEBHOOK_KEY = "T0000/B0000/secretsecretsecretsecret"
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    with mail_server() as mailbox:
+        yield mailbox
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with web_endpoint() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def store(
+    tmp_path: Path, mailbox: Mailbox, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> StoreLayout:
+    """Return the store of an installation that mails and posts its alerts."""
+    store = StoreLayout(str(tmp_path / "store"))
+    monkeypatch.setenv("REPRETRAIN_STORE_URI", store.root)
+    monkeypatch.setenv("REPRETRAIN_OWNER", OWNER)
+    monkeypatch.setenv("REPRETRAIN_ALERT_CONN_IDS", "alerts_mail,alerts_web")
+    monkeypatch.setenv("AIRFLOW_CONN_ALERTS_MAIL", mailbox.connection())
+    monkeypatch.setenv("AIRFLOW_CONN_ALERTS_WEB", endpoint.connection())
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://airflow.example.com/base/")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    situations.reaper_passed(store, hours_ago=0)
+    return store
+
+
+def watch(store: StoreLayout, state: Any = "running", **states: str) -> dict[str, Any]:
+    """Run the watch's task.
+
+    :param state: what Airflow says of runs, or raises.
+    :param states: what it says of others, by run id.
+    """
+
+    def ask(dag_id: str, run_id: str) -> str:
+        if isinstance(state, Exception):
+            raise state
+        return states.get(run_id, str(state))
+
+    operator = WatchOperator(task_id="watch", store_uri=store.root, input_pattern=PATTERN)
+    ti = SimpleNamespace(get_dagrun_state=ask)
+    result: dict[str, Any] = operator.execute({"ti": ti})  # type: ignore[typeddict-item]
+    return result
+
+
+def task_context(run: RunLayout, task_id: str, error: Exception | None) -> dict[str, Any]:
+    record = record_of(run)
+    ti = SimpleNamespace(dag_id=record.dag_id, run_id=record.run_id, task_id=task_id, try_number=3)
+    return {"ti": ti} | ({"exception": error} if error else {})
+
+
+def dag_context(run_id: str, dag_id: str = DAG_ID) -> dict[str, Any]:
+    return {"dag": SimpleNamespace(dag_id=dag_id), "run_id": run_id, "reason": "task_failure"}
+
+
+def not_found() -> AirflowRuntimeError:
+    detail = {"status_code": 404, "message": "not found"}
+    return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail=detail))
+
+
+def make_everything_wrong(store: StoreLayout) -> None:
+    """Bring about every cause there is."""
+    run = new_run(store)
+    callbacks.task_failed(task_context(run, "tpu.train", AirflowFailException("broken")))
+    callbacks.run_failed(dag_context(record_of(new_run(store)).run_id))
+    callbacks.maintenance_failed(dag_context("scheduled__1", "tpu_reaper"))
+    situations.rejected(new_run(store))
+    situations.began(new_run(store), hours_ago=40)
+    budgets = {"budget.max_hours": 10.0, "budget.max_chip_hours": 9.0, "budget.max_preemptions": 3}
+    reservation = situations.reserved(store, new_run(store, budgets))
+    situations.reserved_for(reservation, hours=9.0)
+    situations.lose(reservation, 3)
+    situations.rent(reservation, 4, hours=8.0)
+    situations.watched_for(store, hours=5)
+    situations.reaper_passed(store, hours_ago=4)
+    situations.corpus_was_quiet_for(store, days=9)
+    raise_about_installation(
+        store, "test-1", Cause.TEST, about="alerts", summary="a test", reason="to see"
+    )
+
+
+def test_every_cause_reaches_mail_and_webhook_once(
+    store: StoreLayout, mailbox: Mailbox, endpoint: Endpoint
+) -> None:
+    make_everything_wrong(store)
+    watch(store)
+    ended = record_of(new_run(store)).run_id
+    for _ in range(2):
+        watch(store, **{ended: "failed"})
+    got = sorted(key.rpartition("/")[2].partition(".")[0] for key in endpoint.ids)
+    assert got == sorted(Cause)
+    assert len(set(endpoint.ids)) == len(Cause)
+    titles = sorted(str(request.body["title"]) for request in endpoint.requests)
+    assert sorted(mailbox.subjects) == titles
+    assert len(mailbox.letters) == len(Cause)
+    assert mailbox.recipients[0] == ["ann@example.com", "bob@example.com"]
+
+
+def test_a_letter_has_text_html_and_an_id_of_its_own(store: StoreLayout, mailbox: Mailbox) -> None:
+    ConnectionChannel("alerts_mail").send(compose(ALERT))
+    [letter] = mailbox.letters
+    assert letter.get_content_type() == "multipart/alternative"
+    assert [part.get_content_type() for part in letter.iter_parts()] == ["text/plain", "text/html"]
+    assert "at most 3.90 USD" in mailbox.part("plain")
+    assert "&lt;b&gt;of" in mailbox.part("html")
+    assert letter["Message-ID"] == (
+        "<0a1b2c3d4e5f-task-failed.tpu.train@bert-repretraining.invalid>"
+    )
+    assert letter["From"] == "pipeline@example.com"
+
+
+def test_slack_gets_blocks_through_its_webhook(
+    store: StoreLayout, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ALERTS_SLACK", endpoint.slack_connection(WEBHOOK_KEY))
+    ConnectionChannel("alerts_slack").send(compose(ALERT))
+    [request] = endpoint.requests
+    assert request.path == f"/services/{WEBHOOK_KEY}"
+    assert request.body["text"] == ALERT.title
+    assert request.body["blocks"][0]["type"] == "header"
+
+
+def test_the_webhook_can_tell_repetitions(store: StoreLayout, endpoint: Endpoint) -> None:
+    ConnectionChannel("alerts_web").send(compose(ALERT))
+    [request] = endpoint.requests
+    assert request.path == "/alerts"
+    assert request.headers["Idempotency-Key"] == "0a1b2c3d4e5f/task-failed.tpu.train"
+
+
+@pytest.mark.parametrize("conn_id", ["alerts_mail", "alerts_web", "alerts_slack"])
+def test_texts_are_never_run_as_templates(
+    store: StoreLayout,
+    mailbox: Mailbox,
+    endpoint: Endpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    conn_id: str,
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ALERTS_SLACK", endpoint.slack_connection(WEBHOOK_KEY))
+    evil = "{{ 6 * 7 }}"
+    ConnectionChannel(conn_id).send(compose(ALERT.model_copy(update={"reason": evil})))
+    got = [str(request.body) for request in endpoint.requests]
+    got += [mailbox.part("html")] if mailbox.letters else []
+    assert len(got) == 1
+    assert evil in got[0]
+
+
+def test_a_channel_that_is_down_gets_it_when_it_is_up(
+    store: StoreLayout, mailbox: Mailbox, endpoint: Endpoint
+) -> None:
+    endpoint.status = 503
+    run = new_run(store)
+    callbacks.task_failed(task_context(run, "tpu.train", None))
+    assert len(mailbox.letters) == 1
+    assert len(endpoint.requests) == 1
+    with pytest.raises(AirflowException, match=r"alerts_web.*503"):
+        watch(store)
+    endpoint.status = 200
+    endpoint.requests.clear()
+    watch(store)
+    watch(store)
+    assert endpoint.ids == [f"{record_of(run).run_key}/task-failed.tpu.train"]
+    assert len(mailbox.letters) == 1
+
+
+@pytest.mark.parametrize("status", [302, 400])
+def test_only_a_success_counts_as_delivered(
+    store: StoreLayout, endpoint: Endpoint, status: int
+) -> None:
+    endpoint.status = status
+    with pytest.raises(ChannelError, match=str(status)):
+        ConnectionChannel("alerts_web").send(compose(ALERT))
+
+
+def test_a_server_that_is_not_there_is_an_error_without_secrets(
+    store: StoreLayout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with web_endpoint() as gone:
+        secret, slack = gone.connection(f"/hooks/{WEBHOOK_KEY}"), gone.slack_connection(WEBHOOK_KEY)
+    monkeypatch.setenv("AIRFLOW_CONN_ALERTS_WEB", secret)
+    monkeypatch.setenv("AIRFLOW_CONN_ALERTS_SLACK", slack)
+    for conn_id in ("alerts_web", "alerts_slack"):
+        with pytest.raises(ChannelError) as failed:
+            ConnectionChannel(conn_id).send(compose(ALERT))
+        assert WEBHOOK_KEY not in str(failed.value)
+        assert "secretsecret" not in str(failed.value)
+        assert failed.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("connection", "expected"),
+    [
+        ('{"conn_type": "mysql"}', "type 'mysql'"),
+        ('{"conn_type": "smtp", "extra": {"from_email": "a@example.com"}}', "has no 'to'"),
+        ('{"conn_type": "smtp", "extra": {"to": "a@example.com"}}', "has no 'from_email'"),
+    ],
+)
+def test_a_connection_that_cannot_be_used_says_what_it_lacks(
+    store: StoreLayout, monkeypatch: pytest.MonkeyPatch, connection: str, expected: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ALERTS_ODD", connection)
+    with pytest.raises(ChannelError, match=expected):
+        ConnectionChannel("alerts_odd").send(compose(ALERT))
+
+
+def test_without_connections_alerts_are_kept_and_logged(
+    store: StoreLayout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_ALERT_CONN_IDS", "")
+    run = new_run(store)
+    callbacks.task_failed(task_context(run, "tpu.train", None))
+    assert watch(store)["raised"] == []
+    assert "ALERT [repretraining] Test.DAG 2026-01-01: task tpu.train failed" in caplog.text
+    assert uris.exists(store.alert(record_of(run).run_key, "task-failed.tpu.train"))
+
+
+def test_a_task_that_airflow_reports_twice_is_told_once(
+    store: StoreLayout, mailbox: Mailbox, endpoint: Endpoint
+) -> None:
+    run = new_run(store)
+    for _ in range(2):
+        # After a lost heartbeat Airflow gives no exception.
+        callbacks.task_failed(task_context(run, "tpu.train", None))
+    callbacks.run_failed(dag_context(record_of(run).run_id))
+    watch(store, "failed")
+    callbacks.run_failed(dag_context(record_of(run).run_id))
+    [letter] = mailbox.letters
+    assert letter["Subject"] == "[repretraining] Test.DAG 2026-01-01: task tpu.train failed"
+    assert "its heartbeat was lost" in mailbox.part("plain")
+    assert len(endpoint.requests) == 1
+    body = endpoint.requests[0].body
+    assert body["link"].startswith("http://airflow.example.com/base/dags/Test.DAG/runs/manual__")
+    assert body["link"].endswith("/tasks/tpu.train")
+
+
+def test_a_run_that_a_person_ended_is_told_by_the_watch(
+    store: StoreLayout, mailbox: Mailbox, endpoint: Endpoint
+) -> None:
+    run = new_run(store)
+    for state in ("running", "failed", "failed"):
+        watch(store, state)
+    assert endpoint.ids == [f"{record_of(run).run_key}/ended-without-outcome"]
+    assert len(mailbox.letters) == 1
+
+
+def test_a_run_that_was_deleted_in_airflow_is_told(store: StoreLayout, endpoint: Endpoint) -> None:
+    new_run(store)
+    watch(store, not_found())
+    assert "was deleted" in endpoint.requests[0].body["reason"]
+
+
+def test_an_airflow_that_does_not_answer_ends_no_run(
+    store: StoreLayout, endpoint: Endpoint
+) -> None:
+    run = new_run(store)
+    detail = {"status_code": 500, "message": "broken"}
+    broken = AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail=detail))
+    with pytest.raises(AirflowException, match="1 problem"):
+        watch(store, broken)
+    assert endpoint.requests == []
+    assert not uris.exists(run.outcome)
+
+
+@pytest.mark.parametrize("with_text", [False, True])
+def test_text_of_errors_and_logs_leaves_only_if_allowed(
+    store: StoreLayout,
+    mailbox: Mailbox,
+    endpoint: Endpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    with_text: bool,
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_ALERT_WITH_TEXT", str(int(with_text)))
+    run = new_run(store)
+    reservation = situations.reserved(store, run)
+    situations.rent(reservation, 1, hours=0.1)
+    job_spoke(reservation, "logged corpus text")
+    error = AirflowException("prepare: ValueError: quoted corpus text")
+    callbacks.task_failed(task_context(run, "data.prepare", error))
+    failure = TpuTaskFailed(FailureKind.JOB, "Job 010-train failed.\nlast words of corpus text")
+    callbacks.task_failed(task_context(run, "tpu.train", failure))
+    assert len(mailbox.letters) == len(endpoint.requests) == 2
+    stored = [uris.read(uri).decode() for uri in uris.list_files(store.alerts)]
+    told = [mailbox.part(kind, n) for kind in ("plain", "html") for n in (0, 1)]
+    everything = "\n".join([*stored, *told, *(str(r.body) for r in endpoint.requests)])
+    for text in ("quoted corpus text", "last words of corpus text", "logged corpus text"):
+        assert (text in everything) is with_text
+    # What the pipeline itself says is always told.
+    assert "[job] Job 010-train failed." in everything
+
+
+def test_a_failed_maintenance_dag_is_told_once_a_day(
+    store: StoreLayout, endpoint: Endpoint
+) -> None:
+    for number in range(3):
+        callbacks.maintenance_failed(dag_context(f"scheduled__{number}", "tpu_reaper"))
+    [request] = endpoint.requests
+    assert request.body["title"] == "[repretraining] tpu_reaper: failed"
+    assert request.body["link"].endswith("/dags/tpu_reaper/runs/scheduled__0")
+
+
+def deadline_context(run: RunLayout, **changes: Any) -> dict[str, Any]:
+    record = record_of(run)
+    queued = (datetime.now(UTC) - timedelta(hours=31)).isoformat()
+    dag_run = {"dag_id": record.dag_id, "dag_run_id": record.run_id, "queued_at": queued}
+    return {"dag_run": dag_run | {"state": "running"} | changes}
+
+
+def test_a_missed_deadline_is_raised_and_told_by_the_watch(
+    store: StoreLayout, endpoint: Endpoint
+) -> None:
+    run = new_run(store)
+    for _ in range(2):
+        asyncio.run(overdue.report(context=deadline_context(run)))
+    assert endpoint.requests == []
+    watch(store)
+    assert endpoint.ids == [f"{record_of(run).run_key}/overdue"]
+
+
+def test_a_deadline_of_a_run_that_has_ended_is_no_news(store: StoreLayout) -> None:
+    ended, known = new_run(store), new_run(store)
+    outcomes.record(known, OutcomeKind.PROMOTED, "better", written_by="promote")
+    asyncio.run(overdue.report(context=deadline_context(ended, state="failed")))
+    asyncio.run(overdue.report(context=deadline_context(known)))
+    assert uris.list_files(store.alerts) == []
+
+
+def test_a_run_that_was_never_recorded_can_be_told(store: StoreLayout, endpoint: Endpoint) -> None:
+    callbacks.run_failed(dag_context("manual__never-validated"))
+    [request] = endpoint.requests
+    assert request.body["title"].endswith("Test.DAG manual__never-validated: the run failed")
+    assert request.body["partition"] is None
+
+
+def test_the_deadline_is_found_by_its_path_in_the_triggerer() -> None:
+    arguments = wiring.run_alerting()
+    assert arguments["deadline"].callback.path == "alerting.overdue.report"
+    assert arguments["on_failure_callback"] is callbacks.run_failed
+
+
+def test_an_alert_that_was_raised_reads_as_it_was_written(store: StoreLayout) -> None:
+    run = new_run(store)
+    callbacks.task_failed(task_context(run, "tpu.train", None))
+    alert = Alert.load(store.alert(record_of(run).run_key, "task-failed.tpu.train"))
+    assert alert.spent is None
+    assert "nothing: no TPU was asked for" in compose(alert).text

@@ -1,0 +1,346 @@
+"""What the pages on runs and models show, made from stores that runs have left."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from model_registry import lease, outcomes, registry
+from pages import routes
+from pages.charts import Series, interval_chart, line_chart
+from pipeline_store import uris
+from pipeline_store.formats import (
+    Alert,
+    Answer,
+    OutcomeKind,
+    Reservation,
+    RunApproval,
+    RunEstimate,
+    RunPlan,
+    RunRecord,
+    Verdict,
+)
+from pipeline_store.layout import StoreLayout
+from tests.model_registry.runs import NOW, FinishedRun
+from training import metric_files
+from training.metric_files import MetricFiles
+
+DAG_ID = "dag"
+"""Of the runs that the registry's tests make; their run ids are `1`, `2`, …"""
+
+
+class Site:
+    """The pages over a store, without Airflow's login."""
+
+    def __init__(self, store: StoreLayout) -> None:
+        self.store = store
+        app = routes.application.__wrapped__()
+        for login in (routes.may_read_runs, routes.may_read_models):
+            app.dependency_overrides[login.dependency] = lambda: None
+        self.client = TestClient(app)
+
+    def get(self, path: str, **query: str) -> str:
+        answer = self.client.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+    def status(self, path: str, **query: str) -> int:
+        return self.client.get(path, params=query).status_code
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv("REPRETRAIN_STORE_URI", str(tmp_path))
+    monkeypatch.setenv("REPRETRAIN_PRESET", "smoke")
+    return Site(StoreLayout(str(tmp_path)))
+
+
+def finished(site: Site, name: str, *, parent: str | None = None) -> FinishedRun:
+    return FinishedRun(site.store.root, name, parent=parent)
+
+
+def publish(made: FinishedRun, baseline: str | None = None) -> None:
+    registry.publish(made.store, made.run)
+    registry.promote(made.lineage, made.version_id, expected_baseline=baseline, reason="better")
+
+
+def run_page(site: Site, made: FinishedRun) -> str:
+    return site.get("/run", dag_id=DAG_ID, run_id=made.partition.removeprefix("day-"))
+
+
+def test_a_run_of_another_dag_is_told_so(site: Site) -> None:
+    page = site.get("/run", dag_id="other", run_id="x")
+    assert f"This tab is about runs of <code>{routes.MAIN_DAG}</code>" in page
+
+
+def test_a_run_that_has_just_begun_is_told_so(site: Site) -> None:
+    assert "left nothing in the store yet" in site.get("/run", dag_id=routes.MAIN_DAG, run_id="x")
+
+
+def test_a_finished_run_shows_its_verdict_and_numbers(site: Site) -> None:
+    made = finished(site, "1")
+    publish(made)
+    outcomes.record(
+        made.run, OutcomeKind.PROMOTED, "it won", written_by="promote", version_id=made.version_id
+    )
+    page = run_page(site, made)
+    verdict = Verdict.load(made.run.verdict(None))
+    assert verdict.reason in page.replace("&#39;", "'")
+    assert "<h2>Outcome: promoted</h2>" in page
+    assert "6.0000" in page
+    assert f"{verdict.candidate_loss:.4f}" in page
+    assert f"{verdict.improvement:+.4f}" in page
+    assert "400 steps, 1,500,000 tokens" in page
+    assert "no model in use" in page
+
+
+def test_losses_of_both_models_and_who_is_new_are_shown(site: Site) -> None:
+    first = finished(site, "1")
+    publish(first)
+    page = run_page(site, finished(site, "2", parent=first.version_id))
+    assert '<th class="n">candidate</th><th class="n">baseline</th>' in page
+    assert '<span class="soft">(new)</span>' in page
+    assert first.version_id in page
+
+
+def test_the_training_curve_is_drawn(site: Site) -> None:
+    made = finished(site, "1")
+    metrics = MetricFiles(made.run.training.metrics)
+    for step in range(10, 101, 10):
+        metrics.add(metric_files.LOOP, step, loss=10 - step / 20)
+    metrics.add(metric_files.HELD_OUT, 100, loss=5.5)
+    metrics.add(metric_files.LOOP, 110, loss=float("nan"))
+    metrics.publish()
+    page = run_page(site, made)
+    assert "Masked-LM loss while training" in page
+    assert '<path class="a" d="M' in page
+    assert '<circle class="b"' in page
+
+
+def test_the_estimate_is_called_one(site: Site) -> None:
+    made = finished(site, "1")
+    RunEstimate(
+        train_steps=400,
+        rows=102_400,
+        tokens=13_107_200,
+        chip_hours=None,
+        hours=None,
+        cost=None,
+        currency="USD",
+        worst_case_cost=230.4,
+        basis="nothing is known of the speed",
+        lines=[],
+    ).write(made.run.estimate)
+    page = run_page(site, made)
+    assert "An estimate, not a promise. Nothing is known of the speed." in page
+    assert "230.40" in page
+    assert "13,107,200" in page
+
+
+def test_an_open_question_and_its_answer_are_shown(site: Site) -> None:
+    made = finished(site, "1")
+    asked = RunApproval(
+        candidate_sha256="2" * 64,
+        baseline=None,
+        answer=Answer.WAITING,
+        asked=NOW,
+        deadline=NOW + timedelta(hours=72),
+    )
+    asked.write(made.run.approval)
+    page = run_page(site, made)
+    assert "waiting for a person" in page
+    assert f"/dags/{DAG_ID}/runs/1/required_actions" in page
+    asked.model_copy(
+        update={
+            "answer": Answer.REJECTED,
+            "answered": NOW,
+            "answered_by": "ada",
+            "comment": "<b>no</b>",
+        }
+    ).write(made.run.approval)
+    page = run_page(site, made)
+    assert "ada, 2026-01-31 12:00 UTC" in page
+    assert "&lt;b&gt;no&lt;/b&gt;" in page
+
+
+def test_a_reservation_without_an_attempt_has_cost_nothing(site: Site) -> None:
+    made = finished(site, "1")
+    Reservation(
+        run_key=made.key,
+        generation=1,
+        project_id="p",
+        zones=["us-central1-a"],
+        owner="o",
+        dag_id=DAG_ID,
+        accelerator_type="v5litepod-8",
+        bundle_sha256="0" * 64,
+        created=NOW,
+        expires_at=NOW,
+        delete_grace_seconds=1,
+        price_per_chip_hour=1.2,
+        currency="USD",
+        price_date="2026-01",
+    ).write(made.run.reservation(1).record)
+    assert "0 chip-hours, at most 0 USD" in run_page(site, made)
+
+
+def test_a_damaged_file_is_named_and_the_rest_is_shown(site: Site) -> None:
+    made = finished(site, "1")
+    uris.write(made.run.outcome, b"not json")
+    page = run_page(site, made)
+    assert "Files that cannot be read" in page
+    assert "outcome.json is not a stored file" in page
+    assert "400 steps" in page
+
+
+def test_what_people_write_is_no_html(site: Site) -> None:
+    made = finished(site, "1")
+    outcomes.record(
+        made.run, OutcomeKind.FAILED, "<script>alert(1)</script>", written_by="<img src=x>"
+    )
+    plan = RunPlan.load(made.run.plan)
+    plan.model_copy(update={"not_replayed": {"<i>": "<u>"}}).write(made.run.plan)
+    page = run_page(site, made)
+    assert "<script>alert" not in page
+    assert "<img" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    other = site.get("/run", dag_id='"><script>x</script>', run_id="<b>")
+    assert "<script>x" not in other
+    assert "<b>" not in other
+
+
+def test_pages_load_nothing_from_elsewhere(site: Site) -> None:
+    made = finished(site, "1")
+    publish(made)
+    for path, query in (("/run", {"dag_id": DAG_ID, "run_id": "1"}), ("/models", {})):
+        answer = site.client.get(path, params=query)
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "http://" not in answer.text
+        assert "https://" not in answer.text
+        assert "style=" not in answer.text
+    assert site.status("/style.css") == site.status("/frame.js") == 200
+
+
+def test_models_lists_versions_newest_first(site: Site) -> None:
+    first = finished(site, "1")
+    publish(first)
+    second = finished(site, "2", parent=first.version_id)
+    publish(second, first.version_id)
+    page = site.get("/models")
+    table = page[page.index("<h2>Versions</h2>") :]
+    assert table.index(second.version_id) < table.index(first.version_id)
+    assert '<span class="badge good">in use</span>' in table
+    # What the rollback form is filled in with, for the one that is not in use.
+    assert f"&#34;version&#34;: &#34;{first.version_id}&#34;" in table
+    assert f"&#34;version&#34;: &#34;{second.version_id}&#34;" not in table
+    assert 'href="/dags/model_rollback"' in page
+    registry.rollback(first.lineage, first.version_id, reason="<bad>")
+    page = site.get("/models", lineage="default")
+    assert '<span class="badge bad">rolled back</span>' in page
+    assert "&lt;bad&gt;" in page
+
+
+def test_models_says_who_works_on_the_lineage(site: Site) -> None:
+    made = finished(site, "1")
+    expires = datetime.now(UTC) + timedelta(hours=1)
+
+    def claim(record: RunRecord) -> None:
+        lease.acquire(
+            made.lineage, record, expires=expires, poll_seconds=1, has_ended=lambda _: False
+        )
+
+    record = RunRecord.load(made.run.record)
+    claim(record)
+    later = {"run_key": "b" * 12, "run_id": "later", "partition": "2026-09-09"}
+    claim(record.model_copy(update=later))
+    page = site.get("/models")
+    assert "The lineage is held by run day-1 of dag" in page
+    assert "UTC at the latest." in page
+    assert ">2026-09-09</a>" in page
+    assert "No model is in use" in page
+
+
+def test_models_shows_the_newest_alerts(site: Site) -> None:
+    made = finished(site, "1")
+    Alert(scope=made.key, cause="rejected", title="<run> rejected", reason="worse", time=NOW).write(
+        site.store.alert(made.key, "rejected")
+    )
+    assert "&lt;run&gt; rejected" in site.get("/models")
+
+
+def test_an_empty_store_has_pages_too(site: Site) -> None:
+    assert "No model is in use" in site.get("/models")
+
+
+def test_the_card_is_plain_text(site: Site) -> None:
+    made = finished(site, "1")
+    publish(made)
+    answer = site.client.get("/card", params={"lineage": "default", "version": made.version_id})
+    assert answer.text.startswith(f"# BERT {made.version_id}")
+    assert answer.headers["Content-Type"].startswith("text/plain")
+
+
+def test_the_data_report_runs_no_script(site: Site) -> None:
+    made = finished(site, "1")
+    uris.write(made.manifest_uri.removesuffix(".json") + ".html", b"<h1>words</h1>")
+    query = {"dag_id": DAG_ID, "run_id": "1", "partition": made.partition}
+    answer = site.client.get("/data-report", params=query)
+    assert answer.text == "<h1>words</h1>"
+    assert answer.headers["Content-Security-Policy"].startswith("sandbox; default-src 'none'")
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/card", {"lineage": "../runs", "version": "x"}),
+        ("/card", {"lineage": "default", "version": "../../../runs"}),
+        ("/card", {"lineage": "default", "version": "v-000000000000"}),
+        ("/models", {"lineage": "../.."}),
+        ("/models", {"lineage": "unknown"}),
+        ("/data-report", {"dag_id": DAG_ID, "run_id": "1", "partition": "../../x"}),
+        ("/data-report", {"dag_id": DAG_ID, "run_id": "../..", "partition": "1"}),
+    ],
+)
+def test_what_the_store_does_not_know_is_not_found(
+    site: Site, path: str, query: dict[str, str]
+) -> None:
+    publish(finished(site, "1"))
+    assert site.status(path, **query) == 404
+
+
+def test_few_labels_and_many_points_make_a_readable_line() -> None:
+    points = [(float(n), float(n % 7)) for n in range(10_000)]
+    chart = line_chart("t", "x", "y", [Series("s", "a", points)])
+    assert chart is not None
+    assert chart.lines[0].path.count("L") <= 401
+    assert 2 <= len(chart.x_ticks) <= 8
+    assert 2 <= len(chart.y_ticks) <= 8
+
+
+def test_one_point_and_no_point_can_be_drawn() -> None:
+    assert line_chart("t", "x", "y", [Series("s", "a", [])]) is None
+    assert line_chart("t", "x", "y", [Series("s", "a", [(1.0, float("nan"))])]) is None
+    chart = line_chart("t", "x", "y", [Series("s", "a", [(3.0, 2.0)])], x_names=["a", "b"])
+    assert chart is not None
+    assert chart.lines[0].path.startswith("M")
+
+
+def test_zero_is_always_in_the_drawing_of_differences() -> None:
+    chart = interval_chart([("a", 0.5, 0.4, 0.6), ("b", 0.7, None, None)])
+    assert chart is not None
+    assert all(bar.place > chart.zero for bar in chart.bars)
+    assert interval_chart([("a", float("nan"), None, None)]) is None
+
+
+def test_models_shows_a_lineage_that_there_is(site: Site) -> None:
+    info = finished(site, "1").lineage.vocabulary_info
+    uris.copy(info, site.store.lineage("statutes").vocabulary_info)
+    page = site.get("/models")
+    assert "Models of lineage default" in page
+    assert '<a href="models?lineage=statutes">statutes</a>' in page
+    uris.delete(info)
+    assert "Models of lineage statutes" in site.get("/models")

@@ -1,0 +1,127 @@
+"""A person puts another version into use from Airflow."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from model_registry import lease, registry
+from operators.pipeline_assets import PROMOTED_MODEL
+from operators.rollback import RollbackOperator
+from pipeline_store.formats import ProductionPointer, RunRecord
+from tests.model_registry.runs import FinishedRun
+
+
+class Rolling:
+    """Two versions of a lineage, the second in use, and the task that changes that."""
+
+    def __init__(self, folder: Path) -> None:
+        self.first = FinishedRun(str(folder), "1")
+        self.publish(self.first, None)
+        self.second = FinishedRun(str(folder), "2", parent=self.first.version_id)
+        self.publish(self.second, self.first.version_id)
+        self.event = SimpleNamespace(extra={})
+
+    @staticmethod
+    def publish(run: FinishedRun, baseline: str | None) -> None:
+        registry.publish(run.store, run.run)
+        registry.promote(
+            run.lineage, run.version_id, expected_baseline=baseline, reason="it is better"
+        )
+
+    def roll(
+        self, version: str = "previous", *, lineage: str = "default", reason: str = "bad answers"
+    ) -> dict[str, str]:
+        operator = RollbackOperator(
+            task_id="rollback",
+            store_uri=self.first.store.root,
+            lineage=lineage,
+            version=version,
+            reason=reason,
+        )
+        context: Any = {"outlet_events": {PROMOTED_MODEL: self.event}}
+        return operator.execute(context)
+
+    @property
+    def pointer(self) -> ProductionPointer:
+        return ProductionPointer.load(self.first.lineage.production)
+
+
+@pytest.fixture
+def rolling(tmp_path: Path) -> Rolling:
+    return Rolling(tmp_path)
+
+
+def test_previous_is_the_parent_of_the_one_in_use(rolling: Rolling) -> None:
+    first, second = rolling.first.version_id, rolling.second.version_id
+    assert rolling.roll() == {"lineage_id": "default", "before": second, "after": first}
+    assert rolling.pointer.version_id == first
+    assert rolling.pointer.rolled_back == [second]
+    assert rolling.pointer.reason == "bad answers"
+    assert rolling.event.extra["version_id"] == first
+    assert rolling.event.extra["reason"] == f"rolled back from {second}: bad answers"
+
+
+def test_a_version_can_be_named_and_taken_back(rolling: Rolling) -> None:
+    rolling.roll(rolling.first.version_id)
+    rolling.roll(rolling.second.version_id, reason="it was right after all")
+    assert rolling.pointer.version_id == rolling.second.version_id
+    assert rolling.pointer.rolled_back == [rolling.first.version_id]
+
+
+def test_what_is_in_use_already_is_no_event(rolling: Rolling) -> None:
+    with pytest.raises(AirflowSkipException, match="is in use already"):
+        rolling.roll(rolling.second.version_id)
+    assert rolling.pointer.sequence == 2
+    assert rolling.event.extra == {}
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"version": "v-000000000000"}, "does not exist"),
+        ({"version": "../../elsewhere"}, "would leave"),
+        ({"lineage": "Not A Lineage"}, "is not a valid id"),
+        ({"lineage": "empty"}, "No model is in use"),
+        ({"reason": "  "}, "A reason is needed"),
+    ],
+)
+def test_what_cannot_be_done_fails_without_another_try(
+    rolling: Rolling, request_: dict[str, str], message: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=message):
+        rolling.roll(**request_)
+    assert rolling.pointer.version_id == rolling.second.version_id
+
+
+def test_the_first_version_has_none_before(rolling: Rolling) -> None:
+    rolling.roll()
+    with pytest.raises(AirflowFailException, match="is the first version"):
+        rolling.roll()
+
+
+def test_a_damaged_version_does_not_come_into_use(rolling: Rolling) -> None:
+    folder = Path(rolling.first.lineage.version(rolling.first.version_id))
+    (folder / "vocab.txt").write_bytes(b"other words")
+    with pytest.raises(AirflowFailException, match=r"vocab\.txt"):
+        rolling.roll()
+    assert rolling.pointer.version_id == rolling.second.version_id
+
+
+def test_a_run_that_is_under_way_is_named(
+    rolling: Rolling, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lease.acquire(
+        rolling.second.lineage,
+        RunRecord.load(rolling.second.run.record),
+        expires=datetime.now(UTC) + timedelta(hours=1),
+        poll_seconds=1,
+        has_ended=lambda _: False,
+    )
+    rolling.roll()
+    assert "cannot promote any more" in capsys.readouterr().out

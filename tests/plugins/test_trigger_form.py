@@ -1,0 +1,143 @@
+"""The trigger form: what a person sees in it, and what Airflow's server refuses before a run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from airflow.exceptions import ParamValidationError
+from airflow.sdk import DAG
+from airflow.serialization.serialized_objects import DagSerialization
+
+from pipeline_config import ConfigError, PipelineConfig, load_preset, with_overrides
+from pipeline_config.loading import fields
+from trigger_form import trigger_form
+
+PRESET = load_preset("bert_base_v5e")
+FORM = trigger_form(PRESET)
+DEFAULTS = PipelineConfig().model_dump(mode="json")
+BOUNDS = {"minimum": -1, "maximum": 1, "exclusiveMinimum": 0, "exclusiveMaximum": 0}
+
+
+@pytest.fixture(scope="module")
+def params() -> Any:
+    """Return the params as the API server has them: of the DAG that the database holds."""
+    dag = DAG("form", schedule=None, params=trigger_form(PRESET))
+    return DagSerialization.from_dict(DagSerialization.to_dict(dag)).params
+
+
+def test_settings_come_in_the_order_of_the_schema_one_section_after_the_other(params: Any) -> None:
+    assert list(FORM) == [name for name, _ in fields()]
+    assert list(params) == list(FORM)
+    sections = [params.get_param(name).schema["section"] for name in params]
+    assert [section for section, _ in itertools.groupby(sections)] == list(
+        PipelineConfig.model_fields
+    )
+    assert all(name.startswith(f"{params.get_param(name).schema['section']}.") for name in params)
+
+
+@pytest.mark.parametrize("name", list(FORM))
+def test_each_field_says_what_it_means_and_what_it_may_be(name: str) -> None:
+    param = FORM[name]
+    section, _, field = name.partition(".")
+    assert param.schema["title"] == field
+    assert param.description is not None
+    head, _, rest = param.description.partition(" Default: ")
+    assert len(head) >= 15
+    default, value = DEFAULTS[section][field], getattr(getattr(PRESET, section), field)
+    assert rest.startswith("empty" if default in (None, []) else str(_shown(default)))
+    assert ("; this preset: " in rest) == (default != value)
+    limited = {*BOUNDS, "pattern", "minLength", "maxLength", "minItems", "maxItems"}
+    # Those of a choice are the choices, which the form shows.
+    if limited & set(param.schema) and "enum" not in param.schema:
+        assert " Limits: " in head
+    for bound in set(BOUNDS) & set(param.schema):
+        assert f"{param.schema[bound]:g}" in head or str(param.schema[bound]) in head
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value[0] if isinstance(value, list) else value
+
+
+def test_the_form_begins_with_the_values_of_the_preset(params: Any) -> None:
+    assert params.validate() == {
+        f"{section}.{name}": value
+        for section, values in PRESET.model_dump(mode="json").items()
+        for name, value in values.items()
+    }
+    assert "; this preset: 20000." in str(FORM["training.train_steps"].description)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("run.dry_run", {"type": "boolean"}),
+        ("corpus.duplicates", {"type": "string", "enum": ["keep", "exact", "near"]}),
+        ("corpus.partition", {"type": ["string", "null"]}),
+        ("optimizer.update_learning_rate", {"type": ["number", "null"]}),
+        ("tpu.zones", {"type": "array"}),
+        ("promotion.export_formats", {"examples": ["hugging_face", "saved_model"]}),
+    ],
+)
+def test_each_kind_of_setting_gets_its_kind_of_field(name: str, kind: dict[str, Any]) -> None:
+    # The form chooses a switch, a list, a text or a number by these.
+    assert {key: FORM[name].schema[key] for key in kind} == kind
+
+
+def violations(schema: dict[str, Any]) -> Iterator[Any]:
+    """Yield values that a field must not have: just outside each of its limits."""
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    for bound, step in BOUNDS.items():
+        if bound in schema:
+            yield schema[bound] + step
+    if "maxLength" in schema:
+        yield "x" * (schema["maxLength"] + 1)
+    if schema.get("minLength"):
+        yield ""
+    if "enum" in schema or ("pattern" in schema and "string" in kinds):
+        yield "?!"
+    if "array" in kinds:
+        yield ["?!"] if {"enum", "pattern"} & set(schema["items"]) else [5]
+        if "maxItems" in schema:
+            yield ["en"] * (schema["maxItems"] + 1)
+        if schema.get("minItems"):
+            yield []
+    if "null" not in kinds:
+        yield None
+    yield {"a": 1}
+
+
+@pytest.mark.parametrize("name", list(FORM))
+def test_a_value_out_of_its_limits_is_refused_by_the_server(params: Any, name: str) -> None:
+    for value in violations(FORM[name].schema):
+        with pytest.raises(ParamValidationError, match=f"param {name}: "):
+            params.deep_merge({name: value}).validate()
+        # And by what reads the values of a run that came another way.
+        with pytest.raises(ConfigError):
+            with_overrides(PRESET, {name: value})
+
+
+@pytest.mark.parametrize("name", list(FORM))
+def test_a_value_at_its_limit_is_not(params: Any, name: str) -> None:
+    schema = FORM[name].schema
+    for value in [schema[bound] for bound in ("minimum", "maximum") if bound in schema]:
+        assert params.deep_merge({name: value}).validate()[name] == value
+    for choice in schema.get("enum", []):
+        assert params.deep_merge({name: choice}).validate()[name] == choice
+    if "null" in schema["type"]:
+        assert params.deep_merge({name: None}).validate()[name] is None
+
+
+def test_each_setting_has_something_that_is_refused() -> None:
+    # So that the test above cannot pass by trying nothing.
+    assert all(
+        len(list(violations(param.schema))) >= 2 for param in FORM.values() if _limited(param)
+    )
+
+
+def _limited(param: Any) -> bool:
+    return bool({*BOUNDS, "enum", "pattern", "minLength", "maxLength", "items"} & set(param.schema))
