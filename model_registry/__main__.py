@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from model_registry import consistency, lease, registry
+from model_registry import consistency, lease, prune, registry
 from pipeline_config.settings import load_settings
 from pipeline_store import identity, uris
 from pipeline_store.formats import FormatError, ModelVersion, ProductionPointer, Verdict
@@ -21,7 +21,10 @@ from pipeline_store.layout import LineageLayout, StoreLayout, VersionLayout
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the process exit code."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["prune"]:
+        return prune.main(words[1:])
+    options = _parser().parse_args(words)
     command: Callable[[LineageLayout, argparse.Namespace], Any] = options.action
     try:
         lineage = StoreLayout(options.store).lineage(identity.check_lineage(options.lineage))
@@ -64,6 +67,8 @@ def _parser() -> argparse.ArgumentParser:
         "--break", dest="breaks", action="store_true", help="take the lease away from its holder"
     )
     held.add_argument("--reason", help="needed to break it; kept with the lease")
+    # Of the whole store, so it has options of its own; see main().
+    commands.add_parser("prune", help="show or remove what of the store is old and not needed")
     rollback = add("rollback", _rollback, "Put a published version into use, older or newer.")
     rollback.add_argument("version")
     rollback.add_argument("--reason", default="rolled back by hand", help="kept with the pointer")

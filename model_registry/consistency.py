@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from model_registry import lease
 from model_registry.errors import DamagedVersionError, RegistryError
+from model_registry.retention_records import pruned_versions
 from model_registry.versions import list_versions, require_files, verify
 from pipeline_store import identity
 from pipeline_store.formats import (
@@ -45,13 +46,19 @@ def check(lineage: LineageLayout, *, quick: bool = False) -> ConsistencyReport:
     :raises FormatError: a version's record is damaged.
     """
     versions = {model.version_id: model for model in list_versions(lineage)}
+    pruned = pruned_versions(lineage)
+    known = {version_id: removed.model for version_id, removed in pruned.items()} | versions
     pointer = ProductionPointer.load_or_none(lineage.production)
-    problems = list(_pointer_problems(pointer, versions))
+    problems = list(_pointer_problems(pointer, versions, known))
     for model in versions.values():
-        found = [*_ancestry_problems(model, versions), *_content_problems(lineage, model, quick)]
+        found = [*_ancestry_problems(model, known), *_content_problems(lineage, model, quick)]
         problems += [f"{model.version_id}: {line}" for line in found]
-    line = _ancestors(versions, pointer.version_id) if pointer else []
-    trained = [found for model in line for found in _trained_on(lineage, model, problems)]
+    line = _ancestors(known, pointer.version_id) if pointer else []
+    trained: list[tuple[str, str]] = []
+    for model in line:
+        # Of a version that retention removed, its record says it.
+        removed = pruned.get(model.version_id)
+        trained += removed.trained.items() if removed else _trained_on(lineage, model, problems)
     listed = Counter(line[0].partitions_seen) if line else Counter()
     is_once = all(count == 1 for count in (*Counter(trained).values(), *listed.values()))
     return ConsistencyReport(
@@ -76,7 +83,9 @@ def _lease(lineage: LineageLayout, problems: list[str]) -> str:
 
 
 def _pointer_problems(
-    pointer: ProductionPointer | None, versions: dict[str, ModelVersion]
+    pointer: ProductionPointer | None,
+    versions: dict[str, ModelVersion],
+    known: dict[str, ModelVersion],
 ) -> Iterator[str]:
     if pointer is None:
         return
@@ -85,7 +94,7 @@ def _pointer_problems(
     if pointer.version_id in pointer.rolled_back:
         yield f"production.json names {pointer.version_id} and says that it was rolled back"
     for version_id in pointer.rolled_back:
-        if version_id not in versions:
+        if version_id not in known:
             yield f"production.json says that {version_id} was rolled back; it does not exist"
 
 

@@ -18,6 +18,7 @@ from pipeline_store.formats import (
     Verdict,
     VocabularyInfo,
 )
+from training.updates import effective_config
 
 _KINDS = {"wordpiece": "WordPiece", "sentencepiece": "SentencePiece"}
 
@@ -132,7 +133,7 @@ def _training(facts: ModelFacts) -> Iterator[str]:
             (
                 "optimizer",
                 (
-                    f"{optimizer.type}, peak rate {optimizer.learning_rate:g} after "
+                    f"{optimizer.type}, peak rate {_peak_rate(facts):g} after "
                     f"{_count(optimizer.warmup_steps)} steps, weight decay "
                     f"{optimizer.weight_decay_rate:g}"
                 ),
@@ -146,6 +147,12 @@ def _training(facts: ModelFacts) -> Iterator[str]:
         ],
     )
     yield "All settings: `config.json`.\n"
+
+
+def _peak_rate(facts: ModelFacts) -> float:
+    """Return the rate that acted: an update of a lineage may have one of its own."""
+    is_update = facts.plan.parent_version is not None
+    return effective_config(facts.config, update=is_update).optimizer.learning_rate
 
 
 def _replay(facts: ModelFacts) -> Iterator[tuple[str, str]]:

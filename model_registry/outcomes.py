@@ -43,14 +43,23 @@ def record(
 
 
 def record_if_none(
-    run: RunLayout, outcome: OutcomeKind, reason: str, *, written_by: str
+    run: RunLayout,
+    outcome: OutcomeKind,
+    reason: str,
+    *,
+    written_by: str,
+    version_id: str | None = None,
 ) -> RunOutcome | None:
     """Write how a run ended unless it is known; return what was written, or None.
 
     For those that only see that it has ended: what its own tasks wrote stands.
     """
     wanted = RunOutcome(
-        outcome=outcome, reason=reason, written_by=written_by, time=datetime.now(UTC)
+        outcome=outcome,
+        reason=reason,
+        version_id=version_id,
+        written_by=written_by,
+        time=datetime.now(UTC),
     )
     return wanted if wanted.create(run.outcome) else None
 

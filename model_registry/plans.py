@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from model_registry.errors import RegistryError, StalePlanError
 from model_registry.production import production
-from model_registry.versions import manifests
+from model_registry.versions import verified_manifests
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import identity, uris
 from pipeline_store.details import ObjectDetails
@@ -72,7 +72,7 @@ def _decide(store: StoreLayout, run: RunLayout, lease: LineageLease, manifest_ur
     config = parse_config(uris.read(run.config), run.config)
     lineage = store.lineage(record.lineage_id)
     parent = production(lineage)
-    seen = manifests(lineage, parent) if parent else {}
+    seen = verified_manifests(lineage, parent) if parent else {}
     own = corpus.training_manifest(manifest_uri, store, config)
     if parent is not None and not config.training.train_again:
         _require_unseen(parent, seen, own, manifest_uri)

@@ -16,6 +16,12 @@ def load_version(lineage: LineageLayout, version_id: str) -> ModelVersion:
     """
     uri = lineage.model(version_id)
     model = ModelVersion.load_or_none(uri)
+    if model is None and uris.exists(lineage.pruned_version(version_id)):
+        raise RegistryError(
+            f"Model version {version_id!r} was removed by retention, see "
+            f"{lineage.pruned_version(version_id)}. `python -m model_registry list` shows those "
+            "that are left."
+        )
     if model is None:
         raise RegistryError(
             f"Model version {version_id!r} does not exist: there is no {uri}. "
@@ -44,6 +50,25 @@ def manifests(lineage: LineageLayout, model: ModelVersion) -> dict[str, str]:
     """Return the URI of the PartitionManifest of every partition that a version has seen."""
     folder = VersionLayout(lineage.version(model.version_id))
     return {partition: folder.manifest(partition) for partition in model.partitions_seen}
+
+
+def verified_manifests(lineage: LineageLayout, model: ModelVersion) -> dict[str, str]:
+    """Return what :func:`manifests` does, after comparing the files with the version's record.
+
+    :raises DamagedVersionError: manifests are missing or changed; all of them are named.
+    """
+    folder = lineage.version(model.version_id)
+    found = manifests(lineage, model)
+    wanted = {uris.join(folder, file.path): file for file in model.files}
+    problems = [
+        f"manifests/{partition}.json is not in its record"
+        if uri not in wanted
+        else _damage(folder, wanted[uri])
+        for partition, uri in found.items()
+    ]
+    if damaged := [line for line in problems if line is not None]:
+        raise DamagedVersionError(folder, damaged)
+    return found
 
 
 def verify(lineage: LineageLayout, version_id: str) -> ModelVersion:

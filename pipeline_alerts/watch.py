@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from model_registry import outcomes
+from model_registry import outcomes, production
 from pipeline_alerts.causes import Cause
 from pipeline_alerts.delivery import KEEP_TRYING
 from pipeline_alerts.installation import check_corpus, check_reaper
@@ -24,7 +24,7 @@ from pipeline_alerts.raising import (
     raise_about_run,
 )
 from pipeline_alerts.running import STORM_LOSSES, RunningRun, folder_key, recent
-from pipeline_store import uris
+from pipeline_store import identity, uris
 from pipeline_store.formats import (
     Alert,
     FormatError,
@@ -153,6 +153,15 @@ class Watch:
         The alert comes first: were this the last that the watch does, the next pass would find the
         run as it is now.
         """
+        version_id = identity.version_id(record.run_key)
+        in_use = production.production(self.store.lineage(record.lineage_id))
+        if in_use is not None and in_use.version_id == version_id:
+            # The task that put it into use died before it could say so.
+            reason = f"{version_id} is in use"
+            written = outcomes.record_if_none(
+                run, OutcomeKind.PROMOTED, reason, written_by=WRITER, version_id=version_id
+            )
+            return written or RunOutcome.load(run.outcome)
         said = f"ended as {state!r}" if state is not None else "was deleted"
         is_known = has_failure_alert(self.store, record.run_key)
         if is_known:

@@ -21,6 +21,7 @@ from pipeline_store.formats import (
 from pipeline_store.layout import StoreLayout, VersionLayout
 from preflight.new_lineage import new_lineage_words
 from training import errors as training_errors
+from training import updates
 from training.artifacts import model_files
 from training.importing.descriptions import ARCHITECTURE, check_description
 from training.importing.sources import SourceKind, source_kind, weight_files
@@ -98,6 +99,11 @@ def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
         if differences:
             yield f"{differences[-1]} {new_lineage_words(config, store)}".rstrip()
         yield from _rows_missing(config, version)
+        if config.optimizer.carry_slots:
+            try:
+                updates.check_carried_slots(version.root, config)
+            except (training_errors.UserError, FileNotFoundError) as error:
+                yield str(error)
     elif config.model.init_checkpoint is not None:
         yield from _init_checkpoint(config, store, config.model.init_checkpoint)
 

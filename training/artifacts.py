@@ -14,6 +14,7 @@ from pipeline_store.formats import (
     FormatError,
     ModelExports,
     ModelVersion,
+    TrainingInputs,
     TrainingResult,
 )
 from pipeline_store.layout import TrainingLayout, VersionLayout
@@ -92,6 +93,19 @@ def verify_files(folder_uri: str, files: list[FileDigest]) -> None:
     """
     for file in files:
         verify_file(uris.join(folder_uri, file.path), file)
+
+
+def load_inputs(model: ModelFiles) -> TrainingInputs:
+    """Return what a model was trained with, verified.
+
+    :raises FileNotFoundError: the file is gone.
+    :raises FormatError: it is damaged.
+    """
+    uri = uris.join(model.folder, model.inputs)
+    digest = next((file for file in model.files if file.path == model.inputs), None)
+    if digest is not None:
+        verify_file(uri, digest)
+    return TrainingInputs.load(uri)
 
 
 def verify_file(uri: str, digest: FileDigest) -> None:

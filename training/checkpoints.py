@@ -10,7 +10,6 @@ import tf_keras
 from official.nlp.modeling.models import BertPretrainerV2
 
 from pipeline_config import PipelineConfig
-from pipeline_store import uris
 from pipeline_store.formats import CheckpointManifest, TrainingInputs
 from training import artifacts
 from training.checkpoint_store import WEIGHTS_NAME
@@ -153,7 +152,7 @@ def check_architecture(model_uri: str, config: PipelineConfig, vocabulary_sha256
         check_description(model_uri, kind, config.model)
         return
     files = artifacts.model_files(model_uri)
-    inputs = TrainingInputs.load(uris.join(files.folder, files.inputs))
+    inputs = artifacts.load_inputs(files)
     wanted = config.model.model_dump(mode="json")
     problems = [
         f"model.{name} is {inputs.settings.get(f'model.{name}')!r} there and {wanted[name]!r} here"

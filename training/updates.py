@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline_config import PipelineConfig
-from pipeline_store import uris
 from pipeline_store.formats import TrainingInputs
 from pipeline_store.layout import StoreLayout
 from training import artifacts
@@ -53,7 +52,7 @@ def check_carried_slots(version_uri: str, config: PipelineConfig) -> None:
     :raises FileNotFoundError: the version does not say how it was trained.
     """
     files = artifacts.model_files(version_uri)
-    inputs = TrainingInputs.load(uris.join(files.folder, files.inputs))
+    inputs = artifacts.load_inputs(files)
     if problems := list(_slot_problems(inputs, config)):
         raise UserError(
             f"optimizer.carry_slots: {version_uri} does not have the moments that are to be "

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import random
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -19,6 +18,7 @@ from tpu_lifecycle.mailbox import LogReader
 from tpu_lifecycle.observe import JobWatch, Observation, ReadyWatch, progress_text
 from tpu_lifecycle.release import fenced_delete
 from tpu_lifecycle.reservation import OpenReservation, open_reservation
+from triggers.threads import in_thread
 
 if TYPE_CHECKING:
     from hooks.tpu import TpuHook
@@ -43,8 +43,6 @@ ERROR = "error"
 # triggers, keep cancellations waiting longer than Airflow does.
 _LOOKS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="tpu-look")
 _KILLS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tpu-kill")
-
-_Result = TypeVar("_Result")
 
 
 class _TpuTrigger(BaseTrigger):
@@ -109,7 +107,7 @@ class _TpuTrigger(BaseTrigger):
         while True:
             try:
                 # Showing is in the thread too: the end of a log may be much to write.
-                seen = await _in_thread(_LOOKS, self._look)
+                seen = await in_thread(_LOOKS, self._look)
             except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on
                 # CancelledError is no Exception: it passes, as on_kill needs it to.
                 blind += 1
@@ -140,7 +138,7 @@ class _TpuTrigger(BaseTrigger):
         The teardown may have run already or may be running, and after a clear a newer try may
         already be using the TPU: the deletion is fenced and may happen twice.
         """
-        deleted = await asyncio.wait_for(_in_thread(_KILLS, self._kill), KILL_SECONDS)
+        deleted = await asyncio.wait_for(in_thread(_KILLS, self._kill), KILL_SECONDS)
         if deleted:
             self.log.warning("Task was ended by a person: deletion of its TPU asked for")
         else:
@@ -218,12 +216,6 @@ def _may_pass(error: Exception) -> bool:
     if isinstance(error, FileNotFoundError | NotFound):
         return False
     return isinstance(error, OSError | GoogleAPIError | GoogleAuthError)
-
-
-async def _in_thread(threads: Executor, call: Callable[[], _Result]) -> _Result:
-    """Run a call that blocks, with the context by which Airflow finds the task's log."""
-    context = contextvars.copy_context()
-    return await asyncio.get_running_loop().run_in_executor(threads, context.run, call)
 
 
 class TpuReadyTrigger(_TpuTrigger):

@@ -84,7 +84,7 @@ class Exporter:
         files = artifacts.model_files(model_uri)
         vocabulary = corpus.vocabulary_info(store, config)
         check_architecture(model_uri, config, vocabulary.sha256)
-        inputs = TrainingInputs.load(uris.join(files.folder, files.inputs))
+        inputs = artifacts.load_inputs(files)
         tokens = lineage_tokens(store, config)
         rows = held_out_rows(inputs, store, config, ROWS)
         plain = with_overrides(config, _PLAIN)
