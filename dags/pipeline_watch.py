@@ -6,8 +6,9 @@ reaper's last pass ├▶ watch ▶ alerts in the store ▶ mail, Slack, webhook
 corpus             ─┘
 ```
 
-* **Runs** that a person or a crash ended, that were rejected, that take too long, use up a budget
-  or lose TPU after TPU. The watch writes the outcome of a run that ended without one.
+* **Runs** that wait for an approval, that a person or a crash ended, that were rejected, that take
+  too long, use up a budget or lose TPU after TPU. The watch writes the outcome of a run that ended
+  without one.
 * **The installation**: a reaper that has fallen silent, a corpus to which nothing is added.
 * **Delivery** of every alert that is not delivered yet, also of those that Airflow's callbacks
   raised. Each is told once through each connection of `REPRETRAIN_ALERT_CONN_IDS`.

@@ -12,6 +12,7 @@ from playwright.sync_api import FrameLocator, Locator, Page, sync_playwright
 from pipeline_config import PipelineConfig
 
 CHROMIUM = "/usr/bin/chromium"
+PATIENCE_MS = 120_000
 # Debian's Chromium, kept from looking for its maker's services; it cannot sandbox itself as root.
 ARGUMENTS = [
     "--no-sandbox",
@@ -31,6 +32,7 @@ def logged_in(url: str, user: str, password: str, *, height: int = 1000) -> Iter
             executable_path=CHROMIUM, args=ARGUMENTS, headless=True
         )
         page = browser.new_page(viewport={"width": 1400, "height": height})
+        page.set_default_timeout(PATIENCE_MS)
         page.goto(url)
         page.get_by_role("textbox").first.fill(user)
         page.locator("input[type=password]").fill(password)
@@ -89,6 +91,13 @@ def choose_backfill(page: Page, form: Locator, first: str, last: str) -> None:
         page.get_by_placeholder("YYYY/MM/DD").fill(day.replace("-", "/"))
         page.get_by_placeholder("HH:mm").fill("00:00")
         form.get_by_text("Date Range", exact=True).click()
+
+
+def use_settings(form: Locator) -> None:
+    """Tick the box without which a backfill leaves out what was filled in."""
+    box = form.get_by_role("checkbox", name="Override parameters on existing runs")
+    if not box.is_checked():
+        box.dispatch_event("click")
 
 
 def open_question(page: Page, url: str, dag_id: str, run_id: str, task_id: str) -> None:

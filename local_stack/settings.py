@@ -113,6 +113,8 @@ def _airflow(paths: StatePaths, runtime: RuntimePaths, ports: Mapping[str, int])
             "min_file_process_interval": 60,
             "parsing_processes": 1,
         },
+        # On a busy machine a task that is not let in within five seconds fails before it begins.
+        "workers": {"execution_api_timeout": 30},
         # A shorter sleep makes a task follow the one before it at once.
         "scheduler": {"enable_health_check": False, "scheduler_idle_sleep_time": 0.3},
     }

@@ -14,6 +14,7 @@ class Cause(StrEnum):
     RUN_FAILED = "run-failed"
     ENDED_WITHOUT_OUTCOME = "ended-without-outcome"
     REJECTED = "rejected"
+    APPROVAL_WAITING = "approval-waiting"
     OVERDUE = "overdue"
     BUDGET_HOURS = "budget-hours"
     BUDGET_CHIP_HOURS = "budget-chip-hours"
@@ -25,9 +26,12 @@ class Cause(StrEnum):
     TEST = "test"
 
 
-FAILURES = (Cause.TASK_FAILED, Cause.RUN_FAILED, Cause.ENDED_WITHOUT_OUTCOME)
-"""Causes that say that a run failed. Of the last two at most one is raised, and only if no failed
-task was reported: a person need not be told twice."""
+RUN_FAILURES = (Cause.RUN_FAILED, Cause.ENDED_WITHOUT_OUTCOME)
+"""Causes that say that a run as a whole failed. At most one is raised, and only if no failed task
+was reported: a person need not be told twice."""
+
+FAILURES = (Cause.TASK_FAILED, *RUN_FAILURES)
+"""Causes that say that a run failed."""
 
 ADVICE = {
     Cause.TASK_FAILED: "Open the task's log. Remove what it names, then clear the task: what is "
@@ -38,6 +42,8 @@ ADVICE = {
     "did, look at the scheduler. To go on, clear the task that was interrupted.",
     Cause.REJECTED: "The model in use stays; nothing has to be done. If it happens for days, look "
     "at the text that arrives and at the losses by set.",
+    Cause.APPROVAL_WAITING: "Open the link, read what the candidate has reached and answer: "
+    "Approve puts it into use, Reject changes nothing.",
     Cause.OVERDUE: "Open the run: is it waiting for its lineage, for capacity or for an approval, "
     "or is it training?",
     Cause.BUDGET_HOURS: "When budget.max_hours is used up, the TPU is given back. Let it go on, or "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -109,23 +110,27 @@ def raise_about_installation(
     return alert if alert.create(store.alert(folder, name)) else None
 
 
-def has_failure_alert(store: StoreLayout, run_key: str) -> bool:
+def has_failure_alert(
+    store: StoreLayout, run_key: str, causes: Collection[Cause] = FAILURES
+) -> bool:
     """Return whether somebody was or will be told that the run failed.
 
     Of a run that goes on after it had ended only what was raised since then counts.
+
+    :param causes: what counts.
     """
     watched = WatchedRun.load_or_none(store.watched_run(run_key))
     goes_on_since = watched.time if watched is not None and watched.outcome is None else None
     return any(
-        _is_failure(found.uri.rpartition("/")[2])
+        _is_one_of(causes, found.uri.rpartition("/")[2])
         for found in uris.list_details(uris.join(store.alerts, run_key))
         if goes_on_since is None or found.modified > goes_on_since
     )
 
 
-def _is_failure(name: str) -> bool:
+def _is_one_of(causes: Collection[Cause], name: str) -> bool:
     try:
-        return base_cause(name.removesuffix(".json")) in FAILURES
+        return base_cause(name.removesuffix(".json")) in causes
     except ValueError:
         return False
 

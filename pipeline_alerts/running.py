@@ -1,4 +1,7 @@
-"""What may be wrong with a run that has not ended: late, short of budget, losing TPU after TPU."""
+"""What somebody has to know of a run that has not ended.
+
+It waits for an answer, is late, short of a budget or loses TPU after TPU.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pipeline_alerts.causes import Cause
 from pipeline_alerts.facts import read_reservations
 from pipeline_store import uris
-from pipeline_store.formats import AttemptEvent, RunRecord
+from pipeline_store.formats import Answer, AttemptEvent, RunApproval, RunRecord
 from pipeline_store.layout import RunLayout
 from tpu_lifecycle.attempts import AttemptRecord
 from tpu_lifecycle.budgets import chip_seconds
@@ -22,39 +25,47 @@ STORM_WINDOW = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to raise an alert about."""
+    """One thing to raise an alert about.
+
+    :ivar detail: which occurrence of the cause; each is told.
+    """
 
     cause: Cause
     summary: str
     reason: str
+    detail: str = ""
 
 
 @dataclass(frozen=True)
 class RunningRun:
-    """A run that has not ended, with what it rents.
+    """A run that has not ended, with what it rents and asks.
 
     :ivar attempts: of all its reservations, oldest first.
+    :ivar approval: what a person was asked last, if anybody was.
     """
 
     record: RunRecord
     reservations: list[OpenReservation]
     attempts: list[tuple[OpenReservation, AttemptRecord]]
+    approval: RunApproval | None
 
     @classmethod
     def read(cls, run: RunLayout, record: RunRecord) -> RunningRun:
-        """Read what the run rents.
+        """Read what the run rents and asks.
 
         :raises OSError: the store cannot be read.
         :raises FormatError: a file is damaged.
         """
         reservations = read_reservations(run)
-        return cls(record, reservations, [(r, a) for r in reservations for a in r.attempts()])
+        attempts = [(r, attempt) for r in reservations for attempt in r.attempts()]
+        return cls(record, reservations, attempts, RunApproval.load_or_none(run.approval))
 
     def findings(self, overdue: timedelta) -> Iterator[Finding]:
         """Yield what somebody has to know.
 
         :param overdue: a run that takes longer is reported.
         """
+        yield from self._question()
         yield from self._overdue(overdue)
         if self.reservations and not self.reservations[-1].is_released():
             yield from self._budgets(self.reservations[-1])
@@ -66,6 +77,23 @@ class RunningRun:
             attempt.marks[AttemptEvent.LOST].time
             for _, attempt in self.attempts
             if AttemptEvent.LOST in attempt.marks
+        )
+
+    def _question(self) -> Iterator[Finding]:
+        asked = self.approval
+        if asked is None or asked.answer is not Answer.WAITING:
+            return
+        if asked.deadline <= datetime.now(UTC):
+            return  # Airflow is just about to answer for whoever did not
+        yield Finding(
+            Cause.APPROVAL_WAITING,
+            f"waits for an approval until {asked.deadline.astimezone(UTC):%F %H:%M} UTC",
+            "A candidate that won its comparison waits for a person since "
+            f"{asked.asked.astimezone(UTC):%F %T} UTC. Without an answer by "
+            f"{asked.deadline.astimezone(UTC):%F %T} UTC the model in use stays. Until then the "
+            "run keeps its lineage: no other run of it trains.",
+            # A candidate that was trained anew, or rejected and then cleared, is asked about anew.
+            detail=f"{asked.asked.astimezone(UTC):%Y%m%dT%H%M%SZ}",
         )
 
     def _overdue(self, limit: timedelta) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from model_registry import outcomes, production
+from model_registry import outcomes
 from pipeline_alerts.causes import Cause
 from pipeline_alerts.delivery import KEEP_TRYING
 from pipeline_alerts.installation import check_corpus, check_reaper
@@ -29,6 +29,7 @@ from pipeline_store.formats import (
     Alert,
     FormatError,
     OutcomeKind,
+    ProductionPointer,
     RunOutcome,
     RunRecord,
     Verdict,
@@ -51,7 +52,7 @@ StateOf = Callable[[str, str], str | None]
 """State of a DAG run in Airflow, by DAG id and run id; None: Airflow has no such run."""
 
 LinkOf = Callable[[str, str], str | None]
-"""Page of a DAG run in Airflow, by DAG id and run id."""
+"""A page of a DAG run in Airflow, by DAG id and run id."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,15 @@ class Watch:
     """Looks at a store.
 
     :param state_of: asks Airflow; may raise whatever it likes when it cannot.
+    :param link_of: the run's own page.
+    :param answer_link_of: the page at which the run's question is answered.
     """
 
     store: StoreLayout
     settings: WatchSettings
     state_of: StateOf
     link_of: LinkOf
+    answer_link_of: LinkOf
 
     def look(self) -> WatchReport:
         """Make a pass. What cannot be looked at is reported and keeps nothing else from it."""
@@ -142,7 +146,14 @@ class Watch:
             WatchedRun(outcome=None, time=datetime.now(UTC)).write(place)
         running = RunningRun.read(run, record)
         for finding in running.findings(self.settings.overdue):
-            self._raise(record, finding.cause, finding.summary, finding.reason, report)
+            self._raise(
+                record,
+                finding.cause,
+                finding.summary,
+                finding.reason,
+                report,
+                detail=finding.detail,
+            )
         return recent(running.losses())
 
     def _record_end(
@@ -154,7 +165,7 @@ class Watch:
         run as it is now.
         """
         version_id = identity.version_id(record.run_key)
-        in_use = production.production(self.store.lineage(record.lineage_id))
+        in_use = ProductionPointer.load_or_none(self.store.lineage(record.lineage_id).production)
         if in_use is not None and in_use.version_id == version_id:
             # The task that put it into use died before it could say so.
             reason = f"{version_id} is in use"
@@ -209,15 +220,24 @@ class Watch:
         _add(report, alert)
 
     def _raise(
-        self, record: RunRecord, cause: Cause, summary: str, reason: str, report: WatchReport
+        self,
+        record: RunRecord,
+        cause: Cause,
+        summary: str,
+        reason: str,
+        report: WatchReport,
+        *,
+        detail: str = "",
     ) -> None:
-        link = self.link_of(record.dag_id, record.run_id)
+        page = self.answer_link_of if cause is Cause.APPROVAL_WAITING else self.link_of
+        link = page(record.dag_id, record.run_id)
         alert = raise_about_run(
             self.store,
             AlertedRun(record.dag_id, record.run_id, link),
             cause,
             summary=summary,
             reason=reason,
+            detail=detail,
             with_text=self.settings.with_text,
         )
         _add(report, alert)

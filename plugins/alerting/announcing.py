@@ -40,3 +40,8 @@ def run_link(dag_id: str, run_id: str, task_id: str | None = None) -> str:
     base = conf.get("api", "base_url", fallback="http://localhost:8080").rstrip("/")
     page = f"{base}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
     return f"{page}/tasks/{quote(task_id, safe='')}" if task_id else page
+
+
+def answer_link(dag_id: str, run_id: str) -> str:
+    """Return the page of a DAG run at which a person answers what the run asks."""
+    return f"{run_link(dag_id, run_id)}/required_actions"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from alerting.announcing import announce, run_link
-from pipeline_alerts.causes import Cause
+from pipeline_alerts.causes import RUN_FAILURES, Cause
 from pipeline_alerts.raising import (
     AlertedRun,
     has_failure_alert,
@@ -27,9 +27,14 @@ def task_failed(context: Any) -> None:
     settings, ti = load_settings(), context["ti"]
     store = StoreLayout(settings.store_uri)
     error = context.get("exception")
+    run = AlertedRun(ti.dag_id, ti.run_id, run_link(ti.dag_id, ti.run_id, ti.task_id))
+    if error is None and has_failure_alert(store, run.key, RUN_FAILURES):
+        # The heartbeat was lost and Airflow calls when the run has ended already: somebody else
+        # saw that first, and this call knows no more.
+        return
     alert = raise_about_run(
         store,
-        AlertedRun(ti.dag_id, ti.run_id, run_link(ti.dag_id, ti.run_id, ti.task_id)),
+        run,
         Cause.TASK_FAILED,
         detail=ti.task_id,
         summary=f"task {ti.task_id} failed",
@@ -87,7 +92,10 @@ def describe(error: Any, *, with_text: bool) -> str:
     :param with_text: whether text may be quoted.
     """
     if error is None:
-        return "it ended without saying why: its process was killed or its heartbeat was lost."
+        return (
+            "it ended without saying why: it could not begin, its process was killed, or its "
+            "heartbeat was lost. Look at the machine's load and memory, and the scheduler's log."
+        )
     kind, message = type(error).__name__, str(error)
     if with_text:
         return f"{kind}: {message}"

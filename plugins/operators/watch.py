@@ -7,10 +7,10 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, DagRunState
 from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError
 
-from alerting.announcing import channels, run_link
+from alerting.announcing import answer_link, channels, run_link
 from pipeline_alerts.delivery import deliver_all
 from pipeline_alerts.watch import Watch, WatchSettings
 from pipeline_config.settings import load_settings
@@ -51,6 +51,7 @@ class WatchOperator(BaseOperator):
             ),
             state_of=run_state(context["ti"].get_dagrun_state),
             link_of=run_link,
+            answer_link_of=answer_link,
         )
         report = watch.look()
         for alert in report.raised:
@@ -76,7 +77,8 @@ def run_state(ask: Callable[[str, str], str]) -> Callable[[str, str], str | None
 
     def state(dag_id: str, run_id: str) -> str | None:
         try:
-            return str(ask(dag_id, run_id))
+            # What Airflow answers equals its name, but `str()` of it does not.
+            return DagRunState(ask(dag_id, run_id)).value
         except AirflowRuntimeError as error:
             if (error.error.detail or {}).get("status_code") == HTTPStatus.NOT_FOUND:
                 return None

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 MOST_POINTS = 400
 """More cannot be told apart in a drawing of this width."""
 
-_WIDTH, _HEIGHT = 640.0, 240.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 16.0, 12.0, 34.0
+_WIDTH, _HEIGHT = 480.0, 220.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 16.0, 12.0, 38.0
 
 Point = tuple[float, float]
 
@@ -79,6 +79,9 @@ def line_chart(
         return None
     x_low, x_high = _range([x for x, _ in points])
     y_low, y_high = _range([y for _, y in points])
+    # No dot lies on the names below.
+    spare = (y_high - y_low) * 0.04
+    y_low, y_high = y_low - spare, y_high + spare
 
     def place(point: Point) -> Point:
         x, y = point
@@ -117,6 +120,13 @@ class Bar:
     place: float
     low_place: float | None
     high_place: float | None
+
+    @property
+    def style(self) -> str:
+        """A class of the style sheet: ``good`` or ``bad``, or ``none`` if it may be either."""
+        low = self.value if self.low is None else self.low
+        high = self.value if self.high is None else self.high
+        return "good" if low > 0 else "bad" if high < 0 else "none"
 
 
 @dataclass(frozen=True)

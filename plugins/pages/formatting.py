@@ -35,6 +35,14 @@ def time(value: datetime | None) -> str:
     return UNKNOWN if value is None else f"{value.astimezone(UTC):%F %H:%M}"
 
 
+def duration(seconds: float) -> str:
+    """Return a length of time in the unit that suits it."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def sentence(text: str) -> str:
     """Return a text with a capital first letter, the rest as it is."""
     return text[:1].upper() + text[1:]
@@ -50,6 +58,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "signed": signed,
     "number": number,
     "time": time,
+    "duration": duration,
     "segment": segment,
     "sentence": sentence,
     "lease": lease.describe,

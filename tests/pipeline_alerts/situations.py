@@ -8,13 +8,16 @@ from typing import Any
 
 from model_registry import outcomes
 from pipeline_alerts.watch import Watch, WatchReport, WatchSettings
-from pipeline_store import uris
+from pipeline_store import identity, uris
 from pipeline_store.formats import (
     Alert,
+    Answer,
     AttemptEvent,
     CorpusSeen,
     OutcomeKind,
+    ProductionPointer,
     ReaperPass,
+    RunApproval,
     RunRecord,
     Verdict,
     VerdictKind,
@@ -30,6 +33,10 @@ PATTERN = "corpus/{partition}/*"
 
 def link_of(dag_id: str, run_id: str) -> str:
     return f"http://airflow/dags/{dag_id}/runs/{run_id}"
+
+
+def answer_link_of(dag_id: str, run_id: str) -> str:
+    return f"{link_of(dag_id, run_id)}/required_actions"
 
 
 def record_of(run: RunLayout) -> RunRecord:
@@ -88,6 +95,30 @@ def rejected(run: RunLayout, reason: str = "the candidate's loss is higher") -> 
     outcomes.record(run, OutcomeKind.REJECTED, reason, written_by="judge")
 
 
+def put_into_use(store: StoreLayout, record: RunRecord) -> str:
+    """Make the version of a run the one in use, and return its id."""
+    version_id = identity.version_id(record.run_key)
+    pointer = ProductionPointer(
+        sequence=1, version_id=version_id, changed=datetime.now(UTC), reason="better"
+    )
+    pointer.write(store.lineage(record.lineage_id).production)
+    return version_id
+
+
+def asked(run: RunLayout, minutes_ago: float = 1, hours: float = 10) -> RunApproval:
+    """Ask a person about a run's candidate, as the task that asks does."""
+    time = datetime.now(UTC) - timedelta(minutes=minutes_ago)
+    question = RunApproval(
+        candidate_sha256="0" * 64,
+        baseline="v-0",
+        answer=Answer.WAITING,
+        asked=time,
+        deadline=time + timedelta(hours=hours),
+    )
+    question.write(run.approval)
+    return question
+
+
 def reaper_passed(store: StoreLayout, hours_ago: float) -> None:
     ReaperPass(
         owner=OWNER,
@@ -140,7 +171,7 @@ def look(
             **changes,
         }
     )
-    return Watch(store, settings, ask, link_of).look()
+    return Watch(store, settings, ask, link_of, answer_link_of).look()
 
 
 def causes(report: WatchReport) -> list[str]:

@@ -14,7 +14,7 @@ from pipeline_alerts.causes import Cause
 from pipeline_alerts.raising import AlertedRun, raise_about_run
 from pipeline_alerts.watch import WRITER, open_runs
 from pipeline_store import uris
-from pipeline_store.formats import OutcomeKind, RunOutcome, WatchedRun, WatchPass
+from pipeline_store.formats import Answer, OutcomeKind, RunOutcome, WatchedRun, WatchPass
 from pipeline_store.layout import RunLayout, StoreLayout
 from tests.pipeline_alerts import situations
 from tests.pipeline_alerts.situations import causes, look, new_run, only, record_of
@@ -81,6 +81,28 @@ def test_a_failure_that_was_told_is_not_told_again_when_the_run_has_ended(
     assert RunOutcome.load(run.outcome).outcome is OutcomeKind.FAILED
 
 
+@pytest.mark.parametrize("state", ["success", "failed", None])
+def test_a_run_whose_own_version_is_in_use_was_promoted(
+    store: StoreLayout, state: str | None
+) -> None:
+    run = new_run(store)
+    version_id = situations.put_into_use(store, record_of(run))
+    report = look(store, state)
+    assert (report.raised, report.problems) == ([], [])
+    outcome = RunOutcome.load(run.outcome)
+    assert outcome.outcome is OutcomeKind.PROMOTED
+    assert (outcome.version_id, outcome.written_by) == (version_id, WRITER)
+    assert open_runs(store) == []
+
+
+def test_a_run_beside_the_one_whose_version_is_in_use_was_not_promoted(store: StoreLayout) -> None:
+    situations.put_into_use(store, record_of(new_run(store)))
+    other = new_run(store)
+    ended = {record_of(other).run_id: "failed"}
+    look(store, lambda _dag_id, run_id: ended.get(run_id, "running"))
+    assert RunOutcome.load(other.outcome).outcome is OutcomeKind.CANCELLED
+
+
 def test_a_failure_that_only_the_outcome_tells_is_told(store: StoreLayout) -> None:
     run = new_run(store)
     outcomes.record(run, OutcomeKind.FAILED, "it ended without a verdict", written_by="release")
@@ -112,6 +134,46 @@ def test_good_news_is_no_alert(store: StoreLayout, kind: OutcomeKind) -> None:
     outcomes.record(new_run(store), kind, "as it should be", written_by="promote")
     assert look(store).raised == []
     assert look(store).open_runs == 0
+
+
+def test_a_question_is_told_once_with_the_page_to_answer_at(store: StoreLayout) -> None:
+    run = new_run(store)
+    question = situations.asked(run)
+    alert = only(look(store))
+    assert alert.cause.startswith("approval-waiting.")
+    until = f"{question.deadline:%F %H:%M} UTC"
+    assert alert.title.endswith(f": waits for an approval until {until}")
+    assert alert.link == situations.answer_link_of(alert.dag_id or "", alert.run_id or "")
+    assert look(store).raised == []
+    assert not uris.exists(run.outcome)
+
+
+def test_a_question_that_is_asked_anew_is_told_anew(store: StoreLayout) -> None:
+    run = new_run(store)
+    situations.asked(run, minutes_ago=60)
+    assert len(look(store).raised) == 1
+    situations.asked(run)
+    assert len(look(store).raised) == 1
+
+
+@pytest.mark.parametrize("answer", [a for a in Answer if a is not Answer.WAITING])
+def test_a_question_that_was_answered_is_no_news(store: StoreLayout, answer: Answer) -> None:
+    run = new_run(store)
+    question = situations.asked(run)
+    question.model_copy(update={"answer": answer}).write(run.approval)
+    assert look(store).raised == []
+
+
+def test_a_question_whose_time_is_over_is_no_news(store: StoreLayout) -> None:
+    situations.asked(new_run(store), minutes_ago=61, hours=1)
+    assert look(store).raised == []
+
+
+def test_a_question_of_a_run_that_has_ended_is_no_news(store: StoreLayout) -> None:
+    run = new_run(store)
+    situations.asked(run)
+    outcomes.record(run, OutcomeKind.REJECTED, "Ada rejected it", written_by="approve")
+    assert causes(look(store)) == ["rejected"]
 
 
 def test_an_overdue_run_is_told(store: StoreLayout) -> None:

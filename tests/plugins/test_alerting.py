@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import DagRunState
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
@@ -76,10 +77,10 @@ def watch(store: StoreLayout, state: Any = "running", **states: str) -> dict[str
     :param states: what it says of others, by run id.
     """
 
-    def ask(dag_id: str, run_id: str) -> str:
+    def ask(dag_id: str, run_id: str) -> DagRunState:
         if isinstance(state, Exception):
             raise state
-        return states.get(run_id, str(state))
+        return DagRunState(states.get(run_id, state))
 
     operator = WatchOperator(task_id="watch", store_uri=store.root, input_pattern=PATTERN)
     ti = SimpleNamespace(get_dagrun_state=ask)
@@ -109,6 +110,7 @@ def make_everything_wrong(store: StoreLayout) -> None:
     callbacks.run_failed(dag_context(record_of(new_run(store)).run_id))
     callbacks.maintenance_failed(dag_context("scheduled__1", "tpu_reaper"))
     situations.rejected(new_run(store))
+    situations.asked(new_run(store))
     situations.began(new_run(store), hours_ago=40)
     budgets = {"budget.max_hours": 10.0, "budget.max_chip_hours": 9.0, "budget.max_preemptions": 3}
     reservation = situations.reserved(store, new_run(store, budgets))
@@ -277,6 +279,25 @@ def test_a_task_that_airflow_reports_twice_is_told_once(
     assert body["link"].endswith("/tasks/tpu.train")
 
 
+def test_a_lost_heartbeat_that_the_watch_saw_first_is_not_told_again(
+    store: StoreLayout, endpoint: Endpoint
+) -> None:
+    run = new_run(store)
+    watch(store, "failed")
+    callbacks.task_failed(task_context(run, "tpu.train", None))
+    assert [request.body["cause"] for request in endpoint.requests] == ["ended-without-outcome"]
+    # One that says why it failed is told all the same.
+    callbacks.task_failed(task_context(run, "tpu.train", AirflowFailException("broken")))
+    assert [request.body["cause"] for request in endpoint.requests][1:] == ["task-failed"]
+
+
+def test_each_task_whose_heartbeat_was_lost_is_told(store: StoreLayout, endpoint: Endpoint) -> None:
+    run = new_run(store)
+    for task_id in ("tpu.train", "tpu.delete"):
+        callbacks.task_failed(task_context(run, task_id, None))
+    assert [r.body["detail"] for r in endpoint.requests] == ["tpu.train", "tpu.delete"]
+
+
 def test_a_run_that_a_person_ended_is_told_by_the_watch(
     store: StoreLayout, mailbox: Mailbox, endpoint: Endpoint
 ) -> None:
@@ -285,6 +306,19 @@ def test_a_run_that_a_person_ended_is_told_by_the_watch(
         watch(store, state)
     assert endpoint.ids == [f"{record_of(run).run_key}/ended-without-outcome"]
     assert len(mailbox.letters) == 1
+
+
+def test_a_question_is_told_with_the_page_to_answer_at(
+    store: StoreLayout, mailbox: Mailbox, endpoint: Endpoint
+) -> None:
+    situations.asked(new_run(store))
+    for _ in range(2):
+        watch(store)
+    [request], [_letter] = endpoint.requests, mailbox.letters
+    assert request.body["cause"] == "approval-waiting"
+    assert request.body["link"].startswith("http://airflow.example.com/base/dags/Test.DAG/runs/")
+    assert request.body["link"].endswith("/required_actions")
+    assert request.body["link"] in mailbox.part("plain")
 
 
 def test_a_run_that_was_deleted_in_airflow_is_told(store: StoreLayout, endpoint: Endpoint) -> None:

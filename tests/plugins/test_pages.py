@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from model_registry import lease, outcomes, registry
-from pages import routes
+from pages import formatting, routes
 from pages.charts import Series, interval_chart, line_chart
 from pipeline_store import uris
 from pipeline_store.formats import (
@@ -231,7 +231,7 @@ def test_models_lists_versions_newest_first(site: Site) -> None:
     second = finished(site, "2", parent=first.version_id)
     publish(second, first.version_id)
     page = site.get("/models")
-    table = page[page.index("<h2>Versions</h2>") :]
+    table = page[page.index("<h2>Versions</h2>") : page.index("<h2>Newest alerts</h2>")]
     assert table.index(second.version_id) < table.index(first.version_id)
     assert '<span class="badge good">in use</span>' in table
     # What the rollback form is filled in with, for the one that is not in use.
@@ -319,6 +319,41 @@ def test_few_labels_and_many_points_make_a_readable_line() -> None:
     assert chart.lines[0].path.count("L") <= 401
     assert 2 <= len(chart.x_ticks) <= 8
     assert 2 <= len(chart.y_ticks) <= 8
+
+
+@pytest.mark.parametrize(
+    ("row", "style"),
+    [
+        (("x", 0.2, 0.1, 0.3), "good"),
+        (("x", -0.2, -0.3, -0.1), "bad"),
+        (("x", 0.1, -0.1, 0.3), "none"),
+        (("x", 0.1, None, None), "good"),
+        (("x", -0.1, None, None), "bad"),
+    ],
+)
+def test_a_difference_is_called_better_only_if_its_whole_interval_is(
+    row: tuple[str, float, float | None, float | None], style: str
+) -> None:
+    chart = interval_chart([row])
+    assert chart is not None
+    assert chart.bars[0].style == style
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(15.2, "15 s"), (119, "119 s"), (300, "5.0 min"), (9000, "2.5 h")]
+)
+def test_a_length_of_time_has_the_unit_that_suits_it(seconds: float, text: str) -> None:
+    assert formatting.duration(seconds) == text
+
+
+def test_a_reason_is_said_once(site: Site) -> None:
+    made = finished(site, "1")
+    reason = Verdict.load(made.run.verdict(None)).reason
+    assert run_page(site, made).replace("&#39;", "'").count(reason) == 1
+    outcomes.record(made.run, OutcomeKind.REJECTED, f"rejected: {reason}", written_by="judge")
+    page = run_page(site, made).replace("&#39;", "'")
+    assert page.count(reason) == 1
+    assert f"<p>Rejected: {reason}</p>" in page
 
 
 def test_one_point_and_no_point_can_be_drawn() -> None:
