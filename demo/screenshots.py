@@ -103,7 +103,7 @@ class _Camera:
             self._results(page, run)
 
     def _results(self, page: Page, run: str) -> None:
-        page.set_viewport_size({"width": 1400, "height": 1450})
+        page.set_viewport_size({"width": 1400, "height": 1540})
         page.goto(f"{run}/plugin/model")
         browser.plugin_frame(page, "Model").get_by_text("Outcome: promoted").wait_for()
         self._take(page, "run-page")

@@ -10,7 +10,7 @@ MOST_POINTS = 400
 """More cannot be told apart in a drawing of this width."""
 
 _WIDTH, _HEIGHT = 480.0, 220.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 16.0, 12.0, 38.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 40.0, 12.0, 38.0
 
 Point = tuple[float, float]
 
