@@ -60,7 +60,6 @@ for dag_id, dag in bag.dags.items():
         "dagrun_timeout": dag.dagrun_timeout is not None,
         "catchup": dag.catchup,
         "tells": bool(dag.on_failure_callback),
-        "deadline": bool(dag.deadline),
         "max_active_runs": dag.max_active_runs,
         "can_backfill": stored.timetable.periodic,
     }
@@ -215,7 +214,6 @@ def test_failures_are_told(parsed: dict[str, Any]) -> None:
         assert any(tells), dag_id
     main = parsed["dags"]["bert_repretraining"]
     assert main["tells"]
-    assert main["deadline"]
     assert all(task["tells"] for task in main["tasks"].values())
 
 

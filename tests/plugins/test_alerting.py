@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,9 +18,8 @@ from airflow.sdk.exceptions import (
 )
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from alerting import callbacks, overdue, wiring
+from alerting import callbacks
 from alerting.channels import ConnectionChannel
-from model_registry import outcomes
 from operators.tpu_failures import FailureKind, TpuTaskFailed
 from operators.watch import WatchOperator
 from pipeline_alerts.causes import Cause
@@ -30,7 +27,7 @@ from pipeline_alerts.delivery import ChannelError
 from pipeline_alerts.messages import compose
 from pipeline_alerts.raising import raise_about_installation
 from pipeline_store import uris
-from pipeline_store.formats import Alert, OutcomeKind
+from pipeline_store.formats import Alert
 from pipeline_store.layout import RunLayout, StoreLayout
 from tests.pipeline_alerts import situations
 from tests.pipeline_alerts.servers import Endpoint, Mailbox, mail_server, web_endpoint
@@ -376,43 +373,11 @@ def test_a_failed_maintenance_dag_is_told_once_a_day(
     assert request.body["link"].endswith("/dags/tpu_reaper/runs/scheduled__0")
 
 
-def deadline_context(run: RunLayout, **changes: Any) -> dict[str, Any]:
-    record = record_of(run)
-    queued = (datetime.now(UTC) - timedelta(hours=31)).isoformat()
-    dag_run = {"dag_id": record.dag_id, "dag_run_id": record.run_id, "queued_at": queued}
-    return {"dag_run": dag_run | {"state": "running"} | changes}
-
-
-def test_a_missed_deadline_is_raised_and_told_by_the_watch(
-    store: StoreLayout, endpoint: Endpoint
-) -> None:
-    run = new_run(store)
-    for _ in range(2):
-        asyncio.run(overdue.report(context=deadline_context(run)))
-    assert endpoint.requests == []
-    watch(store)
-    assert endpoint.ids == [f"{record_of(run).run_key}/overdue"]
-
-
-def test_a_deadline_of_a_run_that_has_ended_is_no_news(store: StoreLayout) -> None:
-    ended, known = new_run(store), new_run(store)
-    outcomes.record(known, OutcomeKind.PROMOTED, "better", written_by="promote")
-    asyncio.run(overdue.report(context=deadline_context(ended, state="failed")))
-    asyncio.run(overdue.report(context=deadline_context(known)))
-    assert uris.list_files(store.alerts) == []
-
-
 def test_a_run_that_was_never_recorded_can_be_told(store: StoreLayout, endpoint: Endpoint) -> None:
     callbacks.run_failed(dag_context("manual__never-validated"))
     [request] = endpoint.requests
     assert request.body["title"].endswith("Test.DAG manual__never-validated: the run failed")
     assert request.body["partition"] is None
-
-
-def test_the_deadline_is_found_by_its_path_in_the_triggerer() -> None:
-    arguments = wiring.run_alerting()
-    assert arguments["deadline"].callback.path == "alerting.overdue.report"
-    assert arguments["on_failure_callback"] is callbacks.run_failed
 
 
 def test_an_alert_that_was_raised_reads_as_it_was_written(store: StoreLayout) -> None:

@@ -198,9 +198,12 @@ def test_a_run_that_goes_on_is_told_to_be_late_and_to_wait_for_a_person(alarmed:
     [run_id] = alarmed.working_runs(1)
     situations.asked(alarmed.run(run_id))
     place = alarmed.store.alert(identity.run_key(DAG_ID, run_id), "overdue")
-    # Airflow's deadline raises it, without the watch.
-    until(partial(uris.exists, place), name="the deadline")
-    alarmed.watch()
+
+    def is_told() -> bool:
+        alarmed.watch()
+        return uris.exists(place)
+
+    until(is_told, name="a pass that finds the run overdue")
     alarmed.watch()
     assert alarmed.told(run_id) == ["approval-waiting", "overdue"]
     links = alarmed.links(run_id)
