@@ -20,6 +20,7 @@ from pipeline_store.formats import (
     FileDigest,
     ModelExports,
     ModelScore,
+    ModelVersion,
     PartitionManifest,
     RunPlan,
     RunRecord,
@@ -219,3 +220,17 @@ class FinishedRun:
         verdict = judge(report, CONFIG.promotion, baseline_version=baseline)
         verdict.write(self.run.verdict(baseline))
         return verdict
+
+
+def change_manifest(
+    lineage: LineageLayout, version_id: str, partition: str, **changes: object
+) -> None:
+    """Let a version have seen a partition that was prepared in another way."""
+    model = ModelVersion.load(lineage.model(version_id))
+    path = f"manifests/{partition}.json"
+    uri = uris.join(lineage.version(version_id), path)
+    data = PartitionManifest.load(uri).model_copy(update=changes).to_bytes()
+    uris.write(uri, data)
+    own = FileDigest(path=path, bytes=len(data), sha256=sha256(data))
+    files = [own if file.path == path else file for file in model.files]
+    model.model_copy(update={"files": files}).write(lineage.model(version_id))

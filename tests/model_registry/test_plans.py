@@ -13,7 +13,7 @@ from model_registry.lease import acquire
 from pipeline_config import with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import LineageLease, PartitionManifest, RunPlan, RunRecord
-from tests.model_registry.runs import CONFIG, NOW, FinishedRun
+from tests.model_registry.runs import CONFIG, NOW, FinishedRun, change_manifest
 from training.errors import UserError
 
 
@@ -112,13 +112,22 @@ def test_a_partition_that_is_trained_on_again_is_not_replayed(versions: list[Fin
 def test_a_partition_of_another_recipe_is_left_out_with_the_reason(
     versions: list[FinishedRun],
 ) -> None:
-    parent = registry.load_version(versions[0].lineage, versions[1].version_id)
-    seen = registry.manifests(versions[0].lineage, parent)["day-1"]
-    old = PartitionManifest.load(seen)
-    old.model_copy(update={"packing": "full_sentences"}).write(seen)
+    change_manifest(versions[0].lineage, versions[1].version_id, "day-1", packing="full_sentences")
     plan = make_plan(new_run(versions, "3", **REPLAY))
     assert replayed(plan) == ["day-2"]
     assert "packed as 'full_sentences'" in plan.not_replayed["day-1"]
+
+
+def test_a_damaged_manifest_of_the_model_in_use_is_not_trusted(
+    versions: list[FinishedRun],
+) -> None:
+    parent = registry.load_version(versions[0].lineage, versions[1].version_id)
+    seen = registry.manifests(versions[0].lineage, parent)["day-1"]
+    uris.write(seen, uris.read(seen).replace(b"1234", b"4321"))
+    run = new_run(versions, "3")
+    with pytest.raises(registry.DamagedVersionError, match=r"manifests/day-1\.json has other"):
+        make_plan(run)
+    assert not uris.exists(run.run.plan)
 
 
 def test_a_partition_that_was_seen_as_it_is_is_not_trained_on_again(

@@ -25,7 +25,7 @@ from pipeline_store.formats import (
     RunRecord,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
-from tests.model_registry.runs import CONFIG, FinishedRun
+from tests.model_registry.runs import CONFIG, FinishedRun, change_manifest
 from tests.plugins.driver import CONN_ID, connect
 from tests.plugins.lineages import hold
 from tests.tpu_lifecycle.world import World
@@ -224,10 +224,7 @@ def test_the_first_run_has_no_baseline(tmp_path: Path) -> None:
 def test_a_partition_that_is_not_replayed_is_named(
     versions: list[FinishedRun], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    parent = registry.load_version(versions[0].lineage, versions[1].version_id)
-    seen = registry.manifests(versions[0].lineage, parent)["day-1"]
-    old = PartitionManifest.load(seen)
-    old.model_copy(update={"packing": "full_sentences"}).write(seen)
+    change_manifest(versions[0].lineage, versions[1].version_id, "day-1", packing="full_sentences")
     plan(new_run(versions, "3", training__replay_fraction=0.1))
     assert "Partition day-1 is not replayed: " in capsys.readouterr().out
 
