@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from local_stack.airflow_api import Backfill, BackfillRequest
 from local_stack.breaking import Breaker
@@ -63,14 +64,14 @@ class Story:
             # The run of the next minute is for the one that is passing now.
             day = now()
             days.append(self._arrive(day))
-            self._world.until(lambda passed=day: now() > passed, "the next day")  # type: ignore[misc]
+            self._world.until(partial(_is_over, day), "the next day")
         self._learned(days)
 
     def _by_asset_event(self) -> None:
         """Three days arrive, and an asset event tells of each."""
         api = self._world.api
         api.unpause(ARRIVALS)
-        # No schedule from here on: only runs that somebody asks for.
+        # An hour ago, so that no scheduled run is for them.
         days = [self._arrive(self._begin - number * DAY) for number in range(60, 63)]
         for day in days:
             api.asset_event(ASSET, partition_key=day)
@@ -167,3 +168,7 @@ class Story:
     def _learned(self, days: list[str]) -> None:
         self._world.until_promoted(*days)
         self.expected.learned |= set(days)
+
+
+def _is_over(day: datetime) -> bool:
+    return now() > day

@@ -155,7 +155,7 @@ class World:
         self.until(promoted, f"a promotion after {', '.join(partitions)}")
 
     def until_quiet(self) -> None:
-        """Wait until no run of the DAG is queued or running, and stop its schedule before."""
+        """Wait for a moment in which no run of the DAG is queued or running."""
         self.until(
             lambda: all(run.finished for run in self.api.runs(DAG_ID)), "the end of all runs"
         )
