@@ -15,7 +15,7 @@ from http import HTTPStatus
 import pytest
 
 from local_stack.airflow_api import AirflowApi, AirflowApiError, BackfillRequest, DagRun
-from tests.stack.driver import DAG_ID, TINY, Pipeline
+from tests.stack.driver import DAG_ID, TINY, Pipeline, until
 
 pytestmark = pytest.mark.stack
 
@@ -28,6 +28,8 @@ REQUEST = BackfillRequest(DAG_ID, FIRST, FIRST + timedelta(days=2), TINY, max_ac
 @pytest.fixture
 def api(pipeline: Pipeline) -> Iterator[AirflowApi]:
     api = pipeline.api
+    # Airflow takes one backfill of a DAG at a time, and looks twice a minute whether one has ended.
+    until(lambda: all(backfill.completed for backfill in api.backfills(DAG_ID)), name="no backfill")
     api.pause(DAG_ID)
     try:
         yield api
