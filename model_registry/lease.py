@@ -175,19 +175,20 @@ def extend(lineage: LineageLayout, run_key: str, until: datetime) -> LineageLeas
     """Let a run's lease expire no earlier than this.
 
     :raises LeaseLostError: the run does not have it.
+    :raises RegistryError: it is damaged.
     """
-    while True:
-        lease, version = _read(lineage)
+
+    def decide(lease: LineageLease | None) -> LineageLease:
         if lease is None or lease.run_key != run_key:
             raise _lost(lineage, run_key, lease)
         if lease.expires >= until:
             return lease
-        wanted = lease.model_copy(update={"sequence": lease.sequence + 1, "expires": until})
-        try:
-            uris.compare_and_set(lineage.lease, wanted.to_bytes(), version)
-            return wanted
-        except uris.VersionConflictError:
-            continue
+        return lease.model_copy(update={"sequence": lease.sequence + 1, "expires": until})
+
+    try:
+        return LineageLease.update(lineage.lease, decide)
+    except FormatError as error:
+        raise _damaged(error) from error
 
 
 def release(lineage: LineageLayout, run_key: str) -> bool:
@@ -253,10 +254,14 @@ def _read(lineage: LineageLayout) -> tuple[LineageLease | None, str | None]:
     try:
         return LineageLease.parse(found[0], lineage.lease), found[1]
     except FormatError as error:
-        raise RegistryError(
-            f"{error} Nobody can tell who may continue the lineage. Make sure that no run of it is "
-            "training, then: python -m model_registry lease --break --reason TEXT"
-        ) from error
+        raise _damaged(error) from error
+
+
+def _damaged(error: FormatError) -> RegistryError:
+    return RegistryError(
+        f"{error} Nobody can tell who may continue the lineage. Make sure that no run of it is "
+        "training, then: python -m model_registry lease --break --reason TEXT"
+    )
 
 
 def _lost(lineage: LineageLayout, run_key: str, lease: LineageLease | None) -> LeaseLostError:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from pipeline_store import uris
-from pipeline_store.formats import OutcomeKind, RunOutcome
-from pipeline_store.layout import RunLayout
+from pipeline_store import identity, uris
+from pipeline_store.formats import OutcomeKind, ProductionPointer, RunOutcome
+from pipeline_store.layout import LineageLayout, RunLayout
 
 
 def record(
@@ -21,10 +21,8 @@ def record(
 
     :raises FormatError: what is there is damaged.
     """
-    while True:
-        found = uris.read_versioned(run.outcome)
-        data, version = found or (None, None)
-        current = RunOutcome.parse(data, run.outcome) if data is not None else None
+
+    def decide(current: RunOutcome | None) -> RunOutcome:
         wanted = RunOutcome(
             sequence=current.sequence + 1 if current else 1,
             outcome=outcome,
@@ -33,13 +31,9 @@ def record(
             written_by=written_by,
             time=datetime.now(UTC),
         )
-        if current is not None and _content(current) == _content(wanted):
-            return current
-        try:
-            uris.compare_and_set(run.outcome, wanted.to_bytes(), version)
-            return wanted
-        except uris.VersionConflictError:
-            continue
+        return current if current and _content(current) == _content(wanted) else wanted
+
+    return RunOutcome.update(run.outcome, decide)
 
 
 def record_if_none(
@@ -62,6 +56,26 @@ def record_if_none(
         time=datetime.now(UTC),
     )
     return wanted if wanted.create(run.outcome) else None
+
+
+def record_if_in_use(
+    run: RunLayout, lineage: LineageLayout, run_key: str, *, written_by: str
+) -> RunOutcome | None:
+    """Return that a run's model was promoted if it is in use; else None, and nothing is written.
+
+    For a run without an outcome: the task that put the model into use died before it could say so.
+
+    :raises FormatError: the production pointer is damaged.
+    """
+    version_id = identity.version_id(run_key)
+    in_use = ProductionPointer.load_or_none(lineage.production)
+    if in_use is None or in_use.version_id != version_id:
+        return None
+    reason = f"{version_id} is in use"
+    written = record_if_none(
+        run, OutcomeKind.PROMOTED, reason, written_by=written_by, version_id=version_id
+    )
+    return written or RunOutcome.load(run.outcome)
 
 
 def reopen(run: RunLayout) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 from model_registry.errors import ProductionMovedError, RegistryError
 from model_registry.versions import load_version, require_files, verify
-from pipeline_store import uris
 from pipeline_store.formats import ModelVersion, ProductionPointer
 from pipeline_store.layout import LineageLayout
 
@@ -55,7 +53,7 @@ def promote(
             )
         return _next(current, version_id, reason, rolled_back)
 
-    return _change(lineage, decide)
+    return ProductionPointer.update(lineage.production, decide)
 
 
 def rollback(lineage: LineageLayout, version_id: str, *, reason: str) -> ProductionPointer:
@@ -79,7 +77,7 @@ def rollback(lineage: LineageLayout, version_id: str, *, reason: str) -> Product
         left = {*current.rolled_back, current.version_id} - {version_id}
         return _next(current, version_id, reason, sorted(left))
 
-    return _change(lineage, decide)
+    return ProductionPointer.update(lineage.production, decide)
 
 
 def _next(
@@ -92,22 +90,3 @@ def _next(
         reason=reason,
         rolled_back=rolled_back,
     )
-
-
-def _change(
-    lineage: LineageLayout,
-    decide: Callable[[ProductionPointer | None], ProductionPointer],
-) -> ProductionPointer:
-    """Compare and set until a decision holds; whoever loses a race decides again."""
-    while True:
-        found = uris.read_versioned(lineage.production)
-        data, version = found or (None, None)
-        current = ProductionPointer.parse(data, lineage.production) if data is not None else None
-        wanted = decide(current)
-        if wanted is current:
-            return wanted
-        try:
-            uris.compare_and_set(lineage.production, wanted.to_bytes(), version)
-            return wanted
-        except uris.VersionConflictError:
-            continue

@@ -24,12 +24,11 @@ from pipeline_alerts.raising import (
     raise_about_run,
 )
 from pipeline_alerts.running import STORM_LOSSES, RunningRun, folder_key, recent
-from pipeline_store import identity, uris
+from pipeline_store import uris
 from pipeline_store.formats import (
     Alert,
     FormatError,
     OutcomeKind,
-    ProductionPointer,
     RunOutcome,
     RunRecord,
     Verdict,
@@ -164,15 +163,10 @@ class Watch:
         The alert comes first: were this the last that the watch does, the next pass would find the
         run as it is now.
         """
-        version_id = identity.version_id(record.run_key)
-        in_use = ProductionPointer.load_or_none(self.store.lineage(record.lineage_id).production)
-        if in_use is not None and in_use.version_id == version_id:
-            # The task that put it into use died before it could say so.
-            reason = f"{version_id} is in use"
-            written = outcomes.record_if_none(
-                run, OutcomeKind.PROMOTED, reason, written_by=WRITER, version_id=version_id
-            )
-            return written or RunOutcome.load(run.outcome)
+        lineage = self.store.lineage(record.lineage_id)
+        promoted = outcomes.record_if_in_use(run, lineage, record.run_key, written_by=WRITER)
+        if promoted is not None:
+            return promoted
         said = f"ended as {state!r}" if state is not None else "was deleted"
         is_known = has_failure_alert(self.store, record.run_key)
         if is_known:

@@ -6,18 +6,12 @@ that is cancelled late can see that another one has taken over, and leaves the T
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
-from pipeline_store import uris
 from pipeline_store.formats import Attempt, Holder
 from pipeline_store.layout import RunLayout
 from tpu_lifecycle.reservation import ReleasedError, SupersededError
 
 CANCELLED = "cancelled"
 """Token of a holder whose attempt was cancelled: no job has it, so none can commit."""
-
-_Taken = TypeVar("_Taken", Holder, Holder | None)
 
 
 class CancelledAttemptError(RuntimeError):
@@ -51,7 +45,7 @@ def become_holder(run: RunLayout, attempt: Attempt) -> Holder:
             )
         return _holder(attempt, attempt.token, present.sequence + 1 if present else 1)
 
-    return _replace(run, take)
+    return Holder.update(run.holder, take)
 
 
 def cancel_holder(run: RunLayout, attempt: Attempt, sequence: int | None) -> bool:
@@ -75,7 +69,7 @@ def cancel_holder(run: RunLayout, attempt: Attempt, sequence: int | None) -> boo
         is_cancelled = present in (own, cancelled)
         return cancelled if present == own else None
 
-    _replace(run, take)
+    Holder.update(run.holder, take)
     return is_cancelled
 
 
@@ -83,17 +77,3 @@ def _holder(attempt: Attempt, token: str, sequence: int) -> Holder:
     return Holder(
         sequence=sequence, generation=attempt.generation, attempt=attempt.attempt, token=token
     )
-
-
-def _replace(run: RunLayout, take: Callable[[Holder | None], _Taken]) -> _Taken:
-    """Replace the holder by what ``take`` makes of it, unless that is None."""
-    while True:
-        found = uris.read_versioned(run.holder)
-        holder = take(Holder.parse(found[0], run.holder) if found else None)
-        if holder is None:
-            return holder
-        try:
-            uris.compare_and_set(run.holder, holder.to_bytes(), found[1] if found else None)
-        except uris.VersionConflictError:
-            continue
-        return holder

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline_store import uris
+
+Decided = TypeVar("Decided", bound="StoredFile | None")
 
 
 class FormatError(ValueError):
@@ -79,3 +82,25 @@ class StoredFile(BaseModel):
     def create(self, uri: str) -> bool:
         """Create the file; return False when it already exists."""
         return uris.create_if_absent(uri, self.to_bytes())
+
+    @classmethod
+    def update(cls, uri: str, decide: Callable[[Self | None], Decided]) -> Decided:
+        """Compare and set until a decision holds; whoever loses a race decides again.
+
+        :param decide: gets what is stored, or None; returns what shall be. Nothing is written if it
+            returns None, or what it got. It may raise to leave things as they are.
+        :returns: the decision that held.
+        :raises FormatError: what is there is damaged.
+        """
+        while True:
+            data, version = uris.read_versioned(uri) or (None, None)
+            current = None if data is None else cls.parse(data, uri)
+            decided = decide(current)
+            is_unchanged = decided is current
+            if decided is None or is_unchanged:
+                return decided
+            try:
+                uris.compare_and_set(uri, decided.to_bytes(), version)
+            except uris.VersionConflictError:
+                continue
+            return decided

@@ -22,10 +22,9 @@ from airflow.sdk.exceptions import (
 
 from hooks.dag_runs import failed_tasks
 from hooks.lineage import LineageClaim
-from model_registry import outcomes, plans, registry
+from model_registry import outcomes, plans
 from model_registry.errors import RegistryError, StalePlanError
 from operators.tpu_base import timeout_after
-from pipeline_store import identity
 from pipeline_store.formats import OutcomeKind, RunOutcome, RunRecord
 from triggers.lineage import CLAIMED, ERROR, LineageTrigger
 
@@ -168,18 +167,10 @@ class ReleaseLineageOperator(BaseOperator):
         found = RunOutcome.load_or_none(claim.run.outcome)
         if found is not None:
             return found.outcome
-        version_id = identity.version_id(claim.record.run_key)
-        in_use = registry.production(claim.lineage)
-        if in_use is not None and in_use.version_id == version_id:
-            # The task that put it into use died before it could say so.
-            written = outcomes.record(
-                claim.run,
-                OutcomeKind.PROMOTED,
-                f"{version_id} is in use",
-                version_id=version_id,
-                written_by=self.task_id,
-            )
-        else:
+        written = outcomes.record_if_in_use(
+            claim.run, claim.lineage, claim.record.run_key, written_by=self.task_id
+        )
+        if written is None:
             reason = self._what_failed(claim.record)
             written = outcomes.record(
                 claim.run, OutcomeKind.FAILED, reason, written_by=self.task_id
