@@ -322,9 +322,9 @@ class TrainingConfig(Section):
         64, ge=1, le=65536, description="Rows per step of masking.extra_max_seq_length."
     )
     replay_fraction: Fraction = Field(
-        0.0,
-        description="Share of each batch from earlier partitions, against forgetting, where the "
-        "trainer is given any. 0: all partitions are one pool.",
+        0.2,
+        description="Share of each batch from partitions that the model in use has seen, against "
+        "forgetting; a first model has none. 0: no replay.",
     )
     frozen_layers: int = Field(
         0,

@@ -71,13 +71,10 @@ def replayed(plan: RunPlan) -> list[str]:
     return [PartitionManifest.load(uri).partition for uri in plan.replayed.values()]
 
 
-REPLAY = {"training__replay_fraction": 0.1}
-
-
 def test_the_first_run_of_a_lineage_starts_from_nothing(tmp_path: Path) -> None:
     run = FinishedRun(str(tmp_path), "1")
     uris.delete(run.run.plan)
-    configure(run, **REPLAY)
+    configure(run)
     plan = make_plan(run)
     assert plan == RunPlan.load(run.run.plan)
     assert plan.parent_version is None
@@ -95,15 +92,15 @@ def test_a_run_continues_the_model_in_use(versions: list[FinishedRun]) -> None:
 
 
 def test_partitions_of_the_parent_are_replayed(versions: list[FinishedRun]) -> None:
-    assert replayed(make_plan(new_run(versions, "3", **REPLAY))) == ["day-1", "day-2"]
+    assert replayed(make_plan(new_run(versions, "3"))) == ["day-1", "day-2"]
 
 
-def test_nothing_is_replayed_unless_it_is_asked_for(versions: list[FinishedRun]) -> None:
-    assert replayed(make_plan(new_run(versions, "3"))) == []
+def test_without_a_share_nothing_is_replayed(versions: list[FinishedRun]) -> None:
+    assert replayed(make_plan(new_run(versions, "3", training__replay_fraction=0.0))) == []
 
 
 def test_a_partition_that_is_trained_on_again_is_not_replayed(versions: list[FinishedRun]) -> None:
-    run = new_run(versions, "2", training__train_again=True, **REPLAY)
+    run = new_run(versions, "2", training__train_again=True)
     plan = make_plan(run)
     assert plan.trained == {"day-2": run.manifest_uri}
     assert replayed(plan) == ["day-1"]
@@ -113,7 +110,7 @@ def test_a_partition_of_another_recipe_is_left_out_with_the_reason(
     versions: list[FinishedRun],
 ) -> None:
     change_manifest(versions[0].lineage, versions[1].version_id, "day-1", packing="full_sentences")
-    plan = make_plan(new_run(versions, "3", **REPLAY))
+    plan = make_plan(new_run(versions, "3"))
     assert replayed(plan) == ["day-2"]
     assert "packed as 'full_sentences'" in plan.not_replayed["day-1"]
 
@@ -161,7 +158,6 @@ def test_every_unseen_partition_is_trained_on_once_for_all(versions: list[Finish
         "3",
         training__partitions="unseen",
         evaluation__general_partition="general",
-        **REPLAY,
     )
     five = prepare(run, "day-5")
     prepare(run, "day-6", packing="full_sentences")
@@ -216,13 +212,13 @@ def test_of_several_manifests_the_newest_of_this_configuration_is_taken(
 
 
 def test_general_text_is_scored_on_and_never_trained_on(versions: list[FinishedRun]) -> None:
-    run = new_run(versions, "3", evaluation__general_partition="general", **REPLAY)
+    run = new_run(versions, "3", evaluation__general_partition="general")
     uri = prepare(run, "general", masked=False)
     plan = make_plan(run)
     assert plan.evaluated["general"] == uri
     assert "general" not in plan.trained | plan.replayed
     # Also if it was trained on before it was named.
-    run = new_run(versions, "4", evaluation__general_partition="day-1", **REPLAY)
+    run = new_run(versions, "4", evaluation__general_partition="day-1")
     plan = make_plan(run)
     assert replayed(plan) == ["day-2"]
     assert "evaluation.general_partition" in plan.not_replayed["day-1"]
@@ -249,7 +245,7 @@ def test_a_plan_is_made_once(versions: list[FinishedRun]) -> None:
     run = new_run(versions, "3", training__partitions="unseen")
     plan = make_plan(run)
     prepare(run, "day-5")
-    configure(run, **REPLAY)
+    configure(run)
     assert make_plan(run) == plan
 
 

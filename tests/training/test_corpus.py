@@ -178,8 +178,9 @@ def test_shard_of_both_pools_is_new(tiny: TinyStore) -> None:
 def test_partitions_to_replay_without_a_share_are_refused(tiny: TinyStore) -> None:
     first, second = tiny.partition("2026-01-01"), tiny.partition("2026-01-02")
     message = r"1 manifests .*--replay-manifest, but training\.replay_fraction is 0"
+    config = tiny_config(training__replay_fraction=0.0)
     with pytest.raises(UserError, match=message):
-        corpus.phase_sources([second], [first], tiny.layout, tiny.config)
+        corpus.phase_sources([second], [first], tiny.layout, config)
 
 
 def test_share_without_partitions_to_replay_is_all_new(tiny: TinyStore) -> None:

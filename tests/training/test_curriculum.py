@@ -102,7 +102,7 @@ def test_changed_partitions_to_replay_are_refused_with_what_differs(
 def test_replay_and_its_share_need_each_other(
     store: TinyStore, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    none = store.run("none", tiny_config(masking__dynamic=True))
+    none = store.run("none", tiny_config(masking__dynamic=True, training__replay_fraction=0.0))
     assert train(store, none, *arguments) == USER_ERROR
     assert "training.replay_fraction is 0, so no row of them would be read" in (
         capsys.readouterr().out
