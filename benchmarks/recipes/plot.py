@@ -57,9 +57,10 @@ def draw_updates(losses: Mapping[str, Sequence[Sequence[float]]], path: Path) ->
         course.plot(counts, seen, marker=".", **style)
         end.plot(counts, rows[-1], marker=".", **style)
     course.set_xlabel("partitions trained on")
-    course.set_ylabel("mean held-out loss over them, nats per masked token")
+    course.set_ylabel("mean loss on these")
     end.set_xlabel("partition")
-    end.set_ylabel("held-out loss of the last model on it")
+    end.set_ylabel("loss of the last model on it")
+    figure.suptitle("Held-out loss, nats per masked token", fontsize="medium")
     for axes in (course, end):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.3)
