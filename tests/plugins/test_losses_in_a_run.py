@@ -114,10 +114,9 @@ def preempting(driver: Driver, run: RunLayout, times: int) -> Iterator[list[int]
         thread.join()
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.slow)])
-def test_a_training_that_is_preempted_again_and_again_ends_with_equal_weights(
-    driver: Driver, times: int
-) -> None:
+@pytest.mark.slow
+def test_a_training_that_is_preempted_five_times_ends_with_equal_weights(driver: Driver) -> None:
+    times = 5
     learning = {
         "training.train_steps": TRAIN_STEPS,
         "training.checkpoint_interval": 100,

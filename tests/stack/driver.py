@@ -89,10 +89,11 @@ class Pipeline:
         found: dict[str, str | None] = self.api.request("GET", path)["extra_links"]
         return found
 
-    def wait_for_checkpoint(self, run_id: str) -> None:
-        """Wait until the training has committed a checkpoint."""
+    def wait_for_checkpoint(self, run_id: str, *, more: bool = False) -> None:
+        """Wait until the training has committed a checkpoint, or one more than there are now."""
         folder = self.run(run_id).training.checkpoints
-        until(lambda: uris.list_files(folder), name=f"a checkpoint of {run_id}")
+        known = set(uris.list_files(folder)) if more else set()
+        until(lambda: set(uris.list_files(folder)) - known, name=f"a checkpoint of {run_id}")
 
     def vm_processes(self, module: str) -> list[psutil.Process]:
         """Return the processes on TPU VMs that run ``python -m <module>``."""

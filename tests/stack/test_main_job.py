@@ -218,38 +218,24 @@ def test_a_data_job_that_is_cancelled_leaves_no_process(pipeline: Pipeline) -> N
     pipeline.assert_nothing_left()
 
 
-def test_a_killed_trainer_resumes_and_the_run_succeeds(pipeline: Pipeline) -> None:
-    run_id = pipeline.trigger(FIRST, "killed-trainer", training__train_steps=400)
+def test_a_killed_trainer_a_killed_agent_and_a_lost_tpu_are_survived_by_one_run(
+    pipeline: Pipeline,
+) -> None:
+    run_id = pipeline.trigger(FIRST, "survivor", training__train_steps=600)
     pipeline.wait_for_checkpoint(run_id)
     assert pipeline.kill("training.train") == 1
-    state, _ = pipeline.finish(run_id)
-    assert state == "success"
-    result = TrainingResult.load(pipeline.run(run_id).training.result)
-    assert result.train_steps == 400
-    assert result.resumed_from[-1] >= 10
-    pipeline.assert_nothing_left()
-
-
-def test_a_killed_agent_comes_back_and_the_run_succeeds(pipeline: Pipeline) -> None:
-    run_id = pipeline.trigger(FIRST, "killed-agent", training__train_steps=400)
-    pipeline.wait_for_checkpoint(run_id)
+    pipeline.wait_for_checkpoint(run_id, more=True)
     assert pipeline.kill("tpu_agent") == 1
-    state, _ = pipeline.finish(run_id)
-    assert state == "success"
-    assert TrainingResult.load(pipeline.run(run_id).training.result).train_steps == 400
-    pipeline.assert_nothing_left()
-
-
-def test_a_preempted_tpu_is_replaced_and_training_goes_on(pipeline: Pipeline) -> None:
-    run_id = pipeline.trigger(FIRST, "preempted", training__train_steps=400)
-    pipeline.wait_for_checkpoint(run_id)
+    pipeline.wait_for_checkpoint(run_id, more=True)
     [node] = pipeline.admin.table()["nodes"]
     pipeline.admin.preempt(node["name"])
-    state, _ = pipeline.finish(run_id)
-    assert state == "success"
+    assert pipeline.finish(run_id) == ("success", SUCCESS)
     result = TrainingResult.load(pipeline.run(run_id).training.result)
-    assert result.train_steps == 400
-    assert result.resumed_from[-1] >= 10
+    assert result.train_steps == 600
+    # For the trainer and for the TPU. The end of the agent may end the trainer, too.
+    assert len(result.resumed_from) >= 2
+    assert result.resumed_from == sorted(result.resumed_from)
+    assert result.resumed_from[0] >= 10
     assert len(Ledger.load(pipeline.run(run_id).reservation(1).ledger).entries) == 2
     pipeline.assert_nothing_left()
 

@@ -70,17 +70,8 @@ def interrupted_training_ends_as_a_straight_one(
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "kinds"),
-    [
-        ("adamw", ["SIGTERM", "damaged checkpoint", "SIGKILL"]),
-        ("amos", ["SIGKILL", "error in a save", "SIGTERM"]),
-    ],
-)
-def test_interruptions_do_not_change_the_weights(
-    tiny: TinyStore, tmp_path: Path, name: str, kinds: list[str]
-) -> None:
-    interrupted_training_ends_as_a_straight_one(tiny, tmp_path, name, kinds, seed=1)
+def test_interruptions_do_not_change_the_weights(tiny: TinyStore, tmp_path: Path) -> None:
+    interrupted_training_ends_as_a_straight_one(tiny, tmp_path, "adamw", [*KINDS], seed=1)
 
 
 SEED = int(os.environ.get("INTERRUPTIONS_SEED") or secrets.randbelow(1_000_000))
