@@ -3,6 +3,10 @@
 ``python -m preflight check-config --preset smoke --set training.train_steps=200``
 
 With ``--project`` the Cloud TPU API is asked as well whether it can serve the run.
+
+``python -m preflight cloud --preset bert_base_v5e --store gs://BUCKET/PREFIX --project PROJECT``
+
+checks the installation instead: account, rights, APIs, network, image, store, versions, alerts.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from pipeline_config.settings import load_settings
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from preflight.checks import check
+from preflight.cloud_arguments import add_arguments
 from preflight.estimates import estimate
 from preflight.partitions import choose_partition
 
@@ -33,16 +38,31 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         config = with_overrides(_base(options), parse_overrides(options.overrides))
-        config, looked_at = _check_store(config, options)
-        _check_cloud(config, options)
+        return int(options.run(config, options))
     except ConfigError as error:
         sys.stdout.writelines(f"{line}\n" for line in error.violations)
         return 1
+
+
+def _check_config(config: PipelineConfig, options: argparse.Namespace) -> int:
+    """Print what speaks for the configuration; return 0.
+
+    :raises ConfigError: something speaks against it.
+    """
+    config, looked_at = _check_store(config, options)
+    _ask_tpu_service(config, options)
     store = StoreLayout(options.store) if options.store is not None else None
     head = f"OK: lineage {config.model.lineage_id}, {looked_at}"
     lines = [head, *estimate(config, store).lines]
     sys.stdout.write("\n  ".join(lines) + "\n")
     return 0
+
+
+def _check_cloud(config: PipelineConfig, options: argparse.Namespace) -> int:
+    # Imported late: Google's libraries are slow to load.
+    from preflight.cloud_command import check_cloud
+
+    return check_cloud(config, options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,6 +73,36 @@ def _parser() -> argparse.ArgumentParser:
         "with 0. Without --store only the configuration itself is checked."
     )
     command = commands.add_parser("check-config", help="check a configuration", description=text)
+    _add_configuration(command)
+    command.add_argument(
+        "--store",
+        metavar="URI",
+        help="also check inputs, vocabulary, lineage and region against this store: an absolute "
+        "folder or gs://BUCKET/PREFIX",
+    )
+    command.add_argument(
+        "--partition", metavar="ID", help="default: corpus.partition, else the newest with files"
+    )
+    command.add_argument("--project", help="also ask the Cloud TPU API of this project")
+    command.add_argument("--endpoint", help="of the API, such as unix:/run/tpu/api.sock")
+    command.add_argument(
+        "--insecure", action="store_true", help="no TLS and no credentials: an emulator"
+    )
+    command.set_defaults(run=_check_config)
+    text = (
+        "Print a row for each check, with what mends it, and exit with 1 when one failed. Nothing "
+        "is spent; in the store one file is written and deleted."
+    )
+    command = commands.add_parser(
+        "cloud", help="check an installation in the cloud", description=text
+    )
+    _add_configuration(command)
+    add_arguments(command)
+    command.set_defaults(run=_check_cloud)
+    return parser
+
+
+def _add_configuration(command: argparse.ArgumentParser) -> None:
     base = command.add_mutually_exclusive_group()
     base.add_argument(
         "--preset",
@@ -69,21 +119,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECTION.NAME=VALUE",
         help="replace one setting; may be given several times",
     )
-    command.add_argument(
-        "--store",
-        metavar="URI",
-        help="also check inputs, vocabulary, lineage and region against this store: an absolute "
-        "folder or gs://BUCKET/PREFIX",
-    )
-    command.add_argument(
-        "--partition", metavar="ID", help="default: corpus.partition, else the newest with files"
-    )
-    command.add_argument("--project", help="also ask the Cloud TPU API of this project")
-    command.add_argument("--endpoint", help="of the API, such as unix:/run/tpu/api.sock")
-    command.add_argument(
-        "--insecure", action="store_true", help="no TLS and no credentials: an emulator"
-    )
-    return parser
 
 
 def _base(options: argparse.Namespace) -> PipelineConfig:
@@ -112,7 +147,7 @@ def _check_store(config: PipelineConfig, options: argparse.Namespace) -> tuple[P
     return config, f"partition {partition}"
 
 
-def _check_cloud(config: PipelineConfig, options: argparse.Namespace) -> None:
+def _ask_tpu_service(config: PipelineConfig, options: argparse.Namespace) -> None:
     """Ask the Cloud TPU API, if a project is named.
 
     :raises ConfigError: it will refuse the run.
@@ -122,7 +157,8 @@ def _check_cloud(config: PipelineConfig, options: argparse.Namespace) -> None:
     # Imported late: the client library is slow to load.
     from google.auth.exceptions import GoogleAuthError
 
-    from preflight.cloud import cloud_problems
+    from preflight.cloud.tpu_service import read_offer, tpu_rows
+    from preflight.findings import problems
     from tpu_lifecycle.cloud_tpu import connect
 
     try:
@@ -135,11 +171,11 @@ def _check_cloud(config: PipelineConfig, options: argparse.Namespace) -> None:
     except GoogleAuthError as error:
         raise ConfigError([f"--project: no usable credentials: {error}"]) from error
     try:
-        problems = cloud_problems(config, backend)
+        lines = problems(tpu_rows(config, read_offer(config, backend)))
     finally:
         backend.close()
-    if problems:
-        raise ConfigError(problems)
+    if lines:
+        raise ConfigError(lines)
 
 
 if __name__ == "__main__":

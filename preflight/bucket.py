@@ -2,59 +2,59 @@
 
 from __future__ import annotations
 
-import logging
 import urllib.parse
-from collections.abc import Iterator
 
 from pipeline_store import uris
-
-logger = logging.getLogger(__name__)
+from preflight.findings import Finding, failed, not_checked, ok, warning
 
 _NEEDED = [f"storage.objects.{verb}" for verb in ("create", "delete", "get", "list")]
 _FOR_REGION = "storage.buckets.get"
 _TIMEOUT_SECONDS = 30
 
 
-def rights_problems(setting: str, uri: str) -> Iterator[str]:
-    """Yield a line when this account lacks a right that a run needs in the bucket of a URI.
+def rights_finding(uri: str) -> Finding | None:
+    """Check that this account has the rights that a run needs in the bucket of a URI.
 
-    Nothing is yielded for a folder of this machine, or when the service does not answer this
-    question: the file that :func:`preflight.places.store_problems` writes decides then. The right
-    to see where the bucket is only serves to check the region, so that its absence is logged.
+    The right to see where the bucket is only serves to check the region, so that its absence is no
+    reason to refuse. Where the service does not answer this question, the file that
+    :func:`preflight.places.store_finding` writes decides.
 
-    :param setting: what the URI is, for the line.
+    :returns: None for a folder of this machine.
     """
-    held = _held(uri) if uris.is_cloud(uri) else None
-    if held is None:
-        return
-    if missing := [right for right in _NEEDED if right not in held]:
-        yield (
-            f"{setting}: this account lacks {', '.join(missing)} in the bucket of {uri}; give it "
-            "roles/storage.objectUser there."
-        )
-    if _FOR_REGION not in held:
-        logger.warning(
-            "%s: whether the bucket of %s is in the region of the TPUs cannot be checked, as this "
-            "account lacks %s; roles/storage.legacyBucketReader has it.",
-            setting,
-            uri,
-            _FOR_REGION,
-        )
-
-
-def _held(uri: str) -> set[str] | None:
-    """Return which of the rights the account has in the URI's bucket; None when nobody tells."""
+    if not uris.is_cloud(uri):
+        return None
     from google.api_core.exceptions import GoogleAPIError
     from google.auth.exceptions import GoogleAuthError
-    from google.cloud import storage
 
     name = urllib.parse.urlsplit(uri).netloc
-    if not name:
-        return None
     try:
-        bucket = storage.Client().bucket(name)
-        wanted = [*_NEEDED, _FOR_REGION]
-        return set(bucket.test_iam_permissions(wanted, timeout=_TIMEOUT_SECONDS))
-    except (GoogleAPIError, GoogleAuthError, OSError) as error:
-        logger.warning("The rights in the bucket of %s were not checked: %s", uri, error)
-        return None
+        held = _held(name)
+    except (GoogleAPIError, GoogleAuthError, OSError, ValueError) as error:
+        return not_checked(f"the rights in the bucket of {uri} were not told: {error}")
+    if missing := [right for right in _NEEDED if right not in held]:
+        return failed(
+            f"this account lacks {', '.join(missing)} in the bucket of {uri}.",
+            _grant(name, "roles/storage.objectUser"),
+        )
+    if _FOR_REGION not in held:
+        return warning(
+            f"whether the bucket of {uri} is in the region of the TPUs cannot be checked, as this "
+            f"account lacks {_FOR_REGION}.",
+            _grant(name, "roles/storage.legacyBucketReader"),
+        )
+    return ok(f"objects of gs://{name} can be created, read, listed and deleted")
+
+
+def _held(name: str) -> set[str]:
+    """Return which of the rights the account has in a bucket."""
+    from google.cloud import storage
+
+    bucket = storage.Client().bucket(name)
+    return set(bucket.test_iam_permissions([*_NEEDED, _FOR_REGION], timeout=_TIMEOUT_SECONDS))
+
+
+def _grant(name: str, role: str) -> str:
+    return (
+        f"gcloud storage buckets add-iam-policy-binding gs://{name} "
+        f"--member=serviceAccount:ACCOUNT --role={role}"
+    )

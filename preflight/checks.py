@@ -9,15 +9,21 @@ split follows from a hash of its content.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
-from preflight.bucket import rights_problems
+from preflight.bucket import rights_finding
 from preflight.disk import disk_problems
+from preflight.findings import Finding, Row, problems
 from preflight.lineage import general_problems, start_problems, vocabulary_problems
-from preflight.places import dataflow_problems, region_problems, store_problems
+from preflight.places import (
+    dataflow_finding,
+    region_finding,
+    store_finding,
+    temporary_place_finding,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -36,24 +42,29 @@ def check(
     :param location: tells where a URI's storage is, such as ``US-CENTRAL1``.
     """
     # If nothing can be stored, looking for what is stored only repeats the reason.
-    if problems := list(rights_problems("store", store.root)) or list(store_problems(store)):
-        return problems
-    checks: dict[str, Callable[[], Iterator[str]]] = {
+    found = _lines("store", rights_finding(store.root)) or _lines("store", store_finding(store))
+    if found:
+        return found
+    checks: dict[str, Callable[[], Iterable[str]]] = {
         "corpus.input_pattern": lambda: _text_problems(config, partition, store),
         "vocabulary.uri": lambda: vocabulary_problems(config, store),
         "model.lineage_id": lambda: start_problems(config, store),
         "evaluation.general_partition": lambda: general_problems(config, store),
-        "beam.runner": lambda: dataflow_problems(config, store, location),
-        "beam.temp_location": lambda: _temporary_problems(config),
-        "tpu.zones": lambda: region_problems(config.tpu.zones, store, location),
+        "beam.runner": lambda: _lines("beam.runner", dataflow_finding(config, store)),
+        "beam.temp_location": lambda: _temporary_problems(config, location),
+        "tpu.zones": lambda: _lines("tpu.zones", region_finding(config.tpu.zones, store, location)),
     }
     for setting, find in checks.items():
         try:
-            problems += find()
+            found += find()
         except Exception as error:  # a check that cannot be made is a reason not to spend
             logger.exception("The check of %s failed", setting)
-            problems.append(f"{setting}: could not be checked ({type(error).__name__}: {error}).")
-    return [" ".join(line.split()) for line in problems]
+            found.append(f"{setting}: could not be checked ({type(error).__name__}: {error}).")
+    return [" ".join(line.split()) for line in found]
+
+
+def _lines(setting: str, finding: Finding | None) -> list[str]:
+    return [] if finding is None else problems([Row(setting, finding)])
 
 
 def _text_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
@@ -61,15 +72,18 @@ def _text_problems(config: PipelineConfig, partition: str, store: StoreLayout) -
     from preflight.fields import field_problems
     from preflight.inputs import input_problems
 
-    problems = list(input_problems(config, partition, store))
+    found = list(input_problems(config, partition, store))
     # Whatever has no text has no size either.
-    yield from problems or (
+    yield from found or (
         *field_problems(config, partition, store),
         *disk_problems(config, partition, store),
     )
 
 
-def _temporary_problems(config: PipelineConfig) -> Iterator[str]:
+def _temporary_problems(
+    config: PipelineConfig, location: Callable[[str], str | None]
+) -> Iterator[str]:
     beam = config.beam
     if beam.runner == "DataflowRunner" and beam.temp_location is not None:
-        yield from rights_problems("beam.temp_location", beam.temp_location)
+        yield from _lines("beam.temp_location", rights_finding(beam.temp_location))
+        yield from _lines("beam.temp_location", temporary_place_finding(config, location))

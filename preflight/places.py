@@ -1,13 +1,14 @@
-"""Checks the store itself: it can be written, and it is where the TPUs are."""
+"""Checks the store itself: it can be written as it has to be, and it is where the TPUs are."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
+from preflight.findings import Finding, failed, not_checked, ok
 
 # Predefined dual-regions: https://cloud.google.com/storage/docs/locations
 _PARTS = {
@@ -23,66 +24,126 @@ _PARTS = {
 }
 
 
-def store_problems(store: StoreLayout) -> Iterator[str]:
-    """Yield a line when a file cannot be written to the store, read back and deleted."""
+def store_finding(store: StoreLayout) -> Finding:
+    """Check that a file can be written, created only once, replaced only as it was, and deleted.
+
+    Without such preconditions two runs could each believe that they alone hold a lineage or a TPU.
+    """
     probe = store.probe(uuid.uuid4().hex)
     try:
-        uris.write(probe, b"probe")
-        found = uris.read(probe)
-        uris.delete(probe)
+        keeps_promises = _try(probe)
     except Exception as error:  # noqa: BLE001 - each kind of store has its own; all mean no
-        yield (
-            f"store: {store.root} cannot be written ({type(error).__name__}: {error}). Check that "
-            "the folder or bucket exists and that this account may create and delete files in it."
+        return failed(
+            f"{store.root} cannot be written ({type(error).__name__}: {error}).",
+            "check that the folder or bucket exists and that this account may create and delete "
+            "files in it",
         )
-        return
-    if found != b"probe":
-        yield f"store: {store.root} gives back other bytes than were written; do not use it."
+    if not keeps_promises:
+        return failed(
+            f"{store.root} gives back other bytes than were written, or takes a write whose "
+            "precondition does not hold.",
+            "use another store: a local disk, or a gs:// bucket",
+        )
+    return ok(f"{store.root} can be written, with preconditions")
 
 
-def region_problems(
+def _try(probe: str) -> bool:
+    """Write, create, replace and delete a file; return whether the store did as it was told."""
+    try:
+        created = uris.create_if_absent(probe, b"first")
+        again = uris.create_if_absent(probe, b"second")
+        first = uris.read_versioned(probe)
+        if first is None:
+            return False
+        newer = uris.compare_and_set(probe, b"third", first[1])
+        is_refused = _is_refused(probe, first[1])
+        last = uris.read_versioned(probe)
+    finally:
+        uris.delete(probe)
+    kept = first[0] == b"first" and last == (b"third", newer)
+    return created and not again and is_refused and kept
+
+
+def _is_refused(probe: str, old_version: str) -> bool:
+    try:
+        uris.compare_and_set(probe, b"late", old_version)
+    except uris.VersionConflictError:
+        return True
+    return False
+
+
+def shared_finding(store: StoreLayout) -> Finding:
+    """Check that TPU VMs in the cloud can reach the store."""
+    if uris.is_cloud(store.root):
+        return ok(store.root)
+    return failed(
+        f"{store.root} is a folder of this machine, which TPU VMs cannot reach.",
+        "gcloud storage buckets create gs://BUCKET --location=REGION, and "
+        "export REPRETRAIN_STORE_URI=gs://BUCKET/PREFIX",
+    )
+
+
+def region_finding(
     zones: list[str], store: StoreLayout, location: Callable[[str], str | None]
-) -> Iterator[str]:
-    """Yield a line when the store is not in the region of every zone in which a TPU may run.
+) -> Finding | None:
+    """Check that the store is in the region of every zone in which a TPU may run.
 
     Records and checkpoints would cross regions, which is slow and is paid by the byte.
 
     :param zones: ``tpu.zones``.
     :param location: tells where a URI's storage is; None when nobody knows.
+    :returns: None for a folder of this machine of which nobody knows where it is.
     """
     place = location(store.root)
     if place is None:
-        return
+        return _unknown(store.root)
     far = [zone for zone in zones if not zone.startswith(_prefixes(place))]
     if far:
-        yield (
-            f"tpu.zones: {', '.join(far)} {'is' if len(far) == 1 else 'are'} not in {place}, where "
-            f"the bucket of {store.root} is. Name zones of that location, or use a bucket beside "
-            "the TPUs."
+        return failed(
+            f"{', '.join(far)} {'is' if len(far) == 1 else 'are'} not in {place}, where the bucket "
+            f"of {store.root} is.",
+            "name zones of that location in tpu.zones, or use a bucket beside the TPUs: "
+            f"gcloud storage buckets create gs://BUCKET --location={zones[0].rpartition('-')[0]}",
         )
+    return ok(f"{', '.join(zones)} and the bucket are in {place}")
 
 
-def dataflow_problems(
-    config: PipelineConfig, store: StoreLayout, location: Callable[[str], str | None]
-) -> Iterator[str]:
-    """Yield a line for every reason why Dataflow's workers could not reach the data, or not well.
+def dataflow_finding(config: PipelineConfig, store: StoreLayout) -> Finding | None:
+    """Check that Dataflow's workers, if there are any, can reach the store."""
+    if config.beam.runner != "DataflowRunner":
+        return None
+    if uris.is_cloud(store.root):
+        return ok(f"the workers can reach {store.root}")
+    return failed(
+        f"Dataflow's workers cannot reach the store {store.root}.",
+        "use a gs:// bucket, or --set beam.runner=FnApiRunner",
+    )
 
-    :param location: as in :func:`region_problems`.
+
+def temporary_place_finding(
+    config: PipelineConfig, location: Callable[[str], str | None]
+) -> Finding | None:
+    """Check that Dataflow's temporary files are where its workers are.
+
+    :param location: as in :func:`region_finding`.
     """
     beam = config.beam
-    if beam.runner != "DataflowRunner":
-        return
-    if not uris.is_cloud(store.root):
-        yield (
-            f"beam.runner: Dataflow's workers cannot reach the store {store.root}; use a gs:// "
-            "bucket, or FnApiRunner."
+    if beam.runner != "DataflowRunner" or not beam.temp_location:
+        return None
+    place = location(beam.temp_location)
+    if place is None:
+        return _unknown(beam.temp_location)
+    if not f"{beam.region}-".startswith(_prefixes(place)):
+        return failed(
+            f"the bucket of {beam.temp_location} is in {place}, the workers are in {beam.region}.",
+            "use a bucket of that region: gcloud storage buckets create gs://BUCKET "
+            f"--location={beam.region}",
         )
-    place = location(beam.temp_location) if beam.temp_location else None
-    if place is not None and not f"{beam.region}-".startswith(_prefixes(place)):
-        yield (
-            f"beam.temp_location: the bucket of {beam.temp_location} is in {place}, the workers "
-            f"are in {beam.region}. Use a bucket of that region."
-        )
+    return ok(f"the workers and the bucket are in {place}")
+
+
+def _unknown(uri: str) -> Finding | None:
+    return not_checked(f"nobody tells where the bucket of {uri} is") if uris.is_cloud(uri) else None
 
 
 def _prefixes(place: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from model_registry import outcomes
 from pipeline_config import ConfigError, PipelineConfig, load_preset, parse_config, with_overrides
@@ -15,12 +15,13 @@ from pipeline_store import identity, uris
 from pipeline_store.formats import FormatError, OutcomeKind, RunRecord
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight import checks, estimates
-from preflight.cloud import cloud_problems
 from preflight.partitions import choose_partition, input_patterns
 from tpu_lifecycle.reaper_status import reaper_problem
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from tpu_lifecycle.cloud_tpu import CloudTpuBackend
 
 REAPER_MAX_AGE = timedelta(hours=1)
 """Of its newest pass: a reaper that is started every ten minutes has then missed several."""
@@ -34,8 +35,9 @@ class ValidateRunOperator(BaseOperator):
     Airflow's form checks single values. Unknown names, nested values, impossible combinations and
     missing inputs pass it, so they are refused here, one line each. Only a scheduled run whose
     partition has no file is no mistake: that day brought no text, and the run is skipped. So is a
-    dry run (``run.dry_run``), once everything has been checked. The TPU service is asked what it
-    offers; one that does not answer is only warned of.
+    dry run (``run.dry_run``), once everything has been checked. Google Cloud is asked what
+    ``python -m preflight cloud`` asks, as far as the connection's account can; what does not answer
+    is only warned of. A connection that cannot be used is refused by its name.
 
     Returns ``run_uri``, ``config_uri``, ``partition`` and ``lineage_id``.
 
@@ -79,7 +81,7 @@ class ValidateRunOperator(BaseOperator):
         estimate = estimates.estimate(config, store)
         for line in estimate.lines:
             self.log.info("%s", line)
-        problems = checks.check(config, store, partition) + self._cloud_problems(config)
+        problems = checks.check(config, store, partition) + self._cloud_problems(config, store)
         if problems:
             raise self._refusal(problems)
         self._warn_of_a_dead_reaper(store)
@@ -97,11 +99,57 @@ class ValidateRunOperator(BaseOperator):
             "lineage_id": config.model.lineage_id,
         }
 
-    def _cloud_problems(self, config: PipelineConfig) -> list[str]:
-        # Imported late: Google's provider is slow to load, and DAG files import this module.
+    def _cloud_problems(self, config: PipelineConfig, store: StoreLayout) -> list[str]:
+        """Return what the checks of ``python -m preflight cloud`` refuse.
+
+        Of these the ones that need an account are made only where the connection has one: an
+        emulator knows none.
+        """
+        # Imported late: Google's libraries are slow to load, and DAG files import this module.
+        from google.auth.credentials import AnonymousCredentials
+
+        from preflight import catalogue
+        from preflight.cloud.apis import GoogleApis
+        from preflight.cloud.site import Site
+        from preflight.findings import problems
+
+        backend, credentials = self._connect()
+        apis = GoogleApis(backend.project_id, lambda: credentials)
+        site = Site(config, store, apis, lambda: backend)
+        rows = [*catalogue.make([catalogue.AIRFLOW_CHECK], None)]
+        if not isinstance(credentials, AnonymousCredentials):
+            rows += catalogue.make(catalogue.ACCOUNT_CHECKS, site)
+        rows += catalogue.make(catalogue.TPU_CHECKS, site)
+        return problems(rows)
+
+    def _connect(self) -> tuple[CloudTpuBackend, Any]:
+        """Return the TPU service of the connection, and the connection's credentials.
+
+        :raises AirflowFailException: no other try can help: there is no such connection, or what is
+            in it cannot be used.
+        """
+        from google.auth.exceptions import DefaultCredentialsError
+
         from hooks.tpu import TpuHook
 
-        return cloud_problems(config, TpuHook(self.gcp_conn_id).backend())
+        name = f"Airflow connection {self.gcp_conn_id!r} (REPRETRAIN_GCP_CONN_ID)"
+        unusable = (
+            AirflowException,
+            DefaultCredentialsError,
+            FileNotFoundError,
+            KeyError,
+            PermissionError,
+            ValueError,
+        )
+        try:
+            hook = TpuHook(self.gcp_conn_id)
+            credentials, project_id = hook.get_credentials_and_project_id()
+            if project_id:
+                return hook.backend(), credentials
+        except unusable as error:
+            line = f"{name} cannot be used ({type(error).__name__}: {error}). See docs/tpu.md."
+            raise self._refusal([line]) from error
+        raise self._refusal([f"{name} names no project; add project to its extra fields."])
 
     def _warn_of_a_dead_reaper(self, store: StoreLayout) -> None:
         """Say when nothing would delete a TPU that this run's teardown could not give back."""

@@ -15,9 +15,10 @@ from pipeline_config import load_preset, with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, TrainingInputs, VocabularyInfo
 from pipeline_store.layout import StoreLayout, VersionLayout
-from preflight.bucket import rights_problems
+from preflight.bucket import rights_finding
 from preflight.checks import check
 from preflight.disk import checkpoint_bytes, needed_bytes, weight_count
+from preflight.findings import Status
 from tests.model_registry.runs import FinishedRun, sha256
 from tests.pipeline_store.gcs_server import GcsState
 from training.artifacts import model_files
@@ -651,7 +652,7 @@ def test_a_missing_right_in_the_bucket_is_named(cloud_storage: GcsState, right: 
     with_text("gs://bucket/store")
     cloud_storage.denied.add(right)
     [line] = problems("gs://bucket/store")
-    assert line.startswith(f"store: this account lacks {right} in the bucket of gs://bucket/store;")
+    assert line.startswith(f"store: this account lacks {right} in the bucket of gs://bucket/store.")
     assert "roles/storage.objectUser" in line
 
 
@@ -670,11 +671,13 @@ def test_without_the_right_to_see_where_the_bucket_is_the_region_is_not_checked(
     assert "roles/storage.legacyBucketReader" in caplog.text
 
 
-def test_a_bucket_that_is_not_there_is_refused_by_the_file_that_is_written(
-    cloud_storage: GcsState, caplog: pytest.LogCaptureFixture
+def test_of_a_bucket_that_is_not_there_no_rights_are_told(
+    cloud_storage: GcsState,
 ) -> None:
-    assert list(rights_problems("store", "gs://absent/store")) == []
-    assert "The rights in the bucket of gs://absent/store were not checked" in caplog.text
+    finding = rights_finding("gs://absent/store")
+    assert finding is not None
+    assert finding.status is Status.NOT_CHECKED
+    assert "the rights in the bucket of gs://absent/store were not told" in finding.found
 
 
 def test_the_rights_in_dataflows_temporary_folder(cloud_storage: GcsState) -> None:
@@ -682,8 +685,9 @@ def test_the_rights_in_dataflows_temporary_folder(cloud_storage: GcsState) -> No
     temporary = DATAFLOW | {"beam.temp_location": "gs://bucket/temp"}
     assert problems("gs://bucket/store", temporary) == []
     cloud_storage.denied.add("storage.objects.delete")
-    lines = list(rights_problems("beam.temp_location", "gs://bucket/temp"))
-    assert lines[0].startswith("beam.temp_location: this account lacks storage.objects.delete")
+    finding = rights_finding("gs://bucket/temp")
+    assert finding is not None
+    assert finding.found.startswith("this account lacks storage.objects.delete")
 
 
 def test_a_disk_without_room(ready: str) -> None:

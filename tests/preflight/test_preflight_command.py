@@ -174,7 +174,7 @@ def test_the_cloud_is_asked_where_a_project_is_named(
         for line in capsys.readouterr().out.splitlines()
         if line.startswith("tpu.accelerator_type: ")
     ]
-    assert "us-central2-b does not offer v5litepod-8; there is v4-8. Use that, or other" in line
+    assert "us-central2-b does not offer v5litepod-8; there is v4-8. Fix: gcloud" in line
 
 
 def test_help_and_imports() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pipeline_config import load_preset, with_overrides
-from preflight.cloud import cloud_problems
+from preflight import findings
+from preflight.cloud.tpu_service import read_offer, tpu_rows
 from tpu_emulator.testing import RunningEmulator, start_emulator
 from tpu_lifecycle import cloud_tpu
 from tpu_lifecycle.cloud_tpu import CloudTpuBackend, connect
@@ -33,7 +34,7 @@ def backend(emulator: RunningEmulator) -> Iterator[CloudTpuBackend]:
 
 def problems(backend: CloudTpuBackend, overrides: dict[str, Any] | None = None) -> list[str]:
     config = with_overrides(load_preset("bert_base_v5e"), {"tpu.zones": [ZONE]} | (overrides or {}))
-    lines = cloud_problems(config, backend)
+    lines = findings.problems(tpu_rows(config, read_offer(config, backend)))
     assert all("\n" not in line for line in lines)
     return lines
 
@@ -81,9 +82,9 @@ def test_an_image_that_is_not_there(backend: CloudTpuBackend) -> None:
 @pytest.mark.parametrize(
     ("accelerator", "zone", "advice"),
     [
-        ("v5p-8", ZONE, "use v2-alpha-tpuv5."),
-        ("v6e-8", "us-east5-a", "use v2-alpha-tpuv6e."),
-        ("v3-8", ZONE, "use an image for that generation."),
+        ("v5p-8", ZONE, "--set tpu.runtime_version=v2-alpha-tpuv5"),
+        ("v6e-8", "us-east5-a", "--set tpu.runtime_version=v2-alpha-tpuv6e"),
+        ("v3-8", ZONE, "use an image for that generation"),
     ],
 )
 def test_an_image_of_another_generation(
@@ -135,9 +136,9 @@ def test_another_project(emulator: RunningEmulator) -> None:
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        ("ListLocations", "the names in tpu.zones were not checked"),
-        ("ListAcceleratorTypes", f"what {ZONE} offers was not checked"),
-        ("ListRuntimeVersions", f"what {ZONE} offers was not checked"),
+        ("ListLocations", "not checked: the names in tpu.zones"),
+        ("ListAcceleratorTypes", f"types of {ZONE}: ListAcceleratorTypes"),
+        ("ListRuntimeVersions", f"images of {ZONE}: ListRuntimeVersions"),
     ],
 )
 def test_a_right_that_no_run_needs_may_be_missing(

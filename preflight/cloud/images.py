@@ -1,0 +1,160 @@
+"""Checks the container image of Dataflow's workers: it is there, and named by its digest.
+
+Artifact Registry is asked by its own API, with the account's credentials; any other registry by the
+Docker Registry HTTP API, without any.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import requests
+
+from preflight.cloud.apis import TIMEOUT_SECONDS, ApiError, ApiUnavailableError
+from preflight.cloud.site import Site
+from preflight.findings import Finding, failed, not_checked, ok, warning
+
+_REFERENCE = re.compile(
+    r"(?:(?P<host>[^/]+[.:][^/]*|localhost)/)?(?P<path>[a-z0-9._/-]+)"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+_ARTIFACT_REGISTRY = "-docker.pkg.dev"
+_MANIFESTS = (
+    "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, "
+    "application/vnd.docker.distribution.manifest.list.v2+json, "
+    "application/vnd.docker.distribution.manifest.v2+json"
+)
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image's name in parts; of ``tag`` and ``digest`` one may be empty."""
+
+    host: str
+    path: str
+    tag: str
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """Return it without tag and digest."""
+        return f"{self.host}/{self.path}"
+
+
+def parse_image(reference: str) -> Image | None:
+    """Return the parts of an image's name; None when it is none."""
+    match = _REFERENCE.fullmatch(reference)
+    if match is None:
+        return None
+    host, path = match["host"] or "registry-1.docker.io", match["path"]
+    if match["host"] is None and "/" not in path:
+        path = f"library/{path}"
+    tag = match["tag"] or ("" if match["digest"] else "latest")
+    return Image(host, path, tag, match["digest"] or "")
+
+
+def is_of_project(reference: str | None, project_id: str) -> bool:
+    """Return whether an image is in the Artifact Registry of a project."""
+    image = parse_image(reference or "")
+    if image is None or not image.host.endswith(_ARTIFACT_REGISTRY):
+        return False
+    return image.path.partition("/")[0] == project_id
+
+
+def image_finding(site: Site) -> Finding | None:
+    """Check ``beam.sdk_container_image``; None when no job runs on Dataflow."""
+    reference = site.config.beam.sdk_container_image
+    if not site.uses_dataflow or reference is None:
+        return None
+    image = parse_image(reference)
+    if image is None:
+        return failed(
+            f"{reference} is no image's name.",
+            "name it as us-central1-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE@sha256:DIGEST",
+        )
+    in_artifact_registry = image.host.endswith(_ARTIFACT_REGISTRY) and image.path.count("/") >= 2
+    digest = _artifact_digest(site, image) if in_artifact_registry else _registry_digest(image)
+    if digest is None:
+        return failed(
+            f"there is no image {reference}.",
+            f"docker build -f docker/beam.Dockerfile -t {image.name}:{image.tag or 1} . && "
+            f"docker push {image.name}:{image.tag or 1}",
+        )
+    if not image.digest:
+        if not digest:
+            return not_checked(f"{image.host} does not show {reference} to everybody")
+        return warning(
+            f"{reference} is named by a tag, so that what it stands for may change between runs.",
+            f"--set beam.sdk_container_image={image.name}@{digest}",
+        )
+    return ok(reference) if digest else not_checked(f"{image.host} does not show {reference}")
+
+
+def _artifact_digest(site: Site, image: Image) -> str | None:
+    """Return the digest of an image in Artifact Registry; None when it is not there.
+
+    Source: https://cloud.google.com/artifact-registry/docs/reference/rest
+    """
+    location = image.host.removesuffix(_ARTIFACT_REGISTRY)
+    project, repository, name = image.path.split("/", 2)
+    quoted = urllib.parse.quote(name, safe="")
+    parent = f"v1/projects/{project}/locations/{location}/repositories/{repository}"
+    path = (
+        f"{parent}/dockerImages/{quoted}@{image.digest}"
+        if image.digest
+        else f"{parent}/packages/{quoted}/tags/{image.tag}"
+    )
+    try:
+        answer = site.apis.get("artifactregistry", path)
+    except ApiError as error:
+        if error.is_absent:
+            return None
+        raise
+    return image.digest or str(answer["version"].rpartition("/")[2])
+
+
+def _registry_digest(image: Image) -> str | None:
+    """Return the digest of an image in any registry; None when absent, empty when not shown.
+
+    Source: https://distribution.github.io/distribution/spec/api/
+    """
+    # As Docker does: a registry on this machine speaks plain HTTP.
+    is_local = image.host.partition(":")[0] in ("localhost", "127.0.0.1")
+    scheme = "http" if is_local else "https"
+    url = f"{scheme}://{image.host}/v2/{image.path}/manifests/{image.digest or image.tag}"
+    headers = {"Accept": _MANIFESTS}
+    try:
+        answer = requests.head(url, headers=headers, timeout=TIMEOUT_SECONDS)
+        if answer.status_code == 401:
+            token = _anonymous_token(answer.headers.get("WWW-Authenticate", ""), scheme)
+            if not token:
+                return ""
+            headers["Authorization"] = f"Bearer {token}"
+            answer = requests.head(url, headers=headers, timeout=TIMEOUT_SECONDS)
+    except requests.RequestException as error:
+        raise ApiUnavailableError(f"{image.host} does not answer: {error}") from error
+    if answer.status_code == 404:
+        return None
+    if answer.status_code in (401, 403):
+        return ""
+    if not answer.ok:
+        raise ApiUnavailableError(f"{image.host} answers {answer.status_code}")
+    return image.digest or answer.headers.get("Docker-Content-Digest", "")
+
+
+def _anonymous_token(challenge: str, scheme: str) -> str:
+    """Return a token that the registry gives to everybody; empty when it gives none."""
+    kind, _, rest = challenge.partition(" ")
+    values: Mapping[str, str] = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+    realm = values.get("realm", "")
+    if kind.lower() != "bearer" or not realm.startswith(f"{scheme}://"):
+        return ""
+    params = {name: values[name] for name in ("service", "scope") if name in values}
+    answer = requests.get(realm, params=params, timeout=TIMEOUT_SECONDS)
+    if not answer.ok:
+        return ""
+    content = answer.json()
+    return str(content.get("token") or content.get("access_token") or "")

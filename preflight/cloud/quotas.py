@@ -1,0 +1,82 @@
+"""Reads the project's quota of TPU chips, as far as it can be told.
+
+Which metric a request draws on is documented nowhere. That names such as
+``tpu.googleapis.com/tpu-v5s-litepod-serving-preemptible`` tell generation and tier is reported by
+users of the service; small v5e slices are said to draw on ``serving`` ones. How much of a limit is
+in use is not told here. So this warns, and never refuses.
+
+Source: https://cloud.google.com/service-usage/docs/reference/rest/v1beta1/services.consumerQuotaMetrics
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from preflight.cloud.site import Site
+from preflight.findings import Finding, not_checked, ok, warning
+
+_SPOT = "preemptible"
+_NAMES = {"v5litepod": "v5s-litepod"}
+
+
+def quota_finding(site: Site) -> Finding:
+    """Compare the limits of each zone with what the run asks for."""
+    tpu = site.config.tpu
+    if tpu.provisioning_model == "reserved":
+        return not_checked("what is reserved is no matter of these limits")
+    family, _, size = tpu.accelerator_type.rpartition("-")
+    needed = int(size) * tpu.slice_count
+    metrics = list(_metrics(site, _NAMES.get(family, family), tpu.provisioning_model == "spot"))
+    if not metrics:
+        return not_checked(
+            f"no quota metric of {family} is known to this project under a name that tells it",
+            f"https://console.cloud.google.com/iam-admin/quotas?project={site.project_id}",
+        )
+    limits = {zone: max(_limit(metric, zone) for metric in metrics) for zone in tpu.zones}
+    found = ", ".join(f"{_words(limit)} in {zone}" for zone, limit in limits.items())
+    names = ", ".join(metric["metric"].rpartition("/")[2] for metric in metrics)
+    if max(limits.values()) < needed:
+        return warning(
+            f"{needed} are asked for, and the largest limit of {names} is {found}.",
+            f"ask for more at https://console.cloud.google.com/iam-admin/quotas"
+            f"?project={site.project_id}",
+        )
+    return ok(f"{names}: {found}; how much is in use is not told")
+
+
+def _words(limit: float) -> str:
+    return "no limit" if math.isinf(limit) else f"{limit:,}"
+
+
+def _metrics(site: Site, name: str, is_spot: bool) -> Iterator[dict[str, Any]]:
+    """Yield the metrics that count chips of a generation in a tier."""
+    path = f"v1beta1/projects/{site.project_id}/services/tpu.googleapis.com/consumerQuotaMetrics"
+    token = ""
+    while True:
+        answer = site.apis.get("serviceusage", path, {"pageToken": token} if token else None)
+        for metric in answer.get("metrics", []):
+            words = metric["metric"].rpartition("/")[2]
+            if f"-{name}" in words and (_SPOT in words) == is_spot:
+                yield metric
+        token = answer.get("nextPageToken", "")
+        if not token:
+            return
+
+
+def _limit(metric: dict[str, Any], zone: str) -> float:
+    """Return what a metric allows in a zone: the least of its limits, by zone and by region."""
+    places = {"zone": zone, "region": zone.rpartition("-")[0]}
+    limits: list[float] = []
+    for limit in metric.get("consumerQuotaLimits", []):
+        # Ordered from the least specific to the most specific: the last that fits holds.
+        fitting = [
+            bucket
+            for bucket in limit.get("quotaBuckets", [])
+            if all(places.get(key) == value for key, value in bucket.get("dimensions", {}).items())
+        ]
+        if fitting:
+            value = int(fitting[-1].get("effectiveLimit", 0))
+            limits.append(math.inf if value < 0 else value)  # -1: unlimited
+    return min(limits, default=0)
