@@ -478,7 +478,10 @@ class BeamConfig(Section):
         None, pattern=r"^gs://", description="Dataflow: folder for temporary files."
     )
     sdk_container_image: str | None = Field(
-        None, description="Dataflow: image with the data job's locked requirements."
+        None,
+        pattern=r"@sha256:[0-9a-f]{64}$",
+        description="Dataflow: image with the data job's locked requirements, by its digest, as a "
+        "tag can be moved to other code: NAME@sha256:DIGEST.",
     )
     worker_machine_type: str = Field("n2-standard-4", description="Dataflow: type of machine.")
     service_account_email: str | None = Field(

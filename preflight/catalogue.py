@@ -132,7 +132,7 @@ ACCOUNT_CHECKS: tuple[Check[Site], ...] = (
     ),
     Check(
         "beam.sdk_container_image",
-        "it is in its registry, and named by its digest",
+        "it is in its registry",
         images.image_finding,
     ),
     Check(

@@ -1,4 +1,4 @@
-"""Checks the container image of Dataflow's workers: it is there, and named by its digest.
+"""Checks the container image of Dataflow's workers: it is in its registry.
 
 Artifact Registry is asked by its own API, with the account's credentials; any other registry by the
 Docker Registry HTTP API, without any.
@@ -15,11 +15,11 @@ import requests
 
 from preflight.cloud.apis import TIMEOUT_SECONDS, ApiError, ApiUnavailableError
 from preflight.cloud.site import Site
-from preflight.findings import Finding, failed, not_checked, ok, warning
+from preflight.findings import Finding, failed, not_checked, ok
 
 _REFERENCE = re.compile(
     r"(?:(?P<host>[^/]+[.:][^/]*|localhost)/)?(?P<path>[a-z0-9._/-]+)"
-    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?@(?P<digest>sha256:[0-9a-f]{64})"
 )
 _ARTIFACT_REGISTRY = "-docker.pkg.dev"
 _MANIFESTS = (
@@ -31,16 +31,15 @@ _MANIFESTS = (
 
 @dataclass(frozen=True)
 class Image:
-    """An image's name in parts; of ``tag`` and ``digest`` one may be empty."""
+    """An image's name in parts."""
 
     host: str
     path: str
-    tag: str
     digest: str
 
     @property
     def name(self) -> str:
-        """Return it without tag and digest."""
+        """Return it without its digest."""
         return f"{self.host}/{self.path}"
 
 
@@ -52,8 +51,7 @@ def parse_image(reference: str) -> Image | None:
     host, path = match["host"] or "registry-1.docker.io", match["path"]
     if match["host"] is None and "/" not in path:
         path = f"library/{path}"
-    tag = match["tag"] or ("" if match["digest"] else "latest")
-    return Image(host, path, tag, match["digest"] or "")
+    return Image(host, path, match["digest"])
 
 
 def is_of_project(reference: str | None, project_id: str) -> bool:
@@ -76,25 +74,20 @@ def image_finding(site: Site) -> Finding | None:
             "name it as us-central1-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE@sha256:DIGEST",
         )
     in_artifact_registry = image.host.endswith(_ARTIFACT_REGISTRY) and image.path.count("/") >= 2
-    digest = _artifact_digest(site, image) if in_artifact_registry else _registry_digest(image)
-    if digest is None:
+    is_there = _is_artifact(site, image) if in_artifact_registry else _is_in_registry(image)
+    if is_there is None:
+        return not_checked(f"{image.host} does not show {reference} to everybody")
+    if not is_there:
         return failed(
             f"there is no image {reference}.",
-            f"docker build -f docker/beam.Dockerfile -t {image.name}:{image.tag or 1} . && "
-            f"docker push {image.name}:{image.tag or 1}",
+            f"docker build -f docker/beam.Dockerfile -t {image.name}:1 . && "
+            f"docker push {image.name}:1, and set the digest that it prints",
         )
-    if not image.digest:
-        if not digest:
-            return not_checked(f"{image.host} does not show {reference} to everybody")
-        return warning(
-            f"{reference} is named by a tag, so that what it stands for may change between runs.",
-            f"--set beam.sdk_container_image={image.name}@{digest}",
-        )
-    return ok(reference) if digest else not_checked(f"{image.host} does not show {reference}")
+    return ok(reference)
 
 
-def _artifact_digest(site: Site, image: Image) -> str | None:
-    """Return the digest of an image in Artifact Registry; None when it is not there.
+def _is_artifact(site: Site, image: Image) -> bool:
+    """Return whether an image is in Artifact Registry.
 
     Source: https://cloud.google.com/artifact-registry/docs/reference/rest
     """
@@ -102,47 +95,42 @@ def _artifact_digest(site: Site, image: Image) -> str | None:
     project, repository, name = image.path.split("/", 2)
     quoted = urllib.parse.quote(name, safe="")
     parent = f"v1/projects/{project}/locations/{location}/repositories/{repository}"
-    path = (
-        f"{parent}/dockerImages/{quoted}@{image.digest}"
-        if image.digest
-        else f"{parent}/packages/{quoted}/tags/{image.tag}"
-    )
     try:
-        answer = site.apis.get("artifactregistry", path)
+        site.apis.get("artifactregistry", f"{parent}/dockerImages/{quoted}@{image.digest}")
     except ApiError as error:
         if error.is_absent:
-            return None
+            return False
         raise
-    return image.digest or str(answer["version"].rpartition("/")[2])
+    return True
 
 
-def _registry_digest(image: Image) -> str | None:
-    """Return the digest of an image in any registry; None when absent, empty when not shown.
+def _is_in_registry(image: Image) -> bool | None:
+    """Return whether an image is in any other registry; None when it is not shown to everybody.
 
     Source: https://distribution.github.io/distribution/spec/api/
     """
     # As Docker does: a registry on this machine speaks plain HTTP.
     is_local = image.host.partition(":")[0] in ("localhost", "127.0.0.1")
     scheme = "http" if is_local else "https"
-    url = f"{scheme}://{image.host}/v2/{image.path}/manifests/{image.digest or image.tag}"
+    url = f"{scheme}://{image.host}/v2/{image.path}/manifests/{image.digest}"
     headers = {"Accept": _MANIFESTS}
     try:
         answer = requests.head(url, headers=headers, timeout=TIMEOUT_SECONDS)
         if answer.status_code == 401:
             token = _anonymous_token(answer.headers.get("WWW-Authenticate", ""), scheme)
             if not token:
-                return ""
+                return None
             headers["Authorization"] = f"Bearer {token}"
             answer = requests.head(url, headers=headers, timeout=TIMEOUT_SECONDS)
     except requests.RequestException as error:
         raise ApiUnavailableError(f"{image.host} does not answer: {error}") from error
     if answer.status_code == 404:
-        return None
+        return False
     if answer.status_code in (401, 403):
-        return ""
+        return None
     if not answer.ok:
         raise ApiUnavailableError(f"{image.host} answers {answer.status_code}")
-    return image.digest or answer.headers.get("Docker-Content-Digest", "")
+    return True
 
 
 def _anonymous_token(challenge: str, scheme: str) -> str:

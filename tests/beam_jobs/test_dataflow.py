@@ -28,7 +28,7 @@ SETTINGS: dict[str, Any] = {
     "beam__runner": "DataflowRunner",
     "beam__region": "us-central1",
     "beam__temp_location": "gs://bucket/temp",
-    "beam__sdk_container_image": "us-docker.pkg.dev/project/images/data-job:1",
+    "beam__sdk_container_image": f"us-docker.pkg.dev/project/images/data-job@sha256:{0:064}",
     "beam__max_num_workers": 7,
     "beam__service_account_email": "data@project.iam.gserviceaccount.com",
     "beam__subnetwork": "workers",

@@ -115,7 +115,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
             "beam.runner": "DataflowRunner",
             "beam.region": "europe-west4",
             "beam.temp_location": "gs://bucket/temp",
-            "beam.sdk_container_image": "europe-west4-docker.pkg.dev/p/r/beam@sha256:0",
+            "beam.sdk_container_image": f"europe-west4-docker.pkg.dev/p/r/beam@sha256:{0:064}",
         },
         "beam.region",
         ["europe-west4", "us-central1-a"],

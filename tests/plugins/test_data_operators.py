@@ -302,7 +302,7 @@ def test_only_dataflow_jobs_get_a_project_and_labels(
         beam__runner="DataflowRunner",
         beam__region="us-central1",
         beam__temp_location="gs://bucket/temp",
-        beam__sdk_container_image="image",
+        beam__sdk_container_image=f"image@sha256:{0:064}",
         tpu__zones=["us-central1-a"],
     )
     run_key = identity.run_key("My.DAG", "r:1")

@@ -184,9 +184,6 @@ class Handler(BaseHTTPRequestHandler):
             "artifactregistry.projects.locations.repositories.dockerImages.get": lambda: (
                 self._image(last)
             ),
-            "artifactregistry.projects.locations.repositories.packages.tags.get": lambda: self._tag(
-                names
-            ),
         }
         return answers[method]()
 
@@ -215,11 +212,6 @@ class Handler(BaseHTTPRequestHandler):
         name, _, digest = reference.partition("@")
         self._need(self.server.state.images.get(name) == digest)
         return {"name": reference}
-
-    def _tag(self, names: list[str]) -> dict[str, Any]:
-        images, package = self.server.state.images, names[-3]
-        self._need(package in images and names[-1] == "1")
-        return {"version": f"{'/'.join(names[:-2])}/versions/{images[package]}"}
 
     def _service(self, name: str) -> dict[str, str]:
         enabled = name.rpartition("/")[2] in self.server.state.enabled

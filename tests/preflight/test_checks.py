@@ -615,7 +615,7 @@ DATAFLOW: dict[str, Any] = {
     "beam.runner": "DataflowRunner",
     "beam.region": "us-central1",
     "beam.temp_location": "gs://elsewhere/temp",
-    "beam.sdk_container_image": "image",
+    "beam.sdk_container_image": f"image@sha256:{0:064}",
     "tpu.zones": ["us-central1-a"],
 }
 

@@ -257,16 +257,8 @@ MISTAKES = [
         f"docker push {IMAGE}:1",
     ),
     Mistake(
-        "image by tag",
-        settings(beam__sdk_container_image=f"{IMAGE}:1"),
-        "beam.sdk_container_image",
-        "is named by a tag",
-        f"--set beam.sdk_container_image={IMAGE}@{DIGEST}",
-        "warning",
-    ),
-    Mistake(
         "image's name mistyped",
-        settings(beam__sdk_container_image=f"{IMAGE}@{DIGEST[:-1]}"),
+        settings(beam__sdk_container_image=f"{IMAGE} @{DIGEST}"),
         "beam.sdk_container_image",
         "is no image's name",
         "@sha256:DIGEST",
@@ -571,9 +563,8 @@ def test_a_subnetwork_by_its_full_name(world: CloudWorld, capsys: Capture) -> No
     ("reference", "status", "said"),
     [
         (f"data-job@{DIGEST}", "ok", DIGEST),
-        ("data-job:1", "warning", DIGEST),
-        ("data-job", "failed", "docker push"),
-        ("other@" + DIGEST, "failed", "docker push"),
+        (f"data-job:1@{DIGEST}", "ok", DIGEST),
+        (f"other@{DIGEST}", "failed", "docker push"),
     ],
 )
 def test_an_image_in_another_registry(

@@ -131,7 +131,7 @@ def test_violations_of_the_store(store: Path, capsys: Capture) -> None:
                 "beam.runner=DataflowRunner",
                 "beam.region=us-central1",
                 "beam.temp_location=gs://bucket/temp",
-                "beam.sdk_container_image=image",
+                f"beam.sdk_container_image=image@sha256:{0:064}",
                 "beam.max_num_workers=20",
             ],
             "on Dataflow in us-central1, at most 20 machines of n2-standard-4 (not in the cost)\n",
