@@ -1,0 +1,91 @@
+"""Makes what the compose file needs and no two servers share: secrets, and .env from its example.
+
+Copy-paste: ``python3 docker/compose/make_secrets.py``
+
+It needs nothing but Python's standard library. What exists is never replaced: the database keeps
+the password that it was made with, and what Airflow encrypted cannot be read with another key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import secrets
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# Compose mounts the files into containers whose users are not this one, so the files are readable
+# and their folder is closed: nobody else on this machine gets through it.
+FOLDER_MODE, SECRET_MODE, ENV_MODE = 0o700, 0o444, 0o600
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Make what is missing and say so; return 0, or 1 when something cannot be written."""
+    parser = argparse.ArgumentParser(prog="make_secrets.py", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=HERE, help="default: %(default)s")
+    folder: Path = parser.parse_args(argv).folder
+    try:
+        make(folder)
+    except (OSError, RuntimeError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def make(folder: Path) -> None:
+    """Make .env and the secrets in a folder.
+
+    :raises OSError: the folder cannot be written.
+    :raises RuntimeError: the folder of the secrets is open to others, or only a part of the
+        database's two secrets is there.
+    """
+    _make_file(folder / ".env", ENV_MODE, (HERE / ".env.example").read_text)
+    private = folder / "secrets"
+    private.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    if private.stat().st_mode & 0o077:
+        raise RuntimeError(f"{private} is open to other users; close it: chmod 700 {private}")
+    _make_database_secrets(private)
+    for name, content in _OTHERS.items():
+        _make_file(private / name, SECRET_MODE, content)
+
+
+def _make_database_secrets(private: Path) -> None:
+    """Make the database's password and the address that contains it: one is of no use alone."""
+    password, url = private / "database_password", private / "database_url"
+    if password.exists() != url.exists():
+        there, missing = (password, url) if password.exists() else (url, password)
+        raise RuntimeError(f"{there} exists but {missing} does not; they hold the same password.")
+    value = secrets.token_urlsafe(32)
+    _make_file(password, SECRET_MODE, lambda: value)
+    _make_file(
+        url, SECRET_MODE, lambda: f"postgresql+psycopg2://airflow:{value}@postgres:5432/airflow"
+    )
+
+
+_OTHERS: dict[str, Callable[[], str]] = {
+    # 32 random bytes in URL-safe base64: https://github.com/fernet/spec
+    "fernet_key": lambda: base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+    "api_secret_key": lambda: secrets.token_urlsafe(32),
+    "jwt_secret": lambda: secrets.token_urlsafe(64),
+    "logins": lambda: json.dumps({"admin": secrets.token_urlsafe(18)}),
+}
+
+
+def _make_file(path: Path, mode: int, content: Callable[[], str]) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        print(f"kept  {path}")
+        return
+    with open(descriptor, "w") as file:
+        file.write(content())
+    path.chmod(mode)
+    print(f"made  {path}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
