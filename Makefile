@@ -10,13 +10,13 @@ TORCH_INSTALLED := .venv-torch/.installed
 STATE ?= .local
 CORPUS ?=
 TEST_PROCESSES ?= 2
-PACKAGES := beam_jobs benchmarks chaos dags demo leak_matrix local_stack mlm_records model_registry pipeline_alerts pipeline_config pipeline_store \
+PACKAGES := beam_jobs benchmarks chaos container_images dags demo leak_matrix local_stack mlm_records model_registry pipeline_alerts pipeline_config pipeline_store \
 	plugins preflight schedule_check tpu_agent tpu_compile_check tpu_emulator tpu_lifecycle training
 
 .DEFAULT_GOAL := help
 .PHONY: help install up down status demo recompute overhead packing-loss bench-data bench-train bench-triggers \
 	compare-optimizers compare-numerics tpu-compile-check test lint types imports unit slow parity \
-	chaos e2e contract leak-matrix schedule-check screenshots updates browser format docs lock
+	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint leak-matrix schedule-check screenshots updates browser format docs lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -103,6 +103,20 @@ imports: $(INSTALLED)  ## Who may import whom
 unit: $(INSTALLED)  ## All tests, with a real run of the DAG on the local stack
 	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile -m "not browser and not slow and not tpu_compiler and not parity"
 
+compose-check: $(INSTALLED)  ## The DAG from end to end as docker/compose/compose.yaml says, without an engine; needs root
+	$(BIN)/pytest tests/compose -m slow
+
+terraform-validate:  ## Check infrastructure/ against the provider's schema; needs terraform and its registry
+	terraform -chdir=infrastructure init -backend=false -input=false
+	terraform -chdir=infrastructure validate
+
+images: $(INSTALLED)  ## Build the images of docker/, try them, list what is in them; ONLY=name, KEEP=1; needs root
+	scripts/need-buildah
+	$(BIN)/python -m container_images --output $(STATE)/images $(if $(ONLY),--only $(ONLY)) $(if $(KEEP),--keep)
+
+images-lint: $(INSTALLED)  ## Check docker/*.Dockerfile
+	$(BIN)/hadolint docker/*.Dockerfile
+
 slow: $(INSTALLED)  ## The tests that are left out of `make test` for their length
 	$(BIN)/pytest -m slow
 
@@ -121,6 +135,11 @@ contract: $(INSTALLED)  ## Check the real Cloud TPU API; needs TPU_PROJECT=..., 
 	@test -n '$(TPU_PROJECT)' || { echo 'make contract: TPU_PROJECT=... is missing, see docs/contract-suite.md'; exit 2; }
 	$(BIN)/pytest tests/contract --tpu-project '$(TPU_PROJECT)' --tpu-zone '$(or $(TPU_ZONE),us-central1-a)' \
 		--tpu-type '$(or $(TPU_TYPE),v5litepod-1)' --max-cost '$(or $(MAX_COST),0)' -s $(CONTRACT_ARGS)
+
+contract-bucket: $(INSTALLED)  ## Check the store's promises in a real bucket; needs BUCKET=gs://BUCKET/PREFIX
+	@test -n '$(BUCKET)' || { echo 'make contract-bucket: BUCKET=gs://BUCKET/PREFIX is missing, see docs/hosts.md'; exit 2; }
+	$(BIN)/pytest tests/pipeline_store/test_store_contract.py tests/pipeline_store/test_store_bucket.py \
+		--bucket '$(BUCKET)' $(CONTRACT_ARGS)
 
 leak-matrix: $(INSTALLED)  ## Show that no TPU is left, whatever breaks; ONLY=ids, SEED=, JOBS=, WITHOUT=layer, FRESH=1
 	$(BIN)/python -m leak_matrix --state-dir $(STATE)/leak-matrix $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) \
@@ -154,6 +173,8 @@ lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the 
 	$(COMPILE) -c requirements.txt requirements.in --group training -o docker/requirements-training.txt
 	$(COMPILE) -c requirements.txt requirements.in --group orchestrator --group beam --group training \
 		-o docker/requirements-airflow.txt
+	$(COMPILE) -c requirements.txt requirements.in docker/requirements-tpu.in --group training \
+		--excludes docker/requirements-tpu-excludes.in -o docker/requirements-tpu.txt
 	$(COMPILE) requirements-tpu-compile.in -o requirements-tpu-compile.txt
 	$(COMPILE) -c requirements.txt requirements-torch.in --no-emit-package torch -o requirements-torch.txt
 	$(COMPILE) -c requirements.txt requirements.in --group beam -o docker/requirements-beam.txt

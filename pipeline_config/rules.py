@@ -421,10 +421,11 @@ def _multislice_is_queued(config: PipelineConfig) -> Iterator[str]:
             f"tpu.slice_count: {tpu.slice_count} slices cannot be asked for with tpu.api=nodes; "
             "use queued-resources."
         )
-    if tpu.slice_count > 1 and config.training.distribution_strategy == "tpu":
+    strategy = config.training.distribution_strategy
+    if tpu.slice_count > 1 and strategy in ("tpu", "multi_worker_mirrored"):
         yield (
-            f"tpu.slice_count: {tpu.slice_count} slices, but the trainer uses one: each would "
-            "train by itself. Set it to 1."
+            f"tpu.slice_count: {tpu.slice_count} slices, but {strategy!r} uses one, as slices are "
+            "not joined. Set it to 1."
         )
 
 

@@ -12,7 +12,7 @@ import time
 from datetime import UTC, datetime
 
 from pipeline_store.formats import ExitKind, JobSpec, JobStatus, Progress
-from tpu_agent import processes
+from tpu_agent import hosts, processes
 from tpu_agent.config import AgentConfig
 from tpu_agent.logs import LogUploader
 from tpu_agent.state import JobRecord, WorkDir, remember
@@ -119,9 +119,11 @@ class JobProcess:
     def __init__(self, job: Job, spec: JobSpec, config: AgentConfig) -> None:
         """Start it.
 
-        :raises OSError: the machine has no room for another process or for its log.
+        :raises OSError: the machine has no room for another process or for its log, or does not
+            say which hosts its slice has.
         """
         environment = os.environ | {
+            **hosts.environment(config.worker, config.token),
             "PYTHONPATH": str(config.bundle_dir),
             "PYTHONUNBUFFERED": "1",
             "REPRETRAIN_HOLDER_URI": spec.holder_uri,

@@ -1,14 +1,20 @@
-"""Asks the VM's metadata server: is the VM about to be taken away, and what is its token."""
+"""Asks the VM's metadata server: is the VM about to be taken away, what is it, what may it do."""
 
 from __future__ import annotations
 
+import http
 import http.client
 import json
 import os
+import re
+import socket
+import time
 import urllib.error
 import urllib.request
 
 _TIMEOUT_SECONDS = 1.0
+_PAUSES_SECONDS = (0.5, 1, 2, 4, 8)
+_TPU_ENV = re.compile(r"^(\w+):\s*'?([^'\s]*)", re.MULTILINE)
 # The metadata server is link-local; a proxy from the environment cannot reach it.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -32,6 +38,35 @@ def notice() -> str | None:
     if event.startswith("TERMINATE"):
         return f"the platform is about to stop this VM for maintenance ({event})"
     return None
+
+
+def attribute(name: str) -> str | None:
+    """Return an attribute of the VM, or None where there is none: it has no such one, or no
+    metadata server, as on a machine that is no VM of the platform.
+
+    :raises OSError: the metadata server is there and does not answer.
+    """
+    for pause in _PAUSES_SECONDS:
+        try:
+            return _value(f"attributes/{name}")
+        except urllib.error.HTTPError as error:
+            if error.code == http.HTTPStatus.NOT_FOUND:
+                return None
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, ConnectionRefusedError | socket.gaierror):
+                return None
+        except (OSError, http.client.HTTPException):
+            pass
+        time.sleep(pause)
+    raise OSError(f"the metadata server does not say what instance/attributes/{name} is")
+
+
+def tpu_env() -> dict[str, str]:
+    """Return what the platform says of this host, such as NODE_ID.
+
+    :raises OSError: as :func:`attribute`.
+    """
+    return dict(_TPU_ENV.findall(attribute("tpu-env") or ""))
 
 
 def token() -> str:

@@ -36,6 +36,12 @@ class NonFiniteLossError(JobError):
     """Training left the range of numbers; the weights of this process are worthless."""
 
 
+class LostWorkerError(JobError):
+    """Another machine of this training is gone; started again on all, it goes on."""
+
+    exit_kind = ExitKind.KILLED
+
+
 class LostHolderError(JobError):
     """Another attempt holds the run, so this one may not commit anything."""
 

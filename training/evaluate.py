@@ -18,6 +18,7 @@ from training import report as reports
 from training.commit import CommitGuard
 from training.errors import BadDataError, PreemptedError, UserError
 from training.job import load_config, on_sigterm, run_job
+from training.workers import Cluster
 
 log = logging.getLogger("training")
 
@@ -98,6 +99,9 @@ def evaluate(arguments: argparse.Namespace) -> None:
     """
     sets, models = dict(arguments.sets), dict(arguments.models)
     _check(arguments, sets, models)
+    if Cluster.from_environment().index > 0:
+        log.info("Worker 0 evaluates; this host of the slice has nothing to do.")
+        return
     store = StoreLayout(arguments.store)
     output = store.resolve(arguments.output) if arguments.output else None
     existing = EvaluationReport.load_or_none(output) if output else None

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import signal
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
+from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+from tensorflow.python.eager import context
 
 from pipeline_config import PipelineConfig
 from training.errors import UserError
+from training.workers import Cluster
+
+SILENCE_SECONDS = 30
+"""After which a machine counts as lost. TensorFlow's own 10 are too few where a CPU is busy."""
+
+_ONE_HOST = "local"
 
 
 def create_strategy(
@@ -100,15 +107,15 @@ def _mirrored() -> tf.distribute.Strategy:
 
 
 def _multi_worker_mirrored() -> tf.distribute.Strategy:
-    workers = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
-    if set(workers) != {"worker"}:
+    workers = Cluster.from_environment().workers
+    if not workers:
         raise UserError(
-            "training.distribution_strategy is 'multi_worker_mirrored', but TF_CONFIG names "
-            f"{sorted(workers) or 'no machines'}; it has to name machines as 'worker' and nothing "
-            'else: {"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", '
-            "\"index\": N}}, with the same list on each. For one machine use 'mirrored'."
+            "training.distribution_strategy is 'multi_worker_mirrored', but TF_CONFIG names no "
+            "machines. The agent of a TPU VM sets it on a slice of several hosts; by hand see "
+            "docs/hosts.md. For one machine use 'mirrored'."
         )
     tf.config.experimental.enable_op_determinism()
+    _set_patience(len(workers))
     on_sigterm = signal.getsignal(signal.SIGTERM)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     # TensorFlow has put a handler of its own in its place, which nothing here listens to.
@@ -116,13 +123,28 @@ def _multi_worker_mirrored() -> tf.distribute.Strategy:
     return strategy
 
 
+def _set_patience(workers: int) -> None:
+    """Say how long a machine may be silent. The strategy keeps what it finds set."""
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader="/job:worker/replica:0/task:0",
+        heartbeat_timeout_in_ms=SILENCE_SECONDS * 1000,
+        coordinated_jobs=[coordination_config_pb2.CoordinatedJob(name="worker", num_tasks=workers)],
+    )
+
+
 def _tpu() -> tf.distribute.Strategy:
+    # The agent gives the node's name on a slice of several hosts, which worker 0 drives.
+    name = os.environ.get("TPU_NAME", _ONE_HOST)
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+        if name != _ONE_HOST:
+            tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError, ValueError) as error:
+        where = "on this machine" if name == _ONE_HOST else f"named {name}"
         raise UserError(
-            "training.distribution_strategy is 'tpu', but TensorFlow finds no TPU on this machine "
+            f"training.distribution_strategy is 'tpu', but TensorFlow finds no TPU {where} "
             f"({error}). Run on a TPU VM with tensorflow-tpu, or set it to 'one_device'."
         ) from error
     return tf.distribute.TPUStrategy(resolver)

@@ -12,7 +12,7 @@ import sys
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import FormatError, TrainingResult
 from pipeline_store.layout import RunLayout, StoreLayout
-from training import artifacts, corpus, updates
+from training import artifacts, corpus, updates, workers
 from training.checkpoint_store import CheckpointStore
 from training.commit import CommitGuard
 from training.errors import BadDataError, UserError
@@ -38,7 +38,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Pretrains BERT (masked LM). Give the same command again to go on after any "
         "interruption: the weights come out the same, bit for bit. A finished run is left alone.",
         epilog="exit codes: 0 done, 40 configuration or argument, 41 bad data, 42 out of memory, "
-        "43 stopped by SIGTERM with a checkpoint saved, 45 any other failure",
+        "43 stopped by SIGTERM with a checkpoint saved, 44 another machine is gone, 45 any other "
+        "failure",
     )
     parser.add_argument(
         "--run", required=True, metavar="URI", help="run folder; its config.json says what to do"
@@ -87,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@workers.naming_lost_workers()
 def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     """Check everything that needs no TensorFlow, then train.
 
@@ -97,6 +99,9 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     config = load_config(run.config)
     update = updates.is_update(_resolved(arguments.init_model, store), store, config)
     config = updates.effective_config(config, update=update)
+    if not workers.takes_part(config):
+        log.info("Worker 0 trains alone, on all hosts of the slice; this one has nothing to do.")
+        return
     if arguments.profile is not None:
         check_range(arguments.profile, config)
     sources = corpus.phase_sources(arguments.manifest, arguments.replay_manifest, store, config)

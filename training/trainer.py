@@ -348,7 +348,11 @@ class Trainer:
             held_out=chosen.held_out,
             stopped_early=end.step < self._settings.train_steps,
         )
-        return self._commit(result) if self._is_chief else result
+        if self._is_chief:
+            result = self._commit(result)
+        # Whoever leaves earlier is not there any more to begin again with a chief that dies here.
+        self._meet()
+        return result
 
     def _commit(self, result: TrainingResult) -> TrainingResult:
         self._job.guard.check()

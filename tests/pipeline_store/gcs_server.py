@@ -40,13 +40,15 @@ class StoredObject:
 
 @dataclass
 class Upload:
-    """A resumable upload that has begun."""
+    """An upload that has begun. Once it is finished it says the same to whoever asks again."""
 
     bucket: str
     name: str
     precondition: str | None
     metadata: dict[str, str]
     data: bytes = b""
+    is_finished: bool = False
+    stored: StoredObject | None = None
 
 
 @dataclass
@@ -127,8 +129,11 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         _, query = self._route()
         upload = self.state.uploads[query["upload_id"]]
-        upload.data += self._body()
+        body = self._body()
         span, _, total = self.headers["Content-Range"].removeprefix("bytes ").partition("/")
+        if not upload.is_finished:
+            # What is sent again comes from where it came the first time.
+            upload.data = upload.data[: int(span.partition("-")[0])] + body
         if total == "*" or int(total) != len(upload.data):
             assert span != "*"
             self._reply(308, headers={"Range": f"bytes=0-{len(upload.data) - 1}"})
@@ -159,9 +164,12 @@ class Handler(BaseHTTPRequestHandler):
         return json.loads(info), data.removesuffix(b"\r\n")
 
     def _finish(self, upload: Upload) -> None:
-        stored = self.state.put(
-            upload.bucket, upload.name, upload.data, upload.precondition, upload.metadata
-        )
+        if not upload.is_finished:
+            upload.stored = self.state.put(
+                upload.bucket, upload.name, upload.data, upload.precondition, upload.metadata
+            )
+            upload.is_finished = True
+        stored = upload.stored
         with self.state.lock:
             lose = self.state.replies_to_lose > 0
             self.state.replies_to_lose -= lose

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pipeline_store import gcs
+from pipeline_store import gcs, uris
 from tests.pipeline_store.gcs_server import GcsState, running
 
 
@@ -19,6 +20,19 @@ def cloud_storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsState]:
         gcs._client.cache_clear()
         yield server.state
     gcs._client.cache_clear()
+
+
+@pytest.fixture
+def bucket_store(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return the root URI of an empty store: in the bucket that was asked for, else the double."""
+    bucket = request.config.getoption("--bucket", None)
+    if bucket is None:
+        request.getfixturevalue("cloud_storage")
+        yield "gs://bucket/store"
+        return
+    store = uris.join(bucket, f"contract-{uuid.uuid4()}")
+    yield store
+    uris.delete_tree(store)
 
 
 @pytest.fixture(params=["directory", "gs"])

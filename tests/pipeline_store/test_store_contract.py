@@ -75,6 +75,7 @@ def test_a_folder_is_not_an_object(any_store: str) -> None:
     assert not uris.exists(uris.join(any_store, "folder"))
 
 
+@pytest.mark.beyond_emulators
 def test_of_concurrent_creators_exactly_one_wins(any_store: str) -> None:
     uri = uris.join(any_store, "commit.json")
     won = together(lambda number: uris.create_if_absent(uri, f"writer {number}".encode()))
@@ -82,11 +83,13 @@ def test_of_concurrent_creators_exactly_one_wins(any_store: str) -> None:
     assert uris.read(uri) == f"writer {won.index(True)}".encode()
 
 
+@pytest.mark.beyond_emulators
 def test_equal_content_does_not_make_two_winners(any_store: str) -> None:
     uri = uris.join(any_store, "commit.json")
     assert together(lambda _: uris.create_if_absent(uri, b"the same")).count(True) == 1
 
 
+@pytest.mark.beyond_emulators
 def test_create_leaves_an_existing_object_alone(any_store: str) -> None:
     uri = uris.join(any_store, "commit.json")
     uris.write(uri, b"first")
@@ -94,6 +97,7 @@ def test_create_leaves_an_existing_object_alone(any_store: str) -> None:
     assert uris.read(uri) == b"first"
 
 
+@pytest.mark.beyond_emulators
 def test_compare_and_set_follows_versions(any_store: str) -> None:
     uri = uris.join(any_store, "pointer.json")
     first = uris.compare_and_set(uri, b"1", None)
@@ -106,6 +110,7 @@ def test_compare_and_set_follows_versions(any_store: str) -> None:
     assert uris.read(uri) == b"2"
 
 
+@pytest.mark.beyond_emulators
 def test_compare_and_set_on_a_missing_object(any_store: str) -> None:
     uri = uris.join(any_store, "pointer.json")
     version = uris.compare_and_set(uri, b"1", None)
@@ -114,6 +119,7 @@ def test_compare_and_set_on_a_missing_object(any_store: str) -> None:
         uris.compare_and_set(uri, b"2", version)
 
 
+@pytest.mark.beyond_emulators
 def test_no_concurrent_increment_is_lost(any_store: str) -> None:
     uri = uris.join(any_store, "counter")
     uris.write(uri, b"0")
@@ -165,6 +171,7 @@ def test_listing_is_deep_sorted_and_complete(any_store: str) -> None:
     assert uris.list_files(uris.join(any_store, "absent")) == []
 
 
+@pytest.mark.beyond_emulators
 def test_helper_files_are_never_listed(any_store: str) -> None:
     uri = uris.join(any_store, "d", "pointer")
     version = uris.compare_and_set(uri, b"1", None)
@@ -188,6 +195,7 @@ def test_details_are_those_of_the_newest_content(any_store: str) -> None:
     assert uris.list_details(uris.join(any_store, "absent")) == []
 
 
+@pytest.mark.beyond_emulators
 def test_named_files_are_found_one_folder_down_only(any_store: str) -> None:
     folder = uris.join(any_store, "d{1},[2]")
     for name in ("k1/a.json", "k1/b.json", "k2/a.json", "k2/c.json", "k2/deep/a.json", "a.json"):

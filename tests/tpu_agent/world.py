@@ -62,6 +62,12 @@ path.with_suffix(".aside").rename(path)
 while not (folder / "go").exists():
     time.sleep(0.02)
 """,
+    # Writes what it was told of the other hosts of its slice.
+    "joined": """
+import json, os, pathlib, sys
+told = os.environ["TF_CONFIG"]
+pathlib.Path(sys.argv[1], f"joined-{json.loads(told)['task']['index']}").write_text(told)
+""",
     "exits": _ALONE + "print('last words', flush=True)\nsys.exit(int(sys.argv[2]))\n",
     # Fails on one worker of a slice and waits on all others.
     "fails_on": """

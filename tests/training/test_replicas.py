@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -64,6 +62,7 @@ def test_replicas_change_neither_the_losses_nor_the_order_of_records(tiny: TinyS
     assert curves[2] == pytest.approx(curves[0], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_mirrored_training_resumes_bit_identical_and_learns_as_one_device(
     tiny: TinyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,22 +100,10 @@ def test_a_process_alone_is_the_chief_and_agrees_with_itself() -> None:
     assert numbers_of_workers(strategy, -3) == [-3]
 
 
-@pytest.mark.parametrize(
-    ("cluster", "named"),
-    [
-        (None, "no machines"),
-        ({"worker": ["localhost:1"], "ps": ["localhost:2"]}, r"\['ps', 'worker'\]"),
-    ],
-)
-def test_several_machines_need_a_list_of_workers(
-    cluster: dict[str, list[str]] | None, named: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_machines_need_a_list_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    if cluster is not None:
-        task = {"type": "worker", "index": 0}
-        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
     config = tiny_config(training__distribution_strategy="multi_worker_mirrored")
-    with pytest.raises(UserError, match=f"TF_CONFIG names {named}"):
+    with pytest.raises(UserError, match="TF_CONFIG names no machines"):
         create_strategy(config, [8])
 
 
