@@ -29,6 +29,13 @@ resource "google_service_account" "reaper" {
   depends_on = [google_project_service.api]
 }
 
+resource "google_service_account" "image_builder" {
+  account_id   = "${var.account_prefix}-image-builder"
+  display_name = "Cloud Build: builds, tries and pushes the images"
+
+  depends_on = [google_project_service.api]
+}
+
 # Predefined roles are wider than what the parts do. Permissions of Cloud TPU:
 # https://cloud.google.com/iam/docs/roles-permissions/tpu. Queued resources have none of their own there.
 resource "google_project_iam_custom_role" "tpu_renter" {

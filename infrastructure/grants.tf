@@ -176,3 +176,22 @@ resource "google_cloud_run_v2_job_iam_member" "reaper_starts_itself" {
   role     = "roles/run.invoker"
   member   = google_service_account.reaper[0].member
 }
+
+resource "google_artifact_registry_repository_iam_member" "image_builder_pushes" {
+  repository = google_artifact_registry_repository.images.name
+  location   = var.region
+  role       = "roles/artifactregistry.writer"
+  member     = google_service_account.image_builder.member
+}
+
+resource "google_storage_bucket_iam_member" "image_builder_reads_the_source" {
+  bucket = google_storage_bucket.temp.name
+  role   = "roles/storage.objectViewer"
+  member = google_service_account.image_builder.member
+}
+
+resource "google_project_iam_member" "image_builder_writes_logs" {
+  project = var.project_id
+  role    = "roles/logging.logWriter"
+  member  = google_service_account.image_builder.member
+}

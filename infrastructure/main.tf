@@ -12,14 +12,16 @@ locals {
     [
       "artifactregistry.googleapis.com",
       "billingbudgets.googleapis.com",
+      "cloudbuild.googleapis.com",
       "cloudresourcemanager.googleapis.com",
       "compute.googleapis.com",
       "iam.googleapis.com",
+      "logging.googleapis.com",
       "monitoring.googleapis.com",
       "storage.googleapis.com",
       "tpu.googleapis.com",
     ],
-    var.data_job_image == "" ? [] : ["dataflow.googleapis.com", "logging.googleapis.com"],
+    var.data_job_image == "" ? [] : ["dataflow.googleapis.com"],
     var.reaper_image == "" ? [] : ["run.googleapis.com", "cloudscheduler.googleapis.com"],
     var.composer_image_version == "" ? [] : ["composer.googleapis.com"],
   ))
