@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import google.oauth2.credentials
@@ -23,7 +22,7 @@ from preflight.catalogue import ACCOUNT_CHECKS, make
 from preflight.cloud.apis import GoogleApis
 from preflight.cloud.site import Site
 from tests.pipeline_store.gcs_server import GcsState, StoredObject
-from tests.preflight.cloud_world import IMAGE, CloudWorld, cloud_world, new_private_key
+from tests.preflight.cloud_world import IMAGE, CloudWorld
 from tests.preflight.google_stub import (
     DATA_ACCOUNT,
     DIGEST,
@@ -34,32 +33,9 @@ from tests.preflight.google_stub import (
     TPU_ACCOUNT,
     Account,
 )
-from tpu_emulator.testing import RunningEmulator, start_emulator
 
 Capture = pytest.CaptureFixture[str]
 ZONE = "us-central1-a"
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEmulator]:
-    with start_emulator(tmp_path_factory.mktemp("cloud"), project=PROJECT) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def private_key() -> str:
-    return new_private_key()
-
-
-@pytest.fixture
-def world(
-    emulator: RunningEmulator,
-    private_key: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[CloudWorld]:
-    with cloud_world(emulator, private_key, tmp_path, monkeypatch) as world:
-        yield world
 
 
 def test_a_sound_installation_passes_whole(world: CloudWorld, capsys: Capture) -> None:

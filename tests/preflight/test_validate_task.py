@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,35 +12,17 @@ from airflow.sdk.exceptions import AirflowFailException
 from operators.validate import ValidateRunOperator
 from pipeline_store import identity, uris
 from pipeline_store.layout import StoreLayout
-from tests.preflight.cloud_world import CloudWorld, cloud_world, new_private_key
+from tests.preflight.cloud_world import CloudWorld
 from tests.preflight.google_stub import PROJECT
-from tpu_emulator.testing import RunningEmulator, start_emulator
 
 DAY = "2026-01-31"
 CONN_ID = "my_cloud"
 
 
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEmulator]:
-    with start_emulator(tmp_path_factory.mktemp("cloud"), project=PROJECT) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def private_key() -> str:
-    return new_private_key()
-
-
 @pytest.fixture
-def world(
-    emulator: RunningEmulator,
-    private_key: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[CloudWorld]:
-    with cloud_world(emulator, private_key, tmp_path, monkeypatch) as world:
-        uris.write(f"{world.store}/corpus/{DAY}/a.txt", b"Some text.\n\nMore text.\n")
-        yield world
+def world(world: CloudWorld) -> CloudWorld:
+    uris.write(f"{world.store}/corpus/{DAY}/a.txt", b"Some text.\n\nMore text.\n")
+    return world
 
 
 def connect(world: CloudWorld, **extra: Any) -> None:
