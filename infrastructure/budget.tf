@@ -1,5 +1,5 @@
 # Mail when money goes. A budget stops nothing, and its figures come hours late: what ends a run in time are
-# budget.max_cost, budget.max_chip_hours and the reaper.
+# budget.max_hours, budget.max_chip_hours and the reaper.
 data "google_project" "this" {
   project_id = var.project_id
 

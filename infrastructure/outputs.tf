@@ -11,7 +11,7 @@ locals {
 
   preset_lines = concat(
     [
-      "# Written by Terraform: where this installation rents and as whom. Add settings of your own below.",
+      "# Written by Terraform, and again each time: where this installation rents and as whom. Do not edit.",
       "extends = ${jsonencode(var.base_preset)}",
       "",
       "[tpu]",

@@ -132,7 +132,7 @@ variable "billing_account" {
 }
 
 variable "monthly_budget" {
-  description = "Amount a month, in the billing account's currency, at parts of which mail is sent. It stops nothing: budget.max_cost of each run does."
+  description = "Amount a month, in the billing account's currency, at parts of which mail is sent. It stops nothing: the budget of each run does."
   type        = number
 
   validation {

@@ -108,7 +108,7 @@ def _add_configuration(command: argparse.ArgumentParser) -> None:
         "--preset",
         default=load_settings().preset,
         metavar="NAME",
-        help=f"one of {', '.join(preset_names())} (default: %(default)s)",
+        help=f"one of {', '.join(preset_names())}, or a .toml file (default: %(default)s)",
     )
     base.add_argument("--config", metavar="FILE", help="a config.json instead of a preset")
     command.add_argument(
