@@ -101,7 +101,8 @@ imports: $(INSTALLED)  ## Who may import whom
 	PYTHONPATH=.:plugins $(BIN)/lint-imports
 
 unit: $(INSTALLED)  ## All tests, with a real run of the DAG on the local stack
-	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile -m "not browser and not slow and not tpu_compiler and not parity"
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --durations 30 \
+		-m "not browser and not slow and not tpu_compiler and not parity"
 
 compose-check: $(INSTALLED)  ## The DAG from end to end as docker/compose/compose.yaml says, without an engine; needs root
 	$(BIN)/pytest tests/compose -m slow
