@@ -9,7 +9,8 @@ from local_stack.breaking import Breaker
 from local_stack.errors import StackError
 from local_stack.settings import TENSORBOARD
 
-pytestmark = pytest.mark.stack
+# Slow: it has a stack of its own. What `make test` runs of the matrix breaks less.
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 
 def _state(session: Session) -> tuple[str, int | None]:

@@ -140,6 +140,7 @@ def test_one_run_at_a_time_continues_a_lineage(pipeline: Pipeline) -> None:
     pipeline.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_the_lineage_of_a_run_that_a_person_ended_is_taken_over(pipeline: Pipeline) -> None:
     lineage = pipeline.store.lineage("ended")
     first = pipeline.trigger(FIRST, "ended", training__train_steps=4000)
