@@ -6,7 +6,6 @@ import email
 import email.policy
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from aiosmtpd.controller import Controller
+
+from tests.serving import serving
 
 
 def free_port() -> int:
@@ -136,11 +137,5 @@ def web_endpoint(port: int = 0) -> Iterator[Endpoint]:
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     endpoint = Endpoint(server.server_address[1])
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with serving(server):
         yield endpoint
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

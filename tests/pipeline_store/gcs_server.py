@@ -25,6 +25,8 @@ from typing import Any
 
 import google_crc32c
 
+from tests.serving import serving
+
 PAGE_SIZE = 7
 
 
@@ -292,15 +294,8 @@ class GcsServer(ThreadingHTTPServer):
 @contextlib.contextmanager
 def running() -> Iterator[GcsServer]:
     """Serve while the context lasts."""
-    server = GcsServer()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with serving(GcsServer()) as server:
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _crc32c(data: bytes) -> str:

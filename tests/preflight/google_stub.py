@@ -12,7 +12,6 @@ import functools
 import importlib.resources
 import json
 import re
-import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +19,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.serving import serving
 
 PROJECT = "my-project"
 CALLER = f"airflow@{PROJECT}.iam.gserviceaccount.com"
@@ -373,12 +374,5 @@ class GoogleStub(ThreadingHTTPServer):
 @contextlib.contextmanager
 def google_stub() -> Iterator[GoogleStub]:
     """Serve while the context lasts."""
-    server = GoogleStub()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with serving(GoogleStub()) as server:
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

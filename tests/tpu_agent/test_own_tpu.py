@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import http.server
 import sys
-import threading
 import urllib.error
 from collections.abc import Iterator
 
 import pytest
 
+from tests.serving import serving
 from tpu_agent import own_tpu
 
 PARENT = "/v2/projects/p/locations/z"
@@ -50,17 +50,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    with Service() as service:
-        thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
+    with serving(Service()) as service:
         address = f"127.0.0.1:{service.server_port}"
         monkeypatch.setenv("GCE_METADATA_HOST", address)
         monkeypatch.setattr(own_tpu, "TPU_API", f"http://{address}/v2/")
         missing = "google.cloud.tpu_v2.services.tpu.transports"
         monkeypatch.setitem(sys.modules, missing, None)
         yield service
-        service.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize(

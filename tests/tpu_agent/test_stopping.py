@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.server
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from pipeline_store import uris
 from pipeline_store.formats import AgentHello, ExitKind
+from tests.serving import serving
 from tests.tpu_agent.world import PATIENCE, World, is_running, wait_for
 from tpu_agent import metadata
 
@@ -140,13 +140,8 @@ class _Notices(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def metadata_server() -> Iterator[http.server.ThreadingHTTPServer]:
     _Notices.answers = {"preempted": "FALSE", "maintenance-event": "NONE"}
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Notices)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Notices)) as server:
+        yield server
 
 
 @pytest.mark.parametrize(

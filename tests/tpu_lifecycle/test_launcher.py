@@ -20,6 +20,7 @@ import pytest
 
 from pipeline_store import uris
 from pipeline_store.formats import AgentHello, ExitKind
+from tests.serving import serving
 from tests.tpu_agent.world import PATIENCE, TOKEN, World, is_running, wait_for
 from tpu_agent import processes
 from tpu_lifecycle import boot, launcher
@@ -163,13 +164,8 @@ class Vm:
 
 @pytest.fixture
 def server() -> Iterator[MetadataServer]:
-    server = MetadataServer()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(MetadataServer()) as server:
+        yield server
 
 
 @pytest.fixture
