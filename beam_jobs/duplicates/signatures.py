@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import threading
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
@@ -17,6 +18,10 @@ from pipeline_store.formats import FileDigest, FormatError
 
 Hashes = npt.NDArray[np.uint64]
 _HASH_BYTES = 16
+
+_one_header_at_a_time = threading.Lock()
+"""numpy reads an array's header by ``ast``, which in CPython 3.11 counts the depth of its recursion
+once for all threads and raises SystemError when two of them get in each other's way."""
 
 
 class Signatures(NamedTuple):
@@ -120,5 +125,5 @@ def load_npz(uri: str, digest: FileDigest) -> dict[str, npt.NDArray[Any]]:
             f"{uri} is {'gone' if data is None else 'damaged'}: its SHA-256 should be "
             f"{digest.sha256}. Restore it, or delete the JSON file that names it and run again."
         )
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+    with _one_header_at_a_time, np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         return dict(arrays)
