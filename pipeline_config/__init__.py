@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from pipeline_config.finetuning import FinetuningConfig
 from pipeline_config.loading import (
     ConfigError,
     load_preset,
     parse_config,
+    parse_finetuning_config,
+    parse_rental_config,
     preset_names,
     with_overrides,
 )
-from pipeline_config.schema import PipelineConfig
+from pipeline_config.schema import PipelineConfig, RentalConfig
+from pipeline_config.task import TaskConfig
 
 __all__ = [
     "ConfigError",
+    "FinetuningConfig",
     "PipelineConfig",
+    "RentalConfig",
+    "TaskConfig",
     "load_preset",
     "parse_config",
+    "parse_finetuning_config",
+    "parse_rental_config",
     "preset_names",
     "with_overrides",
 ]

@@ -12,8 +12,13 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from pipeline_config.finetuning import (
+    FINETUNING_FORMAT,
+    FINETUNING_FORMAT_VERSION,
+    FinetuningConfig,
+)
 from pipeline_config.rules import violations
-from pipeline_config.schema import FORMAT_VERSION, PipelineConfig
+from pipeline_config.schema import FORMAT_VERSION, PipelineConfig, RentalConfig
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -142,18 +147,11 @@ def _parse_value(annotation: Any, text: str) -> Any:
 
 
 def parse_config(data: bytes, uri: str) -> PipelineConfig:
-    """Read a stored ``config.json``.
+    """Read a stored ``config.json`` of a pretraining run.
 
     :raises ConfigError: it is damaged, of an unknown version, or breaks a rule.
     """
-    try:
-        content = json.loads(data)
-        kind, version = content.pop("format"), content.pop("format_version")
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ConfigError([f"{uri}: not a stored pipeline configuration ({error!r})."]) from error
-    if (kind, version) != ("pipeline-config", FORMAT_VERSION):
-        line = f"{uri}: format {kind!r} version {version!r}; this program reads 'pipeline-config' "
-        raise ConfigError([f"{line}version {FORMAT_VERSION}."])
+    content = _content(data, uri, "pipeline-config", FORMAT_VERSION)
     try:
         config = PipelineConfig.model_validate(content)
     except ValidationError as error:
@@ -161,3 +159,43 @@ def parse_config(data: bytes, uri: str) -> PipelineConfig:
     if problems := violations(config):
         raise ConfigError([f"{uri}: {line}" for line in problems])
     return config
+
+
+def parse_finetuning_config(data: bytes, uri: str) -> FinetuningConfig:
+    """Read a stored ``config.json`` of a fine-tuning run.
+
+    :raises ConfigError: it is damaged, of an unknown version, or out of its limits.
+    """
+    content = _content(data, uri, FINETUNING_FORMAT, FINETUNING_FORMAT_VERSION)
+    try:
+        return FinetuningConfig.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError([f"{uri}: {line}" for line in _limit_problems(error)]) from error
+
+
+def parse_rental_config(data: bytes, uri: str) -> RentalConfig:
+    """Read what a stored ``config.json`` of any kind of run says of the TPU to rent.
+
+    :raises ConfigError: as above.
+    """
+    if _head(data, uri)["format"] == FINETUNING_FORMAT:
+        return parse_finetuning_config(data, uri)
+    return parse_config(data, uri)
+
+
+def _content(data: bytes, uri: str, kind: str, version: int) -> dict[str, Any]:
+    content = _head(data, uri)
+    found = (content.pop("format"), content.pop("format_version"))
+    if found != (kind, version):
+        line = f"{uri}: format {found[0]!r} version {found[1]!r}; this program reads {kind!r} "
+        raise ConfigError([f"{line}version {version}."])
+    return content
+
+
+def _head(data: bytes, uri: str) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(data)
+        content["format"], content["format_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError([f"{uri}: not a stored configuration ({error!r})."]) from error
+    return content

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -629,6 +629,18 @@ class BudgetConfig(Section):
     price_date: str = Field(
         "2026-01", pattern=r"^\d{4}-\d{2}(-\d{2})?$", description="When the price was looked up."
     )
+
+
+class RentalConfig(Protocol):
+    """What renting a TPU needs to know, whatever the run uses it for."""
+
+    @property
+    def tpu(self) -> TpuConfig:
+        """Return what to rent."""
+
+    @property
+    def budget(self) -> BudgetConfig:
+        """Return what it may cost."""
 
 
 class PipelineConfig(Section):

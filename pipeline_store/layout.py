@@ -160,6 +160,52 @@ class ExportsLayout:
 
 
 @dataclass(frozen=True)
+class TrialLayout:
+    """One training of a fine-tuning run."""
+
+    root: str
+
+    @property
+    def training(self) -> TrainingLayout:
+        """Return the folder of checkpoints, metrics and TensorBoard events."""
+        return TrainingLayout(uris.join(self.root, "training"))
+
+    @property
+    def result(self) -> str:
+        """TrialResult, the commit."""
+        return uris.join(self.root, "result.json")
+
+    def attempt_files(self, unique: str) -> str:
+        """Folder for the files of one try; they count only if the commit names them."""
+        return uris.join(self.root, "outputs", unique)
+
+
+@dataclass(frozen=True)
+class TaskLayout:
+    """A labelled task."""
+
+    root: str
+
+    @property
+    def description(self) -> str:
+        """TaskConfig, TOML, written by people."""
+        return uris.join(self.root, "task.toml")
+
+    @property
+    def prepared(self) -> str:
+        """Folder with one folder per preparation."""
+        return uris.join(self.root, "prepared")
+
+    def preparation(self, key: str) -> str:
+        """Return the folder of one preparation: inputs, settings and vocabulary as in its key."""
+        return uris.join(self.prepared, key)
+
+    def manifest(self, key: str) -> str:
+        """TaskManifest, the commit."""
+        return uris.join(self.preparation(key), "manifest.json")
+
+
+@dataclass(frozen=True)
 class RunLayout:
     """One pipeline run."""
 
@@ -221,6 +267,29 @@ class RunLayout:
     def exports(self) -> ExportsLayout:
         """Return the folder of the result in other formats."""
         return ExportsLayout(uris.join(self.root, "exports"))
+
+    @property
+    def finetuning_plan(self) -> str:
+        """FinetuningPlan, of a fine-tuning run."""
+        return uris.join(self.root, "finetuning_plan.json")
+
+    @property
+    def trials(self) -> str:
+        """Folder with one folder per trial of a fine-tuning run."""
+        return uris.join(self.root, "trials")
+
+    def trial(self, trial_id: str) -> TrialLayout:
+        """Return one trial."""
+        return TrialLayout(uris.join(self.trials, trial_id))
+
+    @property
+    def training_summary(self) -> str:
+        """FinetuningReport, of a fine-tuning run."""
+        return uris.join(self.root, "training_summary.json")
+
+    def probe(self, baseline: str | None) -> str:
+        """ProbeReport of the run's candidate against a baseline version (None: there is none)."""
+        return uris.join(self.root, "probes", f"{baseline or 'none'}.json")
 
     @property
     def evaluations(self) -> str:
@@ -412,6 +481,15 @@ class StoreLayout:
     def lineage(self, lineage_id: str) -> LineageLayout:
         """Return one line of models."""
         return LineageLayout(uris.join(self.root, "lineages", lineage_id))
+
+    @property
+    def tasks(self) -> str:
+        """Folder with one folder per labelled task."""
+        return uris.join(self.root, "tasks")
+
+    def task(self, name: str) -> TaskLayout:
+        """Return one labelled task."""
+        return TaskLayout(uris.join(self.tasks, name))
 
     def shard(self, shard_key: str) -> str:
         """Return the folder of one processed shard."""

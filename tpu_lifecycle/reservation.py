@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
-from pipeline_config import PipelineConfig, parse_config
+from pipeline_config import RentalConfig, parse_rental_config
 from pipeline_store import uris
 from pipeline_store.formats import Released, Reservation, RunRecord, TpuPlace
 from pipeline_store.layout import ReservationLayout, RunLayout, StoreLayout
@@ -42,7 +42,7 @@ class OpenReservation:
     record: Reservation
 
     @cached_property
-    def config(self) -> PipelineConfig:
+    def config(self) -> RentalConfig:
         """Read the run's configuration.
 
         When it is first used: giving back does not use it, so that a program that cannot read a
@@ -261,9 +261,9 @@ def earlier_reservations(reservation: OpenReservation) -> list[OpenReservation]:
     ]
 
 
-def load_config(run: RunLayout) -> PipelineConfig:
+def load_config(run: RunLayout) -> RentalConfig:
     """Read a run's configuration.
 
     :raises FileNotFoundError: the validate task has not run.
     """
-    return parse_config(uris.read(run.config), run.config)
+    return parse_rental_config(uris.read(run.config), run.config)

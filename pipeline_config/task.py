@@ -1,0 +1,150 @@
+"""What a labelled task is: where its examples are, what they mean, and what may be wrong with them.
+
+A task is described once, in ``tasks/<name>/task.toml`` of the store. Fine-tuning runs and the
+probes of the promotion gate name it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipeline_config.schema import Fraction, Section
+
+TASK_NAME_PATTERN = r"^[a-z][a-z0-9-]{0,39}$"
+
+TaskKind = Literal["classification", "multi_label", "regression"]
+MetricName = Literal["accuracy", "macro_f1", "micro_f1", "matthews", "pearson", "spearman"]
+
+METRICS: dict[TaskKind, tuple[MetricName, ...]] = {
+    "classification": ("accuracy", "macro_f1", "micro_f1", "matthews"),
+    "multi_label": ("accuracy", "macro_f1", "micro_f1"),
+    "regression": ("pearson", "spearman"),
+}
+"""What is measured of each kind of task; the first one is the one that models are compared by,
+unless the task names another. ``accuracy`` of several labels asks for all of them to be right."""
+
+ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class TaskConfig(Section):
+    """A labelled task."""
+
+    kind: TaskKind = Field(
+        "classification",
+        description="classification: one of two or more labels. multi_label: any number of them. "
+        "regression: a number.",
+    )
+    train: str = Field(
+        "train.*",
+        min_length=1,
+        description="Files to learn from: patterns with * and ?, separated by commas, relative to "
+        "the task's folder, absolute, or gs://.",
+    )
+    validation: str | None = Field(
+        None,
+        description="Files to choose by: the best checkpoint, the learning rate. Empty: "
+        "validation_fraction of the training examples.",
+    )
+    test: str | None = Field(
+        None, description="Files to judge by. Empty: test_fraction of the training examples."
+    )
+    predict: str | None = Field(
+        None, description="Files without labels, for finetuning.mode predict. Empty: none."
+    )
+    validation_fraction: Fraction = Field(
+        0.1, description="Share of the training examples, without validation files."
+    )
+    test_fraction: Fraction = Field(
+        0.1, description="Share of the training examples, without test files."
+    )
+    input_format: Literal["auto", "tsv", "csv", "jsonl", "parquet"] = Field(
+        "auto", description="auto: by the end of the name, also before .gz, .bz2, .zst, .xz."
+    )
+    columns: list[ColumnName] = Field(
+        [],
+        max_length=1000,
+        description="Names of the columns of tsv and csv files that have no header line.",
+    )
+    text_column: ColumnName = Field("text", description="Column of the text, or the first of two.")
+    text_pair_column: ColumnName | None = Field(
+        None, description="Column of the second text. Empty: single texts."
+    )
+    label_column: ColumnName = Field("label", description="Column of the label.")
+    label_separator: str = Field(
+        ",", min_length=1, max_length=5, description="multi_label: what stands between labels."
+    )
+    labels: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
+        [],
+        max_length=10_000,
+        description="All labels, in order of their ids. Empty: those of the training examples, "
+        "sorted.",
+    )
+    metric: Literal["auto", MetricName] = Field(
+        "auto", description="What models are compared by. auto: the first of the kind."
+    )
+    max_bad_fraction: Fraction = Field(
+        0.0,
+        description="Share of examples that may be unusable before the task is refused. They go "
+        "to a dead-letter file with line and reason.",
+    )
+    max_leak_fraction: Fraction = Field(
+        0.0,
+        description="Share of a validation or test split's examples whose text may also be in "
+        "another split. Allowed ones are left out of the training split.",
+    )
+    max_truncated_fraction: Fraction = Field(
+        0.5, description="Share of examples that may be cut to max_seq_length."
+    )
+    min_examples_per_label: int = Field(
+        2, ge=1, le=1_000_000, description="Fewest training examples of each label."
+    )
+
+    @property
+    def compared_by(self) -> MetricName:
+        """Return the metric that models are compared by."""
+        return METRICS[self.kind][0] if self.metric == "auto" else self.metric
+
+    @property
+    def sha256(self) -> str:
+        """Return the hash of all settings."""
+        content = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+def task_violations(task: TaskConfig) -> Iterator[str]:
+    """Yield a line for every rule that joins several of a task's settings and is broken."""
+    if task.metric != "auto" and task.metric not in METRICS[task.kind]:
+        yield (
+            f"metric: {task.metric!r} is none of a {task.kind} task; use one of "
+            f"{', '.join(METRICS[task.kind])}."
+        )
+    if task.kind == "regression" and task.labels:
+        yield "labels: a regression task has numbers and no labels; leave it empty."
+    if len(set(task.labels)) < len(task.labels):
+        twice = sorted({label for label in task.labels if task.labels.count(label) > 1})
+        yield f"labels: given more than once: {', '.join(map(repr, twice))}."
+    if task.kind == "classification" and len(task.labels) == 1:
+        yield f"labels: {task.labels[0]!r} alone leaves nothing to decide; give at least two."
+    if task.kind == "multi_label" and (
+        bad := [x for x in task.labels if task.label_separator in x]
+    ):
+        yield f"labels: {bad[0]!r} contains the label_separator {task.label_separator!r}."
+    fractions = (0.0 if task.validation else task.validation_fraction) + (
+        0.0 if task.test else task.test_fraction
+    )
+    if fractions >= 1.0:
+        yield (
+            f"validation_fraction, test_fraction: together {fractions:g}, which leaves nothing to "
+            "learn from; make them smaller, or name files."
+        )
+    columns = [task.text_column, task.text_pair_column, task.label_column]
+    named = [column for column in columns if column is not None]
+    if len(set(named)) < len(named):
+        yield f"text_column, text_pair_column, label_column: {named} are not different columns."
+    if task.columns and (missing := [column for column in named if column not in task.columns]):
+        yield f"columns: {task.columns} do not have {', '.join(map(repr, missing))}."

@@ -1,0 +1,239 @@
+"""Stored files of fine-tuning: prepared tasks, trials, and what came out of them."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from pipeline_store.formats.base import StoredFile
+from pipeline_store.formats.data import FileDigest
+
+
+class TaskSplit(StrEnum):
+    """What the examples of a task are for."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+    TEST = "test"
+    PREDICT = "predict"
+
+
+class TaskInput(BaseModel):
+    """An input file of a task, as it was when it was read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    uri: str
+    sha256: str
+    bytes: int
+
+
+class TaskRecords(BaseModel):
+    """The examples of one split: a TFRecord file, and their texts for predictions.
+
+    The offset index is as that of :class:`pipeline_store.formats.RecordFile`. Records are in the
+    order of their ``example_id``, which counts from 0.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: FileDigest
+    index: FileDigest
+    records: int
+    labels: dict[str, int] = Field(description="examples by label; of a regression empty")
+    truncated: int = Field(description="examples cut to max_seq_length")
+    tokens: int = Field(description="real tokens, padding excluded")
+
+
+class TaskManifest(StoredFile):
+    """``tasks/<name>/prepared/<key>/manifest.json``: a task as records; the commit of all of it."""
+
+    kind = "task-manifest"
+
+    name: str
+    key: str = Field(description="hash of inputs, settings, vocabulary and max_seq_length")
+    task: dict[str, JsonValue] = Field(description="the TaskConfig")
+    task_kind: Literal["classification", "multi_label", "regression"]
+    compared_by: str = Field(description="metric that models are compared by")
+    labels: list[str] = Field(description="in order of their ids; of a regression empty")
+    vocabulary_sha256: str
+    max_seq_length: int
+    inputs: dict[TaskSplit, list[TaskInput]]
+    splits: dict[TaskSplit, TaskRecords]
+    dropped: dict[str, int] = Field(description="examples not used, by reason")
+    dead_letter: FileDigest | None
+    warnings: list[str] = Field(description="what people should know: balance, leaks, truncation")
+
+    @property
+    def content_sha256(self) -> str:
+        """Return the SHA-256 of the file: copies of a manifest have the same one."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+class Trial(BaseModel):
+    """One training of a fine-tuning run: a model on a task, at a rate, from a seed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    trial_id: str = Field(description="folder name: <task>.<model>.<rate>.<seed>")
+    task: str
+    model: str = Field(description="key of FinetuningPlan.models")
+    learning_rate: float
+    random_seed: int
+
+
+class EncoderSource(BaseModel):
+    """Where the weights of an encoder come from."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    uri: str | None = Field(description="version folder or imported weights; none: random weights")
+    version_id: str | None = Field(description="none: it is no version of the lineage")
+    files_sha256: str | None = Field(
+        default=None, description="of a model of ours, as :class:`ModelScore` has it"
+    )
+
+
+class FinetuningPlan(StoredFile):
+    """``finetuning_plan.json``: all trials of a run. Decided once; a repeated task finds it."""
+
+    kind = "finetuning-plan"
+
+    lineage_id: str
+    models: dict[str, EncoderSource] = Field(
+        description="model, and of those compared: previous, start"
+    )
+    manifests: dict[str, str] = Field(description="TaskManifest URI by task")
+    trials: list[Trial] = Field(description="in the order in which they are trained")
+    created: datetime
+
+
+class TrialScores(BaseModel):
+    """A trained classifier on one split."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    examples: int
+    loss: float
+    metrics: dict[str, float]
+    per_label: dict[str, dict[str, float]] = Field(
+        default={}, description="precision, recall, f1, examples by label"
+    )
+    confusion: list[list[int]] = Field(
+        default=[], description="classification: rows are the right labels, columns the predicted"
+    )
+    predictions: FileDigest = Field(
+        description="predictions-<split>.npz beside result.json: `labels` [N] or [N, L] and "
+        "`outputs` [N, L] (logits; of a regression [N, 1]), in order of example_id"
+    )
+
+
+class TrialResult(StoredFile):
+    """``trials/<trial_id>/result.json``: a trial is done. Its existence is the commit."""
+
+    kind = "trial-result"
+
+    trial: Trial
+    task_manifest_sha256: str
+    encoder: EncoderSource
+    settings: dict[str, JsonValue] = Field(description="the RecipeConfig")
+    train_examples: int
+    train_steps: int = Field(description="of the chosen checkpoint")
+    train_steps_total: int = Field(description="that were trained; fewer than planned: early stop")
+    train_loss: float
+    weights_sha256: str
+    resumed_from: list[int]
+    seconds: float
+    examples_per_second: float
+    scores: dict[TaskSplit, TrialScores]
+
+
+class MetricSummary(BaseModel):
+    """A metric over seeds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mean: float
+    deviation: float = Field(description="sample standard deviation over seeds; of one seed 0")
+    values: list[float] = Field(description="by seed, in the order of the seeds")
+
+
+class TaskSummary(BaseModel):
+    """One model on one task, over all seeds, at the learning rate that validation chose."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    task: str
+    model: str
+    learning_rate: float
+    random_seeds: list[int]
+    best_trial: str = Field(description="trial whose validation score is the best")
+    metrics: dict[str, MetricSummary] = Field(description="on the test split")
+    validation: dict[str, MetricSummary]
+    majority: dict[str, float] = Field(
+        description="the metrics of always predicting the most frequent training label (of a "
+        "regression the mean), on the test split"
+    )
+
+
+class PaidVerdict(StrEnum):
+    """Whether re-pretraining helped on a task; these strings are shown and stored."""
+
+    HELPED = "helped"
+    NO_EVIDENCE = "no evidence"
+    HURT = "hurt"
+
+
+class ModelComparison(BaseModel):
+    """The fine-tuned model against another one on the same test examples and seeds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    task: str
+    reference: str = Field(description="previous, start or baseline")
+    metric: str
+    examples: int
+    seeds: int
+    model_mean: float
+    reference_mean: float
+    difference: float = Field(description="model minus reference")
+    low: float = Field(
+        description="lower end of the paired bootstrap interval over examples and seeds"
+    )
+    high: float
+    confidence: float
+    verdict: PaidVerdict
+    sentence: str
+
+
+class FinetuningReport(StoredFile):
+    """``training_summary.json``: what a fine-tuning run came to. A page is made from it."""
+
+    kind = "finetuning-report"
+
+    run_key: str
+    models: dict[str, EncoderSource]
+    tasks: list[TaskSummary]
+    comparisons: list[ModelComparison]
+    created: datetime
+
+
+class ProbeReport(StoredFile):
+    """``probes/<baseline|none>.json``: a candidate against the model in use, on labelled tasks.
+
+    Part of the promotion gate.
+    """
+
+    kind = "probe-report"
+
+    candidate_uri: str
+    candidate_sha256: str
+    baseline_version: str | None
+    mode: Literal["frozen", "full"]
+    tasks: list[TaskSummary]
+    comparisons: list[ModelComparison]
+    created: datetime
