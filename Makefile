@@ -9,7 +9,7 @@ COMPILER_INSTALLED := .venv-tpu-compile/.installed
 TORCH_INSTALLED := .venv-torch/.installed
 STATE ?= .local
 CORPUS ?=
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= 3
 PACKAGES := beam_jobs benchmarks chaos container_images dags demo leak_matrix local_stack mlm_records model_registry pipeline_alerts pipeline_config pipeline_store \
 	plugins preflight schedule_check tpu_agent tpu_compile_check tpu_emulator tpu_lifecycle training
 
@@ -101,7 +101,7 @@ imports: $(INSTALLED)  ## Who may import whom
 	PYTHONPATH=.:plugins $(BIN)/lint-imports
 
 unit: $(INSTALLED)  ## All tests, with a real run of the DAG on the local stack
-	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --durations 30 \
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder --durations 30 \
 		-m "not browser and not slow and not tpu_compiler and not parity"
 
 compose-check: $(INSTALLED)  ## The DAG from end to end as docker/compose/compose.yaml says, without an engine; needs root

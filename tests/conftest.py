@@ -18,3 +18,16 @@ os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-"))
 os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "false")
 
 import airflow.sdk  # noqa: E402, F401
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Share the tests out to the processes of ``make test``: by file, on the stack all to one.
+
+    They share one stack and wait most of the time, so they go first, and the other processes
+    compute meanwhile.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("stack") is None)
+    for item in items:
+        folder, file = item.path.parent.name, str(item.path)
+        item.add_marker(pytest.mark.xdist_group("stack" if folder == "stack" else file))

@@ -202,10 +202,10 @@ def stored(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "not a stored pipeline configuration"),
-        (b"[]", "not a stored pipeline configuration"),
-        (b"{}", "not a stored pipeline configuration"),
-        (SMOKE.to_bytes()[:-40], "not a stored pipeline configuration"),
+        (b"", "not a stored configuration"),
+        (b"[]", "not a stored configuration"),
+        (b"{}", "not a stored configuration"),
+        (SMOKE.to_bytes()[:-40], "not a stored configuration"),
         (stored(format="holder"), "format 'holder'"),
         (stored(format_version=2), "version 2; this program reads 'pipeline-config' version 1"),
         (stored(extra={}), "extra"),
