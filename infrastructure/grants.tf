@@ -92,6 +92,13 @@ resource "google_storage_bucket_iam_member" "tpu_vm_writes_runs" {
   }
 }
 
+resource "google_artifact_registry_repository_iam_member" "tpu_vm_pulls_its_image" {
+  repository = google_artifact_registry_repository.images.name
+  location   = var.region
+  role       = "roles/artifactregistry.reader"
+  member     = google_service_account.tpu_vm.member
+}
+
 resource "google_project_iam_member" "data_job_works_for_dataflow" {
   project = var.project_id
   role    = "roles/dataflow.worker"

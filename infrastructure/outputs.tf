@@ -20,6 +20,7 @@ locals {
       "subnetwork = ${jsonencode(google_compute_subnetwork.pipeline.id)}",
       "service_account = ${jsonencode(google_service_account.tpu_vm.email)}",
     ],
+    var.trainer_image == "" ? [] : ["container_image = ${jsonencode(var.trainer_image)}"],
     var.data_job_image == "" ? [] : [
       "",
       "[beam]",

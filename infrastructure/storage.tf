@@ -72,7 +72,7 @@ resource "google_artifact_registry_repository" "images" {
   repository_id = "${var.account_prefix}-images"
   location      = var.region
   format        = "DOCKER"
-  description   = "Images of Airflow and of the data job. Settings name them by digest."
+  description   = "Images of Airflow, of the data job and of TPU VMs. Settings name them by digest."
   labels        = local.labels
 
   docker_config {

@@ -121,6 +121,17 @@ variable "data_job_image" {
   }
 }
 
+variable "trainer_image" {
+  description = "Image that agent and trainer run in on the TPU VM, bert-trainer-tpu, by digest: REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME@sha256:…; empty: none yet, and no run can train on a real TPU."
+  type        = string
+  default     = ""
+
+  validation {
+    condition     = var.trainer_image == "" || can(regex("^[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}$", var.trainer_image))
+    error_message = "trainer_image ends with @sha256: and 64 hexadecimal digits; a tag can be moved to other packages."
+  }
+}
+
 variable "billing_account" {
   description = "Billing account that pays for the project, such as 000000-000000-000000; the budget is made there."
   type        = string

@@ -16,8 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field
 FORMAT_VERSION = 1
 PARTITION_PATTERN = r"[a-z0-9][a-z0-9._-]{0,62}"
 """A partition is a folder name and part of keys."""
+TASK_NAME_PATTERN = r"^[a-z][a-z0-9-]{0,39}$"
+"""A labelled task is a folder name and part of keys."""
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
+TaskName = Annotated[str, Field(pattern=TASK_NAME_PATTERN)]
 _EXTRA_ROWS = {"extra_max_seq_length", "extra_max_predictions_per_seq"}
 
 
@@ -446,6 +450,31 @@ class PromotionConfig(Section):
         description="Without an answer for so long the candidate is not put into use; until then "
         "no other run of the lineage trains.",
     )
+    probe_tasks: list[TaskName] = Field(
+        [],
+        max_length=20,
+        description="Labelled tasks, names of folders tasks/NAME in the store, on which the "
+        "candidate and the model in use are compared before it is promoted. Empty: by loss alone.",
+    )
+    probe_mode: Literal["frozen", "full"] = Field(
+        "frozen",
+        description="frozen: train a classifier on what the encoder knows already, which is cheap. "
+        "full: fine-tune all of it.",
+    )
+    probe_random_seeds: list[Seed] = Field(
+        [1, 2, 3, 4, 5],
+        min_length=1,
+        max_length=50,
+        description="Seeds of the classifiers, one training of each model on each task; five tell "
+        "chance from difference far better than three, see docs/did-it-pay.md.",
+    )
+    max_probe_loss: float = Field(
+        0.01,
+        ge=0.0,
+        le=1.0,
+        description="What the candidate may lose of a probe task's metric, such as 0.01 of the "
+        "accuracy. It is rejected if it has lost more with confidence.",
+    )
     export_formats: list[Literal["hugging_face", "saved_model"]] = Field(
         ["hugging_face", "saved_model"],
         max_length=2,
@@ -504,6 +533,12 @@ class TpuConfig(Section):
         "v2-alpha-tpuv5-lite",
         pattern=r"^[a-z0-9][a-z0-9.-]*$",
         description="Software image of the TPU VM, such as v2-alpha-tpuv5-lite.",
+    )
+    container_image: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}$",
+        description="Image that agent and trainer run in, bert-trainer-tpu, by its digest: "
+        "NAME@sha256:DIGEST. Empty: the VM's own Python has all they need, as an emulator's.",
     )
     zones: list[Annotated[str, Field(pattern=r"^[a-z]+-[a-z]+[0-9]+-[a-z]$")]] = Field(
         ["us-central1-a"],
@@ -632,7 +667,11 @@ class BudgetConfig(Section):
 
 
 class RentalConfig(Protocol):
-    """What renting a TPU needs to know, whatever the run uses it for."""
+    """What all kinds of runs have: what prepares their data, and the TPU that they rent."""
+
+    @property
+    def beam(self) -> BeamConfig:
+        """Return where the data job runs."""
 
     @property
     def tpu(self) -> TpuConfig:

@@ -121,6 +121,11 @@ ACCOUNT_CHECKS: tuple[Check[Site], ...] = (
         networks.tpu_network_finding,
     ),
     Check(
+        "tpu.container_image",
+        "there is one, it is in its registry, and that is in the TPUs' region",
+        images.trainer_image_finding,
+    ),
+    Check(
         "beam.service_account_email",
         "as `tpu.service_account`, for Dataflow's workers",
         service_accounts.dataflow_account_finding,
@@ -132,8 +137,8 @@ ACCOUNT_CHECKS: tuple[Check[Site], ...] = (
     ),
     Check(
         "beam.sdk_container_image",
-        "it is in its registry",
-        images.image_finding,
+        "it is in its registry, and that is in the TPUs' region",
+        images.data_image_finding,
     ),
     Check(
         "shared store",

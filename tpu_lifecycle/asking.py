@@ -143,6 +143,7 @@ class Asker:
             tpu_name=self.backend.resource_path(record.name, tpu.api),
             tpu_api_endpoint=self.backend.vm_endpoint,
             lease_timeout_seconds=tpu.lease_timeout_seconds,
+            container_image=tpu.container_image,
         )
         return TpuRequest(
             name=record.name,

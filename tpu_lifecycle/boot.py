@@ -2,7 +2,8 @@
 """Startup script of a TPU VM: fetches the run's code, verifies it, keeps agent and switch running.
 
 It runs at every boot, with the Python that PATH finds first: the one that has TensorFlow. It needs
-nothing else and installs nothing. What it must know is in the attributes of the node.
+nothing else and installs nothing. What it must know is in the attributes of the node. Where that
+Python is in a container image, ``boot_container.sh`` is the startup script and runs this one in it.
 
 The agent (``tpu_agent``) runs the jobs; the switch (``tpu_agent.self_delete``) deletes the TPU when
 it expires or is forgotten. Should neither be able to run, the script does that itself.
@@ -264,7 +265,7 @@ class Supervisor:
 def boot(work: Path) -> Supervisor:
     """Return what this worker has to keep running, ready to run."""
     if sys.version_info < (3, 11):  # noqa: UP036 - a stock VM image may have an older one
-        sys.exit(f"{sys.executable} is older than Python 3.11: put a newer one on PATH")
+        sys.exit(f"{sys.executable} is older than Python 3.11: set tpu.container_image")
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     sha256, env = attribute("bundle-sha256"), tpu_env()
     worker = worker_number(env)

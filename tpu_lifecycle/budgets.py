@@ -13,10 +13,11 @@ from datetime import UTC, datetime, timedelta
 from pipeline_config.rules import chips
 from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, Reservation
-from pipeline_store.layout import RunLayout
+from pipeline_store.layout import RunLayout, TrainingLayout
 from tpu_lifecycle.attempts import AttemptRecord, Loss
 from tpu_lifecycle.heartbeats import read_heartbeat
 from tpu_lifecycle.reservation import OpenReservation
+from tpu_lifecycle.trainings import trainings
 
 
 class BudgetError(RuntimeError):
@@ -48,8 +49,17 @@ def renewal_advice(run: RunLayout, setting: str) -> str:
 
 
 def newest_checkpoint(run: RunLayout) -> int | None:
-    """Return the step of the newest checkpoint that is committed, or None."""
-    names = (uri.rpartition("/")[2] for uri in uris.list_files(run.training.checkpoints))
+    """Return the step of the newest checkpoint that is committed, or None.
+
+    Of a fine-tuning run the steps of all trials of this TPU together, so that each checkpoint of
+    any of them is a later step.
+    """
+    steps = [step for place in trainings(run) if (step := _newest_step(place)) is not None]
+    return sum(steps) if steps else None
+
+
+def _newest_step(training: TrainingLayout) -> int | None:
+    names = (uri.rpartition("/")[2] for uri in uris.list_files(training.checkpoints))
     steps = [int(name.removesuffix(".json")) for name in names if name[:-5].isdecimal()]
     return max(steps, default=None)
 
@@ -71,12 +81,13 @@ def check_next_attempt(reservation: OpenReservation, records: Sequence[AttemptRe
     if len(lost) > 1 and all(_cause(record) == Loss.NEVER_REPORTED for record in lost[-2:]):
         raise BootFailureError(
             f"{reservation}: two TPUs in a row came up but their agents never reported. {last}"
-            "Check that tpu.service_account may read and write the store, that the subnetwork "
-            "has Private Google Access, and the startup script's log on the VM "
-            "(journalctl -u google-startup-scripts)."
+            "Check that tpu.container_image is set, that tpu.service_account may pull it and read "
+            "and write the store, that the subnetwork has Private Google Access, and the startup "
+            "script's log on the VM (journalctl -u google-startup-scripts)."
         )
     # After its end a training makes no checkpoints: what is lost then lost no training.
-    stalled = 0 if uris.exists(reservation.run.training.result) else _stalled(lost)
+    has_ended = all(uris.exists(place.result) for place in trainings(reservation.run))
+    stalled = 0 if has_ended else _stalled(lost)
     if stalled >= budget.max_stalled_attempts:
         raise StalledError(
             f"{reservation}: {stalled} TPUs in a row were lost without a new checkpoint; "

@@ -9,6 +9,7 @@ from typing import Protocol
 from pipeline_store import uris
 
 BOOT_SCRIPT = Path(__file__).with_name("boot.py")
+CONTAINER_SCRIPT = Path(__file__).with_name("boot_container.sh")
 
 
 class Launcher(Protocol):
@@ -31,6 +32,7 @@ class Launcher(Protocol):
         tpu_name: str,
         tpu_api_endpoint: str,
         lease_timeout_seconds: float,
+        container_image: str | None,
     ) -> dict[str, str]:
         """Return what the create call must hand to the machine."""
         ...
@@ -48,6 +50,7 @@ def boot_metadata(
     tpu_name: str,
     tpu_api_endpoint: str,
     lease_timeout_seconds: float,
+    container_image: str | None,
 ) -> dict[str, str]:
     """Return the metadata of a node that boots into the agent.
 
@@ -67,12 +70,14 @@ def boot_metadata(
         emulator, which is spoken to without TLS and without credentials.
     :param lease_timeout_seconds: without a renewal of the lease and without progress, after which
         the VM deletes its own TPU.
+    :param container_image: image by digest in which the boot script runs; None: the VM's own
+        ``python3`` runs it.
     :raises ValueError: ``expires_at`` has no time zone, so that the VM could misread it.
     """
     if expires_at.tzinfo is None:
         raise ValueError(f"expires_at {expires_at} has no time zone; use datetime.now(UTC).")
     return {
-        "startup-script": BOOT_SCRIPT.read_text(encoding="utf-8"),
+        **_scripts(container_image),
         "mailbox-uri": mailbox_uri,
         "released-uri": released_uri,
         "bundle-url": uris.media_url(bundle_uri),
@@ -83,4 +88,16 @@ def boot_metadata(
         "tpu-name": tpu_name,
         "tpu-api-endpoint": tpu_api_endpoint,
         "lease-timeout": str(lease_timeout_seconds),
+    }
+
+
+def _scripts(container_image: str | None) -> dict[str, str]:
+    """Return what the VM runs at every boot."""
+    boot_script = BOOT_SCRIPT.read_text(encoding="utf-8")
+    if container_image is None:
+        return {"startup-script": boot_script}
+    return {
+        "startup-script": CONTAINER_SCRIPT.read_text(encoding="utf-8"),
+        "boot-script": boot_script,
+        "container-image": container_image,
     }

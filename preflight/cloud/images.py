@@ -1,4 +1,4 @@
-"""Checks the container image of Dataflow's workers: it is in its registry.
+"""Checks the container images of Dataflow's workers and of TPU VMs: they are in their registry.
 
 Artifact Registry is asked by its own API, with the account's credentials; any other registry by the
 Docker Registry HTTP API, without any.
@@ -15,13 +15,14 @@ import requests
 
 from preflight.cloud.apis import TIMEOUT_SECONDS, ApiError, ApiUnavailableError
 from preflight.cloud.site import Site
-from preflight.findings import Finding, failed, not_checked, ok
+from preflight.findings import Finding, failed, not_checked, ok, warning
 
 _REFERENCE = re.compile(
     r"(?:(?P<host>[^/]+[.:][^/]*|localhost)/)?(?P<path>[a-z0-9._/-]+)"
     r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?@(?P<digest>sha256:[0-9a-f]{64})"
 )
 _ARTIFACT_REGISTRY = "-docker.pkg.dev"
+_MULTI_REGIONS = ("asia", "europe", "us")
 _MANIFESTS = (
     "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, "
     "application/vnd.docker.distribution.manifest.list.v2+json, "
@@ -42,6 +43,16 @@ class Image:
         """Return it without its digest."""
         return f"{self.host}/{self.path}"
 
+    @property
+    def is_artifact(self) -> bool:
+        """Return whether its registry is Artifact Registry."""
+        return self.host.endswith(_ARTIFACT_REGISTRY) and self.path.count("/") >= 2
+
+    @property
+    def location(self) -> str:
+        """Return the region or multi-region of its Artifact Registry."""
+        return self.host.removesuffix(_ARTIFACT_REGISTRY)
+
 
 def parse_image(reference: str) -> Image | None:
     """Return the parts of an image's name; None when it is none."""
@@ -57,44 +68,80 @@ def parse_image(reference: str) -> Image | None:
 def is_of_project(reference: str | None, project_id: str) -> bool:
     """Return whether an image is in the Artifact Registry of a project."""
     image = parse_image(reference or "")
-    if image is None or not image.host.endswith(_ARTIFACT_REGISTRY):
+    if image is None or not image.is_artifact:
         return False
     return image.path.partition("/")[0] == project_id
 
 
-def image_finding(site: Site) -> Finding | None:
+def data_image_finding(site: Site) -> Finding | None:
     """Check ``beam.sdk_container_image``; None when no job runs on Dataflow."""
     reference = site.config.beam.sdk_container_image
     if not site.uses_dataflow or reference is None:
         return None
+    return _finding(site, reference, "docker/beam.Dockerfile")
+
+
+def trainer_image_finding(site: Site) -> Finding:
+    """Check ``tpu.container_image``: a TPU VM of Google's cannot train without one."""
+    reference = site.config.tpu.container_image
+    if reference is None:
+        return warning(
+            "it is empty, and no runtime version of Google's has the Python and the packages that "
+            "agent and trainer need: the TPU would be paid for and given back unused.",
+            "build and push bert-trainer-tpu as docs/containers.md says, and set "
+            "tpu.container_image=NAME@sha256:DIGEST",
+        )
+    return _finding(
+        site, reference, "docker/trainer.Dockerfile --build-arg REQUIREMENTS=requirements-tpu.txt"
+    )
+
+
+def _finding(site: Site, reference: str, build: str) -> Finding:
+    """Check that an image is in its registry, and that this is near the TPUs.
+
+    :param build: arguments of ``docker build`` that make such an image.
+    """
     image = parse_image(reference)
     if image is None:
         return failed(
             f"{reference} is no image's name.",
             "name it as us-central1-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE@sha256:DIGEST",
         )
-    in_artifact_registry = image.host.endswith(_ARTIFACT_REGISTRY) and image.path.count("/") >= 2
-    is_there = _is_artifact(site, image) if in_artifact_registry else _is_in_registry(image)
+    is_there = _is_in_artifact_registry(site, image) if image.is_artifact else _is_public(image)
     if is_there is None:
         return not_checked(f"{image.host} does not show {reference} to everybody")
     if not is_there:
         return failed(
             f"there is no image {reference}.",
-            f"docker build -f docker/beam.Dockerfile -t {image.name}:1 . && "
+            f"docker build -f {build} -t {image.name}:1 . && "
             f"docker push {image.name}:1, and set the digest that it prints",
+        )
+    away = [region for region in site.regions if not _is_near(image, region)]
+    if away:
+        return warning(
+            f"{image.name} is in {image.location}, and the TPUs are in {', '.join(away)}: pulling "
+            "it across regions is slow and billed.",
+            f"push it to {away[0]}{_ARTIFACT_REGISTRY}/{image.path}",
         )
     return ok(reference)
 
 
-def _is_artifact(site: Site, image: Image) -> bool:
+def _is_near(image: Image, region: str) -> bool:
+    """Return whether an image is pulled within a region, as far as its name tells."""
+    if not image.is_artifact:
+        return True
+    area = region.partition("-")[0] if image.location in _MULTI_REGIONS else region
+    return image.location == area
+
+
+def _is_in_artifact_registry(site: Site, image: Image) -> bool:
     """Return whether an image is in Artifact Registry.
 
     Source: https://cloud.google.com/artifact-registry/docs/reference/rest
     """
-    location = image.host.removesuffix(_ARTIFACT_REGISTRY)
     project, repository, name = image.path.split("/", 2)
     quoted = urllib.parse.quote(name, safe="")
-    parent = f"v1/projects/{project}/locations/{location}/repositories/{repository}"
+    parent = f"v1/projects/{project}/locations/{image.location}/repositories/{repository}"
     try:
         site.apis.get("artifactregistry", f"{parent}/dockerImages/{quoted}@{image.digest}")
     except ApiError as error:
@@ -104,7 +151,7 @@ def _is_artifact(site: Site, image: Image) -> bool:
     return True
 
 
-def _is_in_registry(image: Image) -> bool | None:
+def _is_public(image: Image) -> bool | None:
     """Return whether an image is in any other registry; None when it is not shown to everybody.
 
     Source: https://distribution.github.io/distribution/spec/api/

@@ -38,8 +38,10 @@ def services_finding(site: Site) -> Finding:
 def needed_services(site: Site) -> list[str]:
     """Return the APIs that a run with these settings calls, directly or through its TPU."""
     names = ["tpu.googleapis.com", "compute.googleapis.com", _STORAGE]
+    images = [site.config.tpu.container_image]
     if site.uses_dataflow:
         names.append("dataflow.googleapis.com")
-        if is_of_project(site.config.beam.sdk_container_image, site.project_id):
-            names.append("artifactregistry.googleapis.com")
+        images.append(site.config.beam.sdk_container_image)
+    if any(is_of_project(image, site.project_id) for image in images):
+        names.append("artifactregistry.googleapis.com")
     return names

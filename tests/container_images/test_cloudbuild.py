@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from container_images.catalogue import DOCKER, IMAGES, REPOSITORY, Image
+from pipeline_config import load_preset, with_overrides
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,37 @@ def test_each_image_is_built_tried_and_pushed(build: dict[str, Any], image: Imag
     assert f"$registry/{image.name}:" in script(build, "try")
     pushed = re.findall(r"^for name in (.+); do$", script(build, "push"), re.MULTILINE)
     assert image.name in pushed[0].split()
+
+
+PLAYED_DOCKER = """#!/bin/bash
+if test "$1" = inspect; then
+  name=${4%:*}
+  echo "${3%% *} $name@sha256:$(sha256sum <<< "$name" | cut -c-64)"
+fi
+"""
+
+
+def test_pushing_prints_settings_that_the_pipeline_takes(
+    build: dict[str, Any], tmp_path: Path
+) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text(PLAYED_DOCKER)
+    docker.chmod(0o755)
+    registry = "us-central1-docker.pkg.dev/my-project/bert-images"
+    (tmp_path / ".registry").write_text(f"{registry}\n")
+    done = subprocess.run(
+        ["/bin/bash", "-c", script(build, "push").replace("/workspace", str(tmp_path))],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "_REVISION": "0a1b2c3"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    printed = dict(line.split(" = ") for line in done.stdout.splitlines() if " = " in line)
+    config = with_overrides(load_preset("bert_base_v5e"), printed)
+    assert config.tpu.container_image is not None
+    assert config.beam.sdk_container_image is not None
+    assert config.tpu.container_image.startswith(f"{registry}/bert-trainer-tpu@")
+    assert config.beam.sdk_container_image.startswith(f"{registry}/bert-data@")
 
 
 def test_what_is_substituted_is_known(build: dict[str, Any]) -> None:

@@ -68,6 +68,7 @@ class Cloud:
 
     :param admin: the emulator's, to bring about what cannot be ordered from the real service.
     :param patience: seconds that a TPU may take to come or to go.
+    :param container_image: what agent and jobs run in; None: the VM itself.
     """
 
     backend: CloudTpuBackend
@@ -78,6 +79,7 @@ class Cloud:
     network: Mapping[str, Any]
     admin: AdminClient | None
     patience: float
+    container_image: str | None = None
     owner: str = field(default_factory=lambda: f"contract-{uuid.uuid4().hex[:8]}")
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     is_over: threading.Event = field(default_factory=threading.Event)
@@ -203,7 +205,9 @@ class Cloud:
             "tpu.zones": [self.zone],
             "tpu.accelerator_type": self.accelerator_type,
             "tpu.runtime_version": self.runtime_version,
+            "tpu.container_image": self.container_image,
             "tpu.queue_timeout_seconds": max(60, int(self.patience)),
+            "tpu.boot_timeout_seconds": 900 if self.is_real else 120,
             "tpu.delete_grace_seconds": 60.0 if self.is_real else 0.2,
             "tpu.heartbeat_interval_seconds": 5.0 if self.is_real else 0.5,
             "budget.max_hours": SUITE_SECONDS / 3600,

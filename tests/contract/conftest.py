@@ -29,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--tpu-zone", default="us-central1-a", help="default: %(default)s")
     add("--tpu-type", default="v5litepod-1", help="accelerator type; default: %(default)s")
     add("--tpu-runtime", default="v2-alpha-tpuv5-lite", help="default: %(default)s")
+    add("--tpu-container-image", help="tpu.container_image; default: none, the VM has it all")
     add("--tpu-network", help="default: the project's")
     add("--tpu-subnetwork", help="default: the project's")
     add("--tpu-service-account", help="of the TPU VM; default: the project's")
@@ -80,6 +81,7 @@ def real_cloud(config: pytest.Config) -> Iterator[Cloud]:
         network={name: value for name, value in network.items() if value},
         admin=None,
         patience=config.getoption("--tpu-patience"),
+        container_image=config.getoption("--tpu-container-image"),
     )
     print(
         f"\nReal TPUs in {cloud.parent()}, at most {cost:.2f}, until {cloud.expires_at:%F %T} UTC. "

@@ -82,6 +82,7 @@ def test_the_preset_is_one_that_the_pipeline_takes(tmp_path: Path) -> None:
     assert config.tpu.zones == GIVEN["tpu_zones"]
     assert config.tpu.service_account == printed["tpu_vm_service_account"]
     assert config.tpu.subnetwork.endswith("/subnetworks/bert")
+    assert config.tpu.container_image is None
     assert config.beam.runner == "FnApiRunner"
     assert config.training.train_steps == load_preset("bert_base_v5e").training.train_steps
 
@@ -98,6 +99,16 @@ def test_with_an_image_the_data_job_runs_on_dataflow(tmp_path: Path) -> None:
     )
     assert beam.temp_location == "gs://my-company-bert-temp/dataflow"
     assert beam.service_account_email == printed["data_job_service_account"]
+
+
+def test_the_trainers_image_is_that_of_the_tpu_vm(tmp_path: Path) -> None:
+    printed = outputs(tmp_path, GIVEN | {"data_job_image": IMAGE, "trainer_image": IMAGE})
+    preset = tmp_path / "repretraining.toml"
+    preset.write_text(printed["preset"])
+    config = load_preset(str(preset))
+    assert config.tpu.container_image == IMAGE
+    assert config.tpu.service_account == printed["tpu_vm_service_account"]
+    assert config.beam.sdk_container_image == IMAGE
 
 
 def test_the_environment_is_one_that_the_pipeline_takes(tmp_path: Path) -> None:
@@ -124,6 +135,7 @@ def test_the_environment_is_one_that_the_pipeline_takes(tmp_path: Path) -> None:
         ("account_prefix", "much-too-long-prefix"),
         ("subnetwork_range", "8.8.0.0/16"),
         ("data_job_image", "repository/bert-data:latest"),
+        ("trainer_image", "repository/bert-trainer-tpu:latest"),
         ("billing_account", "mine"),
         ("monthly_budget", 0),
         ("alert_email", "ml-team"),

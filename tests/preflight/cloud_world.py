@@ -31,9 +31,12 @@ from tests.preflight.google_stub import (
 )
 from tpu_emulator.testing import RunningEmulator
 
-IMAGE = f"{REGION}-docker.pkg.dev/{PROJECT}/images/data-job"
+REPOSITORY = f"{REGION}-docker.pkg.dev/{PROJECT}/images"
+IMAGE = f"{REPOSITORY}/data-job"
+TRAINER = f"{REPOSITORY}/trainer"
 SETTINGS: dict[str, Any] = {
     "tpu.zones": "us-central1-a",
+    "tpu.container_image": f"{TRAINER}@{DIGEST}",
     "tpu.service_account": TPU_ACCOUNT,
     "tpu.network": "pipeline",
     "tpu.subnetwork": "pipeline",

@@ -75,7 +75,7 @@ class CloudState:
         default_factory=lambda: {(REGION, "default"): True, (REGION, "pipeline"): True}
     )
     """Whether they have Private Google Access, by region and name."""
-    images: dict[str, str] = field(default_factory=lambda: {"data-job": DIGEST})
+    images: dict[str, str] = field(default_factory=lambda: {"data-job": DIGEST, "trainer": DIGEST})
     """Digest of each image, which has the tag ``1``."""
     quotas: dict[str, dict[str, int]] = field(
         default_factory=lambda: {QUOTA: {"us-central1-a": 16, REGION: 32}}

@@ -22,7 +22,7 @@ from preflight.catalogue import ACCOUNT_CHECKS, make
 from preflight.cloud.apis import GoogleApis
 from preflight.cloud.site import Site
 from tests.pipeline_store.gcs_server import GcsState, StoredObject
-from tests.preflight.cloud_world import IMAGE, CloudWorld
+from tests.preflight.cloud_world import IMAGE, TRAINER, CloudWorld
 from tests.preflight.google_stub import (
     DATA_ACCOUNT,
     DIGEST,
@@ -42,7 +42,7 @@ def test_a_sound_installation_passes_whole(world: CloudWorld, capsys: Capture) -
     status, checks = world.check(capsys)
     assert {name: row for name, row in checks.items() if row["status"] != "ok"} == {}
     assert status == 0
-    assert len(checks) == 25
+    assert len(checks) == 26
     assert checks["credentials"]["found"] == f"airflow@{PROJECT}.iam.gserviceaccount.com"
     # Nothing is left of what was tried.
     assert world.gcs.state.objects == {}
@@ -231,6 +231,29 @@ MISTAKES = [
         "beam.sdk_container_image",
         "there is no image",
         f"docker push {IMAGE}:1",
+    ),
+    Mistake(
+        "trainer's image absent",
+        settings(tpu__container_image=f"{TRAINER}@sha256:{'0' * 64}"),
+        "tpu.container_image",
+        "there is no image",
+        "docker build -f docker/trainer.Dockerfile --build-arg REQUIREMENTS=requirements-tpu.txt",
+    ),
+    Mistake(
+        "no image for the TPU VM",
+        settings(tpu__container_image=None),
+        "tpu.container_image",
+        "the TPU would be paid for and given back unused",
+        "set tpu.container_image=NAME@sha256:DIGEST",
+        "warning",
+    ),
+    Mistake(
+        "trainer's image elsewhere",
+        settings(tpu__container_image=f"{TRAINER}@{DIGEST}".replace(REGION, "europe-west4")),
+        "tpu.container_image",
+        f"is in europe-west4, and the TPUs are in {REGION}",
+        f"push it to {TRAINER}",
+        "warning",
     ),
     Mistake(
         "image's name mistyped",
@@ -436,7 +459,11 @@ def test_rights_that_are_missing_in_the_bucket(world: CloudWorld, capsys: Captur
         ("cloudresourcemanager", {"roles"}, "roles/browser"),
         ("iam", {"tpu.service_account", "beam.service_account_email"}, "serviceAccountUser"),
         ("compute", {"tpu.subnetwork", "beam.subnetwork"}, "roles/compute.networkViewer"),
-        ("artifactregistry", {"beam.sdk_container_image"}, "roles/artifactregistry.reader"),
+        (
+            "artifactregistry",
+            {"beam.sdk_container_image", "tpu.container_image"},
+            "roles/artifactregistry.reader",
+        ),
     ],
 )
 def test_what_an_account_may_not_ask_is_not_checked(
@@ -501,11 +528,16 @@ def test_a_persons_own_login_is_told(world: CloudWorld) -> None:
 
 def test_without_dataflow_nothing_of_it_is_needed(world: CloudWorld, capsys: Capture) -> None:
     world.settings = {n: v for n, v in world.settings.items() if not n.startswith("beam.")}
-    world.stub.state.enabled -= {"dataflow.googleapis.com", "artifactregistry.googleapis.com"}
+    world.stub.state.enabled.remove("dataflow.googleapis.com")
     world.stub.state.denied.add("dataflow.jobs.create")
     status, checks = world.check(capsys)
     assert status == 0
     assert not [name for name in checks if name.startswith("beam.")]
+    # The TPU VM's image is there all the same.
+    world.stub.state.enabled.remove("artifactregistry.googleapis.com")
+    status, checks = world.check(capsys)
+    assert status == 1
+    assert "artifactregistry.googleapis.com is not enabled" in checks["APIs"]["found"]
 
 
 def test_defaults_of_the_project(world: CloudWorld, capsys: Capture) -> None:
@@ -546,11 +578,12 @@ def test_a_subnetwork_by_its_full_name(world: CloudWorld, capsys: Capture) -> No
 def test_an_image_in_another_registry(
     world: CloudWorld, capsys: Capture, reference: str, status: str, said: str
 ) -> None:
-    world.set(beam__sdk_container_image=f"{world.stub.registry}/{reference}")
+    image = f"{world.stub.registry}/{reference}"
+    world.set(beam__sdk_container_image=image, tpu__container_image=image)
     _, checks = world.check(capsys)
-    row = checks["beam.sdk_container_image"]
-    assert row["status"] == status
-    assert said in row["found"] + row["fix"]
+    for row in (checks["beam.sdk_container_image"], checks["tpu.container_image"]):
+        assert row["status"] == status
+        assert said in row["found"] + row["fix"]
     # Google's credentials are for Google.
     assert not [line for line in world.stub.state.requests if "artifactregistry" in line]
 
@@ -575,7 +608,7 @@ def test_the_table_has_a_row_for_each_check(world: CloudWorld, capsys: Capture) 
     lines = capsys.readouterr().out.splitlines()
     index = next(i for i, line in enumerate(lines) if re.match(r"FAILED +roles +the account", line))
     assert lines[index + 1].strip().startswith("fix: gcloud projects add-iam-policy-binding")
-    assert lines[-1] == "24 ok, 1 failed"
+    assert lines[-1] == "25 ok, 1 failed"
 
 
 def test_no_secret_is_printed(world: CloudWorld, capsys: Capture, private_key: str) -> None:

@@ -153,7 +153,7 @@ def test_a_stored_configuration(
     assert "200 steps of 32 rows" in capsys.readouterr().out
     (tmp_path / "config.json").write_bytes(b"{}")
     assert call("--config", "config.json") == 1
-    assert "not a stored pipeline configuration" in capsys.readouterr().out
+    assert "not a stored configuration" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,7 @@ class Cloud:
             "tpu_name": self.queued_name,
             "tpu_api_endpoint": self.emulator.endpoint,
             "lease_timeout_seconds": 3600.0,
+            "container_image": None,
         }
         return boot_metadata(**arguments | changes)
 
@@ -142,9 +143,15 @@ class Cloud:
 
 
 @contextmanager
-def cloud(folder: Path, world: World, *, vm_grace: float) -> Iterator[Cloud]:
-    """Run an emulator whose VMs find this test's Python."""
+def cloud(
+    folder: Path, world: World, *, vm_grace: float, programs: Path | None = None
+) -> Iterator[Cloud]:
+    """Run an emulator whose VMs find this test's Python.
+
+    :param programs: folder with programs that they find before all others.
+    """
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    path = f"{programs}:{path}" if programs else path
     with (
         start_emulator(folder, vm_env={"PATH": path}, vm_grace=vm_grace) as emulator,
         grpc.insecure_channel(emulator.endpoint) as channel,

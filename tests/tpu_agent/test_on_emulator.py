@@ -11,6 +11,7 @@ import pytest
 
 from pipeline_store.formats import AgentHello, AttemptEvent, AttemptMark, ExitKind, JobStatus
 from tests.tpu_agent.cloud import NODE_ID, Cloud, cloud
+from tests.tpu_agent.played_docker import IMAGE, PlayedDocker
 from tests.tpu_agent.world import TOKEN, World, wait_for
 from tpu_lifecycle.backend import TpuName, TpuState
 from tpu_lifecycle.verdict import Facts, Outcome, judge_job
@@ -80,3 +81,18 @@ def test_reboot_goes_on_with_the_job(tpu: Cloud, world: World) -> None:
     status = world.wait_status("010-train")
     assert (status.exit_kind, status.restarts) == (ExitKind.OK, 1)
     assert AgentHello.load(world.mailbox.hello(0)).starts == 2
+
+
+def test_all_of_that_in_a_container(tmp_path: Path, world: World) -> None:
+    world.add_job("010-train", "waits")
+    docker = PlayedDocker(tmp_path / "docker")
+    with cloud(tmp_path, world, vm_grace=10.0, programs=docker.bin) as tpu:
+        tpu.create(container_image=IMAGE)
+        world.wait_starts(1)
+        tpu.emulator.admin.reboot(tpu.node_name)
+        world.wait_starts(2)
+        tpu.emulator.admin.preempt(tpu.node_name)
+        assert world.wait_status("010-train").exit_kind is ExitKind.PREEMPTED
+        wait_for("the VM's end", lambda: not tpu.pids())
+    assert len(docker.calls("run")) == 2
+    assert len(docker.calls("pull")) == 1

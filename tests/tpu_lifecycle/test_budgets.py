@@ -5,8 +5,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from model_registry.finetuning_plans import make_rentals
+from pipeline_config import load_finetuning_preset, with_overrides
 from pipeline_store import uris
-from pipeline_store.formats import AttemptEvent, AttemptMark, Heartbeat, JobSpec
+from pipeline_store.formats import (
+    AttemptEvent,
+    AttemptMark,
+    FinetuningPlan,
+    Heartbeat,
+    JobSpec,
+    Trial,
+)
 from tests.tpu_lifecycle.test_observe import JOB, watch
 from tests.tpu_lifecycle.world import ZONE, World
 from tpu_lifecycle.attempts import AttemptRecord, Loss
@@ -93,6 +102,31 @@ def test_losses_after_the_end_of_the_training_do_not_stall_it(world: World) -> N
     records.append(lose(reservation, 3, before=60, after=60))
     with pytest.raises(PreemptionBudgetError, match=r"new reservation has all budgets anew"):
         check_next_attempt(reservation, records)
+
+
+def test_every_checkpoint_of_any_trial_is_progress(world: World) -> None:
+    owner = world.reserve().run
+    plan = FinetuningPlan(
+        lineage_id="default",
+        models={},
+        manifests={},
+        trials=[
+            Trial(trial_id=f"t{n}", task="t", model="model", learning_rate=1e-3, random_seed=n)
+            for n in range(3)
+        ],
+        created=datetime.now(UTC),
+    )
+    plan.write(owner.finetuning_plan)
+    settings = {"finetuning.parallel_tpus": 2}
+    config = with_overrides(load_finetuning_preset("finetuning_smoke"), settings)
+    uris.write(owner.config, config.to_bytes())
+    [own, rental] = make_rentals(world.store, owner, 2)
+    assert newest_checkpoint(own) is None
+    for trial, step in (("t0", 10), ("t0", 20), ("t1", 7), ("t2", 5)):
+        uris.write(owner.trial(trial).training.checkpoint(step), b"{}")
+    # The first and the third are the first TPU's.
+    assert newest_checkpoint(own) == 25
+    assert newest_checkpoint(rental) == 7
 
 
 def test_an_outage_of_airflow_uses_up_no_chip_hours(world: World) -> None:

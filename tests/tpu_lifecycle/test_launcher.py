@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import http.server
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,157 +12,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from pipeline_store import uris
-from pipeline_store.formats import AgentHello, ExitKind
-from tests.serving import serving
+from pipeline_store.formats import ExitKind
+from tests.tpu_agent.played_docker import IMAGE
 from tests.tpu_agent.world import PATIENCE, TOKEN, World, is_running, wait_for
+from tests.tpu_lifecycle.booting import NODE_PATH, QUEUED_PATH, TPU_NAME, MetadataServer, Vm
 from tpu_agent import processes
 from tpu_lifecycle import boot, launcher
-
-INSTANCE = "/computeMetadata/v1/instance/"
-TPU_NAME = "projects/p/locations/z/queuedResources/bert-g1-a1"
-
-
-class MetadataServer(http.server.ThreadingHTTPServer):
-    """Serves values by path below ``instance/``, and files for whoever shows the token."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.values: dict[str, str] = {}
-        self.files: dict[str, bytes] = {}
-        self.deletions: list[str] = []
-        self.answers: list[int] = []
-        self.failures = 0
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: MetadataServer
-
-    def do_GET(self) -> None:
-        code, body = self._answer()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_DELETE(self) -> None:
-        assert self.headers["Authorization"] == "Bearer vm-token"
-        assert self.headers["User-Agent"] == "bert-repretraining/vm"
-        self.server.deletions.append(self.path)
-        self.send_response(self.server.answers.pop(0))
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def _answer(self) -> tuple[int, bytes]:
-        if self.server.failures:
-            self.server.failures -= 1
-            return 503, b""
-        if self.path in self.server.files:
-            allowed = self.headers["Authorization"] == "Bearer vm-token"
-            return (200, self.server.files[self.path]) if allowed else (401, b"")
-        if self.path.startswith("/storage/"):
-            return 404, b""
-        if self.headers["Metadata-Flavor"] != "Google":
-            return 403, b""
-        value = self.server.values.get(self.path.removeprefix(INSTANCE))
-        return (404, b"") if value is None else (200, value.encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-class Vm:
-    """A machine that boots the node's startup script in its own folder."""
-
-    def __init__(self, world: World, server: MetadataServer) -> None:
-        self.world = world
-        self.server = server
-        self.folder = world.root / "vm"
-        self.folder.mkdir()
-        self.boots: list[subprocess.Popen[bytes]] = []
-        self.set(launcher.boot_metadata(
-            mailbox_uri=world.mailbox.root,
-            released_uri=world.reservation.released,
-            bundle_uri=world.bundle.uri,
-            bundle_sha256=world.bundle.sha256,
-            token=TOKEN,
-            expires_at=world.expires_at,
-            heartbeat_interval_seconds=0.1,
-            tpu_name=TPU_NAME,
-            tpu_api_endpoint="unix:/nowhere",
-            lease_timeout_seconds=7200.0,
-        ))  # fmt: skip
-
-    def set(self, attributes: dict[str, str]) -> None:
-        self.server.values.update({f"attributes/{k}": v for k, v in attributes.items()})
-
-    def boot(self) -> subprocess.Popen[bytes]:
-        script = self.folder / "startup-script"
-        script.write_text(self.server.values["attributes/startup-script"])
-        script.chmod(0o700)
-        with (self.folder / "serial.log").open("ab") as log:
-            process = subprocess.Popen(
-                [script],
-                cwd=self.folder,
-                env={
-                    "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-                    "GCE_METADATA_HOST": f"127.0.0.1:{self.server.server_port}",
-                },
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        self.boots.append(process)
-        return process
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "serial.log").read_text()
-
-    @property
-    def work_dir(self) -> Path:
-        return self.folder / "tpu-agent/agent"
-
-    def power_off(self) -> None:
-        for boot_script in self.boots:
-            boot_script.kill()
-            boot_script.wait()
-        for process in self.orphans():
-            process.kill()
-        processes.kill(self.work_dir)
-
-    def orphans(self) -> list[psutil.Process]:
-        """Return agents and switches, also those that no boot script keeps alive any more."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if str(self.work_dir) in process.cmdline():
-                    found.append(process)
-        return found
-
-    def child(self, module: str) -> psutil.Process | None:
-        """Return the process that the boot script keeps alive, if it runs just now."""
-        for process in psutil.Process(self.boots[-1].pid).children():
-            with contextlib.suppress(psutil.Error):
-                if process.cmdline()[1:3] == ["-m", module]:
-                    return process
-        return None
-
-    def hello(self, worker: int = 0, starts: int = 1) -> AgentHello:
-        def probe() -> AgentHello | None:
-            found = AgentHello.load_or_none(self.world.mailbox.hello(worker))
-            return found if found and found.starts >= starts else None
-
-        hello: AgentHello = wait_for(f"hello {starts}", probe)
-        return hello
-
-
-@pytest.fixture
-def server() -> Iterator[MetadataServer]:
-    with serving(MetadataServer()) as server:
-        yield server
 
 
 @pytest.fixture
@@ -331,10 +186,6 @@ def test_an_old_python_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "version_info", (3, 10, 12))
     with pytest.raises(SystemExit, match=r"older than Python 3\.11"):
         boot.boot(tmp_path)
-
-
-NODE_PATH = "/v2/projects/p/locations/z/nodes/bert-g1-a1"
-QUEUED_PATH = f"/v2/{TPU_NAME}?force=true"
 
 
 @pytest.fixture
@@ -505,10 +356,23 @@ def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
             tpu_name=TPU_NAME,
             tpu_api_endpoint="",
             lease_timeout_seconds=7200.0,
+            container_image=None,
         )
 
 
-def test_metadata_names_are_those_of_the_contract() -> None:
+@pytest.mark.parametrize(
+    ("image", "scripts"),
+    [
+        (None, {"startup-script": launcher.BOOT_SCRIPT}),
+        (
+            IMAGE,
+            {"startup-script": launcher.CONTAINER_SCRIPT, "boot-script": launcher.BOOT_SCRIPT},
+        ),
+    ],
+)
+def test_metadata_names_are_those_of_the_contract(
+    image: str | None, scripts: dict[str, Path]
+) -> None:
     launch: launcher.Launcher = launcher.boot_metadata
     metadata = launch(
         mailbox_uri="gs://b/m",
@@ -521,9 +385,12 @@ def test_metadata_names_are_those_of_the_contract() -> None:
         tpu_name=TPU_NAME,
         tpu_api_endpoint="unix:/run/tpu/api.sock",
         lease_timeout_seconds=7200.0,
+        container_image=image,
     )
-    script = metadata.pop("startup-script")
-    assert script == launcher.BOOT_SCRIPT.read_text()
+    assert {name: metadata.pop(name) for name in scripts} == {
+        name: path.read_text() for name, path in scripts.items()
+    }
+    assert metadata.pop("container-image", None) == image
     assert metadata == {
         "mailbox-uri": "gs://b/m",
         "released-uri": "gs://b/r",

@@ -1,0 +1,38 @@
+"""Which trainings and which folders belong to the TPUs of a run."""
+
+from __future__ import annotations
+
+from pipeline_config import FinetuningConfig, parse_rental_config
+from pipeline_store import identity, uris
+from pipeline_store.formats import FinetuningPlan, RunRecord
+from pipeline_store.layout import RunLayout, TrainingLayout
+
+
+def trainings(run: RunLayout) -> list[TrainingLayout]:
+    """Return the folders of the trainings on the TPU that a folder is rented for.
+
+    A pretraining run has one. A fine-tuning run has one for each trial, shared out to its TPUs.
+    """
+    record = RunRecord.load_or_none(run.record)
+    if record is None:
+        return [run.training]
+    owner = run if record.rental_of is None else _beside(run, record.rental_of)
+    plan = FinetuningPlan.load_or_none(owner.finetuning_plan)
+    if plan is None:
+        return [run.training]
+    config = parse_rental_config(uris.read(run.config), run.config)
+    assert isinstance(config, FinetuningConfig)  # noqa: S101 - it has such a plan
+    share = plan.shares(config.finetuning.parallel_tpus)[record.tpu_number]
+    return [owner.trial(trial.trial_id).training for trial in share]
+
+
+def rental_folders(run: RunLayout) -> list[RunLayout]:
+    """Return the folders that a run's TPUs are rented for: its own, then those of further TPUs."""
+    folders, key = [run], run.root.rstrip("/").rpartition("/")[2]
+    while uris.exists((rental := _beside(run, identity.rental_key(key, len(folders)))).record):
+        folders.append(rental)
+    return folders
+
+
+def _beside(run: RunLayout, run_key: str) -> RunLayout:
+    return RunLayout(uris.join(run.root.rstrip("/").rpartition("/")[0], run_key))
