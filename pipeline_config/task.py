@@ -15,8 +15,6 @@ from pydantic import Field
 
 from pipeline_config.schema import Fraction, Section
 
-TASK_NAME_PATTERN = r"^[a-z][a-z0-9-]{0,39}$"
-
 TaskKind = Literal["classification", "multi_label", "regression"]
 MetricName = Literal["accuracy", "macro_f1", "micro_f1", "matthews", "pearson", "spearman"]
 
@@ -70,6 +68,16 @@ class TaskConfig(Section):
         max_length=1000,
         description="Names of the columns of tsv and csv files that have no header line.",
     )
+    quotechar: Literal['"', ""] = Field(
+        '"',
+        description="What fields of tsv and csv files are quoted by. Empty: nothing, a quote is "
+        "text, as in GLUE's files.",
+    )
+    unicode_normalization: Literal["NFC", "NFKC", "none"] = Field(
+        "NFC",
+        description="Of the texts, before they become tokens. As corpus.unicode_normalization of "
+        "the model's own text.",
+    )
     text_column: ColumnName = Field("text", description="Column of the text, or the first of two.")
     text_pair_column: ColumnName | None = Field(
         None, description="Column of the second text. Empty: single texts."
@@ -89,16 +97,23 @@ class TaskConfig(Section):
     )
     max_bad_fraction: Fraction = Field(
         0.0,
-        description="Share of examples that may be unusable before the task is refused. They go "
-        "to a dead-letter file with line and reason.",
+        description="Share of a split's examples that may be unusable before the task is refused. "
+        "They go to a dead-letter file with line and reason. Examples without text go there too, "
+        "but do not count.",
     )
     max_leak_fraction: Fraction = Field(
         0.0,
         description="Share of a validation or test split's examples whose text may also be in "
         "another split. Allowed ones are left out of the training split.",
     )
+    max_label_in_text: Fraction = Field(
+        0.95,
+        description="How well the labels may be told by which of them stands in the text, from 0 "
+        "to 1: mean share by label; of multi_label the F1, of regression the share whose first or "
+        "last number is the label. Above it the text gives the answer away. 1: not checked.",
+    )
     max_truncated_fraction: Fraction = Field(
-        0.5, description="Share of examples that may be cut to max_seq_length."
+        0.5, description="Share of a split's examples that may be cut to max_seq_length."
     )
     min_examples_per_label: int = Field(
         2, ge=1, le=1_000_000, description="Fewest training examples of each label."

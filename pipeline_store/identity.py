@@ -26,6 +26,11 @@ def run_key(dag_id: str, run_id: str) -> str:
     return _digest("run", dag_id, run_id)[:12]
 
 
+def rental_key(run_key: str, number: int) -> str:
+    """Return the 12 hex digits that name the folder of a run's further TPU; numbers begin at 1."""
+    return _digest("rental", run_key, str(number))[:12]
+
+
 def check_partition(partition: str) -> str:
     """Return the partition id if it is one.
 

@@ -282,14 +282,31 @@ class RunLayout:
         """Return one trial."""
         return TrialLayout(uris.join(self.trials, trial_id))
 
+    def trial_exports(self, trial_id: str) -> ExportsLayout:
+        """Return the folder of a trial's model in other formats."""
+        return ExportsLayout(uris.join(self.root, "exports", trial_id))
+
+    def predictions(self, task: str) -> str:
+        """Predictions for texts without labels, TSV, of a fine-tuning run."""
+        return uris.join(self.root, "predictions", f"{task}.tsv")
+
     @property
     def training_summary(self) -> str:
         """FinetuningReport, of a fine-tuning run."""
         return uris.join(self.root, "training_summary.json")
 
+    @property
+    def training_page(self) -> str:
+        """Page made from the FinetuningReport; it may be made again."""
+        return uris.join(self.root, "training_summary.html")
+
     def probe(self, baseline: str | None) -> str:
         """ProbeReport of the run's candidate against a baseline version (None: there is none)."""
         return uris.join(self.root, "probes", f"{baseline or 'none'}.json")
+
+    def probe_trial(self, baseline: str | None, trial_id: str) -> TrialLayout:
+        """Return one trial of that probe."""
+        return TrialLayout(uris.join(self.root, "probes", baseline or "none", trial_id))
 
     @property
     def evaluations(self) -> str:

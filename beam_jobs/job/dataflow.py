@@ -12,7 +12,7 @@ import google.auth.exceptions
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from beam_jobs.errors import UserError
-from pipeline_config import PipelineConfig
+from pipeline_config.schema import BeamConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 
@@ -21,12 +21,12 @@ _LONGEST_NAME = 63
 _MULTI_REGIONS = {"us": ("us-",), "eu": ("europe-",), "asia": ("asia-",)}
 
 
-def dataflow_flags(config: PipelineConfig, partition: str, labels: Mapping[str, str]) -> list[str]:
+def dataflow_flags(beam: BeamConfig, name: str, labels: Mapping[str, str]) -> list[str]:
     """Return Beam's flags for a job.
 
+    :param name: of what is worked on, for the job's name.
     :param labels: of the job and its machines, for finding and billing them.
     """
-    beam = config.beam
     given = {
         "runner": RUNNER,
         "region": beam.region,
@@ -39,7 +39,7 @@ def dataflow_flags(config: PipelineConfig, partition: str, labels: Mapping[str, 
         "max_num_workers": beam.max_num_workers or None,
         "service_account_email": beam.service_account_email,
         "subnetwork": _subnetwork(beam.subnetwork, beam.region),
-        "job_name": job_name(partition),
+        "job_name": job_name(name),
     }
     flags = [f"--{name}={value}" for name, value in given.items() if value is not None]
     # A shard at a time on each core, so that memory is what it is elsewhere.
@@ -57,13 +57,13 @@ def default_project() -> str | None:
     return project
 
 
-def job_name(partition: str) -> str:
-    """Return a name for the job: of the partition, and like no other.
+def job_name(name: str) -> str:
+    """Return a name for the job: of what it works on, and like no other.
 
-    Not the partition's alone, because a job that a killed launcher left behind may still run.
+    Not that alone, because a job that a killed launcher left behind may still run.
     """
     unique = uuid.uuid4().hex[:8]
-    words = re.sub(r"[^a-z0-9]+", "-", partition.lower()).strip("-")
+    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     head = f"bert-data-{words}"[: _LONGEST_NAME - len(unique) - 1].strip("-")
     return f"{head}-{unique}"
 

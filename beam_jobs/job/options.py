@@ -49,7 +49,7 @@ def parse_options(argv: Sequence[str] | None) -> PrepareCorpusOptions:
         partition=known.partition,
         pattern=known.input,
         dry_run=known.dry_run,
-        labels=dict(_label(text) for text in known.label),
+        labels=dict(job_label(text) for text in known.label),
         beam=rest,
     )
 
@@ -88,7 +88,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _label(text: str) -> tuple[str, str]:
+def job_label(text: str) -> tuple[str, str]:
+    """Return key and value of a label for a job.
+
+    :raises UserError: it has no value.
+    """
     key, sign, value = text.partition("=")
     if not (key and sign and value):
         raise UserError(f"--label {text!r}: write KEY=VALUE.")

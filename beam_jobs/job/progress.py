@@ -32,9 +32,10 @@ Counts = Counter[str]
 
 
 class Pass(StrEnum):
-    """The two passes over the text."""
+    """The passes over the text: of a corpus signing, of labelled examples reading; converting."""
 
     SIGN = "signing"
+    READ = "reading"
     CONVERT = "converting"
 
 
@@ -97,11 +98,23 @@ class ProgressLines:
 
     :param shards: the number of input files.
     :param size: their size in bytes.
+    :param first_pass: what is done before converting.
+    :param unit: what documents are called.
     """
 
-    def __init__(self, folder: Path, *, shards: int, size: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        shards: int,
+        size: int,
+        first_pass: Pass = Pass.SIGN,
+        unit: str = "documents",
+    ) -> None:
         self._folder = folder
-        self._totals = {Pass.SIGN: Counter({"shards": shards, "bytes": size})}
+        self._first_pass = first_pass
+        self._unit = unit
+        self._totals = {first_pass: Counter({"shards": shards, "bytes": size})}
         self._begun: dict[Pass, float] = {}
         self._said: tuple[Pass, Counts] | None = None
 
@@ -145,8 +158,8 @@ class ProgressLines:
             self._say_once(begun[-1])
 
     def _say_plan(self) -> None:
-        if Pass.SIGN in self._begun:
-            self._say_once(Pass.SIGN)
+        if self._first_pass in self._begun:
+            self._say_once(self._first_pass)
         plan = self._totals[Pass.CONVERT]
         logger.info(
             "%d shards to convert, %.1f MB; %d are done already",
@@ -172,7 +185,7 @@ class ProgressLines:
         seconds = time.monotonic() - self._begun[stage]
         parts = [
             f"{stage}: {counts['shards']} of {totals['shards']} shards",
-            f"{counts['documents']:,} documents",
+            f"{counts['documents']:,} {self._unit}",
             f"{counts['bytes'] / _MEGABYTE:.1f} of {totals['bytes'] / _MEGABYTE:.1f} MB",
         ]
         if stage is Pass.CONVERT:

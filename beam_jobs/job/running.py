@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
+from typing import TypeVar
 
 from apache_beam.options.pipeline_options import (
     GoogleCloudOptions,
@@ -22,10 +23,12 @@ from apache_beam.runners.runner import PipelineResult
 from beam_jobs.job import dataflow
 from beam_jobs.job.engines import STOPPED, Engine, is_local, local_engine, processes_for
 from beam_jobs.job.pipeline import PartitionJob, run_pipeline
-from beam_jobs.job.progress import ProgressLines, folder_for_progress
+from beam_jobs.job.progress import Pass, ProgressLines, folder_for_progress
 from beam_jobs.job.run_folder import run_folder
+from pipeline_config.schema import BeamConfig
 from pipeline_store import uris
 from pipeline_store.formats import ShardOutcomes
+from pipeline_store.layout import StoreLayout
 
 _SECONDS_BETWEEN_COUNTERS = 60.0
 
@@ -40,64 +43,121 @@ class RemoteJob:
     link: str
 
 
+@dataclass(frozen=True)
+class WorkPlace:
+    """Where a job's workers are.
+
+    ``slots``: among how many workers the files are spread; None leaves it to the engine.
+    ``scratch_folder`` and ``progress_folder``: on the launcher's machine, for workers that share
+    it.
+    """
+
+    slots: int | None = None
+    scratch_folder: str | None = None
+    progress_folder: str | None = None
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """What is to be run where.
+
+    ``name``: part of the name of a job on Dataflow. ``inputs``: the files. ``pipeline_args``:
+    Beam's options; they go before those of the configuration. ``labels``: of a job on Dataflow.
+    ``first_pass`` and ``unit``: what progress is told of.
+    """
+
+    beam: BeamConfig
+    name: str
+    store: StoreLayout
+    inputs: Sequence[str]
+    pipeline_args: Sequence[str]
+    labels: Mapping[str, str]
+    first_pass: Pass = Pass.SIGN
+    unit: str = "documents"
+
+
+Result = TypeVar("Result")
+Submitted = Callable[[PipelineResult], None]
+Run = Callable[[Engine, WorkPlace, Submitted], Result]
+
+
 def run_job(
     job: PartitionJob,
     inputs: Sequence[str],
     pipeline_args: Sequence[str],
     labels: Mapping[str, str],
 ) -> tuple[ShardOutcomes, RemoteJob | None]:
-    """Run the pipeline; return what became of the shards, and the job that a service made of it.
+    """Run the pipeline over a partition; return what became of the shards, and as :func:`launch`.
 
     :param inputs: the partition's files.
-    :param pipeline_args: Beam's options; they go before those of the configuration.
-    :param labels: of a job on Dataflow.
     :raises UserError: the job could not run where it is to run.
     """
-    options = _options(job, pipeline_args, labels)
+
+    def run(engine: Engine, place: WorkPlace, submitted: Submitted) -> ShardOutcomes:
+        here = replace(
+            job,
+            slots=place.slots,
+            scratch_folder=place.scratch_folder,
+            progress_folder=place.progress_folder,
+        )
+        return run_pipeline(here, engine, submitted)
+
+    beam = job.config.beam
+    return launch(JobRequest(beam, job.partition, job.store, inputs, pipeline_args, labels), run)
+
+
+def launch(request: JobRequest, run: Run[Result]) -> tuple[Result, RemoteJob | None]:
+    """Run a pipeline on the engine that is asked for; return its result, and a service's job.
+
+    :param run: runs the pipeline to its end; told what to call when the engine has taken it.
+    :raises UserError: the job could not run where it is to run.
+    """
+    options = _options(request)
     if is_local(options):
-        return _run_here(job, inputs, options), None
-    return _run_elsewhere(job, options)
+        return _run_here(request, options, run), None
+    return _run_elsewhere(options, run)
 
 
-def _options(
-    job: PartitionJob, pipeline_args: Sequence[str], labels: Mapping[str, str]
-) -> PipelineOptions:
-    given = PipelineOptions(list(pipeline_args))
-    runner = given.view_as(StandardOptions).runner or job.config.beam.runner
+def _options(request: JobRequest) -> PipelineOptions:
+    given = PipelineOptions(list(request.pipeline_args))
+    runner = given.view_as(StandardOptions).runner or request.beam.runner
     if runner != dataflow.RUNNER:
         return given
-    flags = dataflow.dataflow_flags(job.config, job.partition, labels)
-    options = PipelineOptions([*flags, *pipeline_args])
+    flags = dataflow.dataflow_flags(request.beam, request.name, request.labels)
+    options = PipelineOptions([*flags, *request.pipeline_args])
     cloud = options.view_as(GoogleCloudOptions)
     cloud.project = cloud.project or dataflow.default_project()
-    dataflow.check_places(options, job.store)
+    dataflow.check_places(options, request.store)
     return options
 
 
-def _run_here(job: PartitionJob, inputs: Sequence[str], options: PipelineOptions) -> ShardOutcomes:
+def _run_here(request: JobRequest, options: PipelineOptions, run: Run[Result]) -> Result:
+    inputs = request.inputs
     sizes = [uris.size(uri) for uri in inputs]
-    processes = processes_for(inputs, sizes, job.config.beam.max_num_workers)
+    processes = processes_for(inputs, sizes, request.beam.max_num_workers)
     with run_folder() as folder:
         engine = local_engine(options, folder, processes)
         logger.info("%d files, %.1f MB; %s", len(inputs), sum(sizes) / 1e6, engine.description)
         progress = folder_for_progress(folder)
-        job = replace(
-            job, slots=engine.slots, scratch_folder=str(folder), progress_folder=str(progress)
-        )
+        place = WorkPlace(engine.slots, str(folder), str(progress))
 
         def stop() -> bool:
             # The workers end when this process does, as it holds the lock on the folder.
             shutil.rmtree(folder, ignore_errors=True)
             return True
 
-        lines = ProgressLines(progress, shards=len(inputs), size=sum(sizes))
+        lines = ProgressLines(
+            progress,
+            shards=len(inputs),
+            size=sum(sizes),
+            first_pass=request.first_pass,
+            unit=request.unit,
+        )
         with when_stopped(stop), lines.running():
-            return run_pipeline(job, engine)
+            return run(engine, place, lambda result: None)
 
 
-def _run_elsewhere(
-    job: PartitionJob, options: PipelineOptions
-) -> tuple[ShardOutcomes, RemoteJob | None]:
+def _run_elsewhere(options: PipelineOptions, run: Run[Result]) -> tuple[Result, RemoteJob | None]:
     engine = Engine(options)
     remote_jobs: list[RemoteJob] = []
 
@@ -108,8 +168,8 @@ def _run_elsewhere(
             logger.info("dataflow job %s %s", job_id, remote_jobs[0].link)
 
     with when_stopped(engine.cancel), _counters_logged(engine):
-        outcomes = run_pipeline(job, engine, submitted)
-    return outcomes, remote_jobs[0] if remote_jobs else None
+        found = run(engine, WorkPlace(), submitted)
+    return found, remote_jobs[0] if remote_jobs else None
 
 
 @contextmanager

@@ -19,12 +19,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from mlm_records import Feature
 
 _BYTES = b"\x0a"
 _VALUE = b"\x12"
@@ -34,8 +32,22 @@ _GROUP_BITS = 7
 _NARROW_GROUPS = 4
 
 
+class NamedFeature(Protocol):
+    """A feature of a record, such as :class:`mlm_records.Feature`."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the record."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """``int64`` or ``float32``."""
+        ...
+
+
 def serialize_examples(
-    features: Sequence[Feature], arrays: Mapping[str, npt.NDArray[Any]]
+    features: Sequence[NamedFeature], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> list[bytes]:
     """Return one serialised ``tf.train.Example`` per row.
 

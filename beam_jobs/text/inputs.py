@@ -18,6 +18,7 @@ _SET_MEMBER = re.compile(
     r"(?P<folder>.*)/(?P<stem>[^/]*-)(?P<index>\d+)-of-(?P<count>\d+)(?P<end>[^/]*)"
 )
 _NAMED = 3
+_SETTING = "corpus.input_pattern"
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
 _FORMATS: dict[str, InputFormat] = {
     "jsonl": "jsonl",
@@ -36,41 +37,46 @@ def input_patterns(pattern: str, partition: str, store: StoreLayout) -> list[str
     return [store.resolve(part.replace("{partition}", partition)) for part in parts]
 
 
-def list_inputs(pattern: str, partition: str, store: StoreLayout) -> list[str]:
+def list_inputs(
+    pattern: str, partition: str, store: StoreLayout, setting: str = _SETTING
+) -> list[str]:
     """Return the partition's input files, sorted, each once.
 
+    :param setting: what the pattern is called in messages.
     :raises UserError: a pattern matches no file; the message names it and what lies there. Or of a
         set ``-i-of-N`` files are missing.
     """
-    found = match_inputs(pattern, partition, store)
-    for problem in incomplete_sets(found):
+    found = match_inputs(pattern, partition, store, setting)
+    for problem in incomplete_sets(found, setting):
         raise UserError(problem)
     return found
 
 
-def match_inputs(pattern: str, partition: str, store: StoreLayout) -> list[str]:
+def match_inputs(
+    pattern: str, partition: str, store: StoreLayout, setting: str = _SETTING
+) -> list[str]:
     """Return what the patterns match, as :func:`list_inputs`, without looking for holes in it.
 
     A file that only says that its folder is complete is no input.
     """
     patterns = input_patterns(pattern, partition, store)
     if not patterns:
-        raise UserError(f"corpus.input_pattern {pattern!r} contains no pattern.")
+        raise UserError(f"{setting} {pattern!r} contains no pattern.")
     found: set[str] = set()
     for part in patterns:
         try:
             matches = uris.glob(part)
         except ValueError as error:
-            raise UserError(f"corpus.input_pattern: {error}") from error
+            raise UserError(f"{setting}: {error}") from error
         shards = [uri for uri in matches if uri.rpartition("/")[2] not in READY_MARKERS]
         if not shards:
-            raise UserError(_no_match(part))
+            raise UserError(_no_match(part, setting))
         found.update(shards)
     return sorted(found)
 
 
-def _no_match(pattern: str) -> str:
-    message = f"corpus.input_pattern: no file matches {pattern}"
+def _no_match(pattern: str, setting: str) -> str:
+    message = f"{setting}: no file matches {pattern}"
     if not any(sign in pattern for sign in "*?[") and uris.list_files(pattern):
         return f"{message}, which is a folder; write {pattern.rstrip('/')}/* for its files."
     folder = pattern.rpartition("/")[0]
@@ -83,7 +89,7 @@ def _no_match(pattern: str) -> str:
     return f"{message}; the folder has {len(others)} other files, such as {others[0]}."
 
 
-def incomplete_sets(files: list[str]) -> Iterator[str]:
+def incomplete_sets(files: list[str], setting: str = _SETTING) -> Iterator[str]:
     """Yield a line for every set of files ``-i-of-N`` that has a hole."""
     sets = {member.set for uri in files if (member := _member(uri))}
     for found in sorted(sets):
@@ -99,8 +105,8 @@ def incomplete_sets(files: list[str]) -> Iterator[str]:
             names = ", ".join(itertools.islice(absent, _NAMED))
             more = f" and {missing - _NAMED} more" if missing > _NAMED else ""
             yield (
-                f"corpus.input_pattern: in {found.folder} {missing} of {found.size} files of a "
-                f"set are missing: {names}{more}. Add them, or name a pattern without that set."
+                f"{setting}: in {found.folder} {missing} of {found.size} files of a set are "
+                f"missing: {names}{more}. Add them, or name a pattern without that set."
             )
 
 

@@ -1,9 +1,9 @@
-"""Documents of Parquet files: one column, a document a row."""
+"""Rows of Parquet files; their documents: one column, a document a row."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
@@ -14,7 +14,7 @@ from beam_jobs.text.compression import read_blocks
 from beam_jobs.text.decoding import DocumentError, decode
 from beam_jobs.text.drops import DropReason, Rejected, RejectedFileError
 from beam_jobs.text.reading import MAX_LINE_BYTES, MEBIBYTE
-from beam_jobs.text.tables import find_column
+from beam_jobs.text.tables import find_columns
 
 MAX_VALUE_BYTES = MAX_LINE_BYTES
 _MAGIC = b"PAR1"
@@ -26,47 +26,71 @@ _READ_AHEAD_BYTES = 1 << 20
 def parquet_documents(stream: BinaryIO, text_column: str) -> Iterator[str | Rejected]:
     """Yield the documents of a Parquet file in order; a null is an empty one.
 
+    :raises RejectedFileError: as :func:`parquet_rows`.
+    """
+    rows = parquet_rows(stream, {"corpus.text_field": text_column})
+    for row, (value,) in enumerate(rows):
+        try:
+            yield text_of_bytes(value)
+        except DocumentError as error:
+            yield Rejected(error.reason, error.detail, row, 0)
+
+
+def parquet_rows(
+    stream: BinaryIO, texts: Mapping[str, str], others: Mapping[str, str] | None = None
+) -> Iterator[tuple[Any, ...]]:
+    """Yield of every row the values of some columns; of columns with text as bytes, or None.
+
     A Parquet file is read from its end, so a stream that is not a file of this machine is first
     copied to a temporary one. The offset of what is rejected is the number of its row, from 0.
 
-    :raises RejectedFileError: it is no Parquet file or damaged, has no such column, or the column
+    :param texts: names of columns that must hold text, by the setting that names them.
+    :param others: the same of columns that may hold anything.
+    :raises RejectedFileError: it is no Parquet file or damaged, has no such column, or a column
         holds no text.
     """
     with _as_file(stream) as file:
         head = file.read(len(_MAGIC))
         if head and head != _MAGIC:
+            detail = f"no Parquet file, for it begins with {head!r}"
             raise RejectedFileError(
-                DropReason.WRONG_FORMAT,
-                f"no Parquet file, for it begins with {head!r}; give it another name or set "
-                "corpus.input_format",
+                DropReason.WRONG_FORMAT, f"{detail}; give it another name or set input_format"
             )
-        values = _values(file, text_column) if head else iter(())
-        for row, value in enumerate(values):
-            yield _document(value, row)
+        if head:
+            yield from _rows(file, texts, others or {})
 
 
-def _document(value: bytes | None, row: int) -> str | Rejected:
+def text_of_bytes(value: bytes | None) -> str:
+    """Return the text of a value; of None the empty one.
+
+    :raises DocumentError: it is too long, no UTF-8, or has a NUL.
+    """
     if value is None:
         return ""
     if len(value) > MAX_VALUE_BYTES:
         limit = f"a value of over {MAX_VALUE_BYTES // MEBIBYTE} MiB"
-        return Rejected(DropReason.TOO_LONG, limit, row, 0)
-    try:
-        return decode(value)
-    except DocumentError as error:
-        return Rejected(error.reason, error.detail, row, 0)
+        raise DocumentError(DropReason.TOO_LONG, limit)
+    return decode(value)
 
 
-def _values(file: BinaryIO, name: str) -> Iterator[bytes | None]:
+def _rows(
+    file: BinaryIO, texts: Mapping[str, str], others: Mapping[str, str]
+) -> Iterator[tuple[Any, ...]]:
     try:
         table = pq.ParquetFile(file, buffer_size=_READ_AHEAD_BYTES, page_checksum_verification=True)
-        find_column(table.schema_arrow.names, name)
-        _refuse_other_than_text(table.schema_arrow.field(name).type, name)
+        wanted = {**texts, **others}
+        find_columns(table.schema_arrow.names, wanted)
+        for setting, name in texts.items():
+            kind = table.schema_arrow.field(name).type
+            if not _is_text(kind):
+                detail = f"column {name!r} ({setting}) is of type {kind}, not text"
+                raise RejectedFileError(DropReason.COLUMN_IS_NOT_TEXT, detail)
+        names = list(wanted.values())
         rows = 0
-        batches = table.iter_batches(_batch_rows(table.metadata), columns=[name], use_threads=False)
+        batches = table.iter_batches(_batch_rows(table.metadata), columns=names, use_threads=False)
         for batch in batches:
             rows += batch.num_rows
-            yield from _bytes(batch.column(0))
+            yield from zip(*(_values(batch.column(name)) for name in names), strict=True)
         if rows != table.metadata.num_rows:
             raise pa.ArrowInvalid(f"{rows} rows instead of {table.metadata.num_rows}")
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -74,14 +98,16 @@ def _values(file: BinaryIO, name: str) -> Iterator[bytes | None]:
         raise RejectedFileError(DropReason.CORRUPT_PARQUET, detail) from error
 
 
-def _bytes(column: Any) -> list[bytes | None]:
-    """Return values undecoded, so that one that is no UTF-8 costs only its own row."""
+def _values(column: Any) -> list[Any]:
+    """Return text undecoded, so that a value that is no UTF-8 costs only its own row."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    return cast("list[bytes | None]", column.cast(pa.large_binary()).to_pylist())
+    if _is_text(column.type):
+        column = column.cast(pa.large_binary())
+    return cast("list[Any]", column.to_pylist())
 
 
-def _refuse_other_than_text(kind: Any, name: str) -> None:
+def _is_text(kind: Any) -> bool:
     values = kind.value_type if pa.types.is_dictionary(kind) else kind
     # Some writers do not mark text as such, hence the binary types.
     checks = (
@@ -92,9 +118,7 @@ def _refuse_other_than_text(kind: Any, name: str) -> None:
         pa.types.is_large_binary,
         pa.types.is_binary_view,
     )
-    if not any(check(values) for check in checks):
-        detail = f"column {name!r} (corpus.text_field) is of type {kind}, not text"
-        raise RejectedFileError(DropReason.COLUMN_IS_NOT_TEXT, detail)
+    return any(check(values) for check in checks)
 
 
 def _batch_rows(metadata: Any) -> int:

@@ -126,8 +126,7 @@ def refuse_binary(head: bytes) -> None:
     if head.startswith(PARQUET):
         raise RejectedFileError(
             DropReason.WRONG_FORMAT,
-            "Parquet data, but it is read as text; end its name in .parquet or set "
-            "corpus.input_format",
+            "Parquet data, but it is read as text; end its name in .parquet or set input_format",
         )
     name = next((name for sign, name in _SIGNATURES.items() if head.startswith(sign)), None)
     codec = find_codec(head)

@@ -1,10 +1,10 @@
-"""Documents of CSV and TSV files: one column, a document a record (RFC 4180)."""
+"""Records of CSV and TSV files (RFC 4180); their documents: one column, a document a record."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 from beam_jobs.text.decoding import DocumentError, refuse_nul
 from beam_jobs.text.drops import DropReason, Rejected, RejectedFileError
@@ -16,38 +16,80 @@ _NAMED_COLUMNS = 10
 csv.field_size_limit(2 * MAX_RECORD_BYTES)
 
 
+class TableRow(NamedTuple):
+    """A record: the values of the columns that were asked for, in their order, and its place.
+
+    ``offset`` counts bytes of the uncompressed file from 0, ``line`` lines from 1.
+    """
+
+    values: list[str]
+    offset: int
+    line: int
+
+
 def table_documents(stream: BinaryIO, delimiter: str, text_column: str) -> Iterator[str | Rejected]:
     """Yield the documents of a plain or compressed file with a header line, in order.
 
+    :raises RejectedFileError: as :func:`table_rows`.
+    """
+    for found in table_rows(stream, delimiter, {"corpus.text_field": text_column}):
+        yield found if isinstance(found, Rejected) else found.values[0]
+
+
+def table_rows(
+    stream: BinaryIO,
+    delimiter: str,
+    wanted: Mapping[str, str],
+    *,
+    columns: Sequence[str] = (),
+    quotechar: str = '"',
+    hint: str = "",
+) -> Iterator[TableRow | Rejected]:
+    """Yield the records of a plain or compressed file in order, and those that cannot be used.
+
+    :param wanted: the names of the columns by the setting that names them.
+    :param columns: names of all columns of a file that has no header line.
+    :param quotechar: what fields may be quoted by; empty if quotes are text.
+    :param hint: what else to say where a column is missing.
     :raises RejectedFileError: it is binary, its compressed data is cut short or damaged, it has no
         such column, or a quote is never closed.
     """
     lines = _RecordLines(read_lines(stream))
-    rows = csv.reader(lines, delimiter=delimiter, strict=True)
-    columns = _header(rows, lines)
-    if columns is None:
+    quoting: Any = (
+        {"quotechar": quotechar} if quotechar else {"quoting": csv.QUOTE_NONE, "quotechar": None}
+    )
+    rows = csv.reader(lines, delimiter=delimiter, strict=True, **quoting)
+    names = list(columns) or _header(rows, lines)
+    if names is None:
         return
-    column = find_column(columns, text_column, f"columns are separated by {delimiter!r}")
+    hints = filter(None, [f"columns are separated by {delimiter!r}", hint])
+    numbers = find_columns(names, wanted, "; ".join(hints))
     while True:
         try:
             row = lines.next_record(rows)
             if row is None:
                 return
-            yield _field(row, len(columns), column, lines)
+            yield TableRow(_fields(row, len(names), numbers, lines), lines.offset, lines.number)
         except DocumentError as error:
             yield Rejected(error.reason, error.detail, lines.offset, lines.number)
 
 
-def find_column(columns: list[str], name: str, hint: str = "") -> int:
-    """Return the number of a column.
+def find_columns(columns: list[str], wanted: Mapping[str, str], hint: str = "") -> list[int]:
+    """Return the numbers of columns.
 
-    :raises RejectedFileError: there is none of that name, or more than one.
+    :param wanted: their names by the setting that names them.
+    :raises RejectedFileError: there is none of a name, or more than one.
     """
-    if columns.count(name) == 1:
-        return columns.index(name)
-    some = "no" if name not in columns else f"{columns.count(name)} times the"
+    wrong = [
+        f"{'no' if name not in columns else f'{columns.count(name)} times the'} column {name!r} "
+        f"({setting})"
+        for setting, name in wanted.items()
+        if columns.count(name) != 1
+    ]
+    if not wrong:
+        return [columns.index(name) for name in wanted.values()]
     found = ", ".join(map(repr, columns[:_NAMED_COLUMNS]))
-    detail = f"{some} column {name!r} (corpus.text_field); found: {found}"
+    detail = f"{', '.join(wrong)}; found: {found}"
     raise RejectedFileError(DropReason.MISSING_COLUMN, f"{detail}; {hint}" if hint else detail)
 
 
@@ -119,11 +161,14 @@ def _header(rows: Iterator[list[str]], lines: _RecordLines) -> list[str] | None:
         raise RejectedFileError(DropReason.MISSING_COLUMN, detail) from error
 
 
-def _field(row: list[str], columns: int, column: int, lines: _RecordLines) -> str:
+def _fields(row: list[str], columns: int, numbers: Sequence[int], lines: _RecordLines) -> list[str]:
     if len(row) != columns:
         detail = f"{len(row)} columns; the header has {columns}"
         raise DocumentError(DropReason.WRONG_COLUMN_COUNT, detail)
-    text = row[column]
+    return [_checked(row[number], lines) for number in numbers]
+
+
+def _checked(text: str, lines: _RecordLines) -> str:
     if lines.bad_byte and not text.isascii():
         try:
             text.encode()

@@ -67,7 +67,7 @@ def find_vocabulary(config: PipelineConfig, lineage: LineageLayout) -> Vocabular
     info = VocabularyInfo.load_or_none(lineage.vocabulary_info)
     if info is None:
         return None
-    vocabulary = _read_committed(info, lineage)
+    vocabulary = read_committed(info, lineage)
     if info.do_lower_case != config.vocabulary.do_lower_case:
         raise UserError(
             f"vocabulary.do_lower_case={config.vocabulary.do_lower_case} differs from "
@@ -78,8 +78,11 @@ def find_vocabulary(config: PipelineConfig, lineage: LineageLayout) -> Vocabular
     return vocabulary
 
 
-def _read_committed(info: VocabularyInfo, lineage: LineageLayout) -> Vocabulary:
-    """Read the files that ``vocabulary.json`` speaks of."""
+def read_committed(info: VocabularyInfo, lineage: LineageLayout) -> Vocabulary:
+    """Read the files that ``vocabulary.json`` speaks of.
+
+    :raises UserError: one is missing, or not what was committed.
+    """
     expected = {lineage.vocabulary: info.tokens_sha256}
     if info.vocabulary_kind == "sentencepiece":
         expected[lineage.sentencepiece_model] = info.sha256

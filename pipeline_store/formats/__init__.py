@@ -51,6 +51,7 @@ from pipeline_store.formats.lineage import LineageLease, WaitingTicket
 from pipeline_store.formats.models import (
     BestCheckpoint,
     CheckpointManifest,
+    ClassifierCheck,
     DocumentSetScore,
     EvaluationReport,
     ExportCheck,
@@ -64,6 +65,7 @@ from pipeline_store.formats.models import (
     Rollback,
     TrainingInputs,
     TrainingResult,
+    ValidationScore,
     Verdict,
     VerdictKind,
 )
@@ -110,6 +112,7 @@ __all__ = [
     "AttemptMark",
     "BestCheckpoint",
     "CheckpointManifest",
+    "ClassifierCheck",
     "CorpusSeen",
     "DataStatistics",
     "DocumentSetScore",
@@ -179,6 +182,7 @@ __all__ = [
     "Trial",
     "TrialResult",
     "TrialScores",
+    "ValidationScore",
     "Verdict",
     "VerdictKind",
     "VocabularyInfo",

@@ -33,7 +33,7 @@ class TaskInput(BaseModel):
 
 
 class TaskRecords(BaseModel):
-    """The examples of one split: a TFRecord file, and their texts for predictions.
+    """The examples of one split: a TFRecord file, and where their texts are, for predictions.
 
     The offset index is as that of :class:`pipeline_store.formats.RecordFile`. Records are in the
     order of their ``example_id``, which counts from 0.
@@ -43,6 +43,10 @@ class TaskRecords(BaseModel):
 
     data: FileDigest
     index: FileDigest
+    sources: FileDigest = Field(
+        description="where each record comes from: flat little-endian int64 [records, 2], the "
+        "number of its file in TaskManifest.files and its line there (of Parquet the row), from 1"
+    )
     records: int
     labels: dict[str, int] = Field(description="examples by label; of a regression empty")
     truncated: int = Field(description="examples cut to max_seq_length")
@@ -67,6 +71,11 @@ class TaskManifest(StoredFile):
     dropped: dict[str, int] = Field(description="examples not used, by reason")
     dead_letter: FileDigest | None
     warnings: list[str] = Field(description="what people should know: balance, leaks, truncation")
+
+    @property
+    def files(self) -> list[str]:
+        """Return the URIs of all input files, split by split."""
+        return [found.uri for split in TaskSplit for found in self.inputs.get(split, [])]
 
     @property
     def content_sha256(self) -> str:
@@ -110,6 +119,14 @@ class FinetuningPlan(StoredFile):
     manifests: dict[str, str] = Field(description="TaskManifest URI by task")
     trials: list[Trial] = Field(description="in the order in which they are trained")
     created: datetime
+
+    def shares(self, tpus: int) -> list[list[Trial]]:
+        """Return the trials of each TPU, dealt out in turn; none without any.
+
+        :param tpus: at most so many.
+        """
+        count = min(tpus, len(self.trials))
+        return [self.trials[number::count] for number in range(count)]
 
 
 class TrialScores(BaseModel):
@@ -234,6 +251,7 @@ class ProbeReport(StoredFile):
     candidate_sha256: str
     baseline_version: str | None
     mode: Literal["frozen", "full"]
+    manifests: dict[str, str] = Field(description="SHA-256 of the TaskManifest, by task")
     tasks: list[TaskSummary]
     comparisons: list[ModelComparison]
     created: datetime

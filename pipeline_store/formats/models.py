@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from pipeline_store.formats.base import StoredFile
 from pipeline_store.formats.data import FileDigest
+from pipeline_store.formats.finetuning import ModelComparison
 
 
 def _perplexity(loss: float) -> float:
@@ -44,14 +45,69 @@ class HeldOutScore(BaseModel):
         """Return the exponential of the loss."""
         return _perplexity(self.loss)
 
+    @property
+    def compared(self) -> float | None:
+        """Return None: checkpoints are compared by the loss."""
+        return None
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """Return what is plotted."""
+        return {"loss": self.loss, "perplexity": self.perplexity, "accuracy": self.accuracy}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return what the scores are means over."""
+        return {"masked_tokens": self.masked_tokens}
+
+    def __str__(self) -> str:
+        return (
+            f"held-out loss {self.loss:.4f}  perplexity {self.perplexity:.1f}  "
+            f"accuracy {100 * self.accuracy:.1f}%"
+        )
+
+
+class ValidationScore(BaseModel):
+    """A checkpoint of a fine-tuning on the validation split of its task."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    loss: float = Field(description="mean over examples, nats; of a regression squared error")
+    metrics: dict[str, float]
+    compared_by: str = Field(description="the one of metrics that checkpoints are compared by")
+    examples: int
+
+    @property
+    def compared(self) -> float | None:
+        """Return the metric that checkpoints are compared by; higher is better."""
+        return self.metrics[self.compared_by]
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """Return what is plotted."""
+        return {"loss": self.loss, **self.metrics}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return what the scores are means over."""
+        return {"examples": self.examples}
+
+    def __str__(self) -> str:
+        metrics = "  ".join(f"{name} {value:.4f}" for name, value in self.metrics.items())
+        return f"validation loss {self.loss:.4f}  {metrics}"
+
 
 class BestCheckpoint(BaseModel):
-    """The checkpoint of the lowest held-out loss so far."""
+    """The checkpoint of the best held-out score so far."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     step: int
     loss: float
+    compared: float | None = Field(
+        default=None,
+        description="the metric that checkpoints are compared by, higher is better; none: the loss",
+    )
     evaluations_since: int = Field(description="checkpoints scored after it")
 
 
@@ -84,7 +140,7 @@ class CheckpointManifest(StoredFile):
     running_loss: float | None = Field(
         default=None, description="running mean of the loops' losses, what a spike is measured from"
     )
-    held_out: HeldOutScore | None = Field(
+    held_out: HeldOutScore | ValidationScore | None = Field(
         default=None, description="none: rows_per_checkpoint is 0, or saved out of turn on SIGTERM"
     )
     best: BestCheckpoint | None = None
@@ -147,8 +203,13 @@ class TrainingResult(StoredFile):
     seconds: float
     resumed_from: list[int] = Field(description="step of each checkpoint that was resumed from")
     rollbacks: list[Rollback] = Field(default=[], description="since step 0")
-    held_out: HeldOutScore | None = Field(default=None, description="of the result's checkpoint")
+    held_out: HeldOutScore | ValidationScore | None = Field(
+        default=None, description="of the result's checkpoint"
+    )
     stopped_early: bool = Field(default=False, description="by training.early_stop_evaluations")
+    steps_done: int | None = Field(
+        default=None, description="of the whole training; none: not known, older than this field"
+    )
 
 
 class DocumentSetScore(BaseModel):
@@ -233,6 +294,7 @@ class VerdictKind(StrEnum):
     WORSE = "rejected: worse"
     NOT_ENOUGH_EVIDENCE = "rejected: not enough evidence"
     FORGETTING = "rejected: forgetting"
+    DOWNSTREAM = "rejected: downstream"
 
 
 class Verdict(StoredFile):
@@ -249,6 +311,9 @@ class Verdict(StoredFile):
     improvement: float = Field(description="reference minus candidate, nats per token")
     improvement_low: float = Field(description="lower end of its bootstrap confidence interval")
     improvement_high: float
+    probes: list[ModelComparison] = Field(
+        default=[], description="candidate and baseline on labelled tasks; empty: none were asked"
+    )
 
 
 class ExportCheck(BaseModel):
@@ -262,6 +327,19 @@ class ExportCheck(BaseModel):
     masks: int = Field(description="[MASK] in them whose five most likely words are the same")
 
 
+class ClassifierCheck(BaseModel):
+    """A written format of a fine-tuned model, loaded again, beside the model; all in float32."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    examples: int = Field(description="of the task, that both were given")
+    same_tokens: int = Field(description="of these: texts that the format cuts as the data job did")
+    max_logit_difference: float
+    max_output_difference: float | None = Field(
+        description="of probabilities or values, for texts; none: the format ends with logits"
+    )
+
+
 class ExportedFormat(BaseModel):
     """One format that a model was written in."""
 
@@ -269,7 +347,7 @@ class ExportedFormat(BaseModel):
 
     folder: str = Field(description="relative to exports.json")
     files: list[FileDigest] = Field(description="paths relative to that folder")
-    check: ExportCheck
+    check: ExportCheck | ClassifierCheck
 
 
 class ModelExports(StoredFile):

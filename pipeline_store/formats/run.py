@@ -19,10 +19,20 @@ class RunRecord(StoredFile):
     run_key: str
     dag_id: str
     run_id: str
-    partition: str
-    lineage_id: str
+    partition: str = Field(
+        description="empty: a fine-tuning run, which learns from tasks and not from a partition"
+    )
+    lineage_id: str = Field(description="of the model that is trained or fine-tuned")
     config_sha256: str
     created: datetime
+    rental_of: str | None = Field(
+        default=None,
+        description="run key; this folder is no run of its own, but has what belongs to a further "
+        "TPU of that run: reservations, mailboxes, ledgers",
+    )
+    tpu_number: int = Field(
+        default=0, description="among the TPUs of a fine-tuning run, from 0, which is the run's own"
+    )
 
 
 class RunEstimate(StoredFile):
@@ -67,9 +77,13 @@ class RunPlan(StoredFile):
 
 
 class OutcomeKind(StrEnum):
-    """How a run ended; these strings are shown, stored and searched for."""
+    """How a run ended; these strings are shown, stored and searched for.
+
+    ``completed`` is a fine-tuning run that did all of its trials: it has nothing to promote.
+    """
 
     PROMOTED = "promoted"
+    COMPLETED = "completed"
     REJECTED = "rejected"
     SKIPPED = "skipped"
     FAILED = "failed"

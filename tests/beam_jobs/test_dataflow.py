@@ -38,7 +38,7 @@ LABELS = {"dag": "bert_repretraining", "run-key": "0a1b2c3d4e5f"}
 
 def options_for(*extra: str, **settings: Any) -> PipelineOptions:
     config = make_config(**SETTINGS | settings)
-    flags = dataflow.dataflow_flags(config, PARTITION, LABELS)
+    flags = dataflow.dataflow_flags(config.beam, PARTITION, LABELS)
     return PipelineOptions([*flags, "--project=my-project", *extra])
 
 
@@ -51,7 +51,7 @@ def described(options: PipelineOptions, config: PipelineConfig) -> Any:
 
 
 def test_beam_knows_every_flag() -> None:
-    refuse_unknown(dataflow.dataflow_flags(make_config(**SETTINGS), PARTITION, LABELS))
+    refuse_unknown(dataflow.dataflow_flags(make_config(**SETTINGS).beam, PARTITION, LABELS))
 
 
 def test_configuration_becomes_options() -> None:

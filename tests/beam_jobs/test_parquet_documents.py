@@ -115,8 +115,7 @@ def test_other_content_under_the_name_is_explained() -> None:
     error = refusal(b"id,text\n1,one\n")
     assert error.reason is DropReason.WRONG_FORMAT
     assert error.detail == (
-        "no Parquet file, for it begins with b'id,t'; give it another name or set "
-        "corpus.input_format"
+        "no Parquet file, for it begins with b'id,t'; give it another name or set input_format"
     )
 
 

@@ -187,14 +187,13 @@ BAD_INPUT = {
         "text",
         TABLE,
         "wrong_format",
-        "Parquet data, but it is read as text; end its name in .parquet or set corpus.input_format",
+        "Parquet data, but it is read as text; end its name in .parquet or set input_format",
     ),
     "text as Parquet": Bad(
         "parquet",
         b"some text",
         "wrong_format",
-        "no Parquet file, for it begins with b'some'; give it another name or set "
-        "corpus.input_format",
+        "no Parquet file, for it begins with b'some'; give it another name or set input_format",
     ),
     "JSON as text": Bad(
         "text",

@@ -77,7 +77,7 @@ def test_parquet_under_another_name_is_explained() -> None:
     error = refusal(b"PAR1 and the rest")
     assert error.reason is DropReason.WRONG_FORMAT
     assert error.detail == (
-        "Parquet data, but it is read as text; end its name in .parquet or set corpus.input_format"
+        "Parquet data, but it is read as text; end its name in .parquet or set input_format"
     )
 
 

@@ -1,0 +1,1 @@
+"""Labelled tasks: their examples read, checked, divided and written as records."""

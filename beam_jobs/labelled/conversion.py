@@ -1,0 +1,156 @@
+"""A file's examples to the records of each split."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.labelled.facts import FileFacts, TaskFile
+from beam_jobs.labelled.label_leaks import Counts, LabelSearch
+from beam_jobs.labelled.reading import Example, read_examples
+from beam_jobs.labelled.records import TaskRecordBuilder
+from beam_jobs.labelled.task_examples import LEFT_OUT, SPLITS, Decided
+from beam_jobs.rows.record_files import RecordWriter
+from beam_jobs.tokens.tokenizing import Tokenizer
+from beam_jobs.tokens.vocabulary import Vocabulary
+from pipeline_config import TaskConfig
+from pipeline_store.formats import TaskSplit
+
+_BATCH_CHARACTERS = 1 << 19
+
+
+@dataclass(frozen=True)
+class FileWork:
+    """A file to be converted.
+
+    ``assigned`` int8 [N]: as in :class:`Decided`. ``first_ids``: ``example_id`` of the file's first
+    example in each split that it has examples of.
+    """
+
+    file: TaskFile
+    assigned: npt.NDArray[np.int8]
+    first_ids: dict[TaskSplit, int]
+    labels: list[str]
+
+
+def plan_work(facts: list[FileFacts], decided: Decided) -> Iterator[FileWork]:
+    """Yield the work that is left after the decision, in order of the files."""
+    ids = dict.fromkeys(SPLITS, 0)
+    for one in facts:
+        assigned = decided.assigned[one.file.number]
+        counts = np.bincount(assigned[assigned != LEFT_OUT], minlength=len(SPLITS)).tolist()
+        sizes = {split: count for split, count in zip(SPLITS, counts, strict=True) if count}
+        yield FileWork(one.file, assigned, {split: ids[split] for split in sizes}, decided.labels)
+        for split, count in sizes.items():
+            ids[split] += count
+
+
+@dataclass
+class Part:
+    """A file's records of one split, on this machine.
+
+    ``sources`` int64, by example: the number of the file, and the line.
+    """
+
+    split: TaskSplit
+    records: RecordWriter
+    sources: array[int]
+    truncated: int = 0
+    tokens: int = 0
+
+    def source_bytes(self) -> bytes:
+        """Return where the records come from, as ``TaskRecords.sources`` has it."""
+        return np.array(self.sources, "<i8").tobytes()
+
+
+class Converted(NamedTuple):
+    """What became of a file."""
+
+    parts: list[Part]
+    label_search: Counts
+
+
+class TaskConverter:
+    """Turns files of a task into records; the bytes depend on nothing but the arguments.
+
+    :param batch_characters: text converted at once; bounds the memory, changes no byte.
+    """
+
+    def __init__(
+        self,
+        task: TaskConfig,
+        vocabulary: Vocabulary,
+        tokenizer: Tokenizer,
+        max_seq_length: int,
+        batch_characters: int = _BATCH_CHARACTERS,
+    ) -> None:
+        self._task = task
+        self._vocabulary = vocabulary
+        self._tokenizer = tokenizer
+        self._max_seq_length = max_seq_length
+        self._batch_characters = batch_characters
+
+    def convert(
+        self,
+        stream: BinaryIO,
+        work: FileWork,
+        folder: Path,
+        report: Callable[[int, int], None] = lambda examples, tokens: None,
+    ) -> Converted:
+        """Write the records of a file's examples into files of a folder.
+
+        :param report: called after each batch with the examples and tokens so far.
+        """
+        builder = TaskRecordBuilder(
+            self._task, work.labels, self._vocabulary, self._tokenizer, self._max_seq_length
+        )
+        search = LabelSearch(self._task, work.labels)
+        with ExitStack() as stack:
+            parts = {
+                split: Part(
+                    split, stack.enter_context(RecordWriter(folder / str(split))), array("q")
+                )
+                for split in work.first_ids
+            }
+            for split, examples in self._batches(stream, work):
+                part = parts[split]
+                built = builder.build(examples, work.first_ids[split] + part.records.records)
+                part.records.write_records(built.examples)
+                part.truncated += built.truncated
+                part.tokens += built.tokens
+                for example in examples:
+                    part.sources.extend((work.file.number, example.line))
+                    if example.label is not None:
+                        search.add(example.texts, example.label)
+                report(
+                    sum(one.records.records for one in parts.values()),
+                    sum(one.tokens for one in parts.values()),
+                )
+        return Converted(list(parts.values()), search.counts)
+
+    def _batches(
+        self, stream: BinaryIO, work: FileWork
+    ) -> Iterator[tuple[TaskSplit, list[Example]]]:
+        """Yield examples of one split each, in order."""
+        waiting: dict[TaskSplit, list[Example]] = {split: [] for split in work.first_ids}
+        characters = dict.fromkeys(waiting, 0)
+        labelled = work.file.split is not TaskSplit.PREDICT
+        found = read_examples(stream, work.file.input_format, self._task, labelled=labelled)
+        usable = (example for example in found if isinstance(example, Example))
+        for example, code in zip(usable, work.assigned.tolist(), strict=True):
+            if code == LEFT_OUT:
+                continue
+            split = SPLITS[code]
+            waiting[split].append(example)
+            characters[split] += sum(map(len, example.texts))
+            if characters[split] >= self._batch_characters:
+                yield split, waiting[split]
+                waiting[split], characters[split] = [], 0
+        yield from ((split, examples) for split, examples in waiting.items() if examples)

@@ -1,0 +1,178 @@
+"""Which example is in which split, what its label is called, and whether all of it can be used.
+
+Decided in one place from the facts of all files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from beam_jobs.labelled.copies import contradictions, remove_leaks
+from beam_jobs.labelled.facts import NAMED_PLACES, FileFacts, Noted
+from beam_jobs.labelled.labels import ordered
+from beam_jobs.labelled.problems import HARMLESS, ExampleProblem
+from beam_jobs.labelled.task_examples import SPLITS, Decided, TaskExamples, place_of, some
+from beam_jobs.text.drops import BAD_FILE
+from pipeline_config import TaskConfig
+from pipeline_store.formats import TaskSplit
+
+_RARE = 0.1
+
+
+def decide(facts: Sequence[FileFacts], task: TaskConfig) -> Decided:
+    """Divide a task's examples and check them.
+
+    :param facts: of every file, in order of their numbers.
+    """
+    examples = TaskExamples(facts, task)
+    decided = Decided()
+    if task.kind != "regression":
+        decided.labels = task.labels or _training_labels(examples)
+        _leave_out_unseen(examples, set(decided.labels))
+    refused = _judge_unusable(examples, task, decided)
+    remove_leaks(examples, task, decided)
+    splits = _wanted_splits(examples)
+    decided.label_counts = {split: examples.label_counts(split, decided.labels) for split in splits}
+    decided.refusals += [
+        *_empty(examples, splits, refused),
+        *_nothing_to_learn(examples, task, decided),
+    ]
+    decided.warnings += [*contradictions(examples), *_unbalanced(decided.label_counts)]
+    decided.assigned = examples.assigned()
+    decided.letters = examples.letters
+    return decided
+
+
+def _wanted_splits(examples: TaskExamples) -> list[TaskSplit]:
+    has_predict = any(one.file.split is TaskSplit.PREDICT for one in examples.facts)
+    return [split for split in SPLITS if split is not TaskSplit.PREDICT or has_predict]
+
+
+def _training_labels(examples: TaskExamples) -> list[str]:
+    codes = np.unique(examples.codes[examples.of(TaskSplit.TRAIN)[examples.owners]])
+    return ordered({examples.names[code] for code in codes})
+
+
+def _leave_out_unseen(examples: TaskExamples, known: set[str]) -> None:
+    """Leave out the examples with a label that is none of the task's: nobody could learn it."""
+    if not np.any(examples.of(TaskSplit.TRAIN)):
+        return
+    unseen = np.array([name not in known for name in examples.names], bool)
+    left_out = set()
+    for entry in np.flatnonzero(unseen[examples.codes]).tolist():
+        place = int(examples.owners[entry])
+        if place not in left_out:
+            left_out.add(place)
+            split = SPLITS[examples.splits[place]]
+            name = examples.names[examples.codes[entry]]
+            detail = f"no training example has the label {name!r} of this {split} example"
+            examples.leave_out(place, ExampleProblem.UNSEEN_LABEL, detail)
+
+
+def _judge_unusable(examples: TaskExamples, task: TaskConfig, decided: Decided) -> set[TaskSplit]:
+    """Refuse splits whose files hold too much that cannot be used; warn of the rest.
+
+    :returns: those refused.
+    """
+    refused = set(SPLITS)
+    for split in SPLITS:
+        files = [one for one in examples.facts if one.file.split is split]
+        late = examples.left_out.get(split, {})
+        noted = _noted(files, late)
+        decided.dropped.update({reason: one.count for reason, one in noted.items()})
+        never_usable = _count(noted) - _count(late)
+        total = sum(map(len, files)) + never_usable
+        bad = {reason: one for reason, one in noted.items() if reason not in HARMLESS}
+        if any(reason in BAD_FILE for reason in bad):
+            decided.refusals.append(f"{split}: a file cannot be read: {_listed(bad)}")
+        elif noted and not total - never_usable:
+            decided.refusals.append(
+                f"{split}: none of {total} examples can be used: {_listed(noted)}"
+            )
+        elif _count(bad) > task.max_bad_fraction * total:
+            decided.refusals.append(
+                f"{split}: {_count(bad)} of {total} examples cannot be used, over "
+                f"max_bad_fraction={task.max_bad_fraction:g}: {_listed(bad)}"
+            )
+        else:
+            refused.discard(split)
+            if noted:
+                decided.warnings.append(
+                    f"{split}: {_count(noted)} of {total} examples are left out: {_listed(noted)}"
+                )
+    return refused
+
+
+def _noted(facts: Sequence[FileFacts], late: Mapping[str, Noted]) -> dict[str, Noted]:
+    """Return what cannot be used of several files, with details that name the place."""
+    noted: dict[str, Noted] = {}
+    for one in facts:
+        for reason, found in one.unusable.items():
+            into = noted.setdefault(reason, Noted())
+            into.count += found.count
+            into.first += [
+                (line, f"{place_of(one.file, line)}: {detail}") for line, detail in found.first
+            ]
+    return noted | dict(late)
+
+
+def _count(noted: Mapping[str, Noted]) -> int:
+    return sum(one.count for one in noted.values())
+
+
+def _listed(noted: Mapping[str, Noted]) -> str:
+    parts = []
+    for reason, one in noted.items():
+        details = "; ".join(detail for _, detail in one.first[:NAMED_PLACES])
+        more = "; …" if one.count > NAMED_PLACES else ""
+        parts.append(f"{reason} {one.count} ({details}{more})")
+    return ", ".join(parts)
+
+
+def _empty(
+    examples: TaskExamples, splits: Sequence[TaskSplit], refused: Collection[TaskSplit]
+) -> Iterator[str]:
+    for split in splits:
+        share = examples.fractions.get(split)
+        source = split if share is None else TaskSplit.TRAIN
+        if source not in refused and not np.any(examples.of(split)):
+            why = "" if share is None else f"; {split}_fraction is {share:g}"
+            yield f"{split}: no example is left{why}. Add examples, or name files"
+
+
+def _nothing_to_learn(examples: TaskExamples, task: TaskConfig, decided: Decided) -> Iterator[str]:
+    values = examples.values[examples.of(TaskSplit.TRAIN)]
+    if not len(values):
+        return
+    if task.kind == "regression":
+        if np.all(values == values[0]):
+            yield f"train: all {len(values)} examples have the number {values[0]:g}"
+        return
+    counts = decided.label_counts[TaskSplit.TRAIN]
+    if len(counts) < (2 if task.kind == "classification" else 1):
+        what = f"the label {next(iter(counts))!r}" if counts else "no label"
+        yield f"train: all {len(values)} examples have {what}, so there is nothing to decide"
+    least = task.min_examples_per_label
+    if rare := [f"{label!r} {count}" for label, count in counts.items() if count < least]:
+        yield (
+            f"train: {len(rare)} of {len(counts)} labels have fewer examples than "
+            f"min_examples_per_label={least}: {some(rare)}"
+        )
+
+
+def _unbalanced(label_counts: Mapping[TaskSplit, Mapping[str, int]]) -> Iterator[str]:
+    counts = label_counts[TaskSplit.TRAIN]
+    if not counts:
+        return
+    most = max(counts, key=lambda label: counts[label])
+    least = min(counts, key=lambda label: counts[label])
+    if counts[least] < _RARE * counts[most]:
+        yield (
+            f"train: labels are unbalanced: {most!r} has {counts[most]} examples, {least!r} "
+            f"{counts[least]}; look at macro_f1, or set finetuning.class_weights"
+        )
+    tested = label_counts[TaskSplit.TEST]
+    if missing := [repr(label) for label in counts if not tested[label]]:
+        yield f"test: {len(missing)} labels have no example: {some(missing)}"

@@ -1,0 +1,113 @@
+"""What ``task.toml`` says: read, checked, and the files that it names."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+
+from beam_jobs.errors import UserError
+from beam_jobs.text.inputs import InputFormat, format_of_name, list_inputs
+from pipeline_config import ConfigError, TaskConfig
+from pipeline_config.schema import TASK_NAME_PATTERN
+from pipeline_config.task import task_violations
+from pipeline_store import uris
+from pipeline_store.formats import TaskSplit
+from pipeline_store.layout import StoreLayout
+
+_NAMED = 5
+_FORMATS = ("tsv", "csv", "jsonl", "parquet")
+
+TaskFiles = dict[TaskSplit, list[str]]
+
+
+def load_task(store: StoreLayout, name: str) -> TaskConfig:
+    """Return a task's description.
+
+    :raises ConfigError: there is none of that name, or it breaks rules; every one is listed.
+    """
+    uri = store.task(name).description if re.fullmatch(TASK_NAME_PATTERN, name) else None
+    data = uris.read_or_none(uri) if uri else None
+    if data is None:
+        raise ConfigError([f"task {name!r}: {_absent(store, uri)}"])
+    try:
+        content = tomllib.loads(data.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError([f"{uri}: it is no TOML file ({error}). Correct that place."]) from error
+    known = list(TaskConfig.model_fields)
+    problems = [_unknown(key, known) for key in content if key not in known]
+    try:
+        task = TaskConfig.model_validate({k: v for k, v in content.items() if k in known})
+        problems += task_violations(task)
+    except ValidationError as error:
+        problems += [
+            f"{'.'.join(map(str, item['loc']))}: {item['msg']}, received {item['input']!r}."
+            for item in error.errors()
+        ]
+    if problems:
+        raise ConfigError([f"{uri}: {line}" for line in problems])
+    return task
+
+
+def _absent(store: StoreLayout, uri: str | None) -> str:
+    if uri is None:
+        return "that is no task's name; use a-z, 0-9 and '-', and begin with a letter."
+    found = [item.uri for item in uris.list_named(store.tasks, "task.toml")]
+    names = sorted(uri.split("/")[-2] for uri in found)
+    have = f"The store has {', '.join(names[:_NAMED])}" if names else "The store has no task"
+    return f"{uri} does not exist. {have}; write the file, or name another task."
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"Did you mean {close[0]!r}?" if close else "See docs/finetuning-data.md for the names."
+    return f"{key}: there is no such setting. {hint}"
+
+
+def task_files(store: StoreLayout, name: str, task: TaskConfig) -> TaskFiles:
+    """Return the files that a task's patterns name, by what they are for, sorted.
+
+    :raises UserError: a pattern matches nothing, a file is named for two purposes, or the end of
+        its name says nothing of its format.
+    """
+    patterns = {
+        TaskSplit.TRAIN: task.train,
+        TaskSplit.VALIDATION: task.validation,
+        TaskSplit.TEST: task.test,
+        TaskSplit.PREDICT: task.predict,
+    }
+    folder = StoreLayout(store.task(name).root)
+    files = {
+        split: list_inputs(pattern, "", folder, f"task {name!r}: {split}")
+        for split, pattern in patterns.items()
+        if pattern is not None
+    }
+    for problem in (*_named_twice(files), *_without_format(files, task)):
+        raise UserError(f"task {name!r}: {problem}")
+    return files
+
+
+def _named_twice(files: TaskFiles) -> Iterator[str]:
+    counts = Counter(uri for found in files.values() for uri in found)
+    for uri, count in sorted(counts.items()):
+        if count > 1:
+            splits = " and ".join(split for split, found in files.items() if uri in found)
+            yield f"{uri} is named by {splits}; each example may be in one split only."
+
+
+def _without_format(files: TaskFiles, task: TaskConfig) -> Iterator[str]:
+    for uri in (uri for found in files.values() for uri in found):
+        if task.input_format == "auto" and format_of_name(uri) not in _FORMATS:
+            yield (
+                f"{uri} ends in none of .{', .'.join(_FORMATS)} (also before .gz, .bz2, .zst, "
+                ".xz); set input_format, or name a narrower pattern."
+            )
+
+
+def file_format(uri: str, task: TaskConfig) -> InputFormat:
+    """Return the format of one of a task's files."""
+    return format_of_name(uri) if task.input_format == "auto" else task.input_format

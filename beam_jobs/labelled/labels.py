@@ -1,0 +1,92 @@
+"""Labels as they stand in a file to labels that are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from beam_jobs.labelled.problems import ExampleProblem, LabelError
+from pipeline_config import TaskConfig
+
+Label = tuple[str, ...] | float
+"""The labels of an example, sorted, each once (of a classification one), or its number."""
+
+_LONGEST = 200
+# Records hold float32.
+_LARGEST = 3.4e38
+
+
+def parse_label(value: Any, task: TaskConfig) -> Label:
+    """Return an example's label.
+
+    :param value: text of a table; of JSON or Parquet text, a number, a truth value, or for several
+        labels a list of them.
+    :raises LabelError: there is none, or it is not what the task says.
+    """
+    if value is None:
+        raise LabelError(ExampleProblem.MISSING_LABEL, f"no {task.label_column!r}")
+    if task.kind == "regression":
+        return _number(value, task)
+    if task.kind == "classification":
+        return (_known(_word(value, task), task),)
+    parts = value if isinstance(value, list) else _separated(value, task)
+    return tuple(sorted({_known(_word(part, task), task) for part in parts}))
+
+
+def _number(value: Any, task: TaskConfig) -> float:
+    if isinstance(value, str) and not value.strip():
+        raise LabelError(ExampleProblem.MISSING_LABEL, f"{task.label_column!r} is empty")
+    try:
+        if isinstance(value, bool | list | dict):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        detail = f"{task.label_column!r} is {_shown(value)}, which is no number"
+        raise LabelError(ExampleProblem.LABEL_IS_NO_NUMBER, detail) from error
+    if not abs(number) <= _LARGEST:
+        detail = f"{task.label_column!r} is {_shown(value)}, which is no finite 32-bit number"
+        raise LabelError(ExampleProblem.LABEL_IS_NO_NUMBER, detail)
+    return number
+
+
+def _separated(value: Any, task: TaskConfig) -> list[Any]:
+    if not isinstance(value, str):
+        return [value]
+    return value.split(task.label_separator) if value.strip() else []
+
+
+def _word(value: Any, task: TaskConfig) -> str:
+    """Return one label as text, spelt as JSON would spell it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if not isinstance(value, str):
+        detail = f"{task.label_column!r} is of type {type(value).__name__}: {_shown(value)}"
+        raise LabelError(ExampleProblem.WRONG_LABEL_TYPE, detail)
+    label = value.strip()
+    if not label:
+        raise LabelError(ExampleProblem.MISSING_LABEL, f"{task.label_column!r} is empty")
+    if len(label) > _LONGEST or not label.isprintable():
+        detail = f"{task.label_column!r} is no label but {_shown(label)}"
+        raise LabelError(ExampleProblem.WRONG_LABEL_TYPE, detail)
+    return label
+
+
+def _known(label: str, task: TaskConfig) -> str:
+    if task.labels and label not in task.labels:
+        detail = f"{label!r} is none of the {len(task.labels)} labels"
+        raise LabelError(ExampleProblem.UNKNOWN_LABEL, detail)
+    return label
+
+
+def _shown(value: Any) -> str:
+    """Return the beginning of a value; what stands there by mistake may be long."""
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:60]}…"
+
+
+def ordered(labels: set[str]) -> list[str]:
+    """Return labels in the order of their ids: whole numbers by size, others as text."""
+    if all(label.removeprefix("-").isdecimal() for label in labels):
+        return sorted(labels, key=lambda label: (int(label), label))
+    return sorted(labels)

@@ -1,0 +1,149 @@
+"""The examples of a file, in each of the formats, in order."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, NamedTuple
+
+from beam_jobs.labelled.labels import Label, parse_label
+from beam_jobs.labelled.problems import ExampleProblem, LabelError, Unusable
+from beam_jobs.text.decoding import DocumentError, decode
+from beam_jobs.text.drops import Rejected
+from beam_jobs.text.inputs import InputFormat
+from beam_jobs.text.json_documents import json_objects, text_of
+from beam_jobs.text.tables import table_rows
+from pipeline_config import TaskConfig
+
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
+Columns = Mapping[str, str]
+"""Names of columns by the setting that names them."""
+_NO_HEADER = "if the file has no header line, name its columns in `columns`"
+
+
+class Example(NamedTuple):
+    """One or two texts, their label (None of those to predict), and where they begin.
+
+    ``line`` counts from 1; in Parquet it is the row.
+    """
+
+    texts: tuple[str, ...]
+    label: Label | None
+    line: int
+
+
+class _Found(NamedTuple):
+    """An example as it stands in the file, and the line where it begins."""
+
+    texts: list[str]
+    label: Any
+    line: int
+
+
+def read_examples(
+    stream: BinaryIO, input_format: InputFormat, task: TaskConfig, *, labelled: bool
+) -> Iterator[Example | Unusable]:
+    """Yield the examples of a plain or compressed file in order, and those that cannot be used.
+
+    :param labelled: False of files to predict, whose label column is not looked at.
+    :raises RejectedFileError: nothing of the file can be used.
+    """
+    texts = _text_columns(task)
+    label = {"label_column": task.label_column} if labelled else {}
+    for found in _read(stream, input_format, task, texts, label):
+        yield found if isinstance(found, Unusable) else _example(found, task, labelled)
+
+
+def _read(
+    stream: BinaryIO,
+    input_format: InputFormat,
+    task: TaskConfig,
+    texts: Columns,
+    label: Columns,
+) -> Iterator[_Found | Unusable]:
+    if input_format == "jsonl":
+        return _of_json(stream, list(texts.values()), label)
+    if input_format == "parquet":
+        return _of_parquet(stream, texts, label)
+    return _of_table(stream, input_format, task, texts, label)
+
+
+def _example(found: _Found, task: TaskConfig, labelled: bool) -> Example | Unusable:
+    try:
+        label = parse_label(found.label, task) if labelled else None
+    except LabelError as error:
+        return Unusable(error.reason, error.detail, found.line)
+    texts = tuple(_normalized(text, task) for text in found.texts)
+    for column, text in zip(_text_columns(task).values(), texts, strict=True):
+        if not has_text(text):
+            return Unusable(ExampleProblem.EMPTY_TEXT, f"{column!r} has no text", found.line)
+    return Example(texts, label, found.line)
+
+
+def _normalized(text: str, task: TaskConfig) -> str:
+    if text.isascii() or task.unicode_normalization == "none":
+        return text
+    return unicodedata.normalize(task.unicode_normalization, text)
+
+
+def has_text(text: str) -> bool:
+    """Return whether there is anything in a text that becomes a token.
+
+    That is a letter, digit, sign or punctuation mark: spaces, control characters, and marks that
+    stand alone do not.
+    """
+    if text.isascii():
+        return any("!" <= sign <= "~" for sign in text)
+    return any(unicodedata.category(sign)[0] in "LNPS" for sign in text if sign != "\ufffd")
+
+
+def _text_columns(task: TaskConfig) -> Columns:
+    columns = {"text_column": task.text_column}
+    if task.text_pair_column is not None:
+        columns["text_pair_column"] = task.text_pair_column
+    return columns
+
+
+def _of_table(
+    stream: BinaryIO, input_format: InputFormat, task: TaskConfig, texts: Columns, label: Columns
+) -> Iterator[_Found | Unusable]:
+    rows = table_rows(
+        stream,
+        _DELIMITERS[input_format],
+        {**texts, **label},
+        columns=task.columns,
+        quotechar=task.quotechar,
+        hint="" if task.columns else _NO_HEADER,
+    )
+    for row in rows:
+        if isinstance(row, Rejected):
+            yield Unusable(row.reason, row.detail, row.line)
+        else:
+            yield _Found(row.values[: len(texts)], row.values[-1] if label else None, row.line)
+
+
+def _of_json(stream: BinaryIO, texts: list[str], label: Columns) -> Iterator[_Found | Unusable]:
+    for found in json_objects(stream, [*texts, *label.values()]):
+        try:
+            if isinstance(found, Rejected):
+                raise DocumentError(found.reason, found.detail)
+            values = [text_of(found.fields, name) for name in texts]
+        except DocumentError as error:
+            yield Unusable(error.reason, error.detail, found.line)
+            continue
+        yield _Found(
+            values, next((found.fields[name] for name in label.values()), None), found.line
+        )
+
+
+def _of_parquet(stream: BinaryIO, texts: Columns, label: Columns) -> Iterator[_Found | Unusable]:
+    # Takes a second to import, and most tasks have none.
+    from beam_jobs.text.parquet_documents import parquet_rows, text_of_bytes
+
+    for number, row in enumerate(parquet_rows(stream, texts, label), 1):
+        try:
+            values = [text_of_bytes(value) for value in row[: len(texts)]]
+            value = row[-1] if label else None
+            yield _Found(values, decode(value) if isinstance(value, bytes) else value, number)
+        except DocumentError as error:
+            yield Unusable(error.reason, error.detail, number)

@@ -1,0 +1,70 @@
+"""Tokens of one or two texts to rows, as in google-research/bert's ``run_classifier.py``.
+
+``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]``. What is too long is cut token by token, always from
+the longer text, from the second one where both are equally long (``_truncate_seq_pair``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int32]
+Lengths = npt.NDArray[np.int64]
+
+
+class SegmentRows(NamedTuple):
+    """R rows of S tokens: ``input_ids`` int32, ``input_mask`` and ``segment_ids`` uint8, [R, S].
+
+    ``truncated`` bool [R]: whether something was cut.
+    """
+
+    input_ids: Ids
+    input_mask: npt.NDArray[np.uint8]
+    segment_ids: npt.NDArray[np.uint8]
+    truncated: npt.NDArray[np.bool_]
+
+
+def truncated_lengths(first: Lengths, second: Lengths, room: int) -> tuple[Lengths, Lengths]:
+    """Return how many tokens of each text are kept, [R] each, so that both fit into ``room``."""
+    too_long = first + second > room
+    # While both are cut they stay as long as each other, the first one longer by the odd token.
+    kept = np.minimum(first, np.maximum(room - second, room - room // 2))
+    return np.where(too_long, kept, first), np.where(too_long, room - kept, second)
+
+
+def lay_out(
+    ids: Ids, lengths: Lengths, texts: int, *, max_seq_length: int, cls_id: int, sep_id: int
+) -> SegmentRows:
+    """Return the rows of some examples.
+
+    :param ids: tokens of all texts, one after the other.
+    :param lengths: of the texts, [R * texts]; both texts of an example after each other.
+    :param texts: 1 or 2.
+    """
+    by_example = lengths.reshape(-1, texts)
+    starts = (np.cumsum(lengths) - lengths).reshape(-1, texts)
+    if texts == 1:
+        kept = [np.minimum(by_example[:, 0], max_seq_length - 2)]
+    else:
+        kept = list(truncated_lengths(by_example[:, 0], by_example[:, 1], max_seq_length - 3))
+    rows = len(by_example)
+    input_ids = np.zeros((rows, max_seq_length), np.int32)
+    segment_ids = np.zeros((rows, max_seq_length), np.uint8)
+    numbers = np.arange(rows)
+    input_ids[:, 0] = cls_id
+    ends = np.ones(rows, np.int64)
+    for text, sizes in enumerate(kept):
+        row = np.repeat(numbers, sizes)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        input_ids[row, ends[row] + within] = ids[starts[row, text] + within]
+        input_ids[numbers, ends + sizes] = sep_id
+        if text:
+            columns: npt.NDArray[Any] = np.arange(max_seq_length)
+            segment_ids[(columns >= ends[:, None]) & (columns <= (ends + sizes)[:, None])] = 1
+        ends += sizes + 1
+    input_mask = (np.arange(max_seq_length) < ends[:, None]).astype(np.uint8)
+    total = np.sum(kept, axis=0)
+    return SegmentRows(input_ids, input_mask, segment_ids, total < by_example.sum(axis=1))

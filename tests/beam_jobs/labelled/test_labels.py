@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from beam_jobs.labelled.labels import ordered, parse_label
+from beam_jobs.labelled.problems import ExampleProblem, LabelError
+from pipeline_config import TaskConfig
+
+CLASSES = TaskConfig()
+SEVERAL = TaskConfig(kind="multi_label")
+NUMBERS = TaskConfig(kind="regression")
+GIVEN = TaskConfig(labels=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("value", "task", "label"),
+    [
+        (" pos ", CLASSES, ("pos",)),
+        (1, CLASSES, ("1",)),
+        (True, CLASSES, ("true",)),
+        (1.5, CLASSES, ("1.5",)),
+        ("b", GIVEN, ("b",)),
+        ("b, a,b", SEVERAL, ("a", "b")),
+        (["b", "a"], SEVERAL, ("a", "b")),
+        ("", SEVERAL, ()),
+        ([], SEVERAL, ()),
+        (" -1.5e3 ", NUMBERS, -1500.0),
+        (3, NUMBERS, 3.0),
+    ],
+)
+def test_values_of_every_format_become_labels(value: Any, task: TaskConfig, label: Any) -> None:
+    assert parse_label(value, task) == label
+
+
+@pytest.mark.parametrize(
+    ("value", "task", "reason", "detail"),
+    [
+        (None, CLASSES, ExampleProblem.MISSING_LABEL, "no 'label'"),
+        ("  ", CLASSES, ExampleProblem.MISSING_LABEL, "'label' is empty"),
+        (None, SEVERAL, ExampleProblem.MISSING_LABEL, "no 'label'"),
+        ("a,,b", SEVERAL, ExampleProblem.MISSING_LABEL, "'label' is empty"),
+        ({"a": 1}, CLASSES, ExampleProblem.WRONG_LABEL_TYPE, "'label' is of type dict: {'a': 1}"),
+        (["a"], CLASSES, ExampleProblem.WRONG_LABEL_TYPE, "'label' is of type list: ['a']"),
+        ("a\nb", CLASSES, ExampleProblem.WRONG_LABEL_TYPE, "'label' is no label but 'a\\nb'"),
+        ("c", GIVEN, ExampleProblem.UNKNOWN_LABEL, "'c' is none of the 2 labels"),
+        ("", NUMBERS, ExampleProblem.MISSING_LABEL, "'label' is empty"),
+        ("3,5", NUMBERS, ExampleProblem.LABEL_IS_NO_NUMBER, "'label' is '3,5', which is no number"),
+        (True, NUMBERS, ExampleProblem.LABEL_IS_NO_NUMBER, "'label' is True, which is no number"),
+        ("nan", NUMBERS, ExampleProblem.LABEL_IS_NO_NUMBER, "which is no finite 32-bit number"),
+        ("1e39", NUMBERS, ExampleProblem.LABEL_IS_NO_NUMBER, "which is no finite 32-bit number"),
+    ],
+)
+def test_what_is_no_label_has_a_reason(
+    value: Any, task: TaskConfig, reason: ExampleProblem, detail: str
+) -> None:
+    with pytest.raises(LabelError) as caught:
+        parse_label(value, task)
+    assert caught.value.reason is reason
+    assert detail in caught.value.detail
+
+
+def test_text_in_the_place_of_a_label_is_not_quoted_whole() -> None:
+    with pytest.raises(LabelError) as caught:
+        parse_label("secret " * 100, CLASSES)
+    assert len(caught.value.detail) < 100
+
+
+def test_whole_numbers_are_ordered_by_size_and_other_labels_as_text() -> None:
+    assert ordered({"10", "9", "-1", "09"}) == ["-1", "09", "9", "10"]
+    assert ordered({"10", "9", "b", "a"}) == ["10", "9", "a", "b"]
