@@ -14,8 +14,8 @@ PACKAGES := beam_jobs benchmarks chaos container_images dags demo leak_matrix lo
 	plugins preflight schedule_check tpu_agent tpu_compile_check tpu_emulator tpu_lifecycle training
 
 .DEFAULT_GOAL := help
-.PHONY: help install up down status demo recompute overhead packing-loss bench-data bench-train bench-triggers \
-	compare-optimizers compare-numerics tpu-compile-check test lint types imports unit slow parity \
+.PHONY: help install up down status demo finetune-docstrings finetune-neighbours recompute overhead packing-loss \
+	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check test lint types imports unit slow parity \
 	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint leak-matrix schedule-check screenshots updates browser format docs lock
 
 help:  ## List the targets
@@ -32,6 +32,12 @@ install: $(INSTALLED)  ## Create .venv from the locked requirements
 
 demo: $(INSTALLED)  ## Run the main job for two days of text; CORPUS=<folder or glob> for your own
 	$(BIN)/python -m demo --state-dir $(STATE) $(if $(CORPUS),--corpus '$(CORPUS)')
+
+finetune-docstrings: $(INSTALLED)  ## Fine-tune: which package is a docstring from? Against simple methods; SEEDS=1,2,3
+	$(BIN)/python -m demo.finetuning docstrings --state-dir $(STATE) $(if $(SEEDS),--seeds $(SEEDS))
+
+finetune-neighbours: $(INSTALLED)  ## Fine-tune: do two sentences follow each other? Against simple methods; SEEDS=1,2,3
+	$(BIN)/python -m demo.finetuning neighbours --state-dir $(STATE) $(if $(SEEDS),--seeds $(SEEDS))
 
 recompute: $(INSTALLED)  ## Score the demo's saved models again and compare with what it reported
 	$(BIN)/python -m demo.recompute --state-dir $(STATE)
@@ -57,6 +63,9 @@ bench-triggers: $(INSTALLED)  ## Measure one process with 300 TPU triggers: memo
 
 bench-train: $(INSTALLED) $(TORCH_INSTALLED)  ## Measure the training and its peers; QUICK=1 for few steps, ONLY=row
 	$(BIN)/python -m benchmarks.train --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+
+bench-finetune: $(INSTALLED) $(TORCH_INSTALLED)  ## Measure fine-tuning and PyTorch's: speed, metrics; QUICK=1, ONLY=speed
+	$(BIN)/python -m benchmarks.finetune --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 compare-optimizers: $(INSTALLED)  ## Train with AdamW, LAMB and Amos and compare held-out losses; 18 trainings
 	$(BIN)/python -m benchmarks.recipes.optimizers --state-dir $(STATE) --plot $(STATE)/optimizers.png
@@ -142,8 +151,8 @@ contract-bucket: $(INSTALLED)  ## Check the store's promises in a real bucket; n
 	$(BIN)/pytest tests/pipeline_store/test_store_contract.py tests/pipeline_store/test_store_bucket.py \
 		--bucket '$(BUCKET)' $(CONTRACT_ARGS)
 
-leak-matrix: $(INSTALLED)  ## Show that no TPU is left, whatever breaks; ONLY=ids, SEED=, JOBS=, WITHOUT=layer, FRESH=1
-	$(BIN)/python -m leak_matrix --state-dir $(STATE)/leak-matrix $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) \
+leak-matrix: $(INSTALLED)  ## Show that no TPU is left, whatever breaks; DAG=id, ONLY=ids, SEED=, JOBS=, WITHOUT=layer, FRESH=1
+	$(BIN)/python -m leak_matrix --state-dir $(STATE)/leak-matrix $(if $(DAG),--dag $(DAG)) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(JOBS),--jobs $(JOBS)) $(if $(WITHOUT),--without $(WITHOUT)) $(if $(FRESH),--fresh)
 
 schedule-check: $(INSTALLED)  ## Show that each partition is learned once, by schedule, event, backfill and hand

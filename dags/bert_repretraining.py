@@ -1,11 +1,11 @@
 """Re-pretrains BERT on one partition of a corpus and promotes the result if it is better.
 
 ```
-                                                 ┌────────────────── TPU ───────────────────┐
-validate ▶ vocabulary ▶ prepare ▶ claim ▶ plan ▶ reserve ▶ create ▶ train ▶ evaluate ▶ delete
-                                                                              └▶ judge ▶ approve ▶ ┐
-                                  ┌────────────────────────────────────────────────────────────────┘
-                                  └▶ export ▶ promote ▶ release
+validate ▶ vocabulary ▶ prepare ▶ claim ▶ plan ▶ probe_data ▶ ┐
+   ┌──────────────────────────────────────────────────────────┘
+   │  ┌─────────────────────── TPU ────────────────────────┐
+   └▶ reserve ▶ create ▶ train ▶ evaluate ▶ probe ▶ delete
+                                              └▶ judge ▶ approve ▶ export ▶ promote ▶ release
 ```
 
 * **Starts** by schedule (each day the day before's partition), by *Trigger* with the form below, by
@@ -19,6 +19,8 @@ validate ▶ vocabulary ▶ prepare ▶ claim ▶ plan ▶ reserve ▶ create �
 * **judge** compares with the model in use on the same held-out documents; **approve** asks a
   person, if `promotion.require_approval` says so; **export** writes the candidate in other formats
   and checks them. They and **promote** are skipped if the candidate is not better.
+* **probe_data** and **probe** fine-tune both models on the labelled tasks of
+  `promotion.probe_tasks`, for **judge** to compare. Without such tasks they are skipped.
 
 Settings are explained in `docs/config.md`, what to do when something fails in `docs/tpu.md`.
 """
@@ -28,7 +30,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pendulum
-from airflow.sdk import DAG, CronPartitionTimetable, TaskGroup
+from airflow.sdk import DAG, CronPartitionTimetable, TaskGroup, TriggerRule
 
 from alerting.wiring import run_alerting, task_alerting
 from operators.approval import ApproveOperator
@@ -36,6 +38,7 @@ from operators.export_model import ExportModelOperator
 from operators.lineage import ClaimLineageOperator, ReleaseLineageOperator
 from operators.plan import PlanJobsOperator
 from operators.prepare_corpus import PrepareCorpusOperator
+from operators.probe import ProbeDataOperator, TpuProbeOperator
 from operators.promotion import JudgeOperator, PromoteOperator
 from operators.python_module import PythonModuleOperator
 from operators.tpu import (
@@ -100,9 +103,24 @@ with DAG(
             task_id="plan", run_uri=run_uri, manifest_uri=prepare.output["manifest"], **store
         )
 
+        # Before a TPU is rented: labelled text that cannot be used costs nothing.
+        probe_data = ProbeDataOperator(
+            task_id="probe_data",
+            config_uri=validate.output["config_uri"],
+            max_active_tis_per_dag=2,
+            **store,
+        )
+
+    # For what comes after a task that is skipped without labelled tasks. It takes the run's folder
+    # from plan: validate, which is never skipped with plan, would count as the one success.
+    after_probes = {
+        "run_uri": plan.output["run_uri"],
+        "trigger_rule": TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
+    }
+
     with TaskGroup("tpu"):
         tpu = {"run_uri": run_uri, "gcp_conn_id": settings.gcp_conn_id, **store}
-        reserve = TpuReserveOperator(task_id="reserve", **tpu)
+        reserve = TpuReserveOperator(task_id="reserve", **tpu | after_probes)
         create = TpuCreateOperator(task_id="create", **PATIENT_RETRIES, **tpu)
         train = TpuRunOperator(
             task_id="train",
@@ -120,19 +138,28 @@ with DAG(
             **PATIENT_RETRIES,
             **tpu,
         )
+        probe = TpuProbeOperator(
+            task_id="probe",
+            job_id="030-probe",
+            arguments=plan.output["probe"],
+            manifests=probe_data.output["manifests"],
+            **PATIENT_RETRIES,
+            **tpu,
+        )
         delete = TpuDeleteOperator(task_id="delete", **tpu)
 
     with TaskGroup("promotion"):
         compared = {"run_uri": run_uri, "baseline": plan.output["baseline"]}
-        judge = JudgeOperator(task_id="judge", **compared)
+        judge = JudgeOperator(task_id="judge", **compared | after_probes)
         approve = ApproveOperator(task_id="approve", **compared, **store)
         export = ExportModelOperator(task_id="export", **compared, **store)
         promote = PromoteOperator(task_id="promote", run_uri=run_uri, **store)
         release = ReleaseLineageOperator(task_id="release", run_uri=run_uri, **store)
 
     validate >> vocabulary >> prepare >> claim >> plan
-    plan >> reserve >> create >> train >> evaluate >> delete
-    evaluate >> judge >> approve >> export >> promote >> release
+    plan >> probe_data >> reserve >> create >> train >> evaluate >> probe >> delete
+    plan >> reserve
+    [evaluate, probe] >> judge >> approve >> export >> promote >> release
     # Both are setups: should create fail or be marked failed, reserve's success alone still makes
     # the teardown run. A failed delete fails the run.
     delete.as_teardown(setups=[reserve, create], on_failure_fail_dagrun=True)

@@ -63,8 +63,8 @@ class Harvest:
 
     def _of_group(self, group: list[Path]) -> Iterator[str]:
         for package in group:
-            for path in _files(package):
-                yield from self._documents(_texts(path))
+            for path in package_files(package):
+                yield from self._documents(file_texts(path))
 
     def _documents(self, texts: Iterable[str]) -> Iterator[str]:
         """Join the texts of one file to documents of a bounded length, a paragraph a line."""
@@ -83,16 +83,16 @@ class Harvest:
             yield "\n".join(lines)
 
 
-def _files(package: Path) -> Iterator[Path]:
+def package_files(package: Path) -> Iterator[Path]:
     """Yield a package's files in a fixed order, without tests and copies of other packages."""
     entries = sorted(package.iterdir())
     yield from (entry for entry in entries if entry.is_file())
     for entry in entries:
         if entry.is_dir() and not entry.is_symlink() and entry.name not in _SKIPPED_FOLDERS:
-            yield from _files(entry)
+            yield from package_files(entry)
 
 
-def _texts(path: Path) -> Iterator[str]:
+def file_texts(path: Path) -> Iterator[str]:
     """Yield the docstrings of a module, or the text of a document."""
     is_document = path.suffix in _DOCUMENT_SUFFIXES and not _LEGAL.search(path.name)
     if path.suffix != ".py" and path.name != "METADATA" and not is_document:

@@ -18,7 +18,7 @@ from leak_matrix.catalogue import SCENARIOS
 from leak_matrix.layers import REMOVABLE, Layer
 from leak_matrix.results import Journal, Result, summary, table
 from leak_matrix.runner import Case, Runner
-from leak_matrix.scenario import Scenario
+from leak_matrix.scenario import Scenario, Subject
 from leak_matrix.session import session
 from local_stack.errors import StackError
 
@@ -26,7 +26,7 @@ from local_stack.errors import StackError
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit code."""
     arguments = _parser().parse_args(argv)
-    chosen = _chosen(arguments.only)
+    chosen = _chosen(arguments.only, arguments.dag)
     if arguments.list:
         print(_listing(chosen))
         return 0
@@ -57,7 +57,8 @@ def _run(arguments: argparse.Namespace, cases: list[Case], without: Layer | None
     if to_do:
         print(f"{len(to_do)} of {len(cases)} cases to run, seed {arguments.seed}", flush=True)
         # Each run of the matrix starts with an empty Airflow: only results are kept.
-        with session(state_dir / "stack", without, fresh=True) as opened:
+        scenarios = [*{case.scenario.id: case.scenario for case in to_do}.values()]
+        with session(state_dir / "stack", without, fresh=True, scenarios=scenarios) as opened:
             runner = Runner(opened, journal, seed=arguments.seed, jobs=arguments.jobs, say=_say)
             runner.run(to_do)
     found = journal.read()
@@ -71,12 +72,14 @@ def _cases(chosen: list[Scenario], control: bool, without: Layer | None) -> list
     return cases
 
 
-def _chosen(only: list[str]) -> list[Scenario]:
+def _chosen(only: list[str], dag: str) -> list[Scenario]:
     known = {scenario.id: scenario for scenario in SCENARIOS}
     unknown = sorted(set(only) - known.keys())
     if unknown:
         sys.exit(f"no scenario is called {unknown[0]!r}; `--list` shows them")
-    return [known[name] for name in only] if only else list(SCENARIOS)
+    if only:
+        return [known[name] for name in only]
+    return [scenario for scenario in SCENARIOS if scenario.subject == dag]
 
 
 def _listing(chosen: list[Scenario]) -> str:
@@ -106,6 +109,12 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="ID[,ID]",
         help="only these scenarios",
+    )
+    add(
+        "--dag",
+        choices=[str(subject) for subject in Subject],
+        default=str(Subject.REPRETRAINING),
+        help="the scenarios of this DAG, unless --only names some (default: %(default)s)",
     )
     add("--seed", type=int, default=1, help="of order and moments (default: %(default)s)")
     add("--jobs", type=int, default=4, help="scenarios at a time (default: %(default)s)")

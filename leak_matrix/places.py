@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline_store.identity import run_key
+from pipeline_store.identity import rental_key, run_key
 from pipeline_store.layout import StoreLayout
 
 
-def run_uri(store_uri: str, dag_id: str, run_id: str) -> str:
-    """Return the run's folder in the store."""
-    return StoreLayout(store_uri).run(run_key(dag_id, run_id)).root
+def run_uri(store_uri: str, dag_id: str, run_id: str, tpu: int = 0) -> str:
+    """Return the folder in the store that a run's TPU is rented for; of the first the run's own."""
+    key = run_key(dag_id, run_id)
+    return StoreLayout(store_uri).run(rental_key(key, tpu) if tpu else key).root
 
 
-def run_folder(store_uri: str, dag_id: str, run_id: str) -> Path:
-    """Return the folder by which a run's job and the matrix talk: ``started``, ``finish``."""
-    return Path(run_uri(store_uri, dag_id, run_id), "matrix")
+def run_folder(store_uri: str, dag_id: str, run_id: str, tpu: int = 0) -> Path:
+    """Return the folder by which a TPU's job and the matrix talk: ``started``, ``finish``."""
+    return Path(run_uri(store_uri, dag_id, run_id, tpu), "matrix")

@@ -87,7 +87,7 @@ class Runner:
             # What comes back must not go on with runs that are judged already.
             for stage in stages:
                 for run_id in stage.run_ids:
-                    write_tombstones(stage.run_uri(run_id), "the leak matrix has judged it")
+                    self._release(stage, run_id)
             self._session.accidents.repair(name)
             for stage in stages:
                 self._end_runs(stage)
@@ -172,13 +172,18 @@ class Runner:
             time.sleep(1.0)
         stage.cloud.clear(stage.zones)
 
+    @staticmethod
+    def _release(stage: Stage, run_id: str) -> None:
+        for tpu in range(stage.scenario.tpus):
+            write_tombstones(stage.run_uri(run_id, tpu), "the leak matrix has judged it")
+
     def _end_once(self, stage: Stage) -> bool:
         """Mark unfinished runs failed; return whether there were any."""
         found = [self._session.api.run(stage.dag_id, run_id) for run_id in stage.run_ids]
         unfinished = [run for run in found if not run.finished]
         for run in unfinished:
             if not stage.is_control:
-                write_tombstones(stage.run_uri(run.run_id), "the leak matrix has judged it")
+                self._release(stage, run.run_id)
             self._session.api.mark_run(stage.dag_id, run.run_id, "failed")
         return bool(unfinished)
 

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from leak_matrix.layers import REMOVABLE, Layer
 
 if TYPE_CHECKING:
     from leak_matrix.stage import Stage
+
+GROUP = "tpu"
+"""Task group that a fine-tuning run has once for each TPU, mapped."""
+
+
+class Subject(StrEnum):
+    """The DAG of the project whose way to rent TPUs a scenario is about."""
+
+    REPRETRAINING = "bert_repretraining"
+    FINETUNING = "bert_finetuning"
+
+    def task_id(self, name: str) -> str:
+        """Return the id of one of the tasks ``reserve``, ``create``, ``run`` and ``delete``."""
+        return f"{GROUP}.{name}" if self is Subject.FINETUNING else name
+
 
 ALL_LAYERS = frozenset(REMOVABLE)
 POLL_SECONDS = 1.0
@@ -58,6 +74,8 @@ class Scenario:
     :param control: also done to the control DAG.
     :param check: says afterwards what is wrong besides what is left.
     :param fast: part of ``make test``.
+    :param subject: the DAG whose tasks and task groups its DAG has.
+    :param tpus: how many of them; more than one only for a fine-tuning run.
     """
 
     id: str
@@ -74,6 +92,8 @@ class Scenario:
     control: bool = False
     check: Callable[[Stage], list[str]] | None = None
     fast: bool = False
+    subject: Subject = Subject.REPRETRAINING
+    tpus: int = 1
 
     def layers(self, without: Layer | None = None) -> frozenset[Layer]:
         """Return the layers that work, those that cannot be switched off aside."""

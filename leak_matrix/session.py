@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from leak_matrix.accidents import Accidents
 from leak_matrix.catalogue import SCENARIOS
 from leak_matrix.cloud import Cloud
 from leak_matrix.layers import Layer
+from leak_matrix.scenario import Scenario
 from local_stack.airflow_api import AirflowApi
 from local_stack.breaking import Breaker
 from local_stack.paths import REPOSITORY, RuntimePaths
@@ -50,10 +51,17 @@ class Session:
 
 
 @contextmanager
-def session(state_dir: Path, without: Layer | None, *, fresh: bool) -> Iterator[Session]:
+def session(
+    state_dir: Path,
+    without: Layer | None,
+    *,
+    fresh: bool,
+    scenarios: Sequence[Scenario] = SCENARIOS,
+) -> Iterator[Session]:
     """Run a stack for the matrix while the block runs.
 
     :param state_dir: folder of the stack.
+    :param scenarios: those that it has DAGs for.
     :param without: the layer that all scenarios do without.
     :param fresh: whether what an earlier stack left in the folder goes first.
     :raises StackError: it does not start.
@@ -63,11 +71,12 @@ def session(state_dir: Path, without: Layer | None, *, fresh: bool) -> Iterator[
         shutil.rmtree(state_dir, ignore_errors=True)
     code, dags = state_dir / "code", state_dir / "dags"
     write_code(code)
-    write_dags(dags)
+    write_dags(dags, scenarios)
     environment = {f"AIRFLOW__{name}": value for name, value in AIRFLOW.items()}
     environment |= {
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "LEAK_MATRIX_CODE": str(code),
+        "LEAK_MATRIX_SCENARIOS": ",".join(scenario.id for scenario in scenarios),
         "LEAK_MATRIX_WITHOUT": without or "",
     }
     stack = Stack(state_dir, extra_environment=environment)
@@ -76,7 +85,7 @@ def session(state_dir: Path, without: Layer | None, *, fresh: bool) -> Iterator[
         cloud = Cloud(socket, stack.paths.emulator)
         try:
             with stack.api() as api:
-                for scenario in SCENARIOS:
+                for scenario in scenarios:
                     api.wait_for_dag(scenario.dag_id)
                 yield Session(stack, api, cloud, Accidents(Breaker(stack)), without)
         finally:
@@ -92,12 +101,12 @@ def write_code(folder: Path) -> None:
     shutil.copytree(FAKE_TRAINER / "training", folder / "training", ignore=ignored)
 
 
-def write_dags(folder: Path) -> None:
+def write_dags(folder: Path, scenarios: Sequence[Scenario]) -> None:
     """Write the DAG files: one for nearly all scenarios, and one for each that needs its own."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "matrix.py").write_text(DAG_FILE.format(what="but a few", argument=""))
-    for scenario in SCENARIOS:
+    for scenario in scenarios:
         if scenario.shape.own_file:
             content = DAG_FILE.format(what=f"of {scenario.id}", argument=repr(scenario.id))
             (folder / f"{scenario.dag_id}.py").write_text(content)

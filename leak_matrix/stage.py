@@ -15,7 +15,7 @@ from leak_matrix.cloud import CREATIONS, DELETIONS, LOOKS, Cloud
 from leak_matrix.cron import Cron
 from leak_matrix.layers import Layer, user_agent
 from leak_matrix.places import run_folder, run_uri
-from leak_matrix.scenario import Scenario
+from leak_matrix.scenario import Scenario, Subject
 from local_stack.airflow_api import AirflowApi, AirflowApiError, BackfillRequest, TaskInstance
 from local_stack.stack import Stack
 from pipeline_store.layout import RunLayout
@@ -94,18 +94,26 @@ class Stage:
         """Return the store."""
         return str(self.stack.paths.store)
 
-    def run_uri(self, run_id: str | None = None) -> str:
-        """Return the folder of a run in the store."""
-        return run_uri(self.store_uri, self.dag_id, run_id or self.run_id)
+    def run_uri(self, run_id: str | None = None, tpu: int = 0) -> str:
+        """Return the folder in the store that a run's TPU is rented for."""
+        return run_uri(self.store_uri, self.dag_id, run_id or self.run_id, tpu)
 
-    def folder(self, run_id: str | None = None) -> Path:
-        """Return the folder by which a run's job is talked to."""
-        return run_folder(self.store_uri, self.dag_id, run_id or self.run_id)
+    def folder(self, run_id: str | None = None, tpu: int = 0) -> Path:
+        """Return the folder by which the job on a run's TPU is talked to."""
+        return run_folder(self.store_uri, self.dag_id, run_id or self.run_id, tpu)
 
-    def task(self, task_id: str, run_id: str | None = None) -> TaskInstance | None:
+    def task(self, name: str, run_id: str | None = None, tpu: int = 0) -> TaskInstance | None:
         """Return a task of a run, None while there is none."""
+        wanted = self._task_id(name), self._map_index(tpu)
         tasks = self.api.task_instances(self.dag_id, run_id or self.run_id)
-        return next((task for task in tasks if task.task_id == task_id), None)
+        return next((task for task in tasks if (task.task_id, task.map_index) == wanted), None)
+
+    def _task_id(self, name: str) -> str:
+        return name if self.is_control else self.scenario.subject.task_id(name)
+
+    def _map_index(self, tpu: int) -> int:
+        is_mapped = self.scenario.subject is Subject.FINETUNING and not self.is_control
+        return tpu if is_mapped else -1
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the rows of the nodes in the zones, but for bystanders."""
@@ -180,12 +188,14 @@ class Stage:
                 raise StageError(f"waited {seconds:.0f} s for {name}; {self.describe()}")
             time.sleep(pause)
 
-    def until_task(self, task_id: str, *states: str, run_id: str | None = None) -> TaskInstance:
+    def until_task(
+        self, task_id: str, *states: str, run_id: str | None = None, tpu: int = 0
+    ) -> TaskInstance:
         """Wait until a task is in one of the states; the control blocks where ours defers."""
         wanted = {"running" if s == "deferred" and self.is_control else s for s in states}
 
         def look() -> TaskInstance | None:
-            task = self.task(task_id, run_id)
+            task = self.task(task_id, run_id, tpu)
             return task if task and task.state in wanted else None
 
         found = self.until(look, f"task {task_id} {' or '.join(sorted(wanted))}")
@@ -227,19 +237,19 @@ class Stage:
         """Return the row of a node as soon as there is one, which is usually CREATING."""
         return self.until(lambda: next(iter(self.nodes()), {}), "a node", pause=0.02)
 
-    def until_works(self, run_id: str | None = None) -> None:
+    def until_works(self, run_id: str | None = None, tpu: int = 0) -> None:
         """Wait until the job runs, and the task waits for it."""
         run_id = run_id or self.run_id
-        self.until((self.folder(run_id) / "started").exists, "the job's start")
-        self.until_watched("run", run_id=run_id)
+        self.until((self.folder(run_id, tpu) / "started").exists, "the job's start")
+        self.until_watched("run", run_id=run_id, tpu=tpu)
 
-    def until_watched(self, task_id: str, run_id: str | None = None) -> None:
+    def until_watched(self, task_id: str, run_id: str | None = None, tpu: int = 0) -> None:
         """Wait until a task is deferred and its trigger looks at the TPU.
 
         A task can be deferred a second before the triggerer starts its trigger. One that a person
         marks in that second is never told, and only the teardown gives the TPU back.
         """
-        self.until_task(task_id, "deferred", run_id=run_id)
+        self.until_task(task_id, "deferred", run_id=run_id, tpu=tpu)
         if self.is_control:
             return
         deferred = self.cloud.last_call()
@@ -257,16 +267,16 @@ class Stage:
 
     # What to do
 
-    def finish(self, run_id: str | None = None) -> None:
+    def finish(self, run_id: str | None = None, tpu: int = 0) -> None:
         """Tell the job to end."""
-        folder = self.folder(run_id)
+        folder = self.folder(run_id, tpu)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "finish").touch()
 
-    def work_again(self, run_id: str | None = None) -> None:
+    def work_again(self, run_id: str | None = None, tpu: int = 0) -> None:
         """Take the word back, and forget that a job was seen: another one may follow."""
         for name in ("finish", "started"):
-            (self.folder(run_id) / name).unlink(missing_ok=True)
+            (self.folder(run_id, tpu) / name).unlink(missing_ok=True)
 
     def fail_beside(self) -> None:
         """Let the task beside the others fail."""
@@ -274,17 +284,23 @@ class Stage:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "fail").touch()
 
-    def mark(self, task_id: str, state: str, run_id: str | None = None) -> None:
+    def mark(self, name: str, state: str, run_id: str | None = None, tpu: int = 0) -> None:
         """Mark a task, as a person does."""
-        self.api.mark_task(self.dag_id, run_id or self.run_id, task_id, state)
+        self.api.mark_task(
+            self.dag_id,
+            run_id or self.run_id,
+            self._task_id(name),
+            state,
+            map_index=self._map_index(tpu),
+        )
 
     def mark_run(self, state: str = "failed", run_id: str | None = None) -> None:
         """Mark the whole run, as a person does."""
         self.api.mark_run(self.dag_id, run_id or self.run_id, state)
 
-    def clear_task(self, *task_ids: str) -> None:
+    def clear_task(self, *names: str) -> None:
         """Clear tasks of the run, as a person does, and only these."""
-        self.api.clear_tasks(self.dag_id, self.run_id, list(task_ids))
+        self.api.clear_tasks(self.dag_id, self.run_id, [self._task_id(name) for name in names])
 
     def kill_task(self, task_id: str, *, supervisor: bool = False) -> None:
         """Send SIGKILL to the process of a running task, or only to its supervisor."""

@@ -6,7 +6,7 @@ Source: https://airflow.apache.org/docs/apache-airflow/stable/stable-rest-api-re
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
@@ -199,16 +199,27 @@ class AirflowApi(AirflowSession):
         answer = self.request("GET", path, params=params, headers={"Accept": "application/json"})
         return "\n".join(_log_line(entry) for entry in answer["content"])
 
-    def mark_task(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
-        """Mark a task as success, failed or skipped, as a person does in the UI."""
+    def mark_task(
+        self, dag_id: str, run_id: str, task_id: str, state: str, *, map_index: int = -1
+    ) -> None:
+        """Mark a task as success, failed or skipped, as a person does in the UI.
+
+        :param map_index: -1 when the task is not mapped.
+        """
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}"
+        path += "" if map_index < 0 else f"/{map_index}"
         self.request("PATCH", path, json={"new_state": state})
 
-    def clear_tasks(self, dag_id: str, run_id: str, task_ids: list[str]) -> None:
-        """Let tasks of a run run again, as a person does in the UI; only these."""
+    def clear_tasks(
+        self, dag_id: str, run_id: str, task_ids: Sequence[str | tuple[str, int]]
+    ) -> None:
+        """Let tasks of a run run again, as a person does in the UI; only these.
+
+        :param task_ids: of a mapped task with its index, to clear only that one.
+        """
         body = {
             "dag_run_id": run_id,
-            "task_ids": task_ids,
+            "task_ids": list(task_ids),
             "dry_run": False,
             "only_failed": False,
             "reset_dag_runs": True,

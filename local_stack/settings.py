@@ -23,8 +23,8 @@ MARKER = "REPRETRAIN_STACK"
 API_SERVER, TASK_LOGS, TENSORBOARD = "api-server", "task-logs", "tensorboard"
 PORT_NAMES = (API_SERVER, TASK_LOGS, TENSORBOARD)
 DATABASE_USER = "airflow"
-# What the trigger form starts from: a model that a CPU trains in minutes.
-PRESET = "smoke"
+# What the trigger forms start from: models that a CPU trains in minutes.
+PRESET, FINETUNING_PRESET = "smoke", "finetuning_smoke"
 # Passed on from the caller. Nothing else is: a proxy, a cloud login or an Airflow setting of the
 # caller's shell would make the same stack behave differently on another day.
 INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TERM", "TMPDIR")
@@ -139,6 +139,7 @@ def _project(paths: StatePaths, runtime: RuntimePaths) -> dict[str, str]:
         "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection),
         "REPRETRAIN_STORE_URI": str(paths.store),
         "REPRETRAIN_PRESET": PRESET,
+        "REPRETRAIN_FINETUNING_PRESET": FINETUNING_PRESET,
     }
 
 

@@ -20,7 +20,9 @@ from pipeline_config.schema import PromotionConfig
 from pipeline_store.formats import (
     DocumentSetScore,
     EvaluationReport,
+    ModelComparison,
     ModelScore,
+    ProbeReport,
     Verdict,
     VerdictKind,
 )
@@ -56,6 +58,7 @@ def judge(
     config: PromotionConfig,
     *,
     baseline_version: str | None,
+    probe: ProbeReport | None = None,
     random_seed: int = 1,
 ) -> Verdict:
     """Return the verdict on a candidate, with the numbers it rests on.
@@ -71,10 +74,15 @@ def judge(
     that differ only by seed are apart as well, and with many documents that is seen. Hence
     ``min_improvement``, which is more than seeds make of a difference.
 
+    With ``probe_tasks`` a candidate that is better by its loss must not be worse on any of them: it
+    is rejected if the whole interval of its metric's difference lies below ``-max_probe_loss``.
+    Without a model in use there is nothing to compare on them.
+
     :param report: scores of the candidate, and of the baseline if there is one.
     :param baseline_version: version id of the model in use; None when there is none.
+    :param probe: both models on ``probe_tasks``; None: there are none.
     :param random_seed: of the resampling; equal seeds, equal verdicts.
-    :raises ValueError: the report cannot be judged: scores are not finite, the models were not
+    :raises ValueError: the reports cannot be judged: scores are not finite, the models were not
         scored on the same documents and masks, or something is missing.
     """
     candidate = _model(report, CANDIDATE)
@@ -97,6 +105,9 @@ def judge(
     current = comparisons.pop(report.current_set)
     reference = baseline_version or UNIGRAM
     kind, reason = _decide(current, list(comparisons.values()), config, reference)
+    probes = _probed(probe, candidate, config, baseline_version)
+    if kind is VerdictKind.PROMOTED and probes:
+        kind, reason = _decide_downstream(probes, config, reason)
     return Verdict(
         verdict=kind,
         reason=reason,
@@ -107,6 +118,7 @@ def judge(
         improvement=current.improvement.mean,
         improvement_low=current.improvement.low,
         improvement_high=current.improvement.high,
+        probes=probes,
     )
 
 
@@ -143,6 +155,59 @@ def _decide(
                 f"promotion.max_forgetting={config.max_forgetting:g} allows. {comparison}."
             )
     return VerdictKind.PROMOTED, f"{comparison}, above the {needed:.4f} that is needed."
+
+
+def _probed(
+    probe: ProbeReport | None,
+    candidate: ModelScore,
+    config: PromotionConfig,
+    baseline_version: str | None,
+) -> list[ModelComparison]:
+    """Return the comparisons on labelled tasks, after checking that they are the right ones."""
+    wanted = config.probe_tasks
+    if probe is None:
+        if wanted:
+            raise ValueError(
+                f"promotion.probe_tasks names {', '.join(wanted)}, but there is no probe report: "
+                "run the task `probe`."
+            )
+        return []
+    if probe.candidate_sha256 != candidate.files_sha256:
+        raise ValueError(
+            f"The probe report is of the candidate {probe.candidate_sha256}, but the evaluation is "
+            f"of {candidate.files_sha256}: probe again."
+        )
+    if probe.baseline_version != baseline_version:
+        raise ValueError(
+            f"The probe report compares with {probe.baseline_version}, but {baseline_version} was "
+            "expected: probe again with the model in use."
+        )
+    # Without a model in use there are summaries and no comparisons.
+    summaries = {summary.task for summary in probe.tasks if summary.model == CANDIDATE}
+    compared = {comparison.task for comparison in probe.comparisons}
+    found = summaries if baseline_version is None else compared
+    if missing := sorted(set(wanted) - found):
+        raise ValueError(
+            f"The probe report has nothing on {', '.join(missing)}; it has {sorted(found)}. "
+            "promotion.probe_tasks asks for all of them: probe again."
+        )
+    return [one for one in probe.comparisons if one.task in wanted]
+
+
+def _decide_downstream(
+    probes: list[ModelComparison], config: PromotionConfig, better: str
+) -> tuple[VerdictKind, str]:
+    """Return what becomes of a candidate whose loss is better, by its labelled tasks."""
+    for probe in probes:
+        if not math.isfinite(probe.difference):
+            raise ValueError(f"The probe's difference on {probe.task} is {probe.difference}.")
+        if probe.high < -config.max_probe_loss:
+            return VerdictKind.DOWNSTREAM, (
+                f"{probe.sentence} That is more than promotion.max_probe_loss="
+                f"{config.max_probe_loss:g} allows. {better}"
+            )
+    differences = ", ".join(f"{one.task} {one.difference:+.4f}" for one in probes)
+    return VerdictKind.PROMOTED, f"{better} On labelled tasks: {differences}."
 
 
 def _sentence(comparison: _Comparison, confidence: float, reference: str) -> str:

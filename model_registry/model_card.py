@@ -220,6 +220,10 @@ def _evaluation(facts: ModelFacts) -> Iterator[str]:
         f"({facts.config.promotion.confidence:.0%} interval {interval}, {verdict.documents} "
         "documents).\n"
     )
+    if verdict.probes:
+        yield "On labelled tasks, against the model that was in use:\n"
+        yield from (f"- {probe.sentence}" for probe in verdict.probes)
+        yield ""
 
 
 _FORMATS = {
@@ -293,9 +297,11 @@ def _limitations(facts: ModelFacts) -> Iterator[str]:
         f"- Rows had at most {facts.config.masking.max_seq_length} tokens; behaviour on longer "
         "input was not measured."
     )
+    tasks = sorted({probe.task for probe in facts.verdict.probes})
+    measured = f"and {_names(tasks)} " if tasks else ""
     yield (
         "- It repeats what its text says, with its errors and prejudices. Nothing but the "
-        "pretraining tasks was measured."
+        f"pretraining tasks {measured}was measured."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -10,6 +11,8 @@ from model_registry.retention_needs import Needs
 from model_registry.retention_policy import ALERT_AGE, Kind, RetentionPolicy
 from model_registry.retention_survey import Files, Survey, is_run_bytes, newest
 from pipeline_store.formats import ShardManifest
+
+_TRIAL = re.compile(r"(runs/[^/]+/(?:trials|probes/[^/]+)/[^/]+)/training/")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ def find_items(survey: Survey, needs: Needs, policy: RetentionPolicy) -> list[It
     found = chain(
         finder.versions(),
         finder.runs(),
+        finder.tasks(),
         finder.manifests(),
         finder.shards(),
         finder.signatures(),
@@ -83,10 +87,32 @@ class _Finder:
             # The newest last: a trainer that looks in between goes on from an earlier one.
             if training and key not in self._needs.trainings:
                 yield from self._old(Kind.TRAINING, key, "it ended", sorted(commits), training)
+            for folder in sorted({found[1] for path in large if (found := _TRIAL.match(path))}):
+                yield from self._trial(key, folder, large)
             exports = _below(large, f"runs/{key}/exports/")
-            if exports:
+            if exports and key not in self._needs.exports:
                 commit = f"runs/{key}/exports/exports.json"
                 yield from self._old(Kind.EXPORTS, key, "it ended", [commit], exports)
+
+    def _trial(self, key: str, folder: str, large: Files) -> Iterator[Item]:
+        """Yield the checkpoints of a trial of a fine-tuning run or of a probe."""
+        name = folder.removeprefix(f"runs/{key}/")
+        if f"{key}/{name}" in self._needs.trials:
+            return
+        training = _below(large, f"{folder}/training/")
+        commits = [path for path in training if path.startswith(f"{folder}/training/check")]
+        why = "its run ended, and a newer one has classifiers of its task"
+        if not name.startswith("trials/"):
+            why = "it was a probe"
+        yield from self._old(Kind.TRIAL, f"{key}/{name}", why, sorted(commits), training)
+
+    def tasks(self) -> Iterator[Item]:
+        for (task, key), files in self._survey.tasks.items():
+            if (task, key) in self._needs.tasks:
+                continue
+            commit = f"tasks/{task}/prepared/{key}/manifest.json"
+            why = "no run names it" if commit in files else "never finished"
+            yield from self._old(Kind.TASK, f"{task}/{key}", why, [commit], files)
 
     def manifests(self) -> Iterator[Item]:
         kept = self._needs.manifests | self._needs.records_only

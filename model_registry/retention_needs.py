@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from model_registry.retention_policy import Kind, RetentionPolicy, and_what_they_name
-from model_registry.retention_survey import PartitionFiles, Survey, newest
-from pipeline_config import ConfigError, PipelineConfig, parse_config
+from model_registry.retention_survey import (
+    Files,
+    PartitionFiles,
+    Survey,
+    is_run_bytes,
+    newest,
+)
+from pipeline_config import (
+    ConfigError,
+    FinetuningConfig,
+    PipelineConfig,
+    RentalConfig,
+    parse_rental_config,
+)
 from pipeline_store import identity, uris
 from pipeline_store.details import ObjectDetails
 from pipeline_store.formats import (
+    FinetuningPlan,
     FormatError,
     LineageLease,
     ModelVersion,
@@ -49,10 +62,18 @@ class Needs:
     """What must stay, with the reasons; ``blocked`` says of which kinds nothing may go, and why."""
 
     open_runs: dict[str, str] = field(default_factory=dict)
+    finetunings: set[str] = field(default_factory=set)
+    """Those of them that fine-tune."""
     versions: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
     unlisted: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     """Objects in the folder of a version that its record does not name, by path."""
     trainings: set[str] = field(default_factory=set)
+    trials: set[str] = field(default_factory=set)
+    """Trials whose trained classifiers stay, as ``<run key>/trials/<trial id>``."""
+    exports: set[str] = field(default_factory=set)
+    """Runs whose exports are in no version, and stay."""
+    tasks: set[tuple[str, str]] = field(default_factory=set)
+    """Prepared tasks, by name and key."""
     manifests: set[str] = field(default_factory=set)
     records_only: set[str] = field(default_factory=set)
     """Manifests that stay without their shards, as a record of what was trained on."""
@@ -86,6 +107,7 @@ class _Finder:
         self._settings_in_use: set[str] = set()
         self._leases: dict[str, LineageLease] = {}
         self._plans: dict[str, RunPlan] = {}
+        self._finetunings: dict[str, FinetuningPlan] = {}
         self._models: dict[tuple[str, str], ModelVersion] = {}
         self._manifests: dict[str, PartitionManifest] = {}
 
@@ -93,6 +115,7 @@ class _Finder:
         self._runs()
         for uri in self._policy.pinned:
             self._pin(uri, "it is pinned")
+        self._classifiers()
         self._versions()
         self._partitions()
         self._shards()
@@ -113,9 +136,9 @@ class _Finder:
             found = pool.map(lambda path: self._read(kind, path, could_name), wanted)
             return {path: file for path, file in zip(wanted, found, strict=True) if file}
 
-    def _config(self, path: str, could_name: Iterable[Kind]) -> PipelineConfig | None:
+    def _config(self, path: str, could_name: Iterable[Kind]) -> RentalConfig | None:
         uri = self._survey.uri(path)
-        return self._try(path, could_name, lambda: parse_config(uris.read(uri), uri))
+        return self._try(path, could_name, lambda: parse_rental_config(uris.read(uri), uri))
 
     def _try(
         self, path: str, could_name: Iterable[Kind], read: Callable[[], Found]
@@ -143,6 +166,8 @@ class _Finder:
         }
         holders = {lease.run_key for lease in self._leases.values() if lease.run_key}
         self._plans = self._by_run(RunPlan, "plan.json", {Kind.VERSION, Kind.MANIFEST})
+        kinds = {Kind.VERSION, Kind.TRAINING, Kind.TRIAL, Kind.TASK}
+        self._finetunings = self._by_run(FinetuningPlan, "finetuning_plan.json", kinds)
         outcomes = self._by_run(RunOutcome, "outcome.json", Kind)
         for key in sorted({*self._survey.runs, *tickets, *holders}):
             if reason := self._open_reason(key, outcomes, holders, {*tickets}):
@@ -157,7 +182,7 @@ class _Finder:
         return {path.split("/")[1]: file for path, file in found.items()}
 
     @property
-    def _files(self) -> Iterable[str]:
+    def _files(self) -> Files:
         return self._survey.files
 
     def _open_reason(
@@ -186,11 +211,7 @@ class _Finder:
             if folder in ("evaluations", "verdicts"):
                 self._need_version(name.removesuffix(".json"), text)
         if f"runs/{key}/config.json" in files:
-            kinds = {Kind.VERSION, Kind.TRAINING}
-            if config := self._config(f"runs/{key}/config.json", kinds):
-                self._settings_in_use.add(config.data_sha256)
-                if config.model.init_checkpoint:
-                    self._pin(config.model.init_checkpoint, text)
+            self._open_config(key, text)
         self._need_version(identity.version_id(key), f"run {key} made it")
         plan = self._plans.get(key)
         if plan is not None:
@@ -200,9 +221,22 @@ class _Finder:
                 for uri in manifests.values():
                     self._need_manifest(uri, f"the plan of run {key}")
 
+    def _open_config(self, key: str, text: str) -> None:
+        kinds = {Kind.VERSION, Kind.TRAINING, Kind.TRIAL}
+        config = self._config(f"runs/{key}/config.json", kinds)
+        if isinstance(config, FinetuningConfig):
+            self._open_finetuning(key, config, text)
+        elif isinstance(config, PipelineConfig):
+            self._settings_in_use.add(config.data_sha256)
+            if config.model.init_checkpoint:
+                self._pin(config.model.init_checkpoint, text)
+
     def _unfinished_run(self, key: str, *, is_prepared: bool) -> None:
         """Keep what a run could be about to name."""
-        if key not in self._plans:
+        is_finetuning = key in self._needs.finetunings
+        if is_finetuning and key not in self._finetunings:
+            self._needs.block({Kind.TASK}, f"run {key} may be preparing tasks")
+        if not is_finetuning and key not in self._plans:
             doing = "is about to choose from" if is_prepared else "may be preparing"
             self._needs.block({Kind.MANIFEST}, f"run {key} {doing} partitions")
         if not any("/reservation.json" in path for path in self._survey.runs.get(key, ())):
@@ -214,6 +248,54 @@ class _Finder:
             self._need_version(found[1], reason)
         if found := _TRAINING.match(path):
             self._needs.trainings.add(found[1])
+
+    # Fine-tuning
+
+    def _open_finetuning(self, key: str, config: FinetuningConfig, text: str) -> None:
+        """Keep what a fine-tuning run uses, and what it has trained so far."""
+        self._needs.finetunings.add(key)
+        if config.encoder.version is not None:
+            self._need_version(config.encoder.version, text)
+        for run in (key, config.finetuning.source_run):
+            if run is not None:
+                self._keep_classifiers(run, text)
+
+    def _keep_classifiers(self, key: str, text: str, tasks: Collection[str] | None = None) -> None:
+        """Keep the trials of a run, and what they need to be used.
+
+        :param tasks: only those; None: all.
+        """
+        plan = self._finetunings.get(key)
+        if plan is None:
+            return
+        for trial in plan.trials:
+            if tasks is None or trial.task in tasks:
+                self._needs.trials.add(f"{key}/trials/{trial.trial_id}")
+        for source in plan.models.values():
+            if source.uri is not None:
+                self._pin(source.uri, text)
+        for task, uri in plan.manifests.items():
+            if tasks is None or task in tasks:
+                self._needs.tasks.add((task, uri.split("/")[-2]))
+
+    def _classifiers(self) -> None:
+        """Keep the classifiers that were trained last, of each lineage and task, and exports."""
+        ended = [
+            (self._files[path].modified, key)
+            for key in self._finetunings
+            if (path := f"runs/{key}/training_summary.json") in self._files
+            # Else it has used those of another run.
+            if any(is_run_bytes(file) for file in self._survey.runs[key])
+        ]
+        known: set[tuple[str, str]] = set()
+        for _, key in sorted(ended, reverse=True):
+            plan = self._finetunings[key]
+            newest = {task for task in plan.manifests if (plan.lineage_id, task) not in known}
+            known |= {(plan.lineage_id, task) for task in newest}
+            if newest:
+                self._keep_classifiers(key, f"run {key} has the newest classifiers", newest)
+        # They are not copied into a version, as those of a pretraining run are.
+        self._needs.exports |= {*self._finetunings}
 
     # Versions
 
@@ -244,7 +326,8 @@ class _Finder:
         for (lineage, version), reasons in self._needs.versions.items():
             if reasons and (lineage, version) in self._models:
                 folder = f"lineages/{lineage}/versions/{version}"
-                if config := self._config(f"{folder}/config.json", {Kind.MANIFEST}):
+                config = self._config(f"{folder}/config.json", {Kind.MANIFEST})
+                if isinstance(config, PipelineConfig):
                     self._settings_in_use.add(config.data_sha256)
                 for partition in self._models[lineage, version].partitions_seen:
                     path = f"{folder}/manifests/{partition}.json"

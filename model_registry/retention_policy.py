@@ -51,6 +51,8 @@ class Kind(StrEnum):
     VERSION = "model versions"
     TRAINING = "checkpoints of ended runs"
     EXPORTS = "exports of ended runs"
+    TRIAL = "checkpoints of trials"
+    TASK = "prepared tasks"
     MANIFEST = "manifests of partitions"
     SHARD = "shards of records"
     SIGNATURE = "signatures"

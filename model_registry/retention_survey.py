@@ -15,9 +15,14 @@ from pipeline_store.layout import StoreLayout
 _KEPT_FOLDERS = ("arrivals", "cooldowns", "corpora", "corpus", "places", "reaper")
 """Text and records that retention has nothing to do with."""
 
+_TRIAL = r"(trials|probes/[^/]+)/[^/]+"
 _RUN_RECORDS = re.compile(
-    r"[a-z_]+\.json|(evaluations|verdicts)/[^/]+\.json|reservations/.+"
-    r"|training/(events|metrics)/.+|training/(initial_weights|result)\.json"
+    r"[a-z_]+\.(json|html)|(evaluations|verdicts|probes)/[^/]+\.json|reservations/.+"
+    rf"|({_TRIAL}/)?training/((events|metrics)/.+|(initial_weights|result)\.json)"
+    rf"|{_TRIAL}/(result\.json|outputs/.+)|predictions/.+"
+)
+_RUN_BYTES = re.compile(
+    rf"runs/[^/]+/(training/(attempts|checkpoints)|exports|{_TRIAL}/training/(attempts|checkpoints))/."
 )
 _LINEAGE_RECORDS = re.compile(r"[a-z_]+\.json|(vocabulary|waiting|pruned)/[^/]+")
 
@@ -51,6 +56,8 @@ class Survey:
     decisions: Files = field(default_factory=dict)
     bundles: Files = field(default_factory=dict)
     alerts: dict[str, Files] = field(default_factory=lambda: defaultdict(dict))
+    tasks: dict[tuple[str, str], Files] = field(default_factory=lambda: defaultdict(dict))
+    """What was prepared of labelled tasks, by name and key."""
     scratch: Files = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
 
@@ -87,6 +94,8 @@ def _sort_in(found: Survey, path: str, details: ObjectDetails) -> bool:
         case ["lineages", lineage, *rest] if rest:
             found.lineages.add(lineage)
             return _sort_in_lineage(found, lineage, rest, path, details)
+        case ["tasks", name, *rest] if rest:
+            _sort_in_task(found, name, rest, path, details)
         case ["shards", key, "shard.json"] | ["shards", key, _, _]:
             found.shards[key][path] = details
         case ["signatures", name] if re.fullmatch(r"[0-9a-f]+\.(json|npz)", name):
@@ -102,6 +111,16 @@ def _sort_in(found: Survey, path: str, details: ObjectDetails) -> bool:
         case _:
             return False
     return True
+
+
+def _sort_in_task(
+    found: Survey, name: str, rest: list[str], path: str, details: ObjectDetails
+) -> None:
+    match rest:
+        case ["prepared", key, *inside] if inside:
+            found.tasks[name, key][path] = details
+        case _:
+            pass  # a task's description and examples are people's
 
 
 def _sort_in_lineage(
@@ -132,7 +151,7 @@ def is_run_bytes(path: str) -> bool:
 
     :param path: relative to the store's root.
     """
-    return bool(re.match(r"runs/[^/]+/(training/(attempts|checkpoints)|exports)/.", path))
+    return bool(_RUN_BYTES.match(path))
 
 
 def newest(files: Iterable[ObjectDetails]) -> datetime:

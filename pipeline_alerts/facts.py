@@ -14,6 +14,7 @@ from tpu_lifecycle.attempts import AttemptRecord
 from tpu_lifecycle.budgets import chip_seconds
 from tpu_lifecycle.observe import RECAP_LINES, recap
 from tpu_lifecycle.reservation import OpenReservation, newest_generation, open_reservation
+from tpu_lifecycle.trainings import rental_folders
 
 MAX_LINE = 300
 """Characters of a log line that are quoted."""
@@ -39,7 +40,7 @@ def read_facts(run: RunLayout, *, with_text: bool) -> RunFacts:
     record = None
     try:
         record = RunRecord.load_or_none(run.record)
-        reservations = read_reservations(run)
+        reservations = [r for folder in rental_folders(run) for r in read_reservations(folder)]
         attempts = [(r, attempt) for r in reservations for attempt in r.attempts()]
         place, lines = _log(attempts, with_text=with_text)
         return RunFacts(

@@ -64,7 +64,7 @@ def raise_about_run(
     alert = Alert(
         scope=run.key,
         cause=name,
-        title=_title(run.dag_id, record.partition if record else run.run_id, summary),
+        title=_title(run.dag_id, (record and record.partition) or run.run_id, summary),
         reason=_reason(f"{reason}\n{known.unreadable}"),
         time=datetime.now(UTC),
         dag_id=run.dag_id,

@@ -65,8 +65,10 @@ class RunningRun:
 
         :param overdue: a run that takes longer is reported.
         """
-        yield from self._question()
-        yield from self._overdue(overdue)
+        # The folder of a further TPU only knows of that TPU.
+        if self.record.rental_of is None:
+            yield from self._question()
+            yield from self._overdue(overdue)
         if self.reservations and not self.reservations[-1].is_released():
             yield from self._budgets(self.reservations[-1])
         yield from self._storm()

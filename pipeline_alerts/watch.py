@@ -129,12 +129,26 @@ class Watch:
         run = self.store.run(key)
         outcome = RunOutcome.load_or_none(run.outcome)
         record = RunRecord.load(run.record)
+        if record.rental_of is not None:
+            return self._look_at_rental(run, record, self.store.run(record.rental_of), report)
         if outcome is None:
             state = self.state_of(record.dag_id, record.run_id)
             if state is not None and state not in ENDED_STATES:
                 return self._look_at_running(run, record, report)
             outcome = self._record_end(run, record, state, report)
         self._conclude(run, record, outcome, report)
+        return 0
+
+    def _look_at_rental(
+        self, rental: RunLayout, record: RunRecord, run: RunLayout, report: WatchReport
+    ) -> int:
+        """Look at what a run rents for a further TPU; it ends with the run, as the run does."""
+        outcome = RunOutcome.load_or_none(run.outcome)
+        if outcome is None:
+            return self._look_at_running(rental, record, report)
+        outcomes.record_if_none(rental, outcome.outcome, outcome.reason, written_by=WRITER)
+        watched = WatchedRun(outcome=outcome.outcome, time=datetime.now(UTC))
+        watched.write(self.store.watched_run(record.run_key))
         return 0
 
     def _look_at_running(self, run: RunLayout, record: RunRecord, report: WatchReport) -> int:

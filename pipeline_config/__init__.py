@@ -5,6 +5,7 @@ from __future__ import annotations
 from pipeline_config.finetuning import FinetuningConfig
 from pipeline_config.loading import (
     ConfigError,
+    load_finetuning_preset,
     load_preset,
     parse_config,
     parse_finetuning_config,
@@ -21,6 +22,7 @@ __all__ = [
     "PipelineConfig",
     "RentalConfig",
     "TaskConfig",
+    "load_finetuning_preset",
     "load_preset",
     "parse_config",
     "parse_finetuning_config",

@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 from pipeline_config.docs_table import config_page
+from pipeline_config.finetuning import FinetuningConfig
 from pipeline_config.loading import (
     ConfigError,
     fields,
+    load_finetuning_preset,
     load_preset,
     parse_overrides,
     preset_names,
@@ -31,12 +33,23 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.write(f"Wrote {PAGE}\n")
         return 0
     try:
-        config = with_overrides(load_preset(options.preset), parse_overrides(options.overrides))
+        config = _chosen(options)
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write(config.to_bytes().decode() if options.json else _listing(config))
     return 0
+
+
+def _chosen(options: argparse.Namespace) -> PipelineConfig | FinetuningConfig:
+    """Return the configuration that the command line describes.
+
+    :raises ConfigError: it breaks a rule.
+    """
+    if options.finetuning:
+        overrides = parse_overrides(options.overrides, FinetuningConfig)
+        return with_overrides(load_finetuning_preset(options.preset), overrides)
+    return with_overrides(load_preset(options.preset), parse_overrides(options.overrides))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,6 +58,10 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("docs", help="write docs/config.md from the schema")
     show = commands.add_parser("show", help="print every setting of a preset")
     show.add_argument("--preset", required=True, help=f"one of {', '.join(preset_names())}")
+    own = ", ".join(preset_names(FinetuningConfig))
+    show.add_argument(
+        "--finetuning", action="store_true", help=f"of a fine-tuning run; presets: {own}"
+    )
     show.add_argument(
         "--set",
         dest="overrides",
@@ -57,11 +74,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _listing(config: PipelineConfig) -> str:
+def _listing(config: PipelineConfig | FinetuningConfig) -> str:
     """Return a line per setting; a star marks what differs from the default."""
-    default = PipelineConfig()
+    default = type(config)()
     lines = []
-    for name, _ in fields():
+    for name, _ in fields(type(config)):
         section, key = name.split(".")
         value = getattr(getattr(config, section), key)
         changed = value != getattr(getattr(default, section), key)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline_config.loading import fields, load_preset, preset_names
-from pipeline_config.rules import RULES
+from pipeline_config.finetuning import FinetuningConfig
+from pipeline_config.finetuning_rules import FINETUNING_RULES
+from pipeline_config.loading import (
+    Schema,
+    fields,
+    load_finetuning_preset,
+    load_preset,
+    preset_names,
+)
+from pipeline_config.rules import RENTAL_RULES, RULES
 from pipeline_config.schema import PipelineConfig
 from pipeline_config.settings import Settings, load_settings
 
@@ -30,15 +38,41 @@ Unknown names, values out of their limits and combinations that cannot work are 
 anything is spent, one line per violation:
 `python -m preflight check-config --preset smoke --set masking.max_seq_length=512`.
 The configuration of a run is kept as `config.json` in its folder and beside the model it makes.
-`python -m pipeline_config show --preset smoke` prints a preset in full.
+`python -m pipeline_config show --preset smoke` prints a preset in full. What a fine-tuning run of
+the DAG `bert_finetuning` has of its own is [at the end](#fine-tuning).
 
 What does not differ from run to run is read from the environment:
 """
 
 
+_FINETUNING = """\
+# Fine-tuning
+
+A run of the DAG `bert_finetuning` has the sections `run`, `beam`, `tpu` and `budget` as above, with
+their rules; each TPU of `finetuning.parallel_tpus` has the whole of the budget. What a task is, its
+own `task.toml` says: [finetuning-data.md](finetuning-data.md). Presets in full:
+`python -m pipeline_config show --finetuning --preset finetuning_smoke`.
+"""
+
+
 def config_page() -> str:
     """Return the whole page as Markdown."""
-    return "\n".join([_INTRODUCTION, _environment(), *_sections(), *_rules(), *_presets()])
+    own = [
+        name for name in FinetuningConfig.model_fields if name not in PipelineConfig.model_fields
+    ]
+    return "\n".join(
+        [
+            _INTRODUCTION,
+            _environment(),
+            *_sections(PipelineConfig, PipelineConfig.model_fields),
+            *_rules("Rules that join settings", (*RULES, *RENTAL_RULES)),
+            *_presets("Presets", PipelineConfig, load_preset),
+            _FINETUNING,
+            *_sections(FinetuningConfig, own),
+            *_rules("Rules of fine-tuning", FINETUNING_RULES),
+            *_presets("Presets of fine-tuning", FinetuningConfig, load_finetuning_preset),
+        ]
+    )
 
 
 def _environment() -> str:
@@ -65,9 +99,9 @@ def _default(value: object) -> str:
     return f"`{text}`" if text else ""
 
 
-def _sections() -> Iterator[str]:
-    for section, field in PipelineConfig.model_fields.items():
-        model: Any = field.annotation
+def _sections(schema: Schema, wanted: Iterable[str]) -> Iterator[str]:
+    for section in wanted:
+        model: Any = schema.model_fields[section].annotation
         yield f"## {section}\n"
         yield f"{model.__doc__.splitlines()[0]}\n"
         rows = [
@@ -83,36 +117,43 @@ def _sections() -> Iterator[str]:
         yield _table(("name", "type", "default", "limits", "description"), rows)
 
 
-def _rules() -> Iterator[str]:
-    yield "## Rules that join settings\n"
-    for rule in RULES:
+def _rules(title: str, rules: Iterable[Callable[[Any], Iterator[str]]]) -> Iterator[str]:
+    yield f"## {title}\n"
+    for rule in rules:
         yield f"- {(rule.__doc__ or '').splitlines()[0]}"
     yield ""
 
 
-def _presets() -> Iterator[str]:
-    yield "## Presets\n"
+def _presets(
+    title: str, schema: Schema, load: Callable[[str], PipelineConfig | FinetuningConfig]
+) -> Iterator[str]:
+    yield f"## {title}\n"
     yield "Settings in which a preset differs from the defaults; the others are as above.\n"
-    names = preset_names()
-    presets = [_flat(load_preset(name)) for name in names]
-    default = _flat(PipelineConfig())
+    names = preset_names(schema)
+    presets = [_flat(load(name)) for name in names]
+    default = _flat(schema())
     rows = [
         (f"`{name}`", _value(default[name]), *(_value(preset[name]) for preset in presets))
-        for name, _ in fields()
+        for name, _ in fields(schema)
         if any(preset[name] != default[name] for preset in presets)
     ]
     yield _table(("name", "default", *(f"`{name}`" for name in names)), rows)
 
 
-def _flat(config: PipelineConfig) -> dict[str, Any]:
+def _flat(config: PipelineConfig | FinetuningConfig) -> dict[str, Any]:
     content = config.model_dump(mode="json")
     return {f"{section}.{name}": v for section, part in content.items() for name, v in part.items()}
 
 
 def _type(schema: dict[str, Any]) -> str:
     options = schema.get("anyOf", [schema])
-    words = {"string": "text", "null": "empty", "array": "list of text"}
-    kinds = [words.get(option["type"], option["type"]) for option in options]
+    words = {"string": "text", "null": "empty"}
+    kinds = [
+        f"list of {words.get(option['items']['type'], option['items']['type'] + 's')}"
+        if option["type"] == "array"
+        else words.get(option["type"], option["type"])
+        for option in options
+    ]
     return "choice" if "enum" in schema else " or ".join(kinds)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -17,10 +17,16 @@ from pipeline_config.finetuning import (
     FINETUNING_FORMAT_VERSION,
     FinetuningConfig,
 )
+from pipeline_config.finetuning_rules import finetuning_violations
 from pipeline_config.rules import violations
 from pipeline_config.schema import FORMAT_VERSION, PipelineConfig, RentalConfig
 
 PRESETS = Path(__file__).parent / "presets"
+FOLDERS = {PipelineConfig: PRESETS, FinetuningConfig: PRESETS / "finetuning"}
+"""Where the presets of each kind of run are."""
+
+Schema = type[PipelineConfig] | type[FinetuningConfig]
+Config = TypeVar("Config", PipelineConfig, FinetuningConfig)
 
 
 class ConfigError(ValueError):
@@ -31,9 +37,9 @@ class ConfigError(ValueError):
         self.violations = violations
 
 
-def fields() -> Iterator[tuple[str, FieldInfo]]:
+def fields(schema: Schema = PipelineConfig) -> Iterator[tuple[str, FieldInfo]]:
     """Yield every setting as (``section.name``, field), in the order of the form."""
-    for section, outer in PipelineConfig.model_fields.items():
+    for section, outer in schema.model_fields.items():
         model = outer.annotation
         assert isinstance(model, type)  # noqa: S101 - a section is a class by construction
         assert issubclass(model, BaseModel)  # noqa: S101
@@ -41,35 +47,40 @@ def fields() -> Iterator[tuple[str, FieldInfo]]:
             yield f"{section}.{name}", field
 
 
-def preset_names() -> list[str]:
-    """Return the names of the presets that ship with the project."""
-    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+def preset_names(schema: Schema = PipelineConfig) -> list[str]:
+    """Return the names of the presets that ship with the project, of one kind of run."""
+    return sorted(path.stem for path in FOLDERS[schema].glob("*.toml"))
 
 
 def load_preset(name: str) -> PipelineConfig:
-    """Return a preset's configuration.
+    """Return a preset's configuration of a pretraining run.
 
     :param name: one of :func:`preset_names`, or the path of a ``.toml`` file of your own, which may
         say ``extends = "NAME"``.
 
     :raises ConfigError: there is no such preset, or it breaks a rule.
     """
-    return with_overrides(PipelineConfig(), _preset_overrides(name))
+    return with_overrides(PipelineConfig(), _preset_overrides(name, PipelineConfig))
 
 
-def _preset_overrides(name: str) -> dict[str, Any]:
-    is_own = name.endswith(".toml")
-    path = Path(name) if is_own else PRESETS / f"{name}.toml"
-    if not (path.is_file() if is_own else name in preset_names()):
-        line = f"preset: {name!r} does not exist; name a .toml file or one of {preset_names()}."
+def load_finetuning_preset(name: str) -> FinetuningConfig:
+    """Return a preset's configuration of a fine-tuning run; as :func:`load_preset`."""
+    return with_overrides(FinetuningConfig(), _preset_overrides(name, FinetuningConfig))
+
+
+def _preset_overrides(name: str, schema: Schema) -> dict[str, Any]:
+    is_own, names = name.endswith(".toml"), preset_names(schema)
+    path = Path(name) if is_own else FOLDERS[schema] / f"{name}.toml"
+    if not (path.is_file() if is_own else name in names):
+        line = f"preset: {name!r} does not exist; name a .toml file or one of {names}."
         raise ConfigError([line])
     content = tomllib.loads(path.read_text())
     parent = content.pop("extends", None)
     own = {f"{section}.{key}": v for section, part in content.items() for key, v in part.items()}
-    return (_preset_overrides(parent) if parent else {}) | own
+    return (_preset_overrides(parent, schema) if parent else {}) | own
 
 
-def with_overrides(base: PipelineConfig, overrides: Mapping[str, Any]) -> PipelineConfig:
+def with_overrides(base: Config, overrides: Mapping[str, Any]) -> Config:
     """Return the configuration with some settings replaced.
 
     :param base: the configuration to start from.
@@ -77,32 +88,39 @@ def with_overrides(base: PipelineConfig, overrides: Mapping[str, Any]) -> Pipeli
     :raises ConfigError: a key is unknown or nested, a value is out of its limits, or the
         combination is impossible; every violation is listed, not just the first.
     """
+    schema = type(base)
     merged = base.model_dump(mode="json")
-    known = [name for name, _ in fields()]
-    optional = {name for name, field in fields() if type(None) in get_args(field.annotation)}
+    known = dict(fields(schema))
+    optional = {name for name, field in known.items() if type(None) in get_args(field.annotation)}
     problems = []
     for key, value in overrides.items():
         if key not in known:
-            problems.append(_unknown_key(key, value, known))
+            problems.append(_unknown_key(key, value, known, schema))
             continue
         section, name = key.split(".")
         # An empty input of a form or command line means "no value" where there may be none.
         merged[section][name] = None if value == "" and key in optional else value
     try:
-        config = PipelineConfig.model_validate(merged)
+        config = schema.model_validate(merged)
     except ValidationError as error:
         raise ConfigError(problems + _limit_problems(error)) from error
-    problems += violations(config)
+    problems += _violations(config)
     if problems:
         raise ConfigError(problems)
     return config
 
 
-def _unknown_key(key: str, value: Any, known: list[str]) -> str:
-    if key in PipelineConfig.model_fields:
+def _violations(config: PipelineConfig | FinetuningConfig) -> list[str]:
+    if isinstance(config, FinetuningConfig):
+        return finetuning_violations(config)
+    return violations(config)
+
+
+def _unknown_key(key: str, value: Any, known: Iterable[str], schema: Schema) -> str:
+    if key in schema.model_fields:
         inner = next(iter(value), "name") if isinstance(value, dict) else "name"
         return f"{key}: settings are not nested; write '{key}.{inner}' with a value of its own."
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
     hint = f" Did you mean '{close[0]}'?" if close else " See docs/config.md for the names."
     return f"{key}: there is no such setting.{hint}"
 
@@ -114,18 +132,18 @@ def _limit_problems(error: ValidationError) -> list[str]:
     ]
 
 
-def parse_overrides(assignments: list[str]) -> dict[str, Any]:
+def parse_overrides(assignments: list[str], schema: Schema = PipelineConfig) -> dict[str, Any]:
     """Turn ``section.name=value`` words of a command line into overrides.
 
     The value of a text setting is taken as it is, and an empty one as no value where that is
-    possible. A list of text may be written with commas. Any other value is read as JSON.
+    possible. A list may be written with commas. Any other value is read as JSON.
 
     :raises ConfigError: a word has no ``=``.
     """
     wrong = [word for word in assignments if "=" not in word]
     if wrong:
         raise ConfigError([f"{word}: write section.name=value." for word in wrong])
-    types = {name: field.annotation for name, field in fields()}
+    types = {name: field.annotation for name, field in fields(schema)}
     overrides = {}
     for word in assignments:
         name, _, text = word.partition("=")
@@ -140,10 +158,19 @@ def _parse_value(annotation: Any, text: str) -> Any:
     # Text, text or nothing, a choice of words: a partition such as 20260131 is not a number.
     if annotation is str or str in options or get_origin(annotation) is Literal:
         return text
+    is_list = get_origin(annotation) is list
+    if is_list and not text.startswith("["):
+        return [_parse_item(get_args(annotation)[0], word) for word in text.split(",") if word]
     try:
         return json.loads(text)
     except ValueError:
-        return text.split(",") if get_origin(annotation) is list else text
+        return text
+
+
+def _parse_item(annotation: Any, word: str) -> Any:
+    """Return an item of a list as its type wants it: numbers as numbers."""
+    kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    return _parse_value(kind, word)
 
 
 def parse_config(data: bytes, uri: str) -> PipelineConfig:
@@ -152,25 +179,16 @@ def parse_config(data: bytes, uri: str) -> PipelineConfig:
     :raises ConfigError: it is damaged, of an unknown version, or breaks a rule.
     """
     content = _content(data, uri, "pipeline-config", FORMAT_VERSION)
-    try:
-        config = PipelineConfig.model_validate(content)
-    except ValidationError as error:
-        raise ConfigError([f"{uri}: {line}" for line in _limit_problems(error)]) from error
-    if problems := violations(config):
-        raise ConfigError([f"{uri}: {line}" for line in problems])
-    return config
+    return _sound(PipelineConfig, content, uri)
 
 
 def parse_finetuning_config(data: bytes, uri: str) -> FinetuningConfig:
     """Read a stored ``config.json`` of a fine-tuning run.
 
-    :raises ConfigError: it is damaged, of an unknown version, or out of its limits.
+    :raises ConfigError: it is damaged, of an unknown version, or breaks a rule.
     """
     content = _content(data, uri, FINETUNING_FORMAT, FINETUNING_FORMAT_VERSION)
-    try:
-        return FinetuningConfig.model_validate(content)
-    except ValidationError as error:
-        raise ConfigError([f"{uri}: {line}" for line in _limit_problems(error)]) from error
+    return _sound(FinetuningConfig, content, uri)
 
 
 def parse_rental_config(data: bytes, uri: str) -> RentalConfig:
@@ -181,6 +199,16 @@ def parse_rental_config(data: bytes, uri: str) -> RentalConfig:
     if _head(data, uri)["format"] == FINETUNING_FORMAT:
         return parse_finetuning_config(data, uri)
     return parse_config(data, uri)
+
+
+def _sound(schema: type[Config], content: dict[str, Any], uri: str) -> Config:
+    try:
+        config = schema.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError([f"{uri}: {line}" for line in _limit_problems(error)]) from error
+    if problems := _violations(config):
+        raise ConfigError([f"{uri}: {line}" for line in problems])
+    return config
 
 
 def _content(data: bytes, uri: str, kind: str, version: int) -> dict[str, Any]:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
-from pipeline_config.schema import PARTITION_PATTERN, PipelineConfig
+from pipeline_config.schema import PARTITION_PATTERN, PipelineConfig, RentalConfig
 
 
 def violations(config: PipelineConfig) -> list[str]:
     """Return one line for every rule the configuration breaks; empty when it is sound."""
-    return [line for rule in RULES for line in rule(config)]
+    return [
+        *(line for rule in RULES for line in rule(config)),
+        *(line for rule in RENTAL_RULES for line in rule(config)),
+    ]
 
 
 def _partition_is_an_id(config: PipelineConfig) -> Iterator[str]:
@@ -116,7 +120,7 @@ def _domain_words_need_a_vocabulary(config: PipelineConfig) -> Iterator[str]:
         )
 
 
-def _dataflow_is_complete(config: PipelineConfig) -> Iterator[str]:
+def _dataflow_is_complete(config: RentalConfig) -> Iterator[str]:
     """Dataflow has its region, image and folder."""
     if config.beam.runner != "DataflowRunner":
         return
@@ -125,7 +129,7 @@ def _dataflow_is_complete(config: PipelineConfig) -> Iterator[str]:
             yield f"beam.{name}: DataflowRunner needs it; see docs/data.md."
 
 
-def _one_region(config: PipelineConfig) -> Iterator[str]:
+def _one_region(config: RentalConfig) -> Iterator[str]:
     """Dataflow works in the TPU's region, as the bucket does."""
     region = config.beam.region
     away = [zone for zone in config.tpu.zones if zone.rpartition("-")[0] != region]
@@ -262,6 +266,24 @@ def _general_text_is_another_partition(config: PipelineConfig) -> Iterator[str]:
         )
 
 
+def _probes_are_named_once(config: PipelineConfig) -> Iterator[str]:
+    """No probe is done twice."""
+    promotion = config.promotion
+    yield from named_twice(
+        {
+            "promotion.probe_tasks": promotion.probe_tasks,
+            "promotion.probe_random_seeds": promotion.probe_random_seeds,
+        }
+    )
+
+
+def named_twice(settings: Mapping[str, Sequence[object]]) -> Iterator[str]:
+    """Yield a line for each setting, by its name, in whose values something is there twice."""
+    for name, values in settings.items():
+        if twice := [str(value) for value, count in Counter(values).items() if count > 1]:
+            yield f"{name}: {', '.join(twice)} given more than once; name each once."
+
+
 def _replicas_get_whole_parts(config: PipelineConfig) -> Iterator[str]:
     """Every batch splits evenly into parts for gradient accumulation."""
     parts = config.training.gradient_accumulation_steps
@@ -354,7 +376,7 @@ def _slice_is_one_host(config: PipelineConfig) -> Iterator[str]:
         )
 
 
-def _silence_is_longer_than_a_beat(config: PipelineConfig) -> Iterator[str]:
+def _silence_is_longer_than_a_beat(config: RentalConfig) -> Iterator[str]:
     """A single late heartbeat is not a lost worker."""
     tpu = config.tpu
     if tpu.heartbeat_timeout_seconds < 3 * tpu.heartbeat_interval_seconds:
@@ -365,7 +387,7 @@ def _silence_is_longer_than_a_beat(config: PipelineConfig) -> Iterator[str]:
         )
 
 
-def _lease_outlasts_a_look(config: PipelineConfig) -> Iterator[str]:
+def _lease_outlasts_a_look(config: RentalConfig) -> Iterator[str]:
     """A TPU that somebody waits for does not delete itself between two looks."""
     tpu = config.tpu
     if tpu.lease_timeout_seconds < 3 * tpu.poll_interval:
@@ -376,7 +398,7 @@ def _lease_outlasts_a_look(config: PipelineConfig) -> Iterator[str]:
         )
 
 
-def _zones_are_different(config: PipelineConfig) -> Iterator[str]:
+def _zones_are_different(config: RentalConfig) -> Iterator[str]:
     """No zone is listed twice."""
     zones = config.tpu.zones
     if twice := sorted({zone for zone in zones if zones.count(zone) > 1}):
@@ -386,7 +408,7 @@ def _zones_are_different(config: PipelineConfig) -> Iterator[str]:
         )
 
 
-def _disks_are_in_the_zone(config: PipelineConfig) -> Iterator[str]:
+def _disks_are_in_the_zone(config: RentalConfig) -> Iterator[str]:
     """Attached disks are in the one zone that is asked."""
     tpu = config.tpu
     places = {disk.split("/")[3] for disk in tpu.data_disks}
@@ -398,7 +420,7 @@ def _disks_are_in_the_zone(config: PipelineConfig) -> Iterator[str]:
         )
 
 
-def _reservation_is_asked_for(config: PipelineConfig) -> Iterator[str]:
+def _reservation_is_asked_for(config: RentalConfig) -> Iterator[str]:
     """A reservation is named only for reserved TPUs, which only the queue gives."""
     tpu = config.tpu
     if tpu.reservation_name and tpu.provisioning_model != "reserved":
@@ -429,7 +451,7 @@ def _multislice_is_queued(config: PipelineConfig) -> Iterator[str]:
         )
 
 
-def _waiting_leaves_time_to_train(config: PipelineConfig) -> Iterator[str]:
+def _waiting_leaves_time_to_train(config: RentalConfig) -> Iterator[str]:
     """Waiting for one TPU does not use up budget.max_hours."""
     tpu, seconds = config.tpu, config.budget.max_hours * 3600
     waiting = tpu.queue_timeout_seconds + tpu.boot_timeout_seconds
@@ -457,7 +479,7 @@ def _lineage_outwaits_an_approval(config: PipelineConfig) -> Iterator[str]:
         )
 
 
-def _cost_stays_in_budget(config: PipelineConfig) -> Iterator[str]:
+def _cost_stays_in_budget(config: RentalConfig) -> Iterator[str]:
     """The dearest possible outcome is within budget.max_cost."""
     budget = config.budget
     worst = worst_case_cost(config)
@@ -481,7 +503,7 @@ def chips(accelerator_type: str) -> int:
     return max(1, int(count) // 2) if family in {"v2", "v3", "v4", "v5p"} else int(count)
 
 
-def worst_case_cost(config: PipelineConfig) -> float:
+def worst_case_cost(config: RentalConfig) -> float:
     """Return the most that the run's TPUs can cost: an upper estimate.
 
     The whole of budget.max_hours, or budget.max_chip_hours if that is less.
@@ -504,8 +526,6 @@ RULES = (
     _heads_divide_width,
     _vocabulary_fits_model,
     _domain_words_need_a_vocabulary,
-    _dataflow_is_complete,
-    _one_region,
     _loop_divides_intervals,
     _rate_schedule_fits,
     _rate_falls_in_time,
@@ -513,6 +533,7 @@ RULES = (
     _replay_leaves_new_rows,
     _unseen_is_trained_on_once,
     _general_text_is_another_partition,
+    _probes_are_named_once,
     _replicas_get_whole_parts,
     _frozen_layers_leave_some,
     _scores_are_made,
@@ -520,13 +541,18 @@ RULES = (
     _spot_saves_in_time,
     _strategy_fits_batch,
     _slice_is_one_host,
+    _multislice_is_queued,
+    _lineage_outwaits_an_approval,
+)
+RENTAL_RULES = (
+    _dataflow_is_complete,
+    _one_region,
     _silence_is_longer_than_a_beat,
     _lease_outlasts_a_look,
     _zones_are_different,
     _disks_are_in_the_zone,
     _reservation_is_asked_for,
-    _multislice_is_queued,
     _waiting_leaves_time_to_train,
-    _lineage_outwaits_an_approval,
     _cost_stays_in_budget,
 )
+"""Rules of runs of every kind."""

@@ -27,6 +27,15 @@ class Settings:
     partition_format: str = field(
         metadata={"help": "how the periodic runs name their partition, as in `strftime`"}
     )
+    finetuning_preset: str = field(
+        metadata={"help": "as `REPRETRAIN_PRESET`, of the DAG `bert_finetuning`"}
+    )
+    finetuning_schedule: str = field(
+        metadata={
+            "help": "cron expression, UTC, of fine-tuning runs besides those that promotions "
+            "start; empty: none"
+        }
+    )
     gcp_conn_id: str = field(metadata={"help": "Airflow connection to Google Cloud"})
     owner: str = field(metadata={"help": "owner of the DAGs, and label of the TPUs"})
     alert_conn_ids: tuple[str, ...] = field(
@@ -51,6 +60,8 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         preset=environment.get("REPRETRAIN_PRESET", "bert_base_v5e"),
         schedule=environment.get("REPRETRAIN_SCHEDULE", "0 0 * * *"),
         partition_format=environment.get("REPRETRAIN_PARTITION_FORMAT", "%Y-%m-%d"),
+        finetuning_preset=environment.get("REPRETRAIN_FINETUNING_PRESET", "finetuning_base_v5e"),
+        finetuning_schedule=environment.get("REPRETRAIN_FINETUNING_SCHEDULE", ""),
         gcp_conn_id=environment.get("REPRETRAIN_GCP_CONN_ID", "google_cloud_default"),
         owner=environment.get("REPRETRAIN_OWNER", "repretraining"),
         alert_conn_ids=_words(environment.get("REPRETRAIN_ALERT_CONN_IDS", "")),

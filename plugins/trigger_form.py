@@ -7,11 +7,11 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from pipeline_config import PipelineConfig
+from pipeline_config import FinetuningConfig, PipelineConfig
 from pipeline_config.docs_table import limits
 
 
-def trigger_form(defaults: PipelineConfig) -> dict[str, Param]:
+def trigger_form(defaults: PipelineConfig | FinetuningConfig) -> dict[str, Param]:
     """Return one DAG param per setting, named ``section.name`` and grouped by section.
 
     Airflow checks each value against its own limits when a run is triggered. Rules that join
@@ -21,7 +21,7 @@ def trigger_form(defaults: PipelineConfig) -> dict[str, Param]:
     """
     values = defaults.model_dump(mode="json")
     form = {}
-    for section, field in PipelineConfig.model_fields.items():
+    for section, field in type(defaults).model_fields.items():
         model: Any = field.annotation
         for name, schema in model.model_json_schema()["properties"].items():
             value = values[section][name]
@@ -51,7 +51,7 @@ def _words(value: Any) -> str:
     if value is None or value == []:
         return "empty"
     if isinstance(value, list):
-        return ", ".join(value)
+        return ", ".join(map(str, value))
     return value if isinstance(value, str) else json.dumps(value)
 
 

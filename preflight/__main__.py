@@ -4,6 +4,10 @@
 
 With ``--project`` the Cloud TPU API is asked as well whether it can serve the run.
 
+``python -m preflight check-finetuning --store URI --set finetuning.tasks=NAME``
+
+does the same for a fine-tuning run: its tasks, its model, what it would take.
+
 ``python -m preflight cloud --preset bert_base_v5e --store gs://BUCKET/PREFIX --project PROJECT``
 
 checks the installation instead: account, rights, APIs, network, image, store, versions, alerts.
@@ -17,7 +21,9 @@ import sys
 
 from pipeline_config import (
     ConfigError,
+    FinetuningConfig,
     PipelineConfig,
+    load_finetuning_preset,
     load_preset,
     parse_config,
     preset_names,
@@ -27,6 +33,7 @@ from pipeline_config.loading import parse_overrides
 from pipeline_config.settings import load_settings
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
+from preflight import finetuning, finetuning_estimates
 from preflight.checks import check
 from preflight.cloud_arguments import add_arguments
 from preflight.estimates import estimate
@@ -37,19 +44,18 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return 0 when nothing speaks against the run, else 1."""
     options = _parser().parse_args(arguments)
     try:
-        config = with_overrides(_base(options), parse_overrides(options.overrides))
-        return int(options.run(config, options))
+        return int(options.run(options))
     except ConfigError as error:
         sys.stdout.writelines(f"{line}\n" for line in error.violations)
         return 1
 
 
-def _check_config(config: PipelineConfig, options: argparse.Namespace) -> int:
+def _check_config(options: argparse.Namespace) -> int:
     """Print what speaks for the configuration; return 0.
 
     :raises ConfigError: something speaks against it.
     """
-    config, looked_at = _check_store(config, options)
+    config, looked_at = _check_store(_config(options), options)
     _ask_tpu_service(config, options)
     store = StoreLayout(options.store) if options.store is not None else None
     head = f"OK: lineage {config.model.lineage_id}, {looked_at}"
@@ -58,11 +64,29 @@ def _check_config(config: PipelineConfig, options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_cloud(config: PipelineConfig, options: argparse.Namespace) -> int:
+def _check_finetuning(options: argparse.Namespace) -> int:
+    """Print what speaks for a fine-tuning run; return 0.
+
+    :raises ConfigError: something speaks against it.
+    """
+    store = StoreLayout(options.store)
+    overrides = parse_overrides(options.overrides, FinetuningConfig)
+    chosen = with_overrides(load_finetuning_preset(options.preset), overrides)
+    config = finetuning.completed(chosen, store)
+    if problems := finetuning.check(config, store):
+        raise ConfigError(problems)
+    _ask_tpu_service(finetuning.rental_settings(config), options)
+    head = f"OK: {config.encoder.version} on {', '.join(config.finetuning.tasks)}"
+    lines = [head, *finetuning_estimates.estimate(config, store).lines]
+    sys.stdout.write("\n  ".join(lines) + "\n")
+    return 0
+
+
+def _check_cloud(options: argparse.Namespace) -> int:
     # Imported late: Google's libraries are slow to load.
     from preflight.cloud_command import check_cloud
 
-    return check_cloud(config, options)
+    return check_cloud(_config(options), options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,9 +94,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     text = (
         "Print a line for every violation and exit with 1, or a summary with estimates and exit "
-        "with 0. Without --store only the configuration itself is checked."
+        "with 0."
     )
-    command = commands.add_parser("check-config", help="check a configuration", description=text)
+    command = commands.add_parser(
+        "check-config",
+        help="check a configuration",
+        description=f"{text} Without --store only the configuration itself is checked.",
+    )
     _add_configuration(command)
     command.add_argument(
         "--store",
@@ -83,12 +111,27 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--partition", metavar="ID", help="default: corpus.partition, else the newest with files"
     )
-    command.add_argument("--project", help="also ask the Cloud TPU API of this project")
-    command.add_argument("--endpoint", help="of the API, such as unix:/run/tpu/api.sock")
-    command.add_argument(
-        "--insecure", action="store_true", help="no TLS and no credentials: an emulator"
-    )
+    _add_tpu_service(command)
     command.set_defaults(run=_check_config)
+    command = commands.add_parser(
+        "check-finetuning", help="check a fine-tuning run", description=text
+    )
+    names = ", ".join(preset_names(FinetuningConfig))
+    command.add_argument(
+        "--preset",
+        default=load_settings().finetuning_preset,
+        metavar="NAME",
+        help=f"one of {names}, or a .toml file (default: %(default)s)",
+    )
+    _add_overrides(command)
+    command.add_argument(
+        "--store",
+        default=load_settings().store_uri,
+        metavar="URI",
+        help="with the model and the tasks (default: %(default)s)",
+    )
+    _add_tpu_service(command)
+    command.set_defaults(run=_check_finetuning)
     text = (
         "Print a row for each check, with what mends it, and exit with 1 when one failed. Nothing "
         "is spent; in the store one file is written and deleted."
@@ -111,6 +154,10 @@ def _add_configuration(command: argparse.ArgumentParser) -> None:
         help=f"one of {', '.join(preset_names())}, or a .toml file (default: %(default)s)",
     )
     base.add_argument("--config", metavar="FILE", help="a config.json instead of a preset")
+    _add_overrides(command)
+
+
+def _add_overrides(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--set",
         dest="overrides",
@@ -119,6 +166,18 @@ def _add_configuration(command: argparse.ArgumentParser) -> None:
         metavar="SECTION.NAME=VALUE",
         help="replace one setting; may be given several times",
     )
+
+
+def _add_tpu_service(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--project", help="also ask the Cloud TPU API of this project")
+    command.add_argument("--endpoint", help="of the API, such as unix:/run/tpu/api.sock")
+    command.add_argument(
+        "--insecure", action="store_true", help="no TLS and no credentials: an emulator"
+    )
+
+
+def _config(options: argparse.Namespace) -> PipelineConfig:
+    return with_overrides(_base(options), parse_overrides(options.overrides))
 
 
 def _base(options: argparse.Namespace) -> PipelineConfig:

@@ -9,9 +9,9 @@ split follows from a hash of its content.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from pipeline_config import PipelineConfig
+from pipeline_config import PipelineConfig, RentalConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from preflight.bucket import rights_finding
@@ -41,19 +41,47 @@ def check(
     :param partition: the partition to train on.
     :param location: tells where a URI's storage is, such as ``US-CENTRAL1``.
     """
-    # If nothing can be stored, looking for what is stored only repeats the reason.
-    found = _lines("store", rights_finding(store.root)) or _lines("store", store_finding(store))
-    if found:
-        return found
     checks: dict[str, Callable[[], Iterable[str]]] = {
         "corpus.input_pattern": lambda: _text_problems(config, partition, store),
         "vocabulary.uri": lambda: vocabulary_problems(config, store),
         "model.lineage_id": lambda: start_problems(config, store),
         "evaluation.general_partition": lambda: general_problems(config, store),
-        "beam.runner": lambda: _lines("beam.runner", dataflow_finding(config, store)),
-        "beam.temp_location": lambda: _temporary_problems(config, location),
+        "promotion.probe_tasks": lambda: _probe_problems(config, store),
+        **common_checks(config, store, location),
+    }
+    return run_checks(store, checks)
+
+
+def _probe_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield why a labelled task cannot be prepared, as far as that shows at once."""
+    # Imported when it is needed: it needs libraries that would slow the parsing of a DAG file.
+    from beam_jobs.labelled.checks import check_task
+
+    for task in config.promotion.probe_tasks:
+        yield from (f"promotion.probe_tasks: {line}" for line in check_task(store, task))
+
+
+def common_checks(
+    config: RentalConfig, store: StoreLayout, location: Callable[[str], str | None]
+) -> dict[str, Callable[[], Iterable[str]]]:
+    """Return the checks that runs of all kinds need, by the setting that they are about."""
+    settings = PipelineConfig(beam=config.beam, tpu=config.tpu, budget=config.budget)
+    return {
+        "beam.runner": lambda: _lines("beam.runner", dataflow_finding(settings, store)),
+        "beam.temp_location": lambda: _temporary_problems(settings, location),
         "tpu.zones": lambda: _lines("tpu.zones", region_finding(config.tpu.zones, store, location)),
     }
+
+
+def run_checks(store: StoreLayout, checks: Mapping[str, Callable[[], Iterable[str]]]) -> list[str]:
+    """Return the lines of all checks, of the store itself first.
+
+    :param checks: by the setting that they are about, each returns a line for every problem.
+    """
+    # If nothing can be stored, looking for what is stored only repeats the reason.
+    found = _lines("store", rights_finding(store.root)) or _lines("store", store_finding(store))
+    if found:
+        return found
     for setting, find in checks.items():
         try:
             found += find()

@@ -28,12 +28,12 @@ def disk_problems(config: PipelineConfig, partition: str, store: StoreLayout) ->
     if uris.is_cloud(store.root):
         return
     needed = needed_bytes(config, partition, store)
-    free = shutil.disk_usage(_existing(Path(uris.for_library(store.root)))).free
+    free = shutil.disk_usage(existing_folder(Path(uris.for_library(store.root)))).free
     if needed > free:
         yield (
-            f"store: {store.root} has {_size(free)} of disk left, and the run needs about "
-            f"{_size(needed)} (an estimate): {config.training.max_to_keep} checkpoints of "
-            f"{_size(checkpoint_bytes(config))}, the records and the model. Free some, use "
+            f"store: {store.root} has {size_text(free)} of disk left, and the run needs about "
+            f"{size_text(needed)} (an estimate): {config.training.max_to_keep} checkpoints of "
+            f"{size_text(checkpoint_bytes(config))}, the records and the model. Free some, use "
             "another store, or lower training.max_to_keep."
         )
 
@@ -76,12 +76,13 @@ def _record_bytes(config: PipelineConfig, partition: str, store: StoreLayout) ->
     return characters * _RECORD_BYTES_PER_CHARACTER * config.masking.dupe_factor * lengths
 
 
-def _existing(folder: Path) -> Path:
+def existing_folder(folder: Path) -> Path:
     """Return the folder, or the nearest above it that is there."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
-def _size(count: float) -> str:
+def size_text(count: float) -> str:
+    """Return a number of bytes in the unit that a person would use."""
     units = ("bytes", "kB", "MB", "GB", "TB", "PB")
     power = min(len(units) - 1, int(math.log(max(count, 1), 1000)))
     return f"{count / 1000**power:.3g} {units[power]}"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import tensorflow as tf
 import tf_keras
 from official.nlp.modeling.models import BertPretrainerV2
+from official.nlp.modeling.networks import BertEncoderV2
 
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import CheckpointManifest, TrainingInputs
 from training import artifacts
 from training.checkpoint_store import WEIGHTS_NAME
+from training.corpus import NEXT_SENTENCE_PACKING
 from training.errors import BadDataError, UserError
 from training.importing.descriptions import ARCHITECTURE, check_description
 from training.importing.loading import InitialModel, load_foreign
@@ -22,19 +25,23 @@ from training.loaded_weights import LoadedWeights
 from training.model import has_next_sentence_head, named_variables
 from training.moments import Moments
 
+# What the names of the weights of pretraining's heads begin with, in a model of ours.
+_HEADS = "bert/"
+
 
 def _checkpoint(
-    model: BertPretrainerV2, optimizer: tf_keras.optimizers.legacy.Optimizer
+    model: tf_keras.Model, optimizer: tf_keras.optimizers.legacy.Optimizer
 ) -> tf.train.Checkpoint:
     # Also under the keys by which tf-models looks for the parts of a pretrained model.
     items = dict(model.checkpoint_items)
-    items |= {f"{head.name}.pooler_dense": head.dense for head in model.classification_heads}
+    if isinstance(model, BertPretrainerV2):
+        items |= {f"{head.name}.pooler_dense": head.dense for head in model.classification_heads}
     return tf.train.Checkpoint(model=model, optimizer=optimizer, **items)
 
 
 def write_files(
     folder: Path,
-    model: BertPretrainerV2,
+    model: tf_keras.Model,
     optimizer: tf_keras.optimizers.legacy.Optimizer,
     inputs: TrainingInputs,
 ) -> list[Path]:
@@ -47,7 +54,7 @@ def write_files(
 def restore(
     training_uri: str,
     manifest: CheckpointManifest,
-    model: BertPretrainerV2,
+    model: tf_keras.Model,
     optimizer: tf_keras.optimizers.legacy.Optimizer,
 ) -> None:
     """Set weights, optimizer slots and the step to those of a checkpoint, all of them or none.
@@ -96,16 +103,66 @@ def load_weights(
     if isinstance(source, InitialModel) and source_kind(source.uri) is not SourceKind.OURS:
         has_head = has_next_sentence_head(model)
         return load_foreign(named_variables(model), source, next_sentence=has_head)
-    return _load_ours(model, str(source), moments)
+    return load_ours(named_variables(model), str(source), moments)
 
 
-def _load_ours(model: BertPretrainerV2, model_uri: str, moments: Moments | None) -> LoadedWeights:
+def load_encoder(encoder: BertEncoderV2, source: InitialModel) -> LoadedWeights:
+    """Set an encoder's weights to those of a trained model; its heads are dropped.
+
+    A pooler that its pretraining has not trained, for want of next-sentence prediction, stays as it
+    is here.
+
+    :param encoder: with all its variables.
+    :param source: as for :func:`load_weights`.
+    :raises UserError: the URI is no model, or a variable is missing or of another shape; the
+        message names them, and nothing was changed.
+    :raises FormatError: a file of a model of ours does not verify.
+    :raises BadDataError: a file of another model is damaged.
+    """
+    variables = named_variables(encoder)
+    if source_kind(source.uri) is not SourceKind.OURS:
+        model = source.model.model_copy(update={"init_encoder_only": True})
+        return _of_encoder(
+            load_foreign(variables, replace(source, model=model), next_sentence=False)
+        )
+    packing = artifacts.load_inputs(artifacts.model_files(source.uri)).settings["masking.packing"]
+    untrained = set() if packing == NEXT_SENTENCE_PACKING else _names(encoder.pooler_layer)
+    wanted = {name: v for name, v in variables.items() if name not in untrained}
+    loaded = load_ours(wanted, source.uri, unused=(_HEADS, *untrained))
+    return loaded._replace(new=sorted({*loaded.new, *untrained}))
+
+
+def _of_encoder(table: LoadedWeights) -> LoadedWeights:
+    """Return the table without the masked-LM head, which there is none of here."""
+    new = [name for name in table.new if not name.startswith("cls/")]
+    notes = tuple(note for note in table.notes if "masked-LM head is new" not in note)
+    return table._replace(new=new, notes=notes)
+
+
+def _names(layer: tf_keras.layers.Layer) -> set[str]:
+    return {variable.name.removesuffix(":0") for variable in layer.variables}
+
+
+def load_ours(
+    variables: dict[str, tf.Variable],
+    model_uri: str,
+    moments: Moments | None = None,
+    unused: tuple[str, ...] = (),
+) -> LoadedWeights:
+    """Set variables to those of the same names in a model of ours, all of them or none.
+
+    :param unused: what the names of weights begin with that may be left over.
+    :raises UserError: something is missing, left over or of another shape.
+    :raises FormatError: a file does not verify.
+    """
     files = artifacts.model_files(model_uri)
     with tempfile.TemporaryDirectory() as scratch:
         prefix = artifacts.fetch_model(files, Path(scratch))
         reader = tf.train.load_checkpoint(str(prefix))
         keys = keys_by_name(reader)
-        report = _compare(named_variables(model), keys, reader.get_variable_to_shape_map())
+        report = _compare(variables, keys, reader.get_variable_to_shape_map())
+        allowed = frozenset(name for name in report.dropped if name.startswith(unused))
+        report = report._replace(allowed=allowed)
         if not report.fits:
             raise UserError(
                 f"{model_uri} does not fit the configured model: {report}\nChoose a model of the "
@@ -115,7 +172,6 @@ def _load_ours(model: BertPretrainerV2, model_uri: str, moments: Moments | None)
             carried = moments.read(reader, model_uri)
             moments.set(carried)
             report = report._replace(notes=(*report.notes, str(carried)))
-        variables = named_variables(model)
         for name in report.loaded:
             variables[name].assign(reader.get_tensor(keys[name]))
     return report

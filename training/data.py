@@ -109,7 +109,7 @@ def training_dataset(
         return (examples.model_inputs(rows),)
 
     steps = tf.data.Dataset.range(first_step, phase.end_step).map(rows_of)
-    return _distribute(steps, phase.global_batch_size, read, strategy, is_read_to_the_end=False)
+    return distribute(steps, phase.global_batch_size, read, strategy, is_read_to_the_end=False)
 
 
 class TrainingBatches:
@@ -161,10 +161,10 @@ def evaluation_dataset(
     def read(share: tf.Tensor, row_weights: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         return examples.model_inputs(fetch(reader, share)), row_weights
 
-    return _distribute(batches, batch_size, read, strategy, is_read_to_the_end=True)
+    return distribute(batches, batch_size, read, strategy, is_read_to_the_end=True)
 
 
-def _distribute(
+def distribute(
     batches: tf.data.Dataset,
     batch_size: int,
     read: Callable[..., tuple[Any, ...]],

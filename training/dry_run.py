@@ -12,14 +12,14 @@ from training.data import training_dataset
 from training.losses import masked_lm_losses, next_sentence_scores
 from training.model import build_model, has_next_sentence_head
 from training.phases import phases
-from training.trainer import TrainingJob
+from training.pretraining import Pretraining
 
 log = logging.getLogger("training")
 
 ROWS = 8
 
 
-def dry_run(job: TrainingJob) -> None:
+def dry_run(job: Pretraining) -> None:
     """Build the model and one batch, score a few of its rows, print what was found; write nothing.
 
     Runs on any machine: no TPU is needed to find out whether model and records fit together.

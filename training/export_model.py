@@ -10,21 +10,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
-from collections.abc import Sequence
-from typing import Any, NoReturn, get_args
+from typing import NoReturn, get_args
 
 from pipeline_config.schema import PromotionConfig
-from pipeline_store import uris
-from pipeline_store.formats import ModelExports
 from pipeline_store.layout import ExportsLayout, StoreLayout
 from training import artifacts
 from training.commit import CommitGuard
-from training.errors import PreemptedError, UserError
+from training.errors import PreemptedError
+from training.exporting import writing
 from training.job import load_config, on_sigterm, run_job
-
-log = logging.getLogger("training")
 
 (_CHOICE,) = get_args(PromotionConfig.model_fields["export_formats"].annotation)
 FORMATS: tuple[str, ...] = get_args(_CHOICE)
@@ -89,52 +84,15 @@ def export_model(arguments: argparse.Namespace) -> None:
     model_uri = store.resolve(arguments.model)
     formats = list(dict.fromkeys(arguments.formats or config.promotion.export_formats))
     sha256 = artifacts.model_files(model_uri).sha256
-    exports = ModelExports.load_or_none(layout.record)
-    if exports is not None:
-        _require_same(exports, layout, sha256, formats)
-        _verify(exports, layout)
-        log.info("%s exists, and the files it names are as they were written.", layout.record)
-    else:
-        guard = CommitGuard.from_environment()
+    guard = CommitGuard.from_environment()
+    exports = writing.committed(layout, sha256, formats)
+    if exports is None:
         # Here, so that a wrong argument is reported at once and not after seconds of imports.
-        from training.exporting.exporter import Exporter, export
+        from training.exporting.exporter import Exporter
 
         exporter = Exporter.load(model_uri, store, config)
-        exports = export(exporter, formats, layout, guard, dry_run=arguments.dry_run)
-    print(json.dumps(_summary(exports, layout)))
-
-
-def _require_same(
-    exports: ModelExports, layout: ExportsLayout, sha256: str, formats: Sequence[str]
-) -> None:
-    found = sorted(exports.formats | exports.left_out)
-    problems = []
-    if exports.files_sha256 != sha256:
-        problems.append(f"the model is {exports.files_sha256} there and {sha256} here")
-    if found != sorted(formats):
-        problems.append(f"formats are {found} there and {sorted(formats)} here")
-    if problems:
-        raise UserError(
-            f"{layout.record} exists and is of something else: {'; '.join(problems)}. Give what it "
-            "was made of, or another --output."
-        )
-
-
-def _verify(exports: ModelExports, layout: ExportsLayout) -> None:
-    for exported in exports.formats.values():
-        artifacts.verify_files(uris.join(layout.root, exported.folder), exported.files)
-
-
-def _summary(exports: ModelExports, layout: ExportsLayout) -> dict[str, Any]:
-    written = {
-        name: {
-            "folder": uris.join(layout.root, exported.folder),
-            "bytes": sum(file.bytes for file in exported.files),
-            **exported.check.model_dump(),
-        }
-        for name, exported in exports.formats.items()
-    }
-    return {"exports": layout.record, **written, "left_out": exports.left_out}
+        exports = writing.export(exporter, formats, layout, guard, dry_run=arguments.dry_run)
+    print(json.dumps(writing.summary(exports, layout)))
 
 
 if __name__ == "__main__":

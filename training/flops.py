@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pipeline_config import PipelineConfig
 from pipeline_config.peaks import peak_flops
+from pipeline_config.schema import ModelConfig
 from training.corpus import predicts_next_sentence
 from training.phases import Phase
 
@@ -25,9 +26,8 @@ def step_flops(config: PipelineConfig, phase: Phase) -> int:
     :param phase: says how many rows a step has, and of what shape.
     """
     model, frozen = config.model, config.training.frozen_layers
-    hidden, inner = model.hidden_size, model.intermediate_size
-    # By token: four projections of attention, two of feed-forward, then scores and their sums.
-    layer = 8 * hidden * hidden + 4 * hidden * inner + 4 * phase.max_seq_length * hidden
+    hidden = model.hidden_size
+    layer = layer_flops(model, phase.max_seq_length)
     layers = TRAINED * (model.num_hidden_layers - frozen) + FORWARD_ONLY * frozen
     # By prediction: a dense layer, and the projection on the vocabulary.
     projection = (WITHOUT_WEIGHTS if frozen else TRAINED) * 2 * hidden * model.vocab_size
@@ -36,6 +36,13 @@ def step_flops(config: PipelineConfig, phase: Phase) -> int:
     if predicts_next_sentence(config):
         row += TRAINED * (2 * hidden * hidden + 2 * hidden * 2)
     return phase.global_batch_size * row
+
+
+def layer_flops(model: ModelConfig, max_seq_length: int) -> int:
+    """Return the FLOPs of one layer on one token, forwards."""
+    hidden, inner = model.hidden_size, model.intermediate_size
+    # Four projections of attention, two of feed-forward, then scores and their sums.
+    return 8 * hidden * hidden + 4 * hidden * inner + 4 * max_seq_length * hidden
 
 
 def available_flops(config: PipelineConfig) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import tensorflow as tf
-from official.nlp.modeling.models import BertPretrainerV2
+import tf_keras
 
 from pipeline_config.schema import TrainingConfig
 from pipeline_store.formats import Rollback
@@ -73,7 +73,7 @@ def _history(rollbacks: tuple[Rollback, ...]) -> str:
     return f"training has gone back {'; '.join(ways)}"
 
 
-def weights_are_finite(model: BertPretrainerV2) -> bool:
+def weights_are_finite(model: tf_keras.Model) -> bool:
     """Return whether every weight is a number: the last update of a loop shows in no loss yet."""
     return bool(_all_finite(tuple(model.variables)))
 

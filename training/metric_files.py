@@ -30,7 +30,10 @@ FIELDS = {
         *("model_tflops_per_second", "mfu", "memory_bytes", "peak_memory_bytes"),
         *("next_sentence_loss", "next_sentence_accuracy"),
     ),
-    HELD_OUT: ("loss", "perplexity", "accuracy", "masked_tokens"),
+    HELD_OUT: (
+        *("loss", "perplexity", "accuracy", "masked_tokens"),
+        *("macro_f1", "micro_f1", "matthews", "pearson", "spearman", "examples"),
+    ),
     ROLLBACK: ("from_step", "reason"),
     CHECKPOINT: (),
 }

@@ -14,6 +14,7 @@ from official.nlp.modeling.models import BertPretrainerV2
 from official.nlp.modeling.networks import BertEncoderV2
 
 from pipeline_config import PipelineConfig
+from pipeline_config.schema import ModelConfig
 from training.activations import ACTIVATIONS
 from training.corpus import predicts_next_sentence
 from training.layers import Encoder
@@ -39,28 +40,13 @@ def assemble(
     activation: Callable[[tf.Tensor], tf.Tensor],
 ) -> BertPretrainerV2:
     """Return the configured model around an encoder, which takes the arguments of tf-models'."""
-    settings = config.model
     tf_keras.utils.set_random_seed(config.training.random_seed)
-    with _arithmetic(config.training.mixed_precision_dtype):
-        encoder = make_encoder(
-            vocab_size=settings.vocab_size,
-            hidden_size=settings.hidden_size,
-            num_layers=settings.num_hidden_layers,
-            num_attention_heads=settings.num_attention_heads,
-            max_sequence_length=settings.max_position_embeddings,
-            type_vocab_size=settings.type_vocab_size,
-            inner_dim=settings.intermediate_size,
-            inner_activation=activation,
-            output_dropout=settings.hidden_dropout_prob,
-            attention_dropout=settings.attention_probs_dropout_prob,
-            initializer=_initializer(),
-            # A fixed name: variables are found by name in checkpoints.
-            name="bert_encoder",
-        )
+    with arithmetic(config.training.mixed_precision_dtype):
+        encoder = _encoder(config.model, make_encoder, activation)
         model = BertPretrainerV2(
             encoder,
             mlm_activation=activation,
-            mlm_initializer=_initializer(),
+            mlm_initializer=initializer(),
             classification_heads=_heads(encoder) if predicts_next_sentence(config) else None,
             name="bert",
         )
@@ -69,11 +55,39 @@ def assemble(
     return model
 
 
+def build_encoder(config: PipelineConfig) -> BertEncoderV2:
+    """Return an encoder alone, which has its variables once it is called."""
+    make_encoder = partial(Encoder, residual_dtype=config.training.residual_dtype)
+    return _encoder(config.model, make_encoder, ACTIVATIONS[config.model.hidden_act])
+
+
+def _encoder(
+    settings: ModelConfig,
+    make_encoder: Callable[..., BertEncoderV2],
+    activation: Callable[[tf.Tensor], tf.Tensor],
+) -> BertEncoderV2:
+    return make_encoder(
+        vocab_size=settings.vocab_size,
+        hidden_size=settings.hidden_size,
+        num_layers=settings.num_hidden_layers,
+        num_attention_heads=settings.num_attention_heads,
+        max_sequence_length=settings.max_position_embeddings,
+        type_vocab_size=settings.type_vocab_size,
+        inner_dim=settings.intermediate_size,
+        inner_activation=activation,
+        output_dropout=settings.hidden_dropout_prob,
+        attention_dropout=settings.attention_probs_dropout_prob,
+        initializer=initializer(),
+        # A fixed name: variables are found by name in checkpoints.
+        name="bert_encoder",
+    )
+
+
 def _heads(encoder: BertEncoderV2) -> list[ClassificationHead]:
     head = ClassificationHead(
         inner_dim=encoder.get_config()["hidden_size"],
         num_classes=2,
-        initializer=_initializer(),
+        initializer=initializer(),
         name=NEXT_SENTENCE,
     )
     # As in BERT, its first layer is the encoder's pooler. tf-models would give it one of its own,
@@ -82,12 +96,13 @@ def _heads(encoder: BertEncoderV2) -> list[ClassificationHead]:
     return [head]
 
 
-def _initializer() -> tf_keras.initializers.Initializer:
+def initializer() -> tf_keras.initializers.Initializer:
+    """Return what draws BERT's kernels and embeddings."""
     return tf_keras.initializers.TruncatedNormal(stddev=INITIALIZER_RANGE)
 
 
 @contextmanager
-def _arithmetic(dtype: str) -> Iterator[None]:
+def arithmetic(dtype: str) -> Iterator[None]:
     """Build layers that compute in this type; their variables stay float32."""
     before = tf_keras.mixed_precision.global_policy()
     policy = "mixed_bfloat16" if dtype == "bfloat16" else "float32"
@@ -131,12 +146,12 @@ def has_next_sentence_head(model: BertPretrainerV2) -> bool:
     return bool(model.classification_heads)
 
 
-def named_variables(model: BertPretrainerV2) -> dict[str, tf.Variable]:
+def named_variables(model: tf_keras.Model) -> dict[str, tf.Variable]:
     """Return the model's variables by name, without TensorFlow's ``:0``."""
     return {variable.name.removesuffix(":0"): variable for variable in model.variables}
 
 
-def weights_sha256(model: BertPretrainerV2) -> str:
+def weights_sha256(model: tf_keras.Model) -> str:
     """Return the hash of all weights: equal hash, bit-identical model."""
     digest = hashlib.sha256()
     for name, variable in sorted(named_variables(model).items()):

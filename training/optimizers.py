@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import tensorflow as tf
 import tf_keras
 from official.modeling.optimization.lamb import LAMB
@@ -16,21 +19,45 @@ from training.schedules import build_schedule
 NO_WEIGHT_DECAY = ["LayerNorm", "layer_norm", "bias"]
 
 
+class LayerwiseAdamW(AdamWeightDecay):
+    """AdamW of tf-models with a factor on the learning rate of every variable.
+
+    :param factors: by the variable's name.
+    """
+
+    def __init__(self, *, factors: Mapping[str, float], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._factors = factors
+
+    def _resource_apply_dense(
+        self, grad: tf.Tensor, var: tf.Variable, apply_state: dict[Any, Any]
+    ) -> tf.Operation:
+        key = (var.device, var.dtype.base_dtype)
+        scaled = apply_state[key] | {"lr_t": apply_state[key]["lr_t"] * self._factors[var.name]}
+        return super()._resource_apply_dense(grad, var, apply_state | {key: scaled})
+
+
 def build_optimizer(
-    config: PipelineConfig, variables: list[tf.Variable]
+    config: PipelineConfig,
+    variables: list[tf.Variable],
+    factors: Mapping[str, float] | None = None,
 ) -> tf_keras.optimizers.legacy.Optimizer:
     """Return the optimizer with its slots built for exactly these variables.
 
     ``iterations`` is the step counter of the training. With ``optimizer.carry_slots`` it can go on
     with moments of an earlier one, by :class:`training.moments.Moments`. Slots have to exist before
     a checkpoint is restored, else their values are dropped without a word.
+
+    :param factors: on the rate of AdamW, by the variable's name; None: none.
     """
-    optimizer = _optimizer(config)
+    optimizer = _optimizer(config, factors)
     optimizer._create_all_weights(variables)
     return optimizer
 
 
-def _optimizer(config: PipelineConfig) -> tf_keras.optimizers.legacy.Optimizer:
+def _optimizer(
+    config: PipelineConfig, factors: Mapping[str, float] | None
+) -> tf_keras.optimizers.legacy.Optimizer:
     settings, schedule = config.optimizer, build_schedule(config)
     if settings.type == "amos":
         return (CarryingAmos if settings.carry_slots else Amos)(
@@ -40,7 +67,7 @@ def _optimizer(config: PipelineConfig) -> tf_keras.optimizers.legacy.Optimizer:
             scale_of=bert_scale,
             averaged_axes_of=bert_averaged_axes,
         )
-    arguments = {
+    arguments: dict[str, Any] = {
         "learning_rate": schedule,
         "beta_1": settings.beta_1,
         "beta_2": settings.beta_2,
@@ -50,6 +77,9 @@ def _optimizer(config: PipelineConfig) -> tf_keras.optimizers.legacy.Optimizer:
     }
     if settings.type == "adamw":
         # Clipping is the training step's: it has to follow the sum over replicas.
+        arguments["gradient_clip_norm"] = 0.0
+        if factors is not None:
+            return LayerwiseAdamW(factors=factors, **arguments)
         adamw = CarryingAdamW if settings.carry_slots else AdamWeightDecay
-        return adamw(gradient_clip_norm=0.0, **arguments)
+        return adamw(**arguments)
     return (CarryingLamb if settings.carry_slots else LAMB)(**arguments)

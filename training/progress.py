@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from pipeline_config import PipelineConfig
-from pipeline_store.formats import HeldOutScore, Progress, Rollback
+from pipeline_store.formats import Progress, Rollback
 from pipeline_store.layout import TrainingLayout
 from training import metric_files
 from training.device_memory import device_memory
 from training.events import EventFiles
-from training.flops import available_flops, step_flops
+from training.flops import available_flops
 from training.metric_files import MetricFiles
-from training.phases import phase_of
 from training.report import next_sentence_text
+from training.state import Score
 
 log = logging.getLogger("training")
 
@@ -34,7 +34,8 @@ SMOOTHING = 0.3
 class LoopReport(NamedTuple):
     """One loop of steps, as it is reported; losses and gradient norm are means over the loop.
 
-    ``input_wait_seconds`` are those of ``seconds`` in which a device had nothing to compute.
+    ``flops`` are the model FLOPs of its steps, over all replicas together. ``input_wait_seconds``
+    are those of ``seconds`` in which a device had nothing to compute.
     """
 
     step: int
@@ -43,6 +44,7 @@ class LoopReport(NamedTuple):
     learning_rate: float
     gradient_norm: float
     tokens: int
+    flops: int
     seconds: float
     input_wait_seconds: float
     next_sentence_loss: float | None = None
@@ -69,7 +71,6 @@ class Reporter:
 
     def __init__(self, config: PipelineConfig, layout: TrainingLayout, first_step: int) -> None:
         """Begin to report on a process that trains from some step on."""
-        self._config = config
         self._train_steps = config.training.train_steps
         self._available_flops = available_flops(config)
         self._events = EventFiles(layout.events)
@@ -121,23 +122,12 @@ class Reporter:
             self._last_line = now
             self._log(report, scalars, eta)
 
-    def held_out(self, step: int, score: HeldOutScore) -> None:
+    def held_out(self, step: int, score: Score) -> None:
         """Report the score of the model after some step on held-out rows."""
         self._held_out_loss = score.loss
-        scores = {
-            "loss": score.loss,
-            "perplexity": score.perplexity,
-            "accuracy": score.accuracy,
-        }
-        self._events.add(step, {f"held_out_{name}": value for name, value in scores.items()})
-        self._metrics.add(metric_files.HELD_OUT, step, masked_tokens=score.masked_tokens, **scores)
-        log.info(
-            "step %d  held-out loss %.4f  perplexity %.1f  accuracy %.1f%%",
-            step,
-            score.loss,
-            score.perplexity,
-            100 * score.accuracy,
-        )
+        self._events.add(step, {f"held_out_{name}": value for name, value in score.scalars.items()})
+        self._metrics.add(metric_files.HELD_OUT, step, **score.counts, **score.scalars)
+        log.info("step %d  %s", step, score)
 
     def rollback(self, rollback: Rollback) -> None:
         """Report that training went back to a checkpoint."""
@@ -175,9 +165,7 @@ class Reporter:
 
     def _scalars(self, report: LoopReport) -> dict[str, float]:
         """Return what TensorBoard shows of a loop, and the metrics too, under the same names."""
-        # A loop lies in one phase, and so does the last of its steps.
-        phase = phase_of(self._config, report.step - 1)
-        flops = report.steps * step_flops(self._config, phase) / report.seconds
+        flops = report.flops / report.seconds
         memory = device_memory()
         values = {
             "loss": report.loss,

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
-from pipeline_store.formats import BestCheckpoint, CheckpointManifest, HeldOutScore, Rollback
+from pipeline_store.formats import (
+    BestCheckpoint,
+    CheckpointManifest,
+    HeldOutScore,
+    Rollback,
+    ValidationScore,
+)
+
+Score = HeldOutScore | ValidationScore
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,7 @@ class TrainingState:
     resumed_from: tuple[int, ...] = ()
     rollbacks: tuple[Rollback, ...] = ()
     running_loss: float | None = None
-    held_out: HeldOutScore | None = None
+    held_out: Score | None = None
     best: BestCheckpoint | None = None
 
     @classmethod
@@ -40,14 +48,23 @@ class TrainingState:
         """Return how many steps' records were passed over by going back."""
         return sum(rollback.from_step - rollback.to_step for rollback in self.rollbacks)
 
-    def scored(self, score: HeldOutScore) -> Self:
+    def scored(self, score: Score) -> Self:
         """Return the state with the score of its step, and which step's is the best by now.
 
-        A score that equals the best one is not better.
+        Of two with the same metric, the one with the lower loss is better; one that equals the best
+        is not.
         """
         best = self.best
-        if best is None or score.loss < best.loss:
-            best = BestCheckpoint(step=self.step, loss=score.loss, evaluations_since=0)
+        if best is None or _is_better(score, best):
+            best = BestCheckpoint(
+                step=self.step, loss=score.loss, compared=score.compared, evaluations_since=0
+            )
         else:
             best = best.model_copy(update={"evaluations_since": best.evaluations_since + 1})
         return replace(self, held_out=score, best=best)
+
+
+def _is_better(score: Score, best: BestCheckpoint) -> bool:
+    if score.compared is None or best.compared is None or score.compared == best.compared:
+        return score.loss < best.loss
+    return score.compared > best.compared

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 import tf_keras
@@ -53,7 +53,8 @@ class Sums(NamedTuple):
     gradients: list[tf.Tensor]
 
 
-TrainLoop = Callable[[Iterator[tuple[Batch]], tf.Tensor], StepMetrics]
+Metrics = TypeVar("Metrics")
+TrainLoop = Callable[[Iterator[tuple[Batch]], tf.Tensor], Metrics]
 
 
 def make_replica_step(
@@ -122,10 +123,7 @@ def make_replica_step(
         sums = replicas.all_reduce("SUM", sums)
         tokens = replicas.all_reduce("SUM", tf.reduce_sum(batch["input_mask"]))
 
-        gradients, norm = tf.clip_by_global_norm(gradients, config.optimizer.clip_norm)
-        optimizer.apply_gradients(
-            zip(gradients, variables, strict=True), experimental_aggregate_gradients=False
-        )
+        norm = apply_summed(optimizer, gradients, variables, config.optimizer.clip_norm)
         zero = tf.constant(0.0)
         loss_sum, *next_sentence = sums
         losses, correct = next_sentence or (zero, zero)
@@ -133,6 +131,20 @@ def make_replica_step(
         return StepMetrics(loss_sum, masked, tokens, norm, losses, correct, pairs, zero)
 
     return replica_step
+
+
+def apply_summed(
+    optimizer: tf_keras.optimizers.legacy.Optimizer,
+    gradients: list[tf.Tensor],
+    variables: list[tf.Variable],
+    clip_norm: float,
+) -> tf.Tensor:
+    """Clip gradients that are summed over all replicas, apply them, return their global norm."""
+    gradients, norm = tf.clip_by_global_norm(gradients, clip_norm)
+    optimizer.apply_gradients(
+        zip(gradients, variables, strict=True), experimental_aggregate_gradients=False
+    )
+    return norm
 
 
 def _split(values: tf.Tensor, parts: int) -> tf.Tensor:
@@ -146,21 +158,33 @@ def make_train_loop(
     model: BertPretrainerV2,
     optimizer: tf_keras.optimizers.legacy.Optimizer,
     config: PipelineConfig,
-) -> TrainLoop:
+) -> TrainLoop[StepMetrics]:
     """Return a compiled function that runs a number of steps and returns the sums over them.
 
     :raises UserError: a replica's share of a batch cannot be split into the parts of
         training.gradient_accumulation_steps.
     """
     _check_parts(config, strategy.num_replicas_in_sync)
-    replica_step = make_replica_step(model, optimizer, config)
+    return compile_loop(strategy, make_replica_step(model, optimizer, config), StepMetrics)
+
+
+def compile_loop(
+    strategy: tf.distribute.Strategy,
+    replica_step: Callable[[Batch], Metrics],
+    metrics_type: type[Metrics],
+) -> TrainLoop[Metrics]:
+    """Return a compiled function that runs a number of steps and returns the sums over them.
+
+    :param metrics_type: named tuple of scalars, ``tokens`` and ``input_wait_seconds`` among them.
+    """
+    named_tuple: Any = metrics_type
 
     @tf.function
-    def train_loop(iterator: Iterator[tuple[Batch]], steps: tf.Tensor) -> StepMetrics:
-        zeros = dict.fromkeys(StepMetrics._fields, tf.constant(0.0))
+    def train_loop(iterator: Iterator[tuple[Batch]], steps: tf.Tensor) -> Metrics:
+        zeros = dict.fromkeys(named_tuple._fields, tf.constant(0.0))
         zeros["tokens"] = tf.constant(0, tf.int64)
         zeros["input_wait_seconds"] = tf.constant(0.0, tf.float64)
-        totals = StepMetrics(**zeros)
+        totals = named_tuple(**zeros)
         idle = _time()
         with tf.control_dependencies([idle]):
             steps = tf.identity(steps)
@@ -170,7 +194,7 @@ def make_train_loop(
             wait = tf.maximum(_time(after=batch) - idle, 0.0)
             metrics = strategy.run(replica_step, args=batch)
             # All replicas return the same sums, so the first one speaks for all.
-            first = StepMetrics(
+            first = named_tuple(
                 *(strategy.experimental_local_results(value)[0] for value in metrics)
             )
             idle = _time(after=first)

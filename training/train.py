@@ -125,6 +125,7 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     from training.data import load_training_data
     from training.held_out import HeldOut
     from training.importing.loading import initial_model
+    from training.pretraining import Pretraining
 
     init_uri = _resolved(arguments.init_model or config.model.init_checkpoint, store)
     if init_uri is not None:
@@ -133,16 +134,11 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
             updates.check_carried_slots(init_uri, config)
     # Before any records are looked at: machines can be joined only as long as TensorFlow is idle.
     strategy = None if arguments.dry_run else trainer.make_strategy(config)
-    job = trainer.TrainingJob(
+    pretraining = Pretraining(
         config=config,
-        layout=run.training,
-        guard=guard,
         data=load_training_data(sources, store, config),
         held_out=HeldOut.load(arguments.manifest, store, config),
-        inputs=inputs,
-        checkpoint_store=checkpoints,
         init_model=None if init_uri is None else initial_model(init_uri, store, config),
-        profile=arguments.profile,
     )
     _log_sources(sources, arguments, config)
     if update:
@@ -152,8 +148,17 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
             "its moments" if config.optimizer.carry_slots else "zeros",
         )
     if strategy is None:
-        dry_run.dry_run(job)
+        dry_run.dry_run(pretraining)
         return
+    job = trainer.TrainingJob(
+        config=config,
+        layout=run.training,
+        guard=guard,
+        objective=pretraining,
+        inputs=inputs,
+        checkpoint_store=checkpoints,
+        profile=arguments.profile,
+    )
     _log_result("Done", trainer.Trainer(job, strategy).train(stop))
 
 

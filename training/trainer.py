@@ -8,11 +8,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import tensorflow as tf
 import tf_keras
-from official.nlp.modeling.models import BertPretrainerV2
 
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
@@ -21,23 +20,18 @@ from pipeline_store.layout import TrainingLayout
 from training import checkpoints
 from training.checkpoint_store import CheckpointStore
 from training.commit import CommitGuard
-from training.data import TrainingBatches, TrainingData
 from training.dropout import make_dropout_stateless
 from training.errors import JobError, PreemptedError
 from training.guard import Guard, weights_are_finite
-from training.held_out import HeldOut
-from training.importing.loading import InitialModel
 from training.job import StopRequest
-from training.model import build_model, trained_variables, weights_sha256
-from training.moments import Moments
-from training.optimizers import build_optimizer
+from training.model import weights_sha256
+from training.objective import Objective
 from training.phases import phase_of, phases
 from training.profiling import Profiler, StepRange
 from training.progress import LoopReport, Reporter
 from training.saver import Saver
 from training.schedules import build_schedule
 from training.state import TrainingState
-from training.step import StepMetrics, make_train_loop
 from training.strategies import create_strategy, is_chief, numbers_of_workers
 
 log = logging.getLogger("training")
@@ -48,17 +42,14 @@ class TrainingJob:
     """Everything a training needs to know; :mod:`training.train` puts it together.
 
     ``config`` is as it acts in this training: :func:`training.updates.effective_config`.
-    ``held_out`` is None where checkpoints are not scored.
     """
 
     config: PipelineConfig
     layout: TrainingLayout
     guard: CommitGuard
-    data: TrainingData
-    held_out: HeldOut | None
+    objective: Objective[Any]
     inputs: TrainingInputs
     checkpoint_store: CheckpointStore
-    init_model: InitialModel | None
     profile: StepRange | None = None
 
 
@@ -78,14 +69,12 @@ class Trainer:
         self._settings = job.config.training
         self._strategy = strategy
         self._is_chief = is_chief(self._strategy)
+        self._objective = job.objective
         self.model, self._optimizer = self._build()
-        if job.config.model.hidden_dropout_prob or job.config.model.attention_probs_dropout_prob:
-            seed, step = self._settings.random_seed, self._optimizer.iterations
-            make_dropout_stateless(self.model, seed, step)
-        self._run_steps = make_train_loop(self._strategy, self.model, self._optimizer, job.config)
-        self._batches = TrainingBatches(job.data, self._strategy)
-        held_out = job.held_out
-        self._score = None if held_out is None else held_out.scorer(self._strategy, self.model)
+        make_dropout_stateless(self.model, self._settings.random_seed, self._optimizer.iterations)
+        self._run_steps = self._objective.make_loop(strategy, self.model, self._optimizer)
+        self._batches = self._objective.batches(strategy)
+        self._score = self._objective.scorer(strategy, self.model)
         self._schedule = build_schedule(job.config)
         self._guard = Guard(self._settings)
         self._saver = Saver(job.checkpoint_store)
@@ -93,11 +82,10 @@ class Trainer:
         self._state = TrainingState()
         self._saved_step = 0
 
-    def _build(self) -> tuple[BertPretrainerV2, tf_keras.optimizers.legacy.Optimizer]:
-        config = self._job.config
+    def _build(self) -> tuple[tf_keras.Model, tf_keras.optimizers.legacy.Optimizer]:
         with self._strategy.scope():
-            model = build_model(config)
-            return model, build_optimizer(config, trained_variables(model, config))
+            model = self._objective.build_model()
+            return model, self._objective.build_optimizer(model)
 
     def train(self, stop: StopRequest) -> TrainingResult:
         """Train to the end and commit the result.
@@ -133,19 +121,14 @@ class Trainer:
         self._machines = len(steps)
 
     def _load_init_model(self) -> None:
-        if self._job.init_model is None:
+        initial = self._objective.load_initial(self.model, self._optimizer)
+        if initial is None:
             log.info("Starting from random weights.")
         else:
-            report = checkpoints.load_weights(self.model, self._job.init_model, self._moments())
             if self._is_chief:
                 # Replaced: an earlier try may have begun from another model and saved nothing.
-                report.record(self._job.init_model.uri).write(self._job.layout.initial_weights)
-            log.info("Continuing from %s: %s", self._job.init_model, report)
-
-    def _moments(self) -> Moments | None:
-        if not self._job.config.optimizer.carry_slots:
-            return None
-        return Moments(self._optimizer, trained_variables(self.model, self._job.config))
+                initial.weights.record(initial.uri).write(self._job.layout.initial_weights)
+            log.info("Continuing from %s: %s", initial.uri, initial.weights)
 
     def _make_reporter(self) -> Reporter:
         layout = self._job.layout
@@ -185,20 +168,17 @@ class Trainer:
         if problem is not None:
             self._roll_back(problem)
 
-    def _advance(self, steps: int, metrics: StepMetrics, begin: float) -> None:
-        pairs = float(metrics.pairs)
+    def _advance(self, steps: int, metrics: Any, begin: float) -> None:
         self._state = replace(
             self._state,
+            **self._objective.loop_scores(metrics)._asdict(),
             step=self._state.step + steps,
-            loss=float(metrics.loss_sum) / max(float(metrics.masked_tokens), 1.0),
-            next_sentence_loss=float(metrics.next_sentence_loss_sum) / pairs if pairs else None,
-            next_sentence_accuracy=float(metrics.next_sentence_correct) / pairs if pairs else None,
             tokens=self._state.tokens + int(metrics.tokens),
             seconds=self._state.seconds + time.monotonic() - begin,
             held_out=None,
         )
 
-    def _report(self, before: TrainingState, metrics: StepMetrics) -> LoopReport:
+    def _report(self, before: TrainingState, metrics: Any) -> LoopReport:
         steps = self._state.step - before.step
         return LoopReport(
             step=self._state.step,
@@ -209,6 +189,8 @@ class Trainer:
             learning_rate=float(self._schedule(self._state.step - 1)),
             gradient_norm=float(metrics.gradient_norm) / steps,
             tokens=self._state.tokens - before.tokens,
+            # A loop lies in one phase, so all its steps are alike.
+            flops=steps * self._objective.step_flops(before.step),
             seconds=self._state.seconds - before.seconds,
             input_wait_seconds=float(metrics.input_wait_seconds),
         )
@@ -324,16 +306,10 @@ class Trainer:
         if self._settings.keep_best and end.best is not None and end.best.step != end.step:
             self._meet()
             self._restore(self._job.checkpoint_store.committed(end.best.step))
-            log.info("Checkpoint %d is the best: held-out loss %.4f.", end.best.step, end.best.loss)
+            log.info("Checkpoint %d is the best: %s.", end.best.step, self._state.held_out)
         chosen = self._state
-        chance = math.log(self._job.config.model.vocab_size)
-        if chosen.loss > chance:
-            log.warning(
-                "The loss %.4f is worse than guessing (%.4f): this training diverged. Lower "
-                "optimizer.learning_rate, or raise optimizer.warmup_steps.",
-                chosen.loss,
-                chance,
-            )
+        if (doubt := self._objective.doubt(chosen.loss)) is not None:
+            log.warning("%s", doubt)
         result = TrainingResult(
             train_steps=chosen.step,
             tokens=chosen.tokens,
@@ -347,6 +323,7 @@ class Trainer:
             rollbacks=list(end.rollbacks),
             held_out=chosen.held_out,
             stopped_early=end.step < self._settings.train_steps,
+            steps_done=end.step,
         )
         if self._is_chief:
             result = self._commit(result)

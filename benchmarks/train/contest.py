@@ -32,7 +32,7 @@ class SideFailedError(RuntimeError):
 
 @dataclass(frozen=True)
 class SideName:
-    """A side: a module of :mod:`benchmarks.train.sides`, and its options."""
+    """A side: a module of a package such as :mod:`benchmarks.train.sides`, and its options."""
 
     module: str
     shape: str = "mini"
@@ -40,6 +40,7 @@ class SideName:
     residual_dtype: str = "float32"
     dropout: float = 0.0
     compiled: bool = False
+    package: str = "benchmarks.train.sides"
 
     @property
     def uses_torch(self) -> bool:
@@ -58,7 +59,7 @@ class SideName:
         """Return the command of its process."""
         return [
             *(str(TORCH_PYTHON) if self.uses_torch else sys.executable, "-m"),
-            *(f"benchmarks.train.sides.{self.module}", "--shape", self.shape),
+            *(f"{self.package}.{self.module}", "--shape", self.shape),
             *("--dtype", self.dtype, "--residual-dtype", self.residual_dtype),
             *("--dropout", str(self.dropout), "--threads", str(threads)),
             *(["--compile"] if self.compiled else []),

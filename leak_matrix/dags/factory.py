@@ -10,25 +10,28 @@ from typing import Any
 
 import pendulum
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, get_current_context, get_parsing_context, task
+from airflow.sdk import DAG, get_current_context, get_parsing_context, task, task_group
 
 from leak_matrix.catalogue import SCENARIOS
 from leak_matrix.dags.control import control_dag
 from leak_matrix.dags.operators import (
     MatrixCreateOperator,
+    MatrixPlanOperator,
     MatrixReserveOperator,
     MatrixRunOperator,
 )
 from leak_matrix.layers import Layer
 from leak_matrix.places import run_folder, run_uri
-from leak_matrix.scenario import Scenario
-from operators.tpu import TpuDeleteOperator, TpuReaperOperator
+from leak_matrix.scenario import GROUP, Scenario, Subject
+from operators.tpu import TpuDeleteOperator, TpuReaperOperator, TpuReserveOperator
 from pipeline_config.settings import Settings, load_settings
 
 WITHOUT = "LEAK_MATRIX_WITHOUT"
 """Environment variable: the layer that all DAGs are made without."""
 CODE = "LEAK_MATRIX_CODE"
 """Environment variable: folder of the code for the TPU VMs."""
+WANTED = "LEAK_MATRIX_SCENARIOS"
+"""Environment variable: ids of the scenarios that there are DAGs for, with commas."""
 REAPER_SECONDS = 15
 QUEUE_SECONDS, PATIENT_QUEUE_SECONDS = 60, 900
 
@@ -40,9 +43,11 @@ def dags(only: str | None = None) -> dict[str, DAG]:
         own.
     """
     wanted = get_parsing_context().dag_id
+    there = set(os.environ[WANTED].split(","))
     return {
         dag_id: make()
         for scenario in SCENARIOS
+        if scenario.id in there
         if (scenario.id == only if only else not scenario.shape.own_file)
         for dag_id, make in _makers(scenario)
         if wanted in (None, dag_id)
@@ -96,40 +101,72 @@ def _matrix_dag(scenario: Scenario, layers: frozenset[Layer], settings: Settings
         default_args={"retries": shape.retries, "retry_delay": timedelta(seconds=2)},
     ) as dag:
         own = "{{ run_uri_of(dag.dag_id, run_id) }}"
-        tpu: dict[str, Any] = {
-            "run_uri": own,
-            "store_uri": store,
-            "gcp_conn_id": settings.gcp_conn_id,
-        }
-        tpu_changed = tpu | {
-            "is_deaf": Layer.ON_KILL not in layers,
-            "defer_timeout": shape.defer_timeout,
-        }
-        reserve = MatrixReserveOperator(
-            task_id="reserve",
-            settings=_settings(scenario, layers),
-            tpu_owner=scenario.owner,
-            code_root=os.environ.get(CODE),
-            **tpu,
-        )
-        create = MatrixCreateOperator(task_id="create", raises=shape.create_raises, **tpu_changed)
-        timeout = shape.run_execution_timeout
-        run = MatrixRunOperator(
-            task_id="run",
-            job_id="010-work",
-            entry_point="training.work",
-            arguments=["--folder", f"{own}/matrix", *shape.job],
-            execution_timeout=timedelta(seconds=timeout) if timeout else None,
-            **tpu_changed,
-        )
-        reserve >> create >> run >> EmptyOperator(task_id="after")
-        if Layer.TEARDOWN in layers:
-            delete = TpuDeleteOperator(task_id="delete", **tpu)
-            run >> delete
-            delete.as_teardown(setups=[reserve, create], on_failure_fail_dagrun=True)
+        place = {"store_uri": store, "gcp_conn_id": settings.gcp_conn_id}
+        wanted = _settings(scenario, layers)
+        if scenario.subject is Subject.FINETUNING:
+            plan = MatrixPlanOperator(
+                task_id="plan",
+                run_uri=own,
+                store_uri=store,
+                settings=wanted,
+                tpus=scenario.tpus,
+                job=shape.job,
+            )
+
+            @task_group(group_id=GROUP)
+            def rent_tpu(run_uri: str, arguments: list[str]) -> MatrixRunOperator:
+                tpu = {"run_uri": run_uri, **place}
+                reserve = TpuReserveOperator(task_id="reserve", **_code(scenario), **tpu)
+                return _use_tpu(scenario, layers, reserve, arguments, tpu)
+
+            rent_tpu.expand_kwargs(plan.output) >> EmptyOperator(task_id="after")
+        else:
+            tpu = {"run_uri": own, **place}
+            reserve = MatrixReserveOperator(
+                task_id="reserve", settings=wanted, **_code(scenario), **tpu
+            )
+            arguments = ["--folder", f"{own}/matrix", *shape.job]
+            run = _use_tpu(scenario, layers, reserve, arguments, tpu)
+            run >> EmptyOperator(task_id="after")
         if shape.fail_fast:
             failing_task(store)
     return dag
+
+
+def _code(scenario: Scenario) -> dict[str, Any]:
+    return {"tpu_owner": scenario.owner, "code_root": os.environ.get(CODE)}
+
+
+def _use_tpu(
+    scenario: Scenario,
+    layers: frozenset[Layer],
+    reserve: TpuReserveOperator,
+    arguments: Any,
+    tpu: dict[str, Any],
+) -> MatrixRunOperator:
+    """Wire what comes after a reservation, as the project's DAGs do; return the run task."""
+    shape = scenario.shape
+    changed: dict[str, Any] = {
+        "is_deaf": Layer.ON_KILL not in layers,
+        "defer_timeout": shape.defer_timeout,
+    }
+    create = MatrixCreateOperator(task_id="create", raises=shape.create_raises, **changed, **tpu)
+    timeout = shape.run_execution_timeout
+    run = MatrixRunOperator(
+        task_id="run",
+        job_id="010-work",
+        entry_point="training.work",
+        arguments=arguments,
+        execution_timeout=timedelta(seconds=timeout) if timeout else None,
+        **changed,
+        **tpu,
+    )
+    reserve >> create >> run
+    if Layer.TEARDOWN in layers:
+        delete = TpuDeleteOperator(task_id="delete", **tpu)
+        run >> delete
+        delete.as_teardown(setups=[reserve, create], on_failure_fail_dagrun=True)
+    return run
 
 
 def _reaper_dag(scenario: Scenario, settings: Settings) -> DAG:

@@ -32,13 +32,15 @@ def task_failed(context: Any) -> None:
         # The heartbeat was lost and Airflow calls when the run has ended already: somebody else
         # saw that first, and this call knows no more.
         return
+    # Each instance of a mapped task is told.
+    name = ti.task_id if ti.map_index < 0 else f"{ti.task_id}[{ti.map_index}]"
     alert = raise_about_run(
         store,
         run,
         Cause.TASK_FAILED,
-        detail=ti.task_id,
-        summary=f"task {ti.task_id} failed",
-        reason=f"Task {ti.task_id}, try {ti.try_number}: "
+        detail=name,
+        summary=f"task {name} failed",
+        reason=f"Task {name}, try {ti.try_number}: "
         f"{describe(error, with_text=settings.alert_with_text)}",
         with_text=settings.alert_with_text,
     )

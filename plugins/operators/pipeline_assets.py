@@ -6,10 +6,42 @@ and an asset whose address changed would be another asset, without the history o
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from airflow.sdk import Asset
+
+from pipeline_store.formats import ModelVersion
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 CORPUS_PARTITION = Asset(name="corpus_partition", group="bert_repretraining")
 """A partition of the corpus has arrived or has changed. The event's partition key is its id."""
 
 PROMOTED_MODEL = Asset(name="promoted_model", group="bert_repretraining")
-"""Another model is in use. The event's extra names the lineage, the version and the reason."""
+"""Another model is in use. The event's partition key is :func:`model_key`; its extra also names the
+parent, the partition learned last and the reason."""
+
+
+def announce_model(context: Context, version: ModelVersion, *, partition: str, reason: str) -> None:
+    """Attach an event of :data:`PROMOTED_MODEL` to the task, sent when it succeeds.
+
+    It has a key of its own in every run: events of a run by schedule carry the run's partition key,
+    those of other runs none, and no DAG of Airflow 3.3.2 listens to both.
+    """
+    event = context["outlet_events"][PROMOTED_MODEL]
+    event.extra.update(
+        {
+            "lineage_id": version.lineage_id,
+            "version_id": version.version_id,
+            "parent": version.parent,
+            "partition": partition,
+            "reason": reason,
+        }
+    )
+    event.add_partitions(model_key(version.lineage_id, version.version_id))
+
+
+def model_key(lineage_id: str, version_id: str) -> str:
+    """Return the partition key of a model's events, such as ``default.v-0a1b2c3d4e5f``."""
+    return f"{lineage_id}.{version_id}"

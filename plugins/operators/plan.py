@@ -28,7 +28,9 @@ class PlanJobsOperator(BaseOperator):
 
     Skipped, and with it what follows, when the model in use has seen the partition as it is.
 
-    Returns ``train`` and ``evaluate`` (lists of arguments) and ``baseline`` (a version id or None).
+    Returns ``train``, ``evaluate`` and ``probe`` (lists of arguments), ``baseline`` (a version id
+    or None), and ``run_uri``: a task that may run although another was skipped takes it from here,
+    and so waits for nothing that is never skipped.
 
     :param store_uri: root of the store.
     :param run_uri: folder of the run. (templated)
@@ -44,7 +46,7 @@ class PlanJobsOperator(BaseOperator):
         self.manifest_uri = manifest_uri
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the arguments of both jobs."""
+        """Return the arguments of the jobs."""
         run, store = RunLayout(self.run_uri), StoreLayout(self.store_uri)
         record = RunRecord.load(run.record)
         lineage = store.lineage(record.lineage_id)
@@ -61,7 +63,9 @@ class PlanJobsOperator(BaseOperator):
         return {
             "train": _train_arguments(run, store, lineage, plan),
             "evaluate": _evaluate_arguments(run, store, lineage, plan),
+            "probe": _probe_arguments(run, store, lineage, plan),
             "baseline": plan.parent_version,
+            "run_uri": run.root,
         }
 
     def _show(self, plan: RunPlan) -> None:
@@ -97,4 +101,14 @@ def _evaluate_arguments(
     words += ["--model", f"candidate={run.training.root}"]
     if plan.parent_version is not None:
         words += ["--model", f"baseline={lineage.version(plan.parent_version)}"]
+    return words
+
+
+def _probe_arguments(
+    run: RunLayout, store: StoreLayout, lineage: LineageLayout, plan: RunPlan
+) -> list[str]:
+    """Return the arguments but for the manifests, which are prepared after the plan."""
+    words = ["--run", run.root, "--store", store.root, "--candidate", run.training.root]
+    if plan.parent_version is not None:
+        words += ["--baseline", lineage.version(plan.parent_version)]
     return words

@@ -2,82 +2,33 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperatorLink
 
-from hooks.tpu import TpuHook
 from links.data import DataflowJobLink, DataReportLink
-from operators.python_module import PythonModuleOperator
-from pipeline_config import parse_config
-from pipeline_store import identity, uris
-from tpu_lifecycle.labels import DAG, RUN_KEY, label_value
+from operators.data_job import DataJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-# Only the console's own pages: a line of the log may also hold the name of somebody's file.
-_DATAFLOW = re.compile(
-    r"\bdataflow job (?P<id>[A-Za-z0-9_:.-]+) "
-    r"(?P<url>https://console\.cloud\.google\.com/dataflow/[^\s\"<>]+)"
-)
 
-
-class PrepareCorpusOperator(PythonModuleOperator):
+class PrepareCorpusOperator(DataJobOperator):
     """Turns a partition's text into records, in a process of its own or on Dataflow.
 
-    Returns the job's summary: ``manifest``, ``report`` and its counts. While a Dataflow job runs,
-    the XCom ``dataflow_job`` has its id, and the task a button that leads to it.
+    Returns the job's summary: ``manifest``, ``report`` and its counts.
 
     :param arguments: command line of ``beam_jobs.prepare_corpus``. (templated)
-    :param config_uri: the run's configuration. (templated)
-    :param gcp_conn_id: connection whose project a Dataflow job runs in.
     """
 
-    template_fields: Sequence[str] = ("arguments", "config_uri")
     operator_extra_links: tuple[BaseOperatorLink, ...] = (DataReportLink(), DataflowJobLink())
 
-    def __init__(
-        self,
-        *,
-        arguments: Any,
-        config_uri: Any,
-        gcp_conn_id: str = TpuHook.default_conn_name,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(module="beam_jobs.prepare_corpus", arguments=arguments, **kwargs)
-        self.config_uri = config_uri
-        self.gcp_conn_id = gcp_conn_id
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(module="beam_jobs.prepare_corpus", **kwargs)
         self.report_uri: str | None = None
-        self.dataflow_url: str | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job to its end."""
         summary = super().execute(context)
         self.report_uri = summary.get("report")
-        self.dataflow_url = summary.get("dataflow_link", self.dataflow_url)
         return summary
-
-    def command_line(self, context: Context) -> list[str]:
-        """Return the arguments, on Dataflow with the project and with labels for its bill."""
-        arguments = super().command_line(context)
-        config = parse_config(uris.read(self.config_uri), self.config_uri)
-        if config.beam.runner != "DataflowRunner":
-            return arguments
-        dag_run = context["dag_run"]
-        run_key = identity.run_key(dag_run.dag_id, dag_run.run_id)
-        labels = {DAG: label_value(dag_run.dag_id), RUN_KEY: run_key}
-        for name, value in labels.items():
-            arguments += ["--label", f"{name}={value}"]
-        return [*arguments, f"--project={TpuHook(self.gcp_conn_id).project_id}"]
-
-    def heard(self, line: str, context: Context) -> None:
-        """Show the Dataflow job as soon as there is one, not only when the task has ended."""
-        match = _DATAFLOW.search(line)
-        if match is None or match["url"] == self.dataflow_url:
-            return
-        self.dataflow_url = match["url"]
-        context["ti"].xcom_push(key="dataflow_job", value=match["id"])
-        context["ti"].xcom_push(key=DataflowJobLink().xcom_key, value=match["url"])

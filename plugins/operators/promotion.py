@@ -17,6 +17,7 @@ from pipeline_store.formats import (
     EvaluationReport,
     ModelVersion,
     OutcomeKind,
+    ProbeReport,
     RunPlan,
     RunRecord,
     Verdict,
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 class JudgeOperator(BaseOperator):
     """Compares candidate and baseline and writes the verdict with its numbers.
 
-    It reads the evaluation report that the job wrote, never the state of a task: a person can mark
-    a task as successful. A rejection is the run's outcome.
+    It reads the reports that the jobs wrote, never the state of a task: a person can mark a task as
+    successful. With ``promotion.probe_tasks`` there must be a probe report. A rejection is the
+    run's outcome.
 
     Returns the verdict's text.
 
@@ -52,7 +54,8 @@ class JudgeOperator(BaseOperator):
         run = RunLayout(self.run_uri)
         config = parse_config(uris.read(run.config), run.config)
         report = EvaluationReport.load(run.evaluation(self.baseline))
-        verdict = gate.judge(report, config.promotion, baseline_version=self.baseline)
+        probe = ProbeReport.load(run.probe(self.baseline)) if config.promotion.probe_tasks else None
+        verdict = gate.judge(report, config.promotion, baseline_version=self.baseline, probe=probe)
         if not verdict.create(run.verdict(self.baseline)):
             verdict = Verdict.load(run.verdict(self.baseline))
         self.log.info("%s: %s", verdict.verdict.upper(), verdict.reason)

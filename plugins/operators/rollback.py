@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from model_registry import lease, registry
-from operators.pipeline_assets import PROMOTED_MODEL
+from operators.pipeline_assets import PROMOTED_MODEL, announce_model
 from pipeline_store import identity
 from pipeline_store.formats import ModelVersion
 from pipeline_store.layout import LineageLayout, StoreLayout
@@ -68,14 +68,11 @@ class RollbackOperator(BaseOperator):
             self.log.warning(
                 "A run is under way that cannot promote any more: %s", lease.describe(held)
             )
-        context["outlet_events"][PROMOTED_MODEL].extra.update(
-            {
-                "lineage_id": wanted.lineage_id,
-                "version_id": wanted.version_id,
-                "parent": wanted.parent,
-                "partition": wanted.partitions_seen[-1],
-                "reason": f"rolled back from {before.version_id}: {reason}",
-            }
+        announce_model(
+            context,
+            wanted,
+            partition=wanted.partitions_seen[-1],
+            reason=f"rolled back from {before.version_id}: {reason}",
         )
         return {
             "lineage_id": wanted.lineage_id,

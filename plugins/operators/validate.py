@@ -2,77 +2,39 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-
-from model_registry import outcomes
-from pipeline_config import ConfigError, PipelineConfig, load_preset, parse_config, with_overrides
-from pipeline_config.settings import load_settings
-from pipeline_store import identity, uris
-from pipeline_store.formats import FormatError, OutcomeKind, RunRecord
+from operators.validate_base import ValidateOperator
+from pipeline_config import ConfigError, PipelineConfig, load_preset, with_overrides
+from pipeline_store import uris
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight import checks, estimates
 from preflight.partitions import choose_partition, input_patterns
-from tpu_lifecycle.reaper_status import reaper_problem
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from tpu_lifecycle.cloud_tpu import CloudTpuBackend
 
-REAPER_MAX_AGE = timedelta(hours=1)
-"""Of its newest pass: a reaper that is started every ten minutes has then missed several."""
+class ValidateRunOperator(ValidateOperator):
+    """Refuses a bad request for a re-pretraining run, and records a good one.
 
-
-class ValidateRunOperator(BaseOperator):
-    """Refuses a bad request within seconds, before anything is spent; records a good one.
-
-    The log begins with an estimate of time and cost.
-
-    Airflow's form checks single values. Unknown names, nested values, impossible combinations and
-    missing inputs pass it, so they are refused here, one line each. Only a scheduled run whose
-    partition has no file is no mistake: that day brought no text, and the run is skipped. So is a
-    dry run (``run.dry_run``), once everything has been checked. Google Cloud is asked what
-    ``python -m preflight cloud`` asks, as far as the connection's account can; what does not answer
-    is only warned of. A connection that cannot be used is refused by its name.
+    The log begins with an estimate of time and cost. Only a scheduled run whose partition has no
+    file is no mistake: that day brought no text, and the run is skipped.
 
     Returns ``run_uri``, ``config_uri``, ``partition`` and ``lineage_id``.
-
-    :param store_uri: root of the store.
-    :param preset: the configuration that the form's values are laid over.
-    :param gcp_conn_id: connection whose project's TPU service is asked; see
-        :class:`hooks.tpu.TpuHook`.
     """
 
-    def __init__(
-        self,
-        *,
-        store_uri: str,
-        preset: str,
-        gcp_conn_id: str = "google_cloud_default",
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(multiple_outputs=True, **kwargs)
-        self.store_uri = store_uri
-        self.preset = preset
-        self.gcp_conn_id = gcp_conn_id
 
-    def execute(self, context: Context) -> dict[str, str]:
-        """Check the request and write ``run.json``, ``config.json`` and ``estimate.json``."""
-        store = StoreLayout(self.store_uri)
+    def _validate(self, context: Context, store: StoreLayout, run: RunLayout) -> dict[str, str]:
         dag_run = context["dag_run"]
-        try:
-            config = with_overrides(load_preset(self.preset), dag_run.conf or {})
-            partition = self._partition(config, dag_run, store)
-            config = with_overrides(config, {"corpus.partition": partition})
-        except ConfigError as error:
-            raise self._refusal(error.violations) from error
-        run = store.run(identity.run_key(dag_run.dag_id, dag_run.run_id))
+        config = with_overrides(load_preset(self.preset), dag_run.conf or {})
+        partition = self._partition(config, dag_run, store)
+        config = with_overrides(config, {"corpus.partition": partition})
+        about = {"partition": partition, "lineage_id": config.model.lineage_id}
         if dag_run.run_type == "scheduled" and not self._has_files(config, store, partition):
-            self._record(run, config, dag_run, partition)
+            self._record(run, config, dag_run, about)
             raise self._skip(
                 run,
                 f"Nothing to do: no file of partition {partition} matches "
@@ -85,80 +47,14 @@ class ValidateRunOperator(BaseOperator):
         if problems:
             raise self._refusal(problems)
         self._warn_of_a_dead_reaper(store)
-        self._record(run, config, dag_run, partition)
+        self._record(run, config, dag_run, about)
         estimates.write_estimate(run, estimate)
         if config.run.dry_run:
             raise self._skip(run, "Dry run: all checks passed, and nothing was spent or changed.")
         self.log.info(
             "Run %s: partition %s, lineage %s", run.root, partition, config.model.lineage_id
         )
-        return {
-            "run_uri": run.root,
-            "config_uri": run.config,
-            "partition": partition,
-            "lineage_id": config.model.lineage_id,
-        }
-
-    def _cloud_problems(self, config: PipelineConfig, store: StoreLayout) -> list[str]:
-        """Return what the checks of ``python -m preflight cloud`` refuse.
-
-        Of these the ones that need an account are made only where the connection has one: an
-        emulator knows none.
-        """
-        # Imported late: Google's libraries are slow to load, and DAG files import this module.
-        from google.auth.credentials import AnonymousCredentials
-
-        from preflight import catalogue
-        from preflight.cloud.apis import GoogleApis
-        from preflight.cloud.site import Site
-        from preflight.findings import problems
-
-        backend, credentials = self._connect()
-        apis = GoogleApis(backend.project_id, lambda: credentials)
-        site = Site(config, store, apis, lambda: backend)
-        rows = [*catalogue.make([catalogue.AIRFLOW_CHECK], None)]
-        if not isinstance(credentials, AnonymousCredentials):
-            rows += catalogue.make(catalogue.ACCOUNT_CHECKS, site)
-        rows += catalogue.make(catalogue.TPU_CHECKS, site)
-        return problems(rows)
-
-    def _connect(self) -> tuple[CloudTpuBackend, Any]:
-        """Return the TPU service of the connection, and the connection's credentials.
-
-        :raises AirflowFailException: no other try can help: there is no such connection, or what is
-            in it cannot be used.
-        """
-        from google.auth.exceptions import DefaultCredentialsError
-
-        from hooks.tpu import TpuHook
-
-        name = f"Airflow connection {self.gcp_conn_id!r} (REPRETRAIN_GCP_CONN_ID)"
-        unusable = (
-            AirflowException,
-            DefaultCredentialsError,
-            FileNotFoundError,
-            KeyError,
-            PermissionError,
-            ValueError,
-        )
-        try:
-            hook = TpuHook(self.gcp_conn_id)
-            credentials, project_id = hook.get_credentials_and_project_id()
-            if project_id:
-                return hook.backend(), credentials
-        except unusable as error:
-            line = f"{name} cannot be used ({type(error).__name__}: {error}). See docs/tpu.md."
-            raise self._refusal([line]) from error
-        raise self._refusal([f"{name} names no project; add project to its extra fields."])
-
-    def _warn_of_a_dead_reaper(self, store: StoreLayout) -> None:
-        """Say when nothing would delete a TPU that this run's teardown could not give back."""
-        try:
-            problem = reaper_problem(store, load_settings().owner, None, REAPER_MAX_AGE)
-        except (OSError, FormatError) as error:
-            problem = f"The reaper's last pass cannot be read: {error!r}"
-        if problem:
-            self.log.warning("TPU REAPER: %s", problem)
+        return {"run_uri": run.root, "config_uri": run.config, **about}
 
     def _partition(self, config: PipelineConfig, dag_run: Any, store: StoreLayout) -> str:
         """Return the partition that the form, else the schedule, else the corpus itself names."""
@@ -172,33 +68,3 @@ class ValidateRunOperator(BaseOperator):
     def _has_files(config: PipelineConfig, store: StoreLayout, partition: str) -> bool:
         patterns = input_patterns(config.corpus.input_pattern, partition, store)
         return any(uris.glob(pattern) for pattern in patterns)
-
-    def _record(self, run: RunLayout, config: PipelineConfig, dag_run: Any, partition: str) -> None:
-        uris.create_if_absent(run.config, config.to_bytes())
-        kept = parse_config(uris.read(run.config), run.config)
-        if kept.sha256 != config.sha256:
-            line = f"{run.config}: this run was recorded with another configuration; the preset or "
-            raise self._refusal([f"{line}the corpus has changed since. Trigger a new run."])
-        RunRecord(
-            run_key=identity.run_key(dag_run.dag_id, dag_run.run_id),
-            dag_id=dag_run.dag_id,
-            run_id=dag_run.run_id,
-            partition=partition,
-            lineage_id=config.model.lineage_id,
-            config_sha256=config.sha256,
-            created=datetime.now(UTC),
-        ).create(run.record)
-        # The run begins anew: what it ended with before does not count any more.
-        outcomes.reopen(run)
-
-    def _skip(self, run: RunLayout, reason: str) -> AirflowSkipException:
-        outcomes.record(run, OutcomeKind.SKIPPED, reason, written_by=self.task_id)
-        return AirflowSkipException(reason)
-
-    def _refusal(self, problems: list[str]) -> AirflowFailException:
-        for line in problems:
-            self.log.error("%s", line)
-        return AirflowFailException(
-            f"Refused before anything was spent, {len(problems)} violation(s):\n"
-            + "\n".join(problems)
-        )

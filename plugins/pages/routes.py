@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from model_registry import registry
 from pages import formatting
+from pages.finetuning_view import finetuning_view
 from pages.lineage_view import known_lineages, lineage_view
 from pages.reading import Reader
 from pages.run_view import known_reports, run_view
@@ -29,6 +30,7 @@ from pipeline_store import identity, uris
 from pipeline_store.layout import StoreLayout, VersionLayout
 
 MAIN_DAG, ROLLBACK_DAG = "bert_repretraining", "model_rollback"
+FINETUNING_DAG = "bert_finetuning"
 FOLDER = Path(__file__).parent
 
 _PAGE = {
@@ -55,6 +57,7 @@ def application() -> FastAPI:
     app = FastAPI(title="Model pages", docs_url=None, redoc_url=None, openapi_url=None)
     app.get("/run", dependencies=[may_read_runs])(run_page)
     app.get("/data-report", dependencies=[may_read_runs])(data_report)
+    app.get("/training-summary", dependencies=[may_read_runs])(training_summary)
     app.get("/models", dependencies=[may_read_models])(models_page)
     app.get("/card", dependencies=[may_read_models])(model_card)
     app.get("/style.css", dependencies=[may_read_models])(style_sheet)
@@ -64,9 +67,13 @@ def application() -> FastAPI:
 
 def run_page(dag_id: str, run_id: str) -> Response:
     """Show what is known of one run."""
+    finetuning = finetuning_view(_store(), dag_id, run_id)
+    if finetuning is not None:
+        return _html("finetuning.html", view=finetuning, dag_id=dag_id, run_id=run_id)
     view = run_view(_store(), dag_id, run_id)
     if view is None:
-        return _html("no_run.html", dag_id=dag_id, run_id=run_id, main_dag=MAIN_DAG)
+        dags = {"main_dag": MAIN_DAG, "finetuning_dag": FINETUNING_DAG}
+        return _html("no_run.html", dag_id=dag_id, run_id=run_id, **dags)
     return _html("run.html", view=view, dag_id=dag_id, run_id=run_id)
 
 
@@ -77,6 +84,15 @@ def data_report(dag_id: str, run_id: str, partition: str) -> Response:
     data = uris.read_or_none(uri) if uri is not None else None
     if data is None:
         raise HTTPException(404, "This run's plan names no such partition, or it has no report.")
+    return HTMLResponse(data, headers=_REPORT)
+
+
+def training_summary(dag_id: str, run_id: str) -> Response:
+    """Show what a fine-tuning run came to: tables, confusion pictures, whether it has paid."""
+    run = _store().run(identity.run_key(dag_id, run_id))
+    data = uris.read_or_none(run.training_page)
+    if data is None:
+        raise HTTPException(404, "This run has no report yet: its task report writes it.")
     return HTMLResponse(data, headers=_REPORT)
 
 

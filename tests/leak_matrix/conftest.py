@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from leak_matrix.catalogue import SCENARIOS
 from leak_matrix.session import Session, session
 
 
 @pytest.fixture(scope="session")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    with session(tmp_path_factory.mktemp("leak-matrix") / "stack", None, fresh=True) as running:
+    folder = tmp_path_factory.mktemp("leak-matrix") / "stack"
+    fast = [scenario for scenario in SCENARIOS if scenario.fast]
+    with session(folder, None, fresh=True, scenarios=fast) as running:
         yield running

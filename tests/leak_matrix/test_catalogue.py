@@ -10,6 +10,7 @@ from leak_matrix.__main__ import main
 from leak_matrix.catalogue import SCENARIOS
 from leak_matrix.layers import REMOVABLE, Layer, layer_of, user_agent
 from leak_matrix.results import CONTROL, MATRIX, Journal, Result, summary, table
+from leak_matrix.scenario import Subject
 
 
 def test_there_are_as_many_as_promised() -> None:
@@ -26,6 +27,25 @@ def test_dag_ids_fit_labels_and_differ() -> None:
     ]
     assert len(set(ids)) == len(ids)
     assert all(len(scenario.owner) <= 63 for scenario in SCENARIOS)
+
+
+def test_fine_tuning_runs_go_through_all_that_others_go_through() -> None:
+    ids = {subject: set[str]() for subject in Subject}
+    for scenario in SCENARIOS:
+        ids[scenario.subject].add(scenario.id)
+    assert {f"finetuning-{name}" for name in ids[Subject.REPRETRAINING]} < ids[Subject.FINETUNING]
+    several = [scenario for scenario in SCENARIOS if scenario.tpus > 1]
+    assert several
+    assert {scenario.subject for scenario in several} == {Subject.FINETUNING}
+    # `make test` plays some of both.
+    assert {scenario.subject for scenario in SCENARIOS if scenario.fast} == set(Subject)
+
+
+def test_a_dag_names_its_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--dag", "bert_finetuning"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    wanted = [s.id for s in SCENARIOS if s.subject is Subject.FINETUNING]
+    assert [line.split()[0] for line in lines] == wanted
 
 
 @pytest.mark.parametrize("layer", REMOVABLE)

@@ -9,9 +9,10 @@ import pytest
 
 from model_registry import registry
 from pipeline_store import uris
-from pipeline_store.formats import EvaluationReport, TrainingResult
+from pipeline_store.formats import EvaluationReport, TrainingResult, Verdict
 from pipeline_store.layout import VersionLayout
 from tests.model_registry.runs import FinishedRun
+from tests.model_registry.test_gate_probes import comparison
 
 
 @pytest.fixture
@@ -84,6 +85,17 @@ def test_a_model_with_next_sentence_prediction_says_so(tmp_path: Path) -> None:
     assert "candidate next-sentence accuracy | unigram loss |" in card
     assert "| 75.0% | 6.0000 |" in card
     assert "pooler is untrained" not in card
+
+
+def test_labelled_tasks_are_on_the_card(tmp_path: Path) -> None:
+    run = FinishedRun(str(tmp_path), "1")
+    lost = comparison("moods", -0.005)
+    uri = run.run.verdict(None)
+    Verdict.load(uri).model_copy(update={"probes": [lost]}).write(uri)
+    registry.publish(run.store, run.run)
+    card = uris.read(VersionLayout(run.lineage.version(run.version_id)).card).decode()
+    assert f"- {lost.sentence}" in card
+    assert "Nothing but the pretraining tasks and `moods` was measured." in card
 
 
 def test_tables_are_well_formed(cards: tuple[str, str]) -> None:

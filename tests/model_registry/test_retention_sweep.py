@@ -28,7 +28,8 @@ from pipeline_store.formats import (
     ShardManifest,
     SignatureFile,
 )
-from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.layout import StoreLayout
+from tests.model_registry.finetunings import FinetuningRun, prepare
 from tests.model_registry.retained import (
     POLICY,
     age,
@@ -59,6 +60,11 @@ def prune(store: str, policy: RetentionPolicy = POLICY, **options: float) -> Pru
 def past(store: str) -> list[FinishedRun]:
     """Return a line of models in a store with old things of every kind."""
     runs = line_of_models(store, 4)
+    for name in ("finetuned", "finetuned again"):
+        tuned = FinetuningRun(runs[3].store, name)
+        tuned.train()
+        tuned.end()
+    prepare(runs[3].store, "weather", "c" * 16)
     first = write_manifest(runs[3], "old", "shared", partition="day-x")
     write_manifest(runs[3], "new", "shared", partition="day-x")
     write_shard(runs[3].store, "lonely")
@@ -193,8 +199,8 @@ def assert_all_commits_hold(store: str, runs: list[FinishedRun]) -> None:
         elif path.startswith("signatures/") and path.endswith(".json"):
             assert uris.exists(uris.join(folder, SignatureFile.load(uri).data.path))
         elif "/checkpoints/" in path:
-            training = RunLayout(f"{store}/runs/{path.split('/')[1]}").training
-            verify_files(training.root, CheckpointManifest.load(uri).files)
+            training = folder.removesuffix("/checkpoints")
+            verify_files(training, CheckpointManifest.load(uri).files)
         elif path.endswith("/exports.json"):
             for exported in ModelExports.load(uri).formats.values():
                 verify_files(uris.join(folder, exported.folder), exported.files)
@@ -308,7 +314,8 @@ def test_without_being_asked_nothing_is_removed(store: str, capsys: Capture) -> 
         assert main(["--store", store, *ARGUMENTS, *words]) == 0
         output = capsys.readouterr().out
         assert "Would go (nothing is removed without --delete):" in output
-        assert f"default/{runs[3].version_id}: in use; one of the newest" in output
+        [line] = [line for line in output.splitlines() if f"/{runs[3].version_id}: " in line]
+        assert line.endswith("has the newest classifiers; in use; one of the newest")
         assert objects(store) == before
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from model_registry import outcomes
+from model_registry.finetuning_plans import make_rentals
 from pipeline_alerts.causes import Cause
 from pipeline_alerts.raising import AlertedRun, raise_about_run
 from pipeline_alerts.watch import WRITER, open_runs
@@ -226,6 +227,33 @@ def test_lost_tpus_are_told_by_budget_and_as_a_storm(store: StoreLayout) -> None
     assert causes(look(store)) == ["preemption-storm"]
     situations.lose(reservation, 1, first=4)
     assert causes(look(store)) == ["budget-preemptions"]
+
+
+def test_what_happens_to_a_further_tpu_is_told_of_its_run(store: StoreLayout) -> None:
+    run = new_run(store, {"budget.max_preemptions": 2})
+    [_, rental] = make_rentals(store, run, 2)
+    situations.began(rental, hours_ago=100)
+    situations.lose(situations.reserved(store, rental), 2)
+    report = look(store)
+    # That it takes long is told of the run, which has just begun.
+    assert causes(report) == ["budget-preemptions"]
+    [alert] = report.raised
+    assert alert.scope == record_of(run).run_key
+    assert alert.run_id == record_of(run).run_id
+    assert alert.spent is not None
+    assert look(store).raised == []
+
+
+def test_the_folder_of_a_further_tpu_ends_with_its_run(store: StoreLayout) -> None:
+    run = new_run(store)
+    [_, rental] = make_rentals(store, run, 2)
+    report = look(store, "failed")
+    # Once, of the run.
+    assert [alert.scope for alert in report.raised] == [record_of(run).run_key]
+    assert look(store, "failed").raised == []
+    ended = RunOutcome.load(rental.outcome)
+    assert ended.outcome is RunOutcome.load(run.outcome).outcome is OutcomeKind.CANCELLED
+    assert open_runs(store) == []
 
 
 def test_runs_that_lose_tpus_together_are_told_once(store: StoreLayout) -> None:

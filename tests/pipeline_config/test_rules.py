@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline_config import ConfigError, PipelineConfig, load_preset, preset_names, with_overrides
-from pipeline_config.rules import RULES, chips, violations, worst_case_cost
+from pipeline_config.rules import RENTAL_RULES, RULES, chips, violations, worst_case_cost
 
 BASE = load_preset("smoke")
 
@@ -20,6 +20,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         },
         "tpu.accelerator_type",
         ["v5litepod-16", "16 chips", "at most 8"],
+    ),
+    "_probes_are_named_once": (
+        {"promotion.probe_tasks": ["sst", "cola", "sst"]},
+        "promotion.probe_tasks",
+        ["sst"],
     ),
     "_partition_is_an_id": (
         {"corpus.partition": "2026/01"},
@@ -202,7 +207,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", [*RULES, *RENTAL_RULES], ids=lambda rule: rule.__name__)
 def test_each_rule_refuses_its_violation(rule: Any) -> None:
     overrides, setting, words = BROKEN[rule.__name__]
     with pytest.raises(ConfigError) as caught:

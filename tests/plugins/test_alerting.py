@@ -87,7 +87,9 @@ def watch(store: StoreLayout, state: Any = "running", **states: str) -> dict[str
 
 def task_context(run: RunLayout, task_id: str, error: Exception | None) -> dict[str, Any]:
     record = record_of(run)
-    ti = SimpleNamespace(dag_id=record.dag_id, run_id=record.run_id, task_id=task_id, try_number=3)
+    ti = SimpleNamespace(
+        dag_id=record.dag_id, run_id=record.run_id, task_id=task_id, map_index=-1, try_number=3
+    )
     return {"ti": ti} | ({"exception": error} if error else {})
 
 

@@ -25,6 +25,7 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import StoreLayout
 from tests.model_registry.runs import NOW, FinishedRun
+from tests.model_registry.test_gate_probes import comparison
 from training import metric_files
 from training.metric_files import MetricFiles
 
@@ -104,6 +105,17 @@ def test_losses_of_both_models_and_who_is_new_are_shown(site: Site) -> None:
     assert '<th class="n">candidate</th><th class="n">baseline</th>' in page
     assert '<span class="soft">(new)</span>' in page
     assert first.version_id in page
+
+
+def test_labelled_tasks_are_shown(site: Site) -> None:
+    made = finished(site, "1")
+    assert "Labelled tasks" not in run_page(site, made)
+    lost = comparison("moods", -0.1)
+    uri = made.run.verdict(None)
+    Verdict.load(uri).model_copy(update={"probes": [lost]}).write(uri)
+    page = run_page(site, made)
+    assert "<h2>Labelled tasks</h2>" in page
+    assert lost.sentence in page
 
 
 def test_the_training_curve_is_drawn(site: Site) -> None:

@@ -84,7 +84,8 @@ def answers(asked: dict[str, Any], who: str) -> dict[str, int]:
 
 
 def test_there_are_pages(asked: dict[str, Any]) -> None:
-    assert {"/run", "/models", "/card", "/data-report"} <= set(asked["paths"])
+    pages = {"/run", "/models", "/card", "/data-report", "/training-summary"}
+    assert pages <= set(asked["paths"])
 
 
 def test_nothing_is_shown_without_a_login(asked: dict[str, Any]) -> None:
@@ -99,8 +100,8 @@ def test_nothing_is_shown_to_those_who_may_not_read_the_dag(asked: dict[str, Any
 def test_those_who_may_read_the_dag_see_all_pages(asked: dict[str, Any]) -> None:
     shown = answers(asked, "viewer")
     # What the store does not know is not found; that is said to those only who may ask.
-    assert shown.pop("/card") == shown.pop("/data-report") == 404
-    assert shown.pop("/models") == 404
+    for page in ("/card", "/data-report", "/training-summary", "/models"):
+        assert shown.pop(page) == 404
     assert set(shown.values()) == {200}
     assert asked["bearer"] == 200
 

@@ -210,7 +210,14 @@ def test_the_jobs_get_what_the_plan_says(versions: list[FinishedRun]) -> None:
         f"baseline={parent}",
     ]
     assert ("--output", run.run.evaluation(versions[1].version_id)) in evaluate
+    assert pairs(planned["probe"]) == [
+        ("--run", run.run.root),
+        ("--store", run.store.root),
+        ("--candidate", run.run.training.root),
+        ("--baseline", parent),
+    ]
     assert planned["baseline"] == versions[1].version_id
+    assert planned["run_uri"] == run.run.root
 
 
 def test_the_first_run_has_no_baseline(tmp_path: Path) -> None:
@@ -218,6 +225,7 @@ def test_the_first_run_has_no_baseline(tmp_path: Path) -> None:
     planned = plan(new_run([first], "1"))
     assert planned["baseline"] is None
     assert "--init-model" not in planned["train"]
+    assert "--baseline" not in planned["probe"]
     assert f"candidate={first.run.training.root}" == planned["evaluate"][-1]
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.definitions.asset import AssetUniqueKey
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.execution_time.context import OutletEventAccessor
 
 from model_registry import lease, registry
 from operators.pipeline_assets import PROMOTED_MODEL
@@ -25,7 +26,7 @@ class Rolling:
         self.publish(self.first, None)
         self.second = FinishedRun(str(folder), "2", parent=self.first.version_id)
         self.publish(self.second, self.first.version_id)
-        self.event = SimpleNamespace(extra={})
+        self.event = OutletEventAccessor(key=AssetUniqueKey.from_asset(PROMOTED_MODEL))
 
     @staticmethod
     def publish(run: FinishedRun, baseline: str | None) -> None:
@@ -65,6 +66,8 @@ def test_previous_is_the_parent_of_the_one_in_use(rolling: Rolling) -> None:
     assert rolling.pointer.reason == "bad answers"
     assert rolling.event.extra["version_id"] == first
     assert rolling.event.extra["reason"] == f"rolled back from {second}: bad answers"
+    # By which promoted_models knows it.
+    assert rolling.event.partition_keys == {f"default.{first}"}
 
 
 def test_a_version_can_be_named_and_taken_back(rolling: Rolling) -> None:

@@ -11,13 +11,24 @@ from airflow.exceptions import ParamValidationError
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
-from pipeline_config import ConfigError, PipelineConfig, load_preset, with_overrides
+from pipeline_config import (
+    ConfigError,
+    FinetuningConfig,
+    PipelineConfig,
+    load_finetuning_preset,
+    load_preset,
+    with_overrides,
+)
 from pipeline_config.loading import fields
 from trigger_form import trigger_form
 
 PRESET = load_preset("bert_base_v5e")
 FORM = trigger_form(PRESET)
-DEFAULTS = PipelineConfig().model_dump(mode="json")
+FINETUNING = load_finetuning_preset("finetuning_base_v5e")
+FINETUNING_FORM = trigger_form(FINETUNING)
+# What both have is tried once.
+ALL = dict.fromkeys(FINETUNING_FORM, (FINETUNING, FINETUNING_FORM))
+ALL |= dict.fromkeys(FORM, (PRESET, FORM))
 BOUNDS = {"minimum": -1, "maximum": 1, "exclusiveMinimum": 0, "exclusiveMaximum": 0}
 
 
@@ -38,15 +49,31 @@ def test_settings_come_in_the_order_of_the_schema_one_section_after_the_other(pa
     assert all(name.startswith(f"{params.get_param(name).schema['section']}.") for name in params)
 
 
-@pytest.mark.parametrize("name", list(FORM))
+@pytest.fixture(scope="module")
+def all_params(params: Any) -> dict[str, Any]:
+    """Return such params of the DAG that has a field, by the field's name."""
+    dag = DAG("finetuning", schedule=None, params=FINETUNING_FORM)
+    own = DagSerialization.from_dict(DagSerialization.to_dict(dag)).params
+    return {name: params if form is FORM else own for name, (_, form) in ALL.items()}
+
+
+def test_each_kind_of_run_has_a_form_of_its_own() -> None:
+    assert list(FINETUNING_FORM) == [name for name, _ in fields(FinetuningConfig)]
+    assert FINETUNING_FORM["finetuning.learning_rates"].schema["type"] == "array"
+    assert "Default: 3e-05." in str(FINETUNING_FORM["finetuning.learning_rates"].description)
+
+
+@pytest.mark.parametrize("name", list(ALL))
 def test_each_field_says_what_it_means_and_what_it_may_be(name: str) -> None:
-    param = FORM[name]
+    preset, form = ALL[name]
+    param = form[name]
     section, _, field = name.partition(".")
     assert param.schema["title"] == field
     assert param.description is not None
     head, _, rest = param.description.partition(" Default: ")
     assert len(head) >= 15
-    default, value = DEFAULTS[section][field], getattr(getattr(PRESET, section), field)
+    default = type(preset)().model_dump(mode="json")[section][field]
+    value = getattr(getattr(preset, section), field)
     assert rest.startswith("empty" if default in (None, []) else str(_shown(default)))
     assert ("; this preset: " in rest) == (default != value)
     limited = {*BOUNDS, "pattern", "minLength", "maxLength", "minItems", "maxItems"}
@@ -101,7 +128,9 @@ def violations(schema: dict[str, Any]) -> Iterator[Any]:
     if "enum" in schema or ("pattern" in schema and "string" in kinds):
         yield "?!"
     if "array" in kinds:
-        yield ["?!"] if {"enum", "pattern"} & set(schema["items"]) else [5]
+        items = schema["items"]
+        is_plain_text = items["type"] == "string" and not {"enum", "pattern"} & set(items)
+        yield [5] if is_plain_text else ["?!"]
         if "maxItems" in schema:
             yield ["en"] * (schema["maxItems"] + 1)
         if schema.get("minItems"):
@@ -111,19 +140,22 @@ def violations(schema: dict[str, Any]) -> Iterator[Any]:
     yield {"a": 1}
 
 
-@pytest.mark.parametrize("name", list(FORM))
-def test_a_value_out_of_its_limits_is_refused_by_the_server(params: Any, name: str) -> None:
-    for value in violations(FORM[name].schema):
+@pytest.mark.parametrize("name", list(ALL))
+def test_a_value_out_of_its_limits_is_refused_by_the_server(
+    all_params: dict[str, Any], name: str
+) -> None:
+    preset, form = ALL[name]
+    for value in violations(form[name].schema):
         with pytest.raises(ParamValidationError, match=f"param {name}: "):
-            params.deep_merge({name: value}).validate()
+            all_params[name].deep_merge({name: value}).validate()
         # And by what reads the values of a run that came another way.
         with pytest.raises(ConfigError):
-            with_overrides(PRESET, {name: value})
+            with_overrides(preset, {name: value})
 
 
-@pytest.mark.parametrize("name", list(FORM))
-def test_a_value_at_its_limit_is_not(params: Any, name: str) -> None:
-    schema = FORM[name].schema
+@pytest.mark.parametrize("name", list(ALL))
+def test_a_value_at_its_limit_is_not(all_params: dict[str, Any], name: str) -> None:
+    params, schema = all_params[name], ALL[name][1][name].schema
     for value in [schema[bound] for bound in ("minimum", "maximum") if bound in schema]:
         assert params.deep_merge({name: value}).validate()[name] == value
     for choice in schema.get("enum", []):
@@ -135,7 +167,9 @@ def test_a_value_at_its_limit_is_not(params: Any, name: str) -> None:
 def test_each_setting_has_something_that_is_refused() -> None:
     # So that the test above cannot pass by trying nothing.
     assert all(
-        len(list(violations(param.schema))) >= 2 for param in FORM.values() if _limited(param)
+        len(list(violations(form[name].schema))) >= 2
+        for name, (_, form) in ALL.items()
+        if _limited(form[name])
     )
 
 

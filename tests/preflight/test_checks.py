@@ -340,6 +340,19 @@ def test_a_partition_of_general_text_must_be_there(ready: str) -> None:
     assert problems(ready, wanted) == []
 
 
+def test_labelled_tasks_must_be_there_and_sound(ready: str) -> None:
+    wanted = {"promotion.probe_tasks": ["moods"]}
+    [line] = problems(ready, wanted)
+    assert line.startswith("promotion.probe_tasks: task 'moods': ")
+    task = StoreLayout(ready).task("moods")
+    uris.write(task.description, b"kinds = 3\n")
+    [line] = problems(ready, wanted)
+    assert "kinds" in line
+    uris.write(task.description, b"")
+    uris.write(f"{task.root}/train.tsv", b"text\tlabel\nfine\tgood\n")
+    assert problems(ready, wanted) == []
+
+
 # Where training starts
 
 

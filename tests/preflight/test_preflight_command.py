@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from pipeline_config import load_preset
+from pipeline_store import uris
 from preflight.__main__ import main
+from tests.model_registry.retained import promoted
 from tpu_emulator.testing import RunningEmulator, start_emulator
 
 Capture = pytest.CaptureFixture[str]
@@ -197,3 +199,22 @@ sys.exit(",".join(name for name in heavy if name in sys.modules) or 0)
         [sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_fine_tuning_run_is_checked_before_it_is_asked_for(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    model = promoted(str(tmp_path), "1")
+    task = model.store.task("weather")
+    uris.write(task.description, b"")
+    uris.write(uris.join(task.root, "train.tsv"), b"text\tlabel\n" + b"sun\tyes\nrain\tno\n" * 9)
+    words = ["check-finetuning", "--preset", "finetuning_smoke", "--store", str(tmp_path)]
+    assert main([*words, "--set", "finetuning.tasks=weather"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"OK: {model.version_id} on weather"
+    assert any(line.startswith("  trials: 1 = 1 task(s) x models (model)") for line in lines)
+    assert main([*words, "--set", "finetuning.tasks=absent,weather"]) == 1
+    [line] = capsys.readouterr().out.splitlines()
+    assert "tasks/absent/task.toml does not exist" in line
+    assert main(words) == 1
+    assert "name at least one" in capsys.readouterr().out

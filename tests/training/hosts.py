@@ -172,7 +172,8 @@ def train_together(
 ) -> list[Host]:
     """Train on all hosts to the end, and return what they left."""
     with running(store, run, manifest, folder, network) as hosts:
-        codes = [host.wait(PATIENCE * 8) for host in hosts]
+        # Shorter than pytest's own limit, which would not show what the hosts said.
+        codes = [host.wait(PATIENCE * 3) for host in hosts]
         assert codes == [0] * HOSTS, "\n".join(host.output for host in hosts)
     return hosts
 

@@ -32,8 +32,9 @@ pytestmark = pytest.mark.slow
 SMOKE_STEPS = 60
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def network() -> Iterator[Network]:
+    # For each test its own: hosts that were cut off stay so, and others would wait for them.
     with namespaces() as hosts:
         yield hosts
 

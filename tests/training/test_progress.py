@@ -36,6 +36,7 @@ LOOP = LoopReport(
     learning_rate=1e-3,
     gradient_norm=0.75,
     tokens=300,
+    flops=2 * step_flops(ON_TPU, phases(ON_TPU)[0]),
     seconds=0.5,
     input_wait_seconds=0.125,
 )

@@ -6,7 +6,7 @@ https://huggingface.co/docs/transformers/model_doc/bert
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from training.exporting.text_ops import CLS, MASK, MAX_WORD_CHARACTERS, SEP, UNK
 from training.importing.descriptions import LAYER_NORM_EPSILON
 from training.importing.sources import WEIGHTS
 from training.model import INITIALIZER_RANGE
-from training.weight_names import Layout, Part, weights
+from training.weight_names import Layout, Part, Weight, weights
 
 PAD = "[PAD]"
 TOKENIZER = "tokenizer.json"
@@ -36,7 +36,13 @@ _HEADS = {Part.MASKED_LM, Part.NEXT_SENTENCE}
 
 
 def write_configuration(folder: Path, model: ModelConfig) -> None:
-    """Write ``config.json``."""
+    """Write ``config.json`` of a ``BertForMaskedLM``."""
+    own = {"architectures": ["BertForMaskedLM"], "tie_word_embeddings": True}
+    write_json(folder / "config.json", configuration(model) | own)
+
+
+def configuration(model: ModelConfig) -> dict[str, Any]:
+    """Return what ``config.json`` says of the encoder."""
     same = (
         "vocab_size",
         "hidden_size",
@@ -49,16 +55,13 @@ def write_configuration(folder: Path, model: ModelConfig) -> None:
         "hidden_dropout_prob",
         "attention_probs_dropout_prob",
     )
-    content = {
-        "architectures": ["BertForMaskedLM"],
+    return {
         "model_type": "bert",
         **{name: getattr(model, name) for name in same},
         "initializer_range": INITIALIZER_RANGE,
         "layer_norm_eps": LAYER_NORM_EPSILON,
         "pad_token_id": 0,
-        "tie_word_embeddings": True,
     }
-    _write_json(folder / "config.json", content)
 
 
 def write_weights(
@@ -76,17 +79,33 @@ def write_weights(
     :param variables: values by name, as :func:`training.model.named_variables` has them.
     :param next_sentence: whether a next-sentence head was trained.
     """
-    tensors = {}
-    for weight in weights(model, next_sentence=next_sentence):
-        if weight.part is Part.POOLER and not next_sentence:
-            continue
+    found = weights(model, next_sentence=next_sentence)
+    if not next_sentence:
+        found = [weight for weight in found if weight.part is not Part.POOLER]
+    save_tensors(folder, tensors(found, variables))
+
+
+def tensors(
+    found: Iterable[Weight], variables: Mapping[str, npt.NDArray[np.float32]]
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Return weights as Hugging Face's models have them, by the names they have there.
+
+    :param variables: as :func:`write_weights` takes them.
+    """
+    values = {}
+    for weight in found:
         ending = f"/{weight.variable}"
         (value,) = [value for name, value in variables.items() if f"/{name}".endswith(ending)]
         prefix = "" if weight.part in _HEADS else "bert."
         stored = Layout.TRANSPOSED.store(weight, value)
-        tensors[prefix + weight.tensor] = np.ascontiguousarray(stored)
+        values[prefix + weight.tensor] = np.ascontiguousarray(stored)
+    return values
+
+
+def save_tensors(folder: Path, values: dict[str, npt.NDArray[np.float32]]) -> None:
+    """Write ``model.safetensors``."""
     # The library that reads it asks which framework's layout this is.
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    save_file(values, folder / WEIGHTS, metadata={"format": "pt"})
 
 
 def write_tokenizer(
@@ -116,8 +135,8 @@ def write_tokenizer(
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         **_SPECIAL_TOKENS,
     }
-    _write_json(folder / "tokenizer_config.json", content)
-    _write_json(folder / "special_tokens_map.json", _SPECIAL_TOKENS)
+    write_json(folder / "tokenizer_config.json", content)
+    write_json(folder / "special_tokens_map.json", _SPECIAL_TOKENS)
 
 
 def wordpiece_tokenizer(
@@ -150,5 +169,6 @@ def _normalizer(do_lower_case: bool, normalization: str) -> normalizers.Normaliz
     return normalizers.Sequence([form(), berts])
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write one of the folder's small files."""
     path.write_text(json.dumps(content, indent=2) + "\n")

@@ -1,0 +1,1 @@
+"""The sides of the speed contest, each a process of its own."""

@@ -1,0 +1,233 @@
+"""What a fine-tuning run trains: its models, tasks and trials. Decided once and kept with the run.
+
+Nothing here holds a lineage: fine-tuning reads published versions, which never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from model_registry import outcomes
+from model_registry.errors import RegistryError
+from model_registry.production import production
+from model_registry.retention_records import pruned_versions
+from model_registry.versions import list_versions, load_version
+from pipeline_config import FinetuningConfig, parse_config
+from pipeline_store import identity, uris
+from pipeline_store.formats import (
+    EncoderSource,
+    FinetuningPlan,
+    FinetuningReport,
+    ModelVersion,
+    RunRecord,
+    Trial,
+)
+from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, VersionLayout
+from training.artifacts import model_files
+
+MODEL, PREVIOUS, START = "model", "previous", "start"
+"""Keys of :attr:`FinetuningPlan.models`."""
+
+
+def make_plan(
+    store: StoreLayout, run: RunLayout, config: FinetuningConfig, manifests: Mapping[str, str]
+) -> FinetuningPlan:
+    """Return the run's plan, made now unless it was made before.
+
+    :param config: the run's, with ``encoder.version`` filled in.
+    :param manifests: TaskManifest URI by task.
+    :raises RegistryError: a model that is to be fine-tuned is not there.
+    """
+    plan = FinetuningPlan.load_or_none(run.finetuning_plan)
+    if plan is not None:
+        return plan
+    made = _decide(store, config, manifests)
+    if made.create(run.finetuning_plan):
+        return made
+    return FinetuningPlan.load(run.finetuning_plan)
+
+
+def chosen_version(store: StoreLayout, config: FinetuningConfig) -> ModelVersion:
+    """Return the version that is to be fine-tuned: the named one, else the one in use.
+
+    :raises RegistryError: it does not exist, or none is in use.
+    """
+    lineage = store.lineage(config.encoder.lineage_id)
+    if config.encoder.version is not None:
+        return load_version(lineage, config.encoder.version)
+    in_use = production(lineage)
+    if in_use is None:
+        raise RegistryError(
+            f"No model of lineage {config.encoder.lineage_id!r} is in use "
+            f"({lineage.production} does not exist). Run bert_repretraining first, or name another "
+            "encoder.lineage_id."
+        )
+    return in_use
+
+
+def compared_models(store: StoreLayout, config: FinetuningConfig) -> dict[str, EncoderSource]:
+    """Return where the weights of all models of a run come from, by their key.
+
+    :raises RegistryError: one of them is not known or not there.
+    """
+    version = chosen_version(store, config)
+    lineage = store.lineage(version.lineage_id)
+    found = {MODEL: _of_version(lineage, version)}
+    if PREVIOUS in config.encoder.compare_with:
+        if version.parent is None:
+            raise RegistryError(
+                f"encoder.compare_with: previous: {version.version_id} is the first version of its "
+                "line, trained from no other. Compare it with start."
+            )
+        found[PREVIOUS] = _of_version(lineage, load_version(lineage, version.parent))
+    if START in config.encoder.compare_with:
+        found[START] = EncoderSource(uri=_start(store, lineage, version), version_id=None)
+    return found
+
+
+def planned_trials(config: FinetuningConfig, tasks: list[str], models: list[str]) -> list[Trial]:
+    """Return all trainings of a run: each task with each model, rate and seed."""
+    recipe = config.finetuning
+    return [
+        Trial(
+            trial_id=f"{task}.{model}.{rate:g}.{seed}",
+            task=task,
+            model=model,
+            learning_rate=rate,
+            random_seed=seed,
+        )
+        for task in tasks
+        for model in models
+        for rate in recipe.learning_rates
+        for seed in recipe.random_seeds
+    ]
+
+
+def _decide(
+    store: StoreLayout, config: FinetuningConfig, manifests: Mapping[str, str]
+) -> FinetuningPlan:
+    recipe = config.finetuning
+    if recipe.source_run is not None:
+        source = source_plan(store, config)
+        models, trials = source.models, list(_used_trials(store, config, source))
+        # What is only used needs no new records.
+        manifests = manifests or {
+            task: uri for task, uri in source.manifests.items() if task in recipe.tasks
+        }
+    else:
+        models = compared_models(store, config)
+        trials = planned_trials(config, recipe.tasks, list(models))
+    return FinetuningPlan(
+        lineage_id=config.encoder.lineage_id,
+        models=models,
+        manifests=dict(manifests),
+        trials=trials,
+        created=datetime.now(UTC),
+    )
+
+
+def source_plan(store: StoreLayout, config: FinetuningConfig) -> FinetuningPlan:
+    """Return the plan of the run whose trained models are used.
+
+    :raises RegistryError: there is no such fine-tuning run.
+    """
+    key = config.finetuning.source_run
+    plan = FinetuningPlan.load_or_none(store.run(str(key)).finetuning_plan)
+    if plan is None:
+        raise RegistryError(
+            f"finetuning.source_run: {key} is no fine-tuning run: there is no "
+            f"{store.run(str(key)).finetuning_plan}. Give the name of its folder in {store.runs}."
+        )
+    return plan
+
+
+def _used_trials(
+    store: StoreLayout, config: FinetuningConfig, source: FinetuningPlan
+) -> Iterator[Trial]:
+    """Yield the trials of another run whose models are used.
+
+    To be measured: all. To predict or to be exported: of each task the best.
+    """
+    mode, wanted = config.finetuning.mode, set(config.finetuning.tasks)
+    known = {trial.task for trial in source.trials}
+    if unknown := sorted(wanted - known):
+        raise RegistryError(
+            f"finetuning.tasks: run {config.finetuning.source_run} has trained nothing on "
+            f"{', '.join(unknown)}; it has {', '.join(sorted(known))}."
+        )
+    chosen = [trial for trial in source.trials if not wanted or trial.task in wanted]
+    if mode == "eval":
+        yield from chosen
+        return
+    place = store.run(str(config.finetuning.source_run)).training_summary
+    report = FinetuningReport.load_or_none(place)
+    if report is None:
+        raise RegistryError(
+            f"finetuning.source_run: run {config.finetuning.source_run} has no {place}, so its "
+            "best models are not known. Let it end first."
+        )
+    best = {summary.best_trial for summary in report.tasks if summary.model == MODEL}
+    yield from (trial for trial in chosen if trial.trial_id in best)
+
+
+def _of_version(lineage: LineageLayout, version: ModelVersion) -> EncoderSource:
+    uri = lineage.version(version.version_id)
+    return EncoderSource(
+        uri=uri, version_id=version.version_id, files_sha256=model_files(uri).sha256
+    )
+
+
+def _start(store: StoreLayout, lineage: LineageLayout, version: ModelVersion) -> str | None:
+    """Return the weights that a version's line began with; None: random ones.
+
+    :raises RegistryError: nothing says so any more.
+    """
+    known = {model.version_id: model for model in list_versions(lineage)}
+    known |= {key: removed.model for key, removed in pruned_versions(lineage).items()} | known
+    first = version
+    while first.parent is not None:
+        if first.parent not in known:
+            raise RegistryError(
+                f"encoder.compare_with: start: version {first.parent}, from which "
+                f"{first.version_id} was trained, is not in {lineage.root}, so what the line began "
+                "with is not known. Leave start out."
+            )
+        first = known[first.parent]
+    # Retention removes versions, but not the records of the runs that made them.
+    places = (
+        VersionLayout(lineage.version(first.version_id)).config,
+        store.run(first.run_key).config,
+    )
+    for place in places:
+        if (data := uris.read_or_none(place)) is not None:
+            checkpoint = parse_config(data, place).model.init_checkpoint
+            return None if checkpoint is None else store.resolve(checkpoint)
+    raise RegistryError(
+        f"encoder.compare_with: start: neither {places[0]} nor {places[1]} is there, so what "
+        f"{first.version_id} began with is not known. Leave start out."
+    )
+
+
+def make_rentals(store: StoreLayout, run: RunLayout, count: int) -> list[RunLayout]:
+    """Return the folders that a run's TPUs are rented for, made unless they are there.
+
+    The first is the run's own. The others have its configuration and a record that names the run;
+    what they end with is written when the run ends.
+
+    :param count: of TPUs.
+    """
+    if not count:
+        return []
+    record, config = RunRecord.load(run.record), uris.read(run.config)
+    rentals = [run]
+    for number in range(1, count):
+        key = identity.rental_key(record.run_key, number)
+        rental = store.run(key)
+        uris.create_if_absent(rental.config, config)
+        update = {"run_key": key, "rental_of": record.run_key, "tpu_number": number}
+        record.model_copy(update=update).create(rental.record)
+        # The run goes on, so its rentals do.
+        outcomes.reopen(rental)
+        rentals.append(rental)
+    return rentals

@@ -1,0 +1,79 @@
+"""A data job as a task: on this machine, or on Dataflow with the project, labels and a button."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperatorLink
+
+from hooks.tpu import TpuHook
+from links.data import DataflowJobLink
+from operators.python_module import PythonModuleOperator
+from pipeline_config import parse_rental_config
+from pipeline_store import identity, uris
+from tpu_lifecycle.labels import DAG, RUN_KEY, label_value
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+# Only the console's own pages: a line of the log may also hold the name of somebody's file.
+_DATAFLOW = re.compile(
+    r"\bdataflow job (?P<id>[A-Za-z0-9_:.-]+) "
+    r"(?P<url>https://console\.cloud\.google\.com/dataflow/[^\s\"<>]+)"
+)
+
+
+class DataJobOperator(PythonModuleOperator):
+    """Runs a data job in a process of its own or on Dataflow, as ``beam.runner`` says.
+
+    While a Dataflow job runs, the XCom ``dataflow_job`` has its id, and the task a button that
+    leads to it.
+
+    :param config_uri: the run's configuration. (templated)
+    :param gcp_conn_id: connection whose project a Dataflow job runs in.
+    """
+
+    template_fields: Sequence[str] = ("arguments", "config_uri")
+    operator_extra_links: tuple[BaseOperatorLink, ...] = (DataflowJobLink(),)
+
+    def __init__(
+        self,
+        *,
+        config_uri: Any,
+        gcp_conn_id: str = TpuHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.config_uri = config_uri
+        self.gcp_conn_id = gcp_conn_id
+        self.dataflow_url: str | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the job to its end."""
+        summary = super().execute(context)
+        self.dataflow_url = summary.get("dataflow_link", self.dataflow_url)
+        return summary
+
+    def command_line(self, context: Context) -> list[str]:
+        """Return the arguments, on Dataflow with the project and with labels for its bill."""
+        arguments = super().command_line(context)
+        config = parse_rental_config(uris.read(self.config_uri), self.config_uri)
+        if config.beam.runner != "DataflowRunner":
+            return arguments
+        dag_run = context["dag_run"]
+        run_key = identity.run_key(dag_run.dag_id, dag_run.run_id)
+        labels = {DAG: label_value(dag_run.dag_id), RUN_KEY: run_key}
+        for name, value in labels.items():
+            arguments += ["--label", f"{name}={value}"]
+        return [*arguments, f"--project={TpuHook(self.gcp_conn_id).project_id}"]
+
+    def heard(self, line: str, context: Context) -> None:
+        """Show the Dataflow job as soon as there is one, not only when the task has ended."""
+        match = _DATAFLOW.search(line)
+        if match is None or match["url"] == self.dataflow_url:
+            return
+        self.dataflow_url = match["url"]
+        context["ti"].xcom_push(key="dataflow_job", value=match["id"])
+        context["ti"].xcom_push(key=DataflowJobLink().xcom_key, value=match["url"])

@@ -1,0 +1,73 @@
+"""Labelled tasks as a part of promotion: they are prepared, then both models are tried on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from operators.python_module import PythonModuleOperator
+from operators.tpu import TpuRunOperator
+from pipeline_config import parse_config
+from pipeline_store import uris
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from tpu_lifecycle.attempts import AttemptRecord
+    from tpu_lifecycle.reservation import OpenReservation
+
+
+class ProbeDataOperator(PythonModuleOperator):
+    """Turns the labelled tasks of ``promotion.probe_tasks`` into records, one after the other.
+
+    Skipped when there are none. A task that is prepared already is left alone.
+
+    Returns ``manifests``, the URI of each task's TaskManifest.
+
+    :param store_uri: root of the store.
+    :param config_uri: the run's configuration. (templated)
+    """
+
+    template_fields: Sequence[str] = ("config_uri",)
+
+    def __init__(self, *, store_uri: str, config_uri: Any, **kwargs: Any) -> None:
+        super().__init__(module="beam_jobs.prepare_task", arguments=[], **kwargs)
+        self.store_uri = store_uri
+        self.config_uri = config_uri
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Prepare each task in a process of its own."""
+        config = parse_config(uris.read(self.config_uri), self.config_uri)
+        tasks = config.promotion.probe_tasks
+        if not tasks:
+            raise AirflowSkipException(
+                "promotion.probe_tasks is empty: the candidate is judged by its loss alone."
+            )
+        manifests = []
+        for name in tasks:
+            self.arguments = ["--config", self.config_uri, "--store", self.store_uri]
+            self.arguments += ["--task", name]
+            manifests.append(super().execute(context)["manifest"])
+        return {"manifests": manifests}
+
+
+class TpuProbeOperator(TpuRunOperator):
+    """Fine-tunes candidate and model in use on labelled tasks, on the run's TPU.
+
+    :param arguments: command line of ``training.probe`` without the manifests. (templated)
+    :param manifests: TaskManifest URIs, as :class:`ProbeDataOperator` returns them. (templated)
+    """
+
+    template_fields = (*TpuRunOperator.template_fields, "manifests")
+
+    def __init__(self, *, manifests: Any, **kwargs: Any) -> None:
+        super().__init__(entry_point="training.probe", **kwargs)
+        self.manifests = manifests
+
+    def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> None:
+        """Submit the job with the manifests, and wait for its end."""
+        for manifest in self.manifests:
+            self.arguments = [*self.arguments, "--manifest", manifest]
+        super()._use(context, reservation, record)

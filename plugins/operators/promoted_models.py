@@ -1,0 +1,69 @@
+"""Models come into use: starting one fine-tuning run for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from model_registry.errors import RegistryError
+from model_registry.versions import load_version
+from pipeline_config import ConfigError, load_finetuning_preset
+from pipeline_store import identity
+from pipeline_store.layout import StoreLayout
+from preflight.finetuning import idle_reason
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class ReceiveModelOperator(BaseOperator):
+    """Works out which fine-tuning run a model that came into use is to start.
+
+    Skipped, with the reason, where there is nothing to do: the preset names no task, or another
+    lineage. The same model always gives the same run, so that an event that comes twice starts
+    nothing twice.
+
+    Returns ``run_id`` and ``conf``, of the run of ``bert_finetuning``.
+
+    :param store_uri: root of the store.
+    :param preset: what that run starts from.
+    """
+
+    def __init__(self, *, store_uri: str, preset: str, **kwargs: Any) -> None:
+        super().__init__(multiple_outputs=True, **kwargs)
+        self.store_uri = store_uri
+        self.preset = preset
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look at the model that is this run's partition key."""
+        key = context["dag_run"].partition_key
+        if key is None:
+            raise AirflowFailException(
+                "This run has no partition key, so there is nothing to start. Trigger "
+                "bert_finetuning by hand."
+            )
+        lineage_id, _, version_id = key.partition(".")
+        store = StoreLayout(self.store_uri)
+        try:
+            config = load_finetuning_preset(self.preset)
+            reason = idle_reason(config, store)
+            if lineage_id != config.encoder.lineage_id:
+                reason = (
+                    f"{version_id} is of lineage {lineage_id}, and this installation fine-tunes "
+                    f"those of {config.encoder.lineage_id} (encoder.lineage_id)."
+                )
+            if reason is not None:
+                # Airflow's log of a skipped task does not say why.
+                self.log.info("Nothing to do: %s", reason)
+                raise AirflowSkipException(f"Nothing to do: {reason}")
+            version = load_version(store.lineage(identity.check_lineage(lineage_id)), version_id)
+        except (ConfigError, RegistryError, ValueError) as error:
+            raise AirflowFailException(f"Model {key!r} came into use, but: {error}") from error
+        conf: dict[str, Any] = {"encoder.version": version_id}
+        compared = config.encoder.compare_with
+        if version.parent is None and "previous" in compared:
+            self.log.info("%s was trained from no other version: not compared with one", version_id)
+            conf["encoder.compare_with"] = [name for name in compared if name != "previous"]
+        return {"run_id": f"promotion__{version_id}", "conf": conf}

@@ -1,0 +1,122 @@
+"""What the tab *Model* shows of one fine-tuning run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pages.reading import Reader
+from pages.spending import Spending, spending
+from pipeline_config import FinetuningConfig, parse_finetuning_config
+from pipeline_store import identity, uris
+from pipeline_store.formats import (
+    FinetuningPlan,
+    FinetuningReport,
+    RunEstimate,
+    RunOutcome,
+    RunRecord,
+    TaskManifest,
+    TaskSplit,
+    Trial,
+    TrialResult,
+)
+from pipeline_store.layout import RunLayout, StoreLayout
+from tpu_lifecycle.trainings import rental_folders
+
+MOST_TRIALS = 200
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One training, as far as it has got."""
+
+    trial: Trial
+    tpu: int
+    metric: str
+    """What models are compared by; empty while the task is not known."""
+    result: TrialResult | None
+
+    @property
+    def validation(self) -> float | None:
+        """The metric on the validation split."""
+        return self._score(TaskSplit.VALIDATION)
+
+    @property
+    def test(self) -> float | None:
+        """The metric on the test split."""
+        return self._score(TaskSplit.TEST)
+
+    def _score(self, split: TaskSplit) -> float | None:
+        scores = self.result.scores.get(split) if self.result else None
+        return scores.metrics.get(self.metric) if scores else None
+
+
+@dataclass
+class FinetuningView:
+    """A fine-tuning run, as far as it has got."""
+
+    record: RunRecord
+    config: FinetuningConfig | None = None
+    estimate: RunEstimate | None = None
+    plan: FinetuningPlan | None = None
+    rows: list[TrialRow] = field(default_factory=list)
+    more: int = 0
+    """Trials that are not shown."""
+    report: FinetuningReport | None = None
+    has_page: bool = False
+    spending: Spending | None = None
+    outcome: RunOutcome | None = None
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """How many of the shown trials are done."""
+        return sum(row.result is not None for row in self.rows)
+
+
+def finetuning_view(store: StoreLayout, dag_id: str, run_id: str) -> FinetuningView | None:
+    """Return what is known of a run of Airflow; None when it is none of fine-tuning."""
+    reader = Reader()
+    run = store.run(identity.run_key(dag_id, run_id))
+    record = reader.load(RunRecord, run.record)
+    if record is None or record.partition:
+        return None
+    view = FinetuningView(record=record, problems=reader.problems)
+    view.config = reader.attempt(lambda: _config(run))
+    view.estimate = reader.load(RunEstimate, run.estimate)
+    view.plan = reader.load(FinetuningPlan, run.finetuning_plan)
+    if view.plan is not None and view.config is not None:
+        view.rows = list(_rows(store, run, view.plan, view.config, reader))
+        view.more = max(0, len(view.plan.trials) - MOST_TRIALS)
+    view.report = reader.load(FinetuningReport, run.training_summary)
+    view.has_page = uris.exists(run.training_page)
+    view.spending = reader.attempt(lambda: spending(rental_folders(run)))
+    view.outcome = reader.load(RunOutcome, run.outcome)
+    return view
+
+
+def _config(run: RunLayout) -> FinetuningConfig | None:
+    data = uris.read_or_none(run.config)
+    return None if data is None else parse_finetuning_config(data, run.config)
+
+
+def _rows(
+    store: StoreLayout,
+    run: RunLayout,
+    plan: FinetuningPlan,
+    config: FinetuningConfig,
+    reader: Reader,
+) -> Iterator[TrialRow]:
+    metrics = {
+        task: manifest.compared_by
+        for task, uri in plan.manifests.items()
+        if (manifest := reader.load(TaskManifest, store.resolve(uri))) is not None
+    }
+    tpus = {
+        trial.trial_id: number
+        for number, share in enumerate(plan.shares(config.finetuning.parallel_tpus))
+        for trial in share
+    }
+    for trial in plan.trials[:MOST_TRIALS]:
+        result = reader.load(TrialResult, run.trial(trial.trial_id).result)
+        yield TrialRow(trial, tpus[trial.trial_id], metrics.get(trial.task, ""), result)

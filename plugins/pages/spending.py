@@ -1,0 +1,96 @@
+"""What the TPUs of a run were and cost, for its page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pipeline_store.formats import Ledger, LedgerEntry, Reservation
+from pipeline_store.layout import ReservationLayout, RunLayout
+from tpu_lifecycle import ledger
+from tpu_lifecycle.attempts import AttemptRecord, load_attempts
+from tpu_lifecycle.budgets import chip_count, chip_seconds
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one attempt at a TPU was and cost, at most, so far."""
+
+    name: str
+    zone: str
+    accelerator: str
+    chips: int
+    state: str
+    hours: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class Spending:
+    """All attempts of a run."""
+
+    uses: list[Use]
+    chip_hours: float
+    cost: float
+    currency: str
+
+
+def spending(folders: Iterable[RunLayout]) -> Spending | None:
+    """Return what was rented for some folders: by the ledgers, and so far where there is none yet.
+
+    :param folders: a run's own, and those of its further TPUs.
+    """
+    uses: list[Use] = []
+    hours = cost = 0.0
+    currency = ""
+    for reservation, place in _reservations(folders):
+        bill = Ledger.load_or_none(place.ledger)
+        if bill is not None:
+            seconds, price = ledger.total(bill)
+            hours, cost = hours + seconds / 3600, cost + price
+            uses += [_billed(entry) for entry in bill.entries]
+        else:
+            so_far = [_open(reservation, record) for record in load_attempts(place)]
+            hours += sum(use.hours for use in so_far)
+            cost += sum(use.cost for use in so_far)
+            uses += so_far
+        currency = reservation.currency
+    return Spending(uses, hours, cost, currency) if currency else None
+
+
+def _reservations(
+    folders: Iterable[RunLayout],
+) -> Iterator[tuple[Reservation, ReservationLayout]]:
+    for folder in folders:
+        generation = 1
+        while (
+            found := Reservation.load_or_none((place := folder.reservation(generation)).record)
+        ) is not None:
+            yield found, place
+            generation += 1
+
+
+def _billed(entry: LedgerEntry) -> Use:
+    return Use(
+        name=f"g{entry.generation}-a{entry.attempt}",
+        zone=entry.zone,
+        accelerator=entry.accelerator_type,
+        chips=entry.chips,
+        state=f"{entry.outcome}; gone",
+        hours=entry.chip_seconds / 3600,
+        cost=entry.cost,
+    )
+
+
+def _open(reservation: Reservation, record: AttemptRecord) -> Use:
+    hours = chip_seconds(reservation, record) / 3600
+    newest = max(record.marks.values(), key=lambda mark: mark.time, default=None)
+    return Use(
+        name=f"g{record.attempt.generation}-a{record.number}",
+        zone=record.attempt.zone,
+        accelerator=reservation.accelerator_type,
+        chips=chip_count(reservation),
+        state=str(newest.event) if newest else "not asked for yet",
+        hours=hours,
+        cost=hours * reservation.price_per_chip_hour,
+    )

@@ -1,0 +1,164 @@
+"""The gate on labelled tasks: what they reject, what they leave alone, what it will not read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from model_registry.gate import judge
+from pipeline_config.schema import PromotionConfig
+from pipeline_store.formats import (
+    EvaluationReport,
+    MetricSummary,
+    ModelComparison,
+    PaidVerdict,
+    ProbeReport,
+    TaskSummary,
+    Verdict,
+    VerdictKind,
+)
+from tests.model_registry.test_gate import NEW, VERSION, Documents, report
+
+CANDIDATE = "1" * 64
+
+
+def comparison(task: str, difference: float, half: float = 0.02) -> ModelComparison:
+    return ModelComparison(
+        task=task,
+        reference="baseline",
+        metric="accuracy",
+        examples=500,
+        seeds=5,
+        model_mean=0.8 + difference,
+        reference_mean=0.8,
+        difference=difference,
+        low=difference - half,
+        high=difference + half,
+        confidence=0.95,
+        verdict=PaidVerdict.NO_EVIDENCE,
+        sentence=f"On {task} the candidate differs by {difference:+.4f}.",
+    )
+
+
+def summary(task: str) -> TaskSummary:
+    return TaskSummary(
+        task=task,
+        model="candidate",
+        learning_rate=3e-3,
+        random_seeds=[1],
+        best_trial=f"{task}.candidate.0.003.1",
+        metrics={"accuracy": MetricSummary(mean=0.8, deviation=0.0, values=[0.8])},
+        validation={},
+        majority={"accuracy": 0.5},
+    )
+
+
+def probe(*comparisons: ModelComparison, **changes: Any) -> ProbeReport:
+    fields: dict[str, Any] = {
+        "candidate_uri": "runs/k/training",
+        "candidate_sha256": CANDIDATE,
+        "baseline_version": VERSION,
+        "mode": "frozen",
+        "manifests": {},
+        "tasks": [summary(one.task) for one in comparisons],
+        "comparisons": list(comparisons),
+        "created": datetime(2026, 1, 31, tzinfo=UTC),
+    }
+    return ProbeReport(**fields | changes)
+
+
+def evaluation(shift: float = -0.2) -> EvaluationReport:
+    documents = Documents(NEW)
+    return report([documents.score(shift)], [documents.score(0, 0)])
+
+
+def verdict(
+    probed: ProbeReport | None, tasks: list[str], shift: float = -0.2, **limits: Any
+) -> Verdict:
+    config = PromotionConfig(probe_tasks=tasks, **limits)
+    return judge(evaluation(shift), config, baseline_version=VERSION, probe=probed)
+
+
+def test_a_candidate_that_loses_a_task_is_rejected_though_its_loss_is_better() -> None:
+    lost = comparison("moods", -0.1)
+    found = verdict(probe(comparison("things", 0.05), lost), ["things", "moods"])
+    assert found.verdict is VerdictKind.DOWNSTREAM
+    assert found.reason.startswith(lost.sentence)
+    assert "promotion.max_probe_loss=0.01" in found.reason
+    # What the loss said is still there, with its numbers.
+    assert "held-out documents" in found.reason
+    assert found.improvement == pytest.approx(0.2, abs=0.01)
+    assert [one.task for one in found.probes] == ["things", "moods"]
+
+
+@pytest.mark.parametrize(
+    ("difference", "half", "limits"),
+    [
+        (0.05, 0.02, {}),
+        (0.0, 0.02, {}),
+        # Worse, but not for certain by more than is allowed.
+        (-0.025, 0.02, {}),
+        (-0.1, 0.2, {}),
+        (-0.1, 0.02, {"max_probe_loss": 0.09}),
+    ],
+)
+def test_little_or_unclear_loss_on_a_task_is_accepted(
+    difference: float, half: float, limits: dict[str, Any]
+) -> None:
+    found = verdict(probe(comparison("things", difference, half)), ["things"], **limits)
+    assert found.verdict is VerdictKind.PROMOTED
+    assert f"On labelled tasks: things {difference:+.4f}." in found.reason
+
+
+def test_a_task_does_not_make_up_for_the_loss() -> None:
+    found = verdict(probe(comparison("things", 0.2)), ["things"], shift=0.2)
+    assert found.verdict is VerdictKind.WORSE
+    assert len(found.probes) == 1
+
+
+def test_without_tasks_nothing_is_asked_for() -> None:
+    found = verdict(None, [])
+    assert (found.verdict, found.probes) == (VerdictKind.PROMOTED, [])
+
+
+def test_the_first_model_is_never_rejected_by_its_tasks() -> None:
+    documents = Documents(NEW, level=6.0)
+    recorded = probe(baseline_version=None, tasks=[summary("things")])
+    found = judge(
+        report([documents.score()], unigram={NEW: 6.5}),
+        PromotionConfig(probe_tasks=["things"]),
+        baseline_version=None,
+        probe=recorded,
+    )
+    assert (found.verdict, found.probes) == (VerdictKind.PROMOTED, [])
+
+
+def test_a_verdict_with_probes_is_stored_and_an_old_one_is_read() -> None:
+    found = verdict(probe(comparison("things", -0.1)), ["things"])
+    assert Verdict.parse(found.to_bytes(), "") == found
+    old = found.model_dump(mode="json", exclude={"probes"})
+    assert Verdict.model_validate(old).probes == []
+
+
+REFUSED = {
+    "none": (None, r"names things, but there is no probe report"),
+    "another candidate": (
+        probe(comparison("things", 0.0), candidate_sha256="2" * 64),
+        "is of the candidate 2222",
+    ),
+    "another baseline": (
+        probe(comparison("things", 0.0), baseline_version="v-ffffffffffff"),
+        f"compares with v-ffffffffffff, but {VERSION} was expected",
+    ),
+    "another task": (probe(comparison("moods", 0.0)), r"nothing on things; it has \['moods'\]"),
+    "not finite": (probe(comparison("things", float("nan"))), "difference on things is nan"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_probe_that_is_about_something_else_is_an_error(case: str) -> None:
+    probed, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        verdict(probed, ["things"])

@@ -1,0 +1,181 @@
+"""What retention keeps of fine-tuning, and what it lets go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from model_registry import retention
+from model_registry.retention import Kind, PrunePlan
+from pipeline_store import uris
+from pipeline_store.layout import StoreLayout
+from tests.model_registry.finetunings import FinetuningRun, prepare
+from tests.model_registry.retained import POLICY, age, line_of_models
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreLayout:
+    """Return a store with two models, the second of which is in use."""
+    uri = str(tmp_path / "store")
+    line_of_models(uri, 2)
+    return StoreLayout(uri)
+
+
+def plan(store: StoreLayout) -> PrunePlan:
+    return retention.plan(store, POLICY)
+
+
+def names(found: PrunePlan, kind: Kind) -> list[str]:
+    return sorted(item.name for item in found.items if item.kind is kind)
+
+
+def finished(store: StoreLayout, name: str, **settings: object) -> FinetuningRun:
+    """Return a run that has ended, long ago."""
+    run = FinetuningRun(store, name, **settings)
+    run.train()
+    run.end()
+    return run
+
+
+def make_newer(run: FinetuningRun) -> None:
+    """Let a run have ended after the others of its age."""
+    path = Path(run.run.training_summary)
+    os.utime(path, (path.stat().st_atime, path.stat().st_mtime + 3600))
+
+
+def test_everything_of_fine_tuning_has_a_place(store: StoreLayout) -> None:
+    run = finished(store, "1", finetuning__random_seeds=[1, 2], finetuning__parallel_tpus=2)
+    uris.write(run.run.predictions("weather"), b"text\tlabel\n")
+    uris.write(uris.join(run.run.exports.root, "weather.model.0.001.1", "exports.json"), b"{}")
+    trial = run.run.probe_trial(None, "weather.candidate.0.001.1")
+    uris.write(trial.result, b"{}")
+    uris.write(trial.training.checkpoint(5), b"{}")
+    uris.write(run.run.probe(None), b"{}")
+    uris.write(uris.join(store.task("weather").root, "train.tsv"), b"text\tlabel\n")
+    assert plan(store).unknown == []
+
+
+def test_the_newest_classifiers_of_a_task_stay_and_older_ones_go(store: StoreLayout) -> None:
+    first, second = finished(store, "1"), finished(store, "2")
+    other = finished(store, "3", tasks=["traffic"])
+    age(store.root)
+    make_newer(second)
+    found = plan(store)
+    assert names(found, Kind.TRIAL) == [f"{first.key}/trials/weather.model.0.001.1"]
+    [item] = [item for item in found.items if item.kind is Kind.TRIAL]
+    # The commit first, so that what is left is trusted by nobody.
+    assert item.commits == (
+        f"runs/{first.key}/trials/weather.model.0.001.1/training/checkpoints/0000000010.json",
+    )
+    retention.prune(store, POLICY)
+    for run in (second, other):
+        [trial] = run.plan.trials
+        assert uris.list_files(run.run.trial(trial.trial_id).training.checkpoints)
+    # What was measured stays of all.
+    [trial] = first.plan.trials
+    assert uris.exists(first.run.trial(trial.trial_id).result)
+    assert uris.exists(first.run.training_summary)
+    assert uris.list_files(first.run.trial(trial.trial_id).training.root) == [
+        first.run.trial(trial.trial_id).training.result
+    ]
+
+
+def test_a_running_fine_tuning_keeps_all_that_it_uses(store: StoreLayout) -> None:
+    older = finished(store, "1")
+    newer = finished(store, "2")
+    using = FinetuningRun(
+        store,
+        "3",
+        tasks=["weather"],
+        finetuning__mode="eval",
+        finetuning__source_run=older.key,
+    )
+    age(store.root)
+    make_newer(newer)
+    found = plan(store)
+    assert found.running[using.key] == "it has no outcome"
+    assert names(found, Kind.TRIAL) == []
+    assert set(found.blocked) == {Kind.BUNDLE}
+    using.end()
+    age(store.root)
+    make_newer(newer)
+    assert names(plan(store), Kind.TRIAL) == [f"{older.key}/trials/weather.model.0.001.1"]
+
+
+def test_a_run_that_trained_nothing_has_no_newest_classifiers(store: StoreLayout) -> None:
+    older = finished(store, "1")
+    using = FinetuningRun(
+        store,
+        "2",
+        tasks=["weather"],
+        finetuning__mode="eval",
+        finetuning__source_run=older.key,
+    )
+    using.end()
+    age(store.root)
+    make_newer(using)
+    assert names(plan(store), Kind.TRIAL) == []
+
+
+def test_the_version_that_is_fine_tuned_stays(store: StoreLayout) -> None:
+    # The first is neither in use nor an ancestor that is kept, once there are two after it.
+    first = line_of_models(f"{store.root}-2", 3)[0]
+    store = StoreLayout(f"{store.root}-2")
+    run = FinetuningRun(store, "1", encoder__version=first.version_id)
+    age(store.root)
+    reasons = plan(store).kept_versions[f"default/{first.version_id}"]
+    assert f"run {run.key} names it" in reasons
+    run.train()
+    run.end()
+    age(store.root)
+    # Its classifiers are the newest: a probe needs the encoder to be used.
+    assert f"default/{first.version_id}" in plan(store).kept_versions
+    finished(store, "2")
+    age(store.root)
+    make_newer(FinetuningRun(store, "2"))
+    assert f"default/{first.version_id}" not in plan(store).kept_versions
+
+
+def test_prepared_tasks_that_no_run_names_go(store: StoreLayout) -> None:
+    finished(store, "1", key="b" * 16)
+    prepare(store, "weather", "c" * 16)
+    uris.write(uris.join(store.task("weather").preparation("d" * 16), "try-1", "x"), b"killed")
+    age(store.root)
+    assert names(plan(store), Kind.TASK) == [f"weather/{'c' * 16}", f"weather/{'d' * 16}"]
+    retention.prune(store, POLICY)
+    # What people wrote is not touched.
+    assert uris.exists(store.task("weather").description)
+    assert uris.exists(store.task("weather").manifest("b" * 16))
+
+
+def test_a_run_that_may_be_preparing_keeps_all_prepared_tasks(store: StoreLayout) -> None:
+    run = FinetuningRun(store, "1")
+    uris.delete(run.run.finetuning_plan)
+    prepare(store, "weather", "c" * 16)
+    age(store.root)
+    found = plan(store)
+    assert names(found, Kind.TASK) == []
+    assert found.blocked[Kind.TASK] == [f"run {run.key} may be preparing tasks"]
+    # It has no partitions.
+    assert Kind.MANIFEST not in found.blocked
+
+
+def test_a_plan_that_cannot_be_read_keeps_what_it_could_name(store: StoreLayout) -> None:
+    run = finished(store, "1")
+    uris.write(run.run.finetuning_plan, b"damaged")
+    age(store.root)
+    found = plan(store)
+    assert {Kind.VERSION, Kind.TRIAL, Kind.TASK} <= set(found.blocked)
+    assert names(found, Kind.TRIAL) == []
+
+
+def test_exports_of_classifiers_stay(store: StoreLayout) -> None:
+    run = finished(store, "1")
+    newer = finished(store, "2")
+    export = uris.join(run.run.exports.root, "weather.model.0.001.1", "exports.json")
+    uris.write(export, b"{}")
+    age(store.root)
+    make_newer(newer)
+    assert run.key not in names(plan(store), Kind.EXPORTS)

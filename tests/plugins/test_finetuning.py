@@ -1,0 +1,471 @@
+"""The tasks of a fine-tuning run that need no TPU, and what starts one, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from model_registry import outcomes, registry
+from operators.classifiers import ExportClassifiersOperator, PredictOperator
+from operators.finetuning import (
+    PlanFinetuningOperator,
+    PrepareTaskOperator,
+    ValidateFinetuningOperator,
+)
+from operators.pipeline_assets import model_key
+from operators.promoted_models import ReceiveModelOperator
+from pipeline_config import load_finetuning_preset, parse_finetuning_config, with_overrides
+from pipeline_store import identity, uris
+from pipeline_store.formats import (
+    FinetuningPlan,
+    FinetuningReport,
+    OutcomeKind,
+    RunEstimate,
+    RunOutcome,
+    RunRecord,
+    TaskManifest,
+    TaskSummary,
+    Trial,
+)
+from pipeline_store.layout import RunLayout, StoreLayout
+from tests.model_registry.runs import NOW, FinishedRun
+from tests.plugins.driver import CONN_ID, connect
+from tests.tpu_lifecycle.world import World
+from tpu_lifecycle.trainings import rental_folders, trainings
+
+DAG_ID = "bert_finetuning"
+TASK = "weather"
+LINES = "text\tlabel\n" + "".join(f"a day of {word}\t{word}\n" for word in ("sun", "rain") * 20)
+
+
+def promoted(store: str, name: str, parent: str | None = None) -> FinishedRun:
+    run = FinishedRun(store, name, parent=parent)
+    registry.publish(run.store, run.run)
+    registry.promote(run.lineage, run.version_id, expected_baseline=parent, reason="better")
+    return run
+
+
+def write_task(store: StoreLayout, name: str = TASK, description: str = "") -> None:
+    folder = store.task(name)
+    uris.write(folder.description, description.encode())
+    uris.write(uris.join(folder.root, "train.tsv"), LINES.encode())
+
+
+class Request:
+    """A DAG run whose tasks are executed one by one."""
+
+    def __init__(self, store: StoreLayout, *, run_type: str = "manual") -> None:
+        self.store = store
+        self.dag_run = SimpleNamespace(
+            dag_id=DAG_ID, run_id=f"{run_type}__1", run_type=run_type, conf={}, partition_key=None
+        )
+        self.run = store.run(identity.run_key(DAG_ID, self.dag_run.run_id))
+        self.pushed: dict[str, Any] = {}
+
+    @property
+    def context(self) -> Any:
+        push = SimpleNamespace(xcom_push=lambda key, value: self.pushed.update({key: value}))
+        return {"dag_run": self.dag_run, "ti": push}
+
+    def validate(self, preset: str = "finetuning_smoke", **settings: Any) -> list[str]:
+        self.dag_run.conf = {name.replace("__", "."): value for name, value in settings.items()}
+        operator = ValidateFinetuningOperator(
+            task_id="validate", store_uri=self.store.root, preset=preset, gcp_conn_id=CONN_ID
+        )
+        found: list[str] = operator.execute(self.context)
+        return found
+
+    def plan(self) -> list[dict[str, Any]]:
+        prepared = [{"manifest": write_manifest(self.store)}]
+        operator = PlanFinetuningOperator(
+            task_id="plan", store_uri=self.store.root, run_uri=self.run.root, prepared=prepared
+        )
+        return operator.execute(self.context)
+
+    @property
+    def config(self) -> Any:
+        return parse_finetuning_config(uris.read(self.run.config), self.run.config)
+
+
+def write_manifest(store: StoreLayout, name: str = TASK) -> str:
+    uri = store.task(name).manifest("k" * 16)
+    TaskManifest(
+        name=name,
+        key="k" * 16,
+        task={},
+        task_kind="classification",
+        compared_by="accuracy",
+        labels=["rain", "sun"],
+        vocabulary_sha256="v",
+        max_seq_length=128,
+        inputs={},
+        splits={},
+        dropped={},
+        dead_letter=None,
+        warnings=[],
+    ).write(uri)
+    return uri
+
+
+@pytest.fixture
+def model(tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> FinishedRun:
+    """A model in use, a described task, and a cloud."""
+    connect(world, monkeypatch)
+    run = promoted(str(tmp_path), "1")
+    write_task(run.store)
+    return run
+
+
+@pytest.fixture
+def request_(model: FinishedRun) -> Request:
+    return Request(model.store)
+
+
+# --- validate
+
+
+def test_a_good_request_is_recorded_with_its_estimate(
+    request_: Request, model: FinishedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert request_.validate(finetuning__tasks=[TASK]) == [TASK]
+    assert request_.pushed == {
+        "run_uri": request_.run.root,
+        "config_uri": request_.run.config,
+    }
+    record = RunRecord.load(request_.run.record)
+    assert (record.partition, record.lineage_id) == ("", "default")
+    # What the store decides is decided now, for all tasks of the run.
+    assert request_.config.encoder.version == model.version_id
+    estimate = RunEstimate.load(request_.run.estimate)
+    lines = capsys.readouterr().out.splitlines()
+    assert estimate.lines[0] in next(line for line in lines if "[info" in line)
+    # Of 40 lines 80 % are to learn from, three times, 32 at a time.
+    assert (estimate.train_steps, estimate.rows, estimate.tokens) == (3, 96, 96 * 128)
+    assert any(line.startswith("trials: 1 = 1 task(s)") for line in estimate.lines)
+    assert any("at most 1.20 USD, an estimate" in line for line in estimate.lines)
+    assert not uris.exists(request_.run.outcome)
+
+
+def test_the_estimate_counts_all_trainings(request_: Request) -> None:
+    seeds = {"finetuning__random_seeds": [1, 2, 3], "finetuning__learning_rates": [1e-3, 2e-3]}
+    request_.validate(finetuning__tasks=[TASK], encoder__compare_with=["start"], **seeds)
+    assert RunEstimate.load(request_.run.estimate).train_steps == 3 * 2 * 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, r"finetuning\.tasks: name at least one"),
+        ({"finetuning__tasks": ["absent"]}, r"tasks/absent/task\.toml does not exist"),
+        (
+            {"finetuning__tasks": [TASK], "encoder__version": "v-0123456789ab"},
+            "'v-0123456789ab' does not exist",
+        ),
+        (
+            {"finetuning__tasks": [TASK], "encoder__lineage_id": "other"},
+            "No model of lineage 'other' is in use",
+        ),
+        (
+            {"finetuning__tasks": [TASK], "finetuning__max_seq_length": 512},
+            "512 tokens do not fit v-[0-9a-f]{12}, which has 128 positions",
+        ),
+        (
+            {"finetuning__tasks": [TASK], "encoder__compare_with": ["previous"]},
+            "is the first version of its line",
+        ),
+        (
+            {"finetuning__mode": "eval", "finetuning__source_run": "0" * 12},
+            f"{'0' * 12} is no fine-tuning run",
+        ),
+        ({"finetuning__tasks": [TASK], "training__train_steps": 1}, "there is no such setting"),
+        ({"finetuning__tasks": [TASK], "tpu__runtime_version": "v9-no"}, r"tpu\.runtime_version"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    request_: Request, settings: Mapping[str, Any], said: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=said):
+        request_.validate(**settings)
+    assert not uris.exists(request_.run.record)
+
+
+def test_a_damaged_model_is_refused_before_a_tpu_is_rented(
+    request_: Request, model: FinishedRun
+) -> None:
+    [weights] = [uri for uri in uris.list_files(model.lineage.versions) if "data-00000" in uri]
+    uris.write(weights, b"x" * uris.size(weights))
+    with pytest.raises(AirflowFailException, match="other content than was published"):
+        request_.validate(finetuning__tasks=[TASK])
+
+
+def test_a_task_that_cannot_be_read_is_refused(request_: Request) -> None:
+    write_task(request_.store, "wrong", 'label_column = "mood"\n')
+    with pytest.raises(AirflowFailException, match=r"wrong.*mood"):
+        request_.validate(finetuning__tasks=["wrong"])
+
+
+def test_a_dry_run_spends_nothing(request_: Request) -> None:
+    with pytest.raises(AirflowSkipException, match="Dry run"):
+        request_.validate(finetuning__tasks=[TASK], run__dry_run=True)
+    assert RunOutcome.load(request_.run.outcome).outcome is OutcomeKind.SKIPPED
+    assert RunEstimate.load(request_.run.estimate)
+
+
+def test_an_installation_without_tasks_sees_nothing_red(model: FinishedRun) -> None:
+    request = Request(model.store, run_type="scheduled")
+    with pytest.raises(AirflowSkipException, match=r"finetuning\.tasks is empty"):
+        request.validate()
+    assert RunOutcome.load(request.run.outcome).outcome is OutcomeKind.SKIPPED
+
+
+def test_a_scheduled_run_before_the_first_model_is_skipped(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(world, monkeypatch)
+    request = Request(StoreLayout(str(tmp_path)), run_type="scheduled")
+    with pytest.raises(AirflowSkipException, match="no model of lineage 'default' is in use yet"):
+        request.validate(finetuning__tasks=[TASK])
+
+
+def test_a_run_that_is_cleared_goes_on_with_the_model_it_had(
+    request_: Request, model: FinishedRun
+) -> None:
+    request_.validate(finetuning__tasks=[TASK])
+    promoted(model.store.root, "2", model.version_id)
+    assert request_.validate(finetuning__tasks=[TASK]) == [TASK]
+    assert request_.config.encoder.version == model.version_id
+    with pytest.raises(AirflowFailException, match="recorded with another configuration"):
+        request_.validate(finetuning__tasks=[TASK], finetuning__num_train_epochs=1.0)
+
+
+# --- prepare
+
+
+def test_a_task_is_prepared_by_the_data_jobs_module(request_: Request) -> None:
+    request_.validate(finetuning__tasks=[TASK])
+    operator = PrepareTaskOperator(
+        task_id="prepare",
+        store_uri=request_.store.root,
+        config_uri=request_.run.config,
+        task_name=TASK,
+    )
+    assert operator.module == "beam_jobs.prepare_task"
+    assert operator.command_line(request_.context) == [
+        *("--config", request_.run.config),
+        *("--store", request_.store.root),
+        *("--task", TASK),
+    ]
+
+
+# --- plan
+
+
+def test_the_plan_is_made_once_and_names_every_trial(request_: Request, model: FinishedRun) -> None:
+    request_.validate(
+        finetuning__tasks=[TASK],
+        finetuning__random_seeds=[1, 2],
+        encoder__compare_with=["start"],
+    )
+    [rental] = request_.plan()
+    assert rental == {
+        "run_uri": request_.run.root,
+        "arguments": ["--run", request_.run.root, "--store", request_.store.root],
+    }
+    plan = FinetuningPlan.load(request_.run.finetuning_plan)
+    assert [trial.trial_id for trial in plan.trials] == [
+        "weather.model.0.001.1",
+        "weather.model.0.001.2",
+        "weather.start.0.001.1",
+        "weather.start.0.001.2",
+    ]
+    assert plan.models["model"].version_id == model.version_id
+    assert plan.models["model"].files_sha256
+    # The line of the registry's tests began with random weights.
+    assert plan.models["start"].uri is None
+    request_.plan()
+    assert FinetuningPlan.load(request_.run.finetuning_plan) == plan
+
+
+def test_previous_is_the_parent(model: FinishedRun) -> None:
+    second = promoted(model.store.root, "2", model.version_id)
+    request = Request(model.store)
+    request.validate(finetuning__tasks=[TASK], encoder__compare_with=["previous", "start"])
+    request.plan()
+    plan = FinetuningPlan.load(request.run.finetuning_plan)
+    assert plan.models["model"].version_id == second.version_id
+    assert plan.models["previous"].version_id == model.version_id
+
+
+def test_each_further_tpu_has_a_folder_of_its_own(request_: Request) -> None:
+    request_.validate(
+        finetuning__tasks=[TASK],
+        finetuning__random_seeds=[1, 2, 3],
+        finetuning__parallel_tpus=2,
+    )
+    rentals = request_.plan()
+    folders = rental_folders(request_.run)
+    assert [rental["run_uri"] for rental in rentals] == [folder.root for folder in folders]
+    assert [rental["arguments"][-2:] for rental in rentals] == [
+        ["--group", "0/2"],
+        ["--group", "1/2"],
+    ]
+    own = RunRecord.load(request_.run.record)
+    further = RunRecord.load(folders[1].record)
+    assert (further.rental_of, further.tpu_number) == (own.run_key, 1)
+    assert (further.dag_id, further.run_id) == (own.dag_id, own.run_id)
+    assert further.run_key == folders[1].root.rpartition("/")[2] != own.run_key
+    assert uris.read(folders[1].config) == uris.read(request_.run.config)
+    # What a TPU that was lost brought forward is told by its own trials.
+    shares = [[place.root.split("/")[-2] for place in trainings(folder)] for folder in folders]
+    assert shares == [
+        ["weather.model.0.001.1", "weather.model.0.001.3"],
+        ["weather.model.0.001.2"],
+    ]
+
+
+def test_there_are_no_more_tpus_than_trials(request_: Request) -> None:
+    request_.validate(finetuning__tasks=[TASK], finetuning__parallel_tpus=5)
+    assert len(request_.plan()) == 1
+    assert len(rental_folders(request_.run)) == 1
+
+
+# --- what was trained is used
+
+
+@pytest.fixture
+def source(model: FinishedRun) -> RunLayout:
+    """A finished run with two seeds, of which the second is the better."""
+    request = Request(model.store, run_type="source")
+    request.validate(finetuning__tasks=[TASK], finetuning__random_seeds=[1, 2])
+    request.plan()
+    plan = FinetuningPlan.load(request.run.finetuning_plan)
+    FinetuningReport(
+        run_key=request.run.root.rpartition("/")[2],
+        models=plan.models,
+        tasks=[_summary(plan.trials[-1])],
+        comparisons=[],
+        created=NOW,
+    ).write(request.run.training_summary)
+    return request.run
+
+
+def _summary(best: Trial) -> TaskSummary:
+    return TaskSummary(
+        task=best.task,
+        model=best.model,
+        learning_rate=best.learning_rate,
+        random_seeds=[1, 2],
+        best_trial=best.trial_id,
+        metrics={},
+        validation={},
+        majority={},
+    )
+
+
+def using(source: RunLayout, mode: str, **settings: Any) -> dict[str, Any]:
+    key = source.root.rpartition("/")[2]
+    return {"finetuning__mode": mode, "finetuning__source_run": key, **settings}
+
+
+def test_eval_measures_all_trials_of_the_source(request_: Request, source: RunLayout) -> None:
+    assert request_.validate(**using(source, "eval")) == [TASK]
+    [rental] = request_.plan()
+    assert rental["run_uri"] == request_.run.root
+    plan = FinetuningPlan.load(request_.run.finetuning_plan)
+    assert plan.trials == FinetuningPlan.load(source.finetuning_plan).trials
+    assert RunEstimate.load(request_.run.estimate).train_steps == 0
+
+
+def test_export_takes_the_best_and_rents_nothing(request_: Request, source: RunLayout) -> None:
+    formats = {"finetuning__export_formats": ["hugging_face"]}
+    assert request_.validate(**using(source, "export", **formats)) == []
+    operator = PlanFinetuningOperator(
+        task_id="plan", store_uri=request_.store.root, run_uri=request_.run.root, prepared=[]
+    )
+    assert operator.execute(request_.context) == []
+    plan = FinetuningPlan.load(request_.run.finetuning_plan)
+    assert [trial.trial_id for trial in plan.trials] == ["weather.model.0.001.2"]
+    assert list(plan.manifests) == [TASK]
+
+
+def test_predict_needs_files_to_predict(request_: Request, source: RunLayout) -> None:
+    with pytest.raises(AirflowFailException, match="predict is empty"):
+        request_.validate(**using(source, "predict"))
+    write_task(request_.store, TASK, 'predict = "new.tsv"\n')
+    with pytest.raises(AirflowFailException, match=r"new\.tsv"):
+        request_.validate(**using(source, "predict"))
+    uris.write(uris.join(request_.store.task(TASK).root, "new.tsv"), b"text\na day of sun\n")
+    assert request_.validate(**using(source, "predict")) == []
+
+
+@pytest.mark.parametrize("kind", [ExportClassifiersOperator, PredictOperator])
+def test_what_nobody_asked_for_is_skipped(request_: Request, kind: Any) -> None:
+    request_.validate(finetuning__tasks=[TASK])
+    operator = kind(task_id="use", store_uri=request_.store.root, run_uri=request_.run.root)
+    with pytest.raises(AirflowSkipException):
+        operator.execute(request_.context)
+    assert not uris.exists(request_.run.outcome)
+
+
+# --- a model comes into use
+
+
+def receive(store: StoreLayout, key: str | None, preset: str) -> dict[str, Any]:
+    operator = ReceiveModelOperator(task_id="receive", store_uri=store.root, preset=preset)
+    context: Any = {"dag_run": SimpleNamespace(partition_key=key)}
+    return operator.execute(context)
+
+
+@pytest.fixture
+def preset(tmp_path: Path) -> str:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        f'extends = "finetuning_smoke"\n[finetuning]\ntasks = ["{TASK}"]\n'
+        '[encoder]\ncompare_with = ["previous", "start"]\n'
+    )
+    return str(path)
+
+
+def test_a_model_that_comes_into_use_starts_its_run(tmp_path: Path, preset: str) -> None:
+    first = promoted(str(tmp_path), "1")
+    second = promoted(str(tmp_path), "2", first.version_id)
+    key = model_key("default", second.version_id)
+    assert receive(first.store, key, preset) == {
+        "run_id": f"promotion__{second.version_id}",
+        "conf": {"encoder.version": second.version_id},
+    }
+    # The first of a line was trained from none, so it is not compared with one.
+    found = receive(first.store, model_key("default", first.version_id), preset)
+    assert found["conf"]["encoder.compare_with"] == ["start"]
+    config = with_overrides(load_finetuning_preset(preset), found["conf"])
+    assert config.encoder.version == first.version_id
+
+
+def test_a_model_starts_nothing_where_nothing_is_to_be_done(tmp_path: Path, preset: str) -> None:
+    first = promoted(str(tmp_path), "1")
+    key = model_key("default", first.version_id)
+    with pytest.raises(AirflowSkipException, match=r"finetuning\.tasks is empty"):
+        receive(first.store, key, "finetuning_smoke")
+    with pytest.raises(AirflowSkipException, match="is of lineage other"):
+        receive(first.store, model_key("other", first.version_id), preset)
+    with pytest.raises(AirflowFailException, match="does not exist"):
+        receive(first.store, model_key("default", "v-0123456789ab"), preset)
+    with pytest.raises(AirflowFailException, match="no partition key"):
+        receive(first.store, None, preset)
+
+
+def test_a_completed_run_is_reopened_when_it_is_cleared(request_: Request) -> None:
+    settings = {"finetuning__random_seeds": [1, 2], "finetuning__parallel_tpus": 2}
+    request_.validate(finetuning__tasks=[TASK], **settings)
+    request_.plan()
+    for folder in rental_folders(request_.run):
+        outcomes.record(folder, OutcomeKind.COMPLETED, "done", written_by="report")
+    request_.validate(finetuning__tasks=[TASK], **settings)
+    request_.plan()
+    for folder in rental_folders(request_.run):
+        assert not uris.exists(folder.outcome)

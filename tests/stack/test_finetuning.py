@@ -1,0 +1,189 @@
+"""The fine-tuning DAG, run for real on a model that the main DAG has made."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from demo import tiny
+from local_stack.airflow_api import TaskInstance
+from pipeline_store import identity, uris
+from pipeline_store.formats import (
+    FinetuningReport,
+    Ledger,
+    OutcomeKind,
+    ProductionPointer,
+    RunEstimate,
+    RunOutcome,
+    TaskSplit,
+    TrialResult,
+)
+from pipeline_store.layout import RunLayout, StoreLayout
+from tests.stack.driver import RUN_SECONDS, Pipeline, until
+from tpu_lifecycle.trainings import rental_folders
+
+pytestmark = pytest.mark.stack
+
+DAG_ID, EVENTS = "bert_finetuning", "promoted_models"
+LINEAGE, TASK, ZONE = "tuned", "first-noun", "us-central1-a"
+FIRST = f"{TASK}.model.0.003.1"
+SETTINGS: dict[str, Any] = {
+    "encoder.lineage_id": LINEAGE,
+    "encoder.compare_with": ["start"],
+    "finetuning.tasks": [TASK],
+    "finetuning.max_seq_length": 32,
+    "finetuning.learning_rates": [3e-3],
+    "finetuning.num_train_epochs": 12.0,
+    "finetuning.global_batch_size": 16,
+    "finetuning.steps_per_loop": 5,
+    "tpu.delete_grace_seconds": 3.0,
+}
+RENTED = ("reserve", "create", "finetune", "delete")
+
+
+def write_task(store: StoreLayout) -> None:
+    """Write a task in the tiny language: which half of the nouns the first one is of."""
+    draw, half = random.Random(7), len(tiny.NOUNS) // 2
+    # Every sentence once: a copy in another split would be a leak.
+    pairs = draw.sample([(a, b) for a in tiny.NOUNS for b in tiny.NOUNS], 240)
+    lines = ["text\tlabel\n"]
+    for first, second in pairs:
+        label = "early" if tiny.NOUNS.index(first) < half else "late"
+        lines.append(f"the {first} runs every {second}.\t{label}\n")
+    folder = store.task(TASK)
+    uris.write(folder.description, b'text_column = "text"\n')
+    uris.write(uris.join(folder.root, "train.tsv"), "".join(lines).encode())
+
+
+@pytest.fixture(scope="module")
+def tuned(pipeline: Pipeline) -> Iterator[Pipeline]:
+    """A model in use, a task, and the DAGs of fine-tuning."""
+    write_task(pipeline.store)
+    run_id = pipeline.trigger("2026-01-01", LINEAGE)
+    assert pipeline.finish(run_id)[0] == "success"
+    for dag_id in (DAG_ID, EVENTS):
+        pipeline.api.wait_for_dag(dag_id)
+        pipeline.api.unpause(dag_id)
+    try:
+        yield pipeline
+    finally:
+        for dag_id in (DAG_ID, EVENTS):
+            pipeline.api.pause(dag_id)
+
+
+def folder_of(pipeline: Pipeline, run_id: str) -> RunLayout:
+    return pipeline.store.run(identity.run_key(DAG_ID, run_id))
+
+
+def finish(pipeline: Pipeline, dag_id: str, run_id: str) -> tuple[str, list[TaskInstance]]:
+    ended = pipeline.api.wait_for_run(dag_id, run_id, seconds=RUN_SECONDS)
+    return ended.state, pipeline.api.task_instances(dag_id, run_id)
+
+
+def states(tasks: list[TaskInstance]) -> dict[tuple[str, int], str | None]:
+    return {(task.task_id, task.map_index): task.state for task in tasks}
+
+
+def assert_nothing_left(pipeline: Pipeline) -> None:
+    pipeline.assert_nothing_left()
+    assert pipeline.vm_processes("training.finetune") == []
+
+
+def test_classifiers_are_trained_on_two_tpus_one_of_which_is_taken_away(tuned: Pipeline) -> None:
+    run_id = tuned.api.trigger(DAG_ID, SETTINGS | {"finetuning.parallel_tpus": 2})
+    run = folder_of(tuned, run_id)
+    place = run.trial(FIRST).training
+    until(lambda: uris.list_files(place.checkpoints), name="a checkpoint of the first trial")
+    [node] = [node for node in tuned.admin.table()["nodes"] if run.root[-12:] in node["node_id"]]
+    tuned.admin.preempt(node["name"])
+    state, tasks = finish(tuned, DAG_ID, run_id)
+    found = states(tasks)
+    assert state == "success", found
+    assert {found[f"tpu.{name}", tpu] for name in RENTED for tpu in (0, 1)} == {"success"}
+    assert found["prepare", 0] == found["plan", -1] == found["report", -1] == "success"
+    # No formats were asked for, and nothing was to be predicted.
+    assert found["export", -1] == found["predict", -1] == "skipped"
+    assert_nothing_left(tuned)
+
+    own, further = rental_folders(run)
+    assert len(Ledger.load(own.reservation(1).ledger).entries) == 2
+    assert len(Ledger.load(further.reservation(1).ledger).entries) == 1
+    interrupted = TrialResult.load(run.trial(FIRST).result)
+    assert interrupted.resumed_from != []
+    other = TrialResult.load(run.trial(FIRST.replace("model", "start")).result)
+    assert other.resumed_from == []
+    assert set(interrupted.scores) == {TaskSplit.VALIDATION, TaskSplit.TEST}
+
+    report = FinetuningReport.load(run.training_summary)
+    assert [(one.task, one.model) for one in report.tasks] == [(TASK, "model"), (TASK, "start")]
+    assert [one.reference for one in report.comparisons] == ["start"]
+    assert uris.exists(run.training_page)
+    assert RunOutcome.load(run.outcome).outcome is OutcomeKind.COMPLETED
+    log = tuned.api.task_log(DAG_ID, run_id, "report")
+    assert f"Did it pay? {report.comparisons[0].sentence}" in log
+    # What it would take was said first.
+    log = tuned.api.task_log(DAG_ID, run_id, "validate")
+    assert RunEstimate.load(run.estimate).lines[0] in log
+    assert re.search(r"\d+/\d+", tuned.api.task_log(DAG_ID, run_id, "tpu.finetune", map_index=1))
+
+
+def test_a_model_that_comes_into_use_fine_tunes_nothing_without_tasks(tuned: Pipeline) -> None:
+    version = ProductionPointer.load(tuned.store.lineage(LINEAGE).production).version_id
+    before = len(tuned.api.runs(DAG_ID))
+    tuned.api.asset_event("promoted_model", partition_key=f"default.{version}")
+    [run] = until(lambda: tuned.api.runs(EVENTS), name=f"a run of {EVENTS}")
+    state, tasks = finish(tuned, EVENTS, run.run_id)
+    assert state == "success"
+    assert states(tasks) == {("receive", -1): "skipped", ("start", -1): "skipped"}
+    assert "finetuning.tasks is empty" in tuned.api.task_log(EVENTS, run.run_id, "receive")
+    assert len(tuned.api.runs(DAG_ID)) == before
+
+
+def test_a_bad_request_costs_nothing(tuned: Pipeline) -> None:
+    before = tuned.calls("CreateQueuedResource")
+    run_id = tuned.api.trigger(DAG_ID, SETTINGS | {"finetuning.tasks": ["absent"]})
+    state, tasks = finish(tuned, DAG_ID, run_id)
+    assert state == "failed"
+    found = states(tasks)
+    assert found["validate", -1] == "failed"
+    assert "tasks/absent/task.toml does not exist" in tuned.api.task_log(DAG_ID, run_id, "validate")
+    assert tuned.calls("CreateQueuedResource") == before
+
+
+@pytest.mark.slow
+def test_what_was_trained_is_exported_and_used_without_a_tpu(tuned: Pipeline) -> None:
+    run_id = tuned.api.trigger(DAG_ID, SETTINGS | {"finetuning.num_train_epochs": 2.0})
+    assert finish(tuned, DAG_ID, run_id)[0] == "success"
+    before = tuned.calls("CreateQueuedResource")
+    source = {
+        "encoder.lineage_id": LINEAGE,
+        "finetuning.source_run": folder_of(tuned, run_id).root.rpartition("/")[2],
+    }
+    folder = tuned.store.task(TASK)
+    uris.write(folder.description, b'text_column = "text"\npredict = "new.tsv"\n')
+    noun = tiny.NOUNS[0]
+    uris.write(uris.join(folder.root, "new.tsv"), f"text\nthe {noun} runs.\n".encode())
+    modes: dict[str, dict[str, Any]] = {
+        "export": {"finetuning.export_formats": ["hugging_face", "saved_model"]},
+        "predict": {},
+    }
+    for mode, more in modes.items():
+        run_id = tuned.api.trigger(DAG_ID, source | {"finetuning.mode": mode} | more)
+        state, tasks = finish(tuned, DAG_ID, run_id)
+        found = states(tasks)
+        assert state == "success", found
+        assert found[mode, -1] == "success", found
+        assert found["report", -1] == found["tpu.create", -1] == "skipped", found
+        run = folder_of(tuned, run_id)
+        assert RunOutcome.load(run.outcome).outcome is OutcomeKind.COMPLETED
+        if mode == "predict":
+            lines = uris.read(run.predictions(TASK)).decode().splitlines()
+            assert len(lines) == 2
+            assert "early" in lines[1] or "late" in lines[1]
+        else:
+            assert any(uri.endswith("exports.json") for uri in uris.list_files(run.exports.root))
+    assert tuned.calls("CreateQueuedResource") == before

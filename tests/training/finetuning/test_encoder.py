@@ -1,0 +1,89 @@
+"""What becomes of an encoder's weights when a classifier is built on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tests.training.corpora import TOKENS, TinyStore, tiny_config
+from tests.training.jobs import train
+from tests.training.pretrained import (
+    SETTINGS,
+    batch,
+    bert_outputs,
+    bert_weights,
+    write_hugging_face,
+)
+from training import artifacts
+from training.checkpoints import load_encoder
+from training.finetuning.encoder import architecture
+from training.finetuning.forward import mean_hidden_states
+from training.finetuning.model import build_classifier
+from training.finetuning.task_data import Examples
+from training.importing.loading import InitialModel
+from training.importing.tensorflow_checkpoints import keys_by_name
+from training.model import named_variables
+
+
+def stored(training: str, folder: Path) -> dict[str, np.ndarray]:
+    prefix = artifacts.fetch_model(artifacts.model_files(training), folder)
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(key) for name, key in keys_by_name(reader).items()}
+
+
+def test_all_of_it_is_loaded_but_a_pooler_that_nothing_trained(
+    pretrained: tuple[TinyStore, str], tmp_path: Path
+) -> None:
+    store, training = pretrained
+    model = build_classifier(store.config, 3, 0.0)
+    before = {name: v.numpy() for name, v in named_variables(model).items()}
+    source = InitialModel(training, store.config.model, tuple(TOKENS))
+    table = load_encoder(model.encoder_network, source)
+    weights = stored(training, tmp_path)
+    assert table.new == [
+        "bert_encoder/pooler_transform/bias",
+        "bert_encoder/pooler_transform/kernel",
+    ]
+    for name, variable in named_variables(model).items():
+        kept = "pooler" in name or "classifier" in name
+        np.testing.assert_array_equal(variable, before[name] if kept else weights[name])
+        assert kept == (name not in table.loaded)
+    assert architecture(training) == store.config.model
+
+
+def test_the_pooler_of_a_model_that_predicts_next_sentences_is_loaded(tmp_path: Path) -> None:
+    config = tiny_config(masking__packing="segment_pair", training__train_steps=4)
+    store = TinyStore.create(tmp_path / "store", config)
+    run = store.run("pairs")
+    assert train(store, run, store.partition("2026-01-01")) == 0
+    model = build_classifier(config, 3, 0.0)
+    source = InitialModel(run.training.root, config.model, tuple(TOKENS))
+    table = load_encoder(model.encoder_network, source)
+    assert table.new == []
+    name = "bert_encoder/pooler_transform/kernel"
+    weights = stored(run.training.root, tmp_path / "files")
+    np.testing.assert_array_equal(named_variables(model)[name], weights[name])
+
+
+def test_foreign_weights_give_the_foreign_hidden_states(tmp_path: Path) -> None:
+    weights = bert_weights()
+    uri = write_hugging_face(tmp_path / "hf", weights)
+    config = tiny_config(**SETTINGS)
+    model = build_classifier(config, 3, 0.0)
+    table = load_encoder(model.encoder_network, InitialModel(uri, config.model, tuple(TOKENS)))
+    assert table.new == []
+    assert not any("masked-LM" in note for note in table.notes)
+
+    inputs = {name: value for name, value in batch().items() if name != "masked_lm_positions"}
+    states = bert_outputs(weights, batch())["encoder_outputs"]
+    np.testing.assert_allclose(
+        model.encoder_network(inputs)["sequence_output"], states[-1], atol=1e-4
+    )
+    forward = mean_hidden_states(
+        model.encoder_network, tf.distribute.OneDeviceStrategy("/cpu:0"), batch_size=2
+    )
+    mask = inputs["input_mask"][:, :, None]
+    expected = (states[-1] * mask).sum(axis=1) / mask.sum(axis=1)
+    np.testing.assert_allclose(forward(Examples(inputs, None)), expected, atol=1e-4)

@@ -1,0 +1,163 @@
+"""Files of texts to predict: every line has its place, and is read as the data job reads it."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from beam_jobs.labelled.problems import Unusable
+from beam_jobs.labelled.reading import read_examples
+from pipeline_config import TaskConfig
+from training.errors import BadDataError, UserError
+from training.finetuning.exporting.text_files import read_texts
+
+PAIRS = TaskConfig(text_pair_column="second")
+HEADER = b"text\tsecond\tlabel\n"
+COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.compress,
+}
+
+
+def bad_tsv() -> bytes:
+    """Return a table with all that can be wrong with a line."""
+    lines = [
+        b"\xef\xbb\xbf" + HEADER.rstrip(b"\n") + b"\r\n",
+        "Füße\t日本語\tx\r\n".encode(),
+        b'"two\nlines, a ""quote"""\tb\tx\n',
+        b"\n",
+        b"too few\n",
+        b"a\tb\tc\ttoo many\n",
+        b"broken \xff\tb\tx\n",
+        b"a\t\xe9t\xe9\tx\n",
+        b" \tno first\tx\n",
+        b"no second\t\t\n",
+        b"nul \0\tb\tx\n",
+        b'"bad" quote\tb\tx\n',
+        b"last\tb\tx",
+    ]
+    return b"".join(lines)
+
+
+def bad_jsonl() -> bytes:
+    lines: list[Any] = [
+        {"text": "a", "second": "b", "more": 1},
+        {"text": "a"},
+        {"text": 5, "second": "b"},
+        {"text": None, "second": "b"},
+        {"text": "Ü\u2028", "second": "b\tc"},
+        {"text": "half \ud800", "second": "b"},
+        ["a", "b"],
+        7,
+        {"text": "last", "second": "b"},
+    ]
+    good = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    return b'{"text": "a", "second"\n\n' + b'{"text": "\xff", "second": "b"}\n' + good
+
+
+def bad_parquet() -> bytes:
+    table = pa.table(
+        {
+            "text": pa.array([b"a", None, b"\xff", "Ü".encode(), b""], pa.binary()),
+            "second": ["b"] * 5,
+        }
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=2)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "compression"),
+    [*((name, end) for name in ("tsv", "csv", "jsonl") for end in COMPRESSED), ("parquet", "")],
+)
+def test_files_are_read_as_the_data_job_reads_them(
+    tmp_path: Path, name: str, compression: str
+) -> None:
+    content = {
+        "tsv": bad_tsv(),
+        "csv": bad_tsv().replace(b", ", b" ").replace(b"\t", b","),
+        "jsonl": bad_jsonl(),
+        "parquet": bad_parquet(),
+    }[name]
+    path = tmp_path / f"texts.{name}{compression}"
+    path.write_bytes(COMPRESSED[compression](content))
+    found = list(read_texts(str(path), PAIRS))
+    with path.open("rb") as stream:
+        wanted = list(read_examples(stream, name, PAIRS, labelled=False))
+    assert [row.line for row in found] == [one.line for one in wanted]
+    assert [row.texts for row in found] == [
+        () if isinstance(one, Unusable) else one.texts for one in wanted
+    ]
+    assert [bool(row.error) for row in found] == [isinstance(one, Unusable) for one in wanted]
+    assert sum(not row.error for row in found) >= 2
+    assert sum(bool(row.error) for row in found) >= 3
+
+
+def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "texts.tsv"
+    path.write_bytes(bad_tsv())
+    errors = {row.line: row.error for row in read_texts(str(path), PAIRS) if row.error}
+    assert errors == {
+        6: "1 columns instead of 3",
+        7: "4 columns instead of 3",
+        8: "'text' is not UTF-8",
+        9: "'second' is not UTF-8",
+        10: "'text' has no text",
+        11: "'second' has no text",
+        12: "'text' has a NUL character",
+        13: "no record: '\t' expected after '\"'",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "message"),
+    [
+        ("a.txt", b"text\n", UserError, "so its format is not known; rename it"),
+        ("a.tsv", b"title\tsecond\nx\ty\n", UserError, "has no column 'text'"),
+        ("a.tsv", b"text\ttext\tsecond\n", UserError, "has 2 times the column 'text'"),
+        ("a.csv", b'text,second\n"a,b\nc,d\n', BadDataError, "record of line 2 is never closed"),
+        ("a.tsv.gz", gzip.compress(HEADER * 9)[:-9], BadDataError, "cannot be read to its end"),
+        ("a.tsv.xz", b"no xz", BadDataError, "cannot be read to its end"),
+        ("a.tsv.zst", b"no zst", BadDataError, "cannot be read to its end"),
+        ("a.parquet", b"PAR1 no more", BadDataError, "cannot be read as Parquet"),
+        ("a.parquet", None, FileNotFoundError, "a.parquet"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused(
+    tmp_path: Path, name: str, content: bytes | None, error: type[Exception], message: str
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(error, match=message):
+        list(read_texts(str(path), PAIRS))
+
+
+def test_a_tasks_own_format_columns_and_quotes_hold_for_its_texts(tmp_path: Path) -> None:
+    path = tmp_path / "texts"
+    path.write_text('"a\tb\tx\n5" c\td\ty\n')
+    task = TaskConfig(
+        input_format="tsv", columns=["first", "label", "second"], quotechar="", text_column="first",
+        text_pair_column="second",
+    )  # fmt: skip
+    assert [row.texts for row in read_texts(str(path), task)] == [('"a', "x"), ('5" c', "y")]
+
+
+def test_an_empty_file_has_no_examples(tmp_path: Path) -> None:
+    for name in ("a.tsv", "a.jsonl"):
+        (tmp_path / name).write_bytes(b"")
+        assert list(read_texts(str(tmp_path / name), PAIRS)) == []

@@ -1,0 +1,87 @@
+"""Batches of examples that are in memory: as a function of seed and step, or in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from training.data import distribute
+from training.finetuning.task_data import LABELS, Examples
+from training.order import Order
+from training.phases import Phase
+
+
+def order_of(examples: int, *, train_steps: int, batch_size: int, seed: int) -> Order:
+    """Return which examples each step reads: an endless list of epochs, each a permutation.
+
+    A batch takes the next ones, so one in which an epoch ends begins the next: every step has
+    batch_size examples, and after ``n`` epochs' worth of steps each was seen at least ``n`` times.
+    """
+    phase = Phase("main", 0, train_steps, 0, 0, batch_size)
+    return Order(phase, seed, examples)
+
+
+class ExampleBatches:
+    """The batches of a training, for a loop of steps to take the next ones from."""
+
+    def __init__(self, examples: Examples, order: Order, strategy: tf.distribute.Strategy) -> None:
+        self._examples = examples
+        self._order = order
+        self._strategy = strategy
+        self._next: tuple[int, int] | None = None
+        self._iterator: Iterator[Any] = iter(())
+
+    def take(self, step: int, steps: int, skipped: int = 0) -> Iterator[Any]:
+        """Return an iterator whose next batches are those of some steps, all of which get taken.
+
+        :param step: the first one.
+        :param steps: number of steps.
+        :param skipped: steps whose examples are passed over.
+        """
+        if self._next != (step, skipped):
+            self._iterator = iter(self._dataset(step, skipped))
+        self._next = (step + steps, skipped)
+        return self._iterator
+
+    def _dataset(self, first_step: int, skipped: int) -> Any:
+        phase = self._order.phase
+        arrays = _tensors(self._examples)
+
+        def rows_of(step: tf.Tensor) -> tuple[tf.Tensor]:
+            return (self._order.rows(step + skipped).numbers,)
+
+        def read(numbers: tf.Tensor) -> tuple[dict[str, tf.Tensor]]:
+            return ({name: tf.gather(values, numbers) for name, values in arrays.items()},)
+
+        steps = tf.data.Dataset.range(first_step, phase.end_step).map(rows_of)
+        return distribute(
+            steps, phase.global_batch_size, read, self._strategy, is_read_to_the_end=False
+        )
+
+
+def _tensors(examples: Examples) -> dict[str, tf.Tensor]:
+    with tf.device("/cpu:0"):
+        tensors = {name: tf.constant(values) for name, values in examples.inputs.items()}
+        if examples.labels is not None:
+            tensors[LABELS] = tf.constant(examples.labels)
+    return tensors
+
+
+def in_order(examples: Examples, batch_size: int, strategy: tf.distribute.Strategy) -> Any:
+    """Return the inputs of all examples once, in order, in batches of one size.
+
+    Each element is a tuple of one, a replica's share. The last batch is filled up with the first
+    example, so that all shapes are the same; whoever reads cuts that off.
+    """
+    arrays = _tensors(Examples(examples.inputs, None))
+    numbers = np.arange(len(examples))
+    numbers = np.pad(numbers, (0, -len(numbers) % batch_size))
+    batches = tf.data.Dataset.from_tensor_slices((numbers,)).batch(batch_size, drop_remainder=True)
+
+    def read(share: tf.Tensor) -> tuple[dict[str, tf.Tensor]]:
+        return ({name: tf.gather(values, share) for name, values in arrays.items()},)
+
+    return distribute(batches, batch_size, read, strategy, is_read_to_the_end=True)

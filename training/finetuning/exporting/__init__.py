@@ -1,0 +1,1 @@
+"""Fine-tuned models in the formats of others, and used on texts."""

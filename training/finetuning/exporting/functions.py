@@ -1,0 +1,107 @@
+"""What a fine-tuned model makes of texts, as graph functions: the signatures of its SavedModel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from pipeline_config.task import TaskKind
+from training.finetuning.exporting.segment_rows import SegmentRowBuilder, SegmentRows
+from training.finetuning.forward import mean_state
+from training.finetuning.model import FEATURES, INPUTS
+from training.finetuning.trained import TrainedTrial
+
+PREDICT, TOKENIZE, LOGITS = "predict", "tokenize", "logits"
+TEXT, TEXT_PAIR = "text", "text_pair"
+
+Outputs = dict[str, tf.Tensor]
+
+
+class TextFunctions(tf.Module):
+    """A fine-tuned model that takes text; all numbers it returns are float32.
+
+    :param rows: makes rows of texts.
+    :param has_pairs: whether an example has two texts.
+    """
+
+    def __init__(self, trained: TrainedTrial, rows: SegmentRowBuilder, *, has_pairs: bool) -> None:
+        super().__init__()
+        self._kind: TaskKind = trained.kind
+        self._rows = rows
+        models = [trained.model] if trained.encoder is None else [trained.model, trained.encoder]
+        # The bare variables: Keras would trace every layer by itself, to no use.
+        self._variables = [variable for model in models for variable in model.variables]
+        self._labels = tf.constant(trained.labels, tf.string)
+        logits_of = make_logits(trained.model, trained.encoder)
+        texts = [tf.TensorSpec([None], tf.string, name=TEXT)]
+        if has_pairs:
+            texts.append(tf.TensorSpec([None], tf.string, name=TEXT_PAIR))
+        ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS]
+
+        def logits(*inputs: tf.Tensor) -> Outputs:
+            return {"logits": logits_of(dict(zip(INPUTS, inputs, strict=True)))}
+
+        def predict(*inputs: tf.Tensor) -> Outputs:
+            return self._answers(logits_of(rows(*inputs)._asdict()))
+
+        def tokenize(*inputs: tf.Tensor) -> Outputs:
+            found: SegmentRows = rows(*inputs)
+            return found._asdict()
+
+        self.by_name: dict[str, Any] = {
+            PREDICT: tf.function(predict, input_signature=texts),
+            TOKENIZE: tf.function(tokenize, input_signature=texts),
+            LOGITS: tf.function(logits, input_signature=ids),
+        }
+
+    def predict(self, texts: Sequence[tuple[str, ...]]) -> Outputs:
+        """Return the answers for some examples, as the signature of this name does."""
+        answers: Outputs = self.by_name[PREDICT](*text_arguments(texts).values())
+        return answers
+
+    def _answers(self, logits: tf.Tensor) -> Outputs:
+        """Return what logits [R, L] stand for: see the signature ``predict`` in docs/formats.md."""
+        if self._kind == "regression":
+            return {"values": logits[:, 0]}
+        all_labels = tf.broadcast_to(self._labels, tf.shape(logits))
+        if self._kind == "multi_label":
+            chosen = tf.where(logits > 0, all_labels, "")
+            return {"labels": chosen, "probabilities": tf.sigmoid(logits), "classes": all_labels}
+        chosen = tf.gather(self._labels, tf.argmax(logits, axis=1))
+        return {"labels": chosen, "probabilities": tf.nn.softmax(logits), "classes": all_labels}
+
+
+def make_logits(
+    model: tf_keras.Model, encoder: tf_keras.Model | None
+) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
+    """Return a function from rows to logits, float32 [R, L].
+
+    :param encoder: of a probe; None: the model has it.
+    """
+
+    def logits(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        inputs = batch if encoder is None else {FEATURES: mean_state(encoder, batch)}
+        return model(inputs, training=False)
+
+    return logits
+
+
+def write_saved_model(folder: Path, functions: TextFunctions) -> None:
+    """Write the signatures ``predict`` (also ``serving_default``), ``tokenize`` and ``logits``.
+
+    :param folder: to be created.
+    """
+    found = functions.by_name
+    signatures = found | {"serving_default": found[PREDICT]}
+    tf.saved_model.save(functions, str(folder), signatures=signatures)
+
+
+def text_arguments(texts: Sequence[tuple[str, ...]]) -> dict[str, tf.Tensor]:
+    """Return the arguments of a signature for examples of one or two texts."""
+    columns = list(zip(*texts, strict=True))
+    names = (TEXT, TEXT_PAIR)[: len(columns)]
+    return {n: tf.constant(list(column)) for n, column in zip(names, columns, strict=True)}

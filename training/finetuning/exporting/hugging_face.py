@@ -1,0 +1,64 @@
+"""A folder that transformers reads as ``BertForSequenceClassification``.
+
+https://huggingface.co/docs/transformers/model_doc/bert#transformers.BertForSequenceClassification
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline_config.schema import ModelConfig
+from pipeline_config.task import TaskConfig
+from training.exporting import hugging_face
+from training.finetuning.model import Classifier
+from training.model import named_variables
+from training.weight_names import Part, weights
+
+KERNEL, BIAS = "classifier.weight", "classifier.bias"
+_PROBLEMS = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
+
+
+def write_configuration(
+    folder: Path,
+    model: ModelConfig,
+    task: TaskConfig,
+    labels: Sequence[str],
+    *,
+    classifier_dropout: float,
+) -> None:
+    """Write ``config.json``.
+
+    :param labels: in order of their ids; of a regression none: its number is called as its column.
+    """
+    names = dict(enumerate(labels or [task.label_column]))
+    own = {
+        "architectures": ["BertForSequenceClassification"],
+        "problem_type": _PROBLEMS[task.kind],
+        "id2label": names,
+        "label2id": {name: number for number, name in names.items()},
+        "classifier_dropout": classifier_dropout,
+    }
+    hugging_face.write_json(folder / "config.json", hugging_face.configuration(model) | own)
+
+
+def write_weights(folder: Path, model: ModelConfig, classifier: Classifier) -> None:
+    """Write ``model.safetensors``: encoder, pooler and classifier, all of them trained."""
+    variables = named_variables(classifier.encoder_network)
+    values = {name: variable.numpy() for name, variable in variables.items()}
+    of_encoder = [
+        weight
+        for weight in weights(model, next_sentence=False)
+        if weight.part in {Part.ENCODER, Part.POOLER}
+    ]
+    tensors = hugging_face.tensors(of_encoder, values)
+    dense = classifier.classifier
+    tensors[KERNEL] = np.ascontiguousarray(dense.kernel.numpy().T)
+    tensors[BIAS] = dense.bias.numpy()
+    hugging_face.save_tensors(folder, tensors)

@@ -1,0 +1,164 @@
+"""Fine-tuning as the training loop sees it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tensorflow as tf
+import tf_keras
+
+from pipeline_config import PipelineConfig
+from pipeline_config.finetuning import RecipeConfig
+from pipeline_store.formats import TaskManifest, ValidationScore
+from training import checkpoints
+from training.finetuning import metrics
+from training.finetuning.batches import ExampleBatches, order_of
+from training.finetuning.forward import logits_of
+from training.finetuning.losses import ClassWeights, balanced_weights
+from training.finetuning.model import Classifier, build_classifier
+from training.finetuning.step import ClassifierMetrics, make_replica_step
+from training.finetuning.task_data import Examples, Task
+from training.flops import TRAINED, layer_flops
+from training.importing.loading import InitialModel
+from training.objective import Initial, LoopScores
+from training.optimizers import build_optimizer
+from training.step import TrainLoop, compile_loop
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """The :class:`training.objective.Objective` of a classifier and its encoder.
+
+    :param config: of the trial: :func:`pipeline_config.finetuning.training_config`.
+    :param train: the examples that are used.
+    :param validation: what checkpoints are scored on; None: they are not.
+    """
+
+    config: PipelineConfig
+    recipe: RecipeConfig
+    task: Task
+    train: Examples
+    validation: Examples | None
+    init_model: InitialModel | None
+
+    @property
+    def manifest(self) -> TaskManifest:
+        """Return what the task is."""
+        return self.task.manifest
+
+    def build_model(self) -> tf_keras.Model:
+        """Return the model with all its variables."""
+        return build_classifier(self.config, self.task.outputs, self.recipe.classifier_dropout)
+
+    def build_optimizer(self, model: tf_keras.Model) -> tf_keras.optimizers.legacy.Optimizer:
+        """Return the optimizer with all its slots."""
+        decay = self.recipe.layer_decay
+        factors = None if decay == 1.0 else rate_factors(model, decay)
+        return build_optimizer(self.config, model.trainable_variables, factors)
+
+    def load_initial(
+        self, model: Classifier, optimizer: tf_keras.optimizers.legacy.Optimizer
+    ) -> Initial | None:
+        """Set the encoder to ``init_model``; the classifier keeps what the seed has drawn."""
+        return self.load_encoder(model)
+
+    def load_encoder(self, model: Classifier) -> Initial | None:
+        """Set a model's encoder to ``init_model``, if there is one."""
+        if self.init_model is None:
+            return None
+        weights = checkpoints.load_encoder(model.encoder_network, self.init_model)
+        return Initial(self.init_model.uri, weights)
+
+    def make_loop(
+        self,
+        strategy: tf.distribute.Strategy,
+        model: tf_keras.Model,
+        optimizer: tf_keras.optimizers.legacy.Optimizer,
+    ) -> TrainLoop[ClassifierMetrics]:
+        """Return the compiled loop of steps."""
+        step = make_replica_step(
+            model,
+            optimizer,
+            self.manifest.task_kind,
+            self._class_weights(),
+            self.config.optimizer.clip_norm,
+        )
+        return compile_loop(strategy, step, ClassifierMetrics)
+
+    def _class_weights(self) -> ClassWeights | None:
+        kind = self.manifest.task_kind
+        if self.recipe.class_weights == "none" or kind == "regression":
+            return None
+        return balanced_weights(kind, self.train, self.task.outputs)
+
+    def batches(self, strategy: tf.distribute.Strategy) -> ExampleBatches:
+        """Return the batches that the loop takes."""
+        training = self.config.training
+        order = order_of(
+            len(self.train),
+            train_steps=training.train_steps,
+            batch_size=training.global_batch_size,
+            seed=training.random_seed,
+        )
+        return ExampleBatches(self.train, order, strategy)
+
+    def scorer(
+        self, strategy: tf.distribute.Strategy, model: tf_keras.Model
+    ) -> Callable[[], ValidationScore] | None:
+        """Return what scores the model on the validation split; None: there is none."""
+        examples = self.validation
+        if examples is None:
+            return None
+        forward = logits_of(model, strategy, self.recipe.eval_batch_size)
+        kind = self.manifest.task_kind
+
+        def score() -> ValidationScore:
+            outputs, labels = forward(examples), examples.known_labels
+            return ValidationScore(
+                loss=float(metrics.example_losses(kind, labels, outputs).mean()),
+                metrics=metrics.scores(kind, labels, outputs),
+                compared_by=self.manifest.compared_by,
+                examples=len(examples),
+            )
+
+        return score
+
+    def loop_scores(self, sums: ClassifierMetrics) -> LoopScores:
+        """Return the mean over examples."""
+        return LoopScores(float(sums.loss_sum) / float(sums.examples))
+
+    def step_flops(self, step: int) -> int:
+        """Return the model FLOPs of a step; all are alike."""
+        model, length = self.config.model, self.manifest.max_seq_length
+        hidden = model.hidden_size
+        layers = model.num_hidden_layers * length * layer_flops(model, length)
+        head = 2 * hidden * hidden + 2 * hidden * self.task.outputs
+        return TRAINED * self.config.training.global_batch_size * (layers + head)
+
+    def doubt(self, loss: float) -> str | None:
+        """Return a sentence if a classification ends far above guessing."""
+        chance = math.log(max(self.task.outputs, 2))
+        if self.manifest.task_kind == "regression" or loss <= 2 * chance:
+            return None
+        return (
+            f"The loss {loss:.4f} is more than twice that of guessing ({chance:.4f}): this "
+            "training diverged. Lower finetuning.learning_rates, or raise "
+            "finetuning.warmup_fraction."
+        )
+
+
+def rate_factors(model: Classifier, decay: float) -> dict[str, float]:
+    """Return the factor on the learning rate of every trained variable, by its name.
+
+    1 for pooler and classifier, ``decay`` for the highest layer, and so on down: ``decay ** (n +
+    1)`` for the embeddings below ``n`` layers (ELECTRA, arXiv 2003.10555, appendix).
+    """
+    encoder = model.encoder_network
+    layers = encoder.transformer_layers
+    factors = {v.name: decay ** (len(layers) + 1) for v in encoder.trainable_variables}
+    for number, layer in enumerate(layers):
+        factors |= {v.name: decay ** (len(layers) - number) for v in layer.trainable_variables}
+    above = [*encoder.pooler_layer.trainable_variables, *model.classifier.trainable_variables]
+    return factors | {v.name: 1.0 for v in above}

@@ -1,0 +1,58 @@
+"""The scores of a trained classifier on a split, and the file of its predictions."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline_store import uris
+from pipeline_store.formats import FileDigest, TaskManifest, TaskSplit, TrialScores
+from training.errors import BadDataError
+from training.finetuning import metrics
+from training.finetuning.forward import Forward
+from training.finetuning.task_data import Examples
+
+
+def score_split(
+    forward: Forward,
+    examples: Examples,
+    split: TaskSplit,
+    manifest: TaskManifest,
+    *,
+    folder: str,
+    path: str,
+) -> TrialScores:
+    """Score a model on a split and write its predictions.
+
+    :param forward: from examples to the model's logits.
+    :param folder: of the trial.
+    :param path: of the file, relative to it.
+    :raises BadDataError: the outputs are no numbers.
+    """
+    kind, labels = manifest.task_kind, examples.known_labels
+    outputs = forward(examples)
+    if not np.isfinite(outputs).all():
+        raise BadDataError(
+            f"The outputs on the {split} examples of task {manifest.name!r} are not finite: the "
+            "model's weights are broken."
+        )
+    return TrialScores(
+        examples=len(examples),
+        loss=float(metrics.example_losses(kind, labels, outputs).mean()),
+        metrics=metrics.scores(kind, labels, outputs),
+        per_label=metrics.per_label(kind, labels, outputs, manifest.labels),
+        confusion=metrics.confusion(labels, outputs) if kind == "classification" else [],
+        predictions=_write(folder, path, {"labels": labels, "outputs": outputs}),
+    )
+
+
+def _write(folder: str, path: str, arrays: dict[str, npt.NDArray[Any]]) -> FileDigest:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    content = buffer.getvalue()
+    uris.write(uris.join(folder, path), content)
+    return FileDigest(path=path, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())

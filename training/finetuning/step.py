@@ -1,0 +1,72 @@
+"""One step of fine-tuning, whose result does not depend on the number of replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+import tf_keras
+
+from pipeline_config.task import TaskKind
+from training.finetuning.losses import ClassWeights, example_losses
+from training.finetuning.task_data import LABELS
+from training.one_pass import elementwise_in_one_pass
+from training.step import Batch, apply_summed
+
+
+class ClassifierMetrics(NamedTuple):
+    """Sums over all replicas of one step, or over the steps of a loop; scalars.
+
+    ``loss_sum`` is weighted as it is optimized. ``input_wait_seconds`` as in
+    :class:`training.step.StepMetrics`.
+    """
+
+    loss_sum: tf.Tensor
+    examples: tf.Tensor
+    tokens: tf.Tensor
+    gradient_norm: tf.Tensor
+    input_wait_seconds: tf.Tensor
+
+
+def make_replica_step(
+    model: tf_keras.Model,
+    optimizer: tf_keras.optimizers.legacy.Optimizer,
+    kind: TaskKind,
+    class_weights: ClassWeights | None,
+    clip_norm: float,
+) -> Callable[[Batch], ClassifierMetrics]:
+    """Return the step of one replica; it runs inside ``strategy.run``.
+
+    The loss is the sum over the examples of the global batch, by their number.
+    """
+    variables = model.trainable_variables
+    weights = None if class_weights is None else tf.constant(class_weights)
+
+    def replica_step(batch: Batch) -> ClassifierMetrics:
+        replicas = tf.distribute.get_replica_context()
+        labels = batch[LABELS]
+        rows = tf.cast(tf.shape(labels)[0], tf.float32)
+        rows = replicas.all_reduce("SUM", rows)
+        with elementwise_in_one_pass():
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(variables)
+                logits = model(batch, training=True)
+                loss_sum = tf.reduce_sum(example_losses(kind, logits, labels, weights))
+                loss = loss_sum / rows
+            # Those of embeddings come as rows. Added up first: the norm of a row that occurs twice
+            # is not the sum of two norms, and a TPU sums dense tensors only.
+            gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
+        gradients = replicas.all_reduce("SUM", gradients)
+        loss_sum = replicas.all_reduce("SUM", loss_sum)
+        tokens = replicas.all_reduce("SUM", _tokens(batch))
+        norm = apply_summed(optimizer, gradients, variables, clip_norm)
+        return ClassifierMetrics(loss_sum, rows, tokens, norm, tf.constant(0.0))
+
+    return replica_step
+
+
+def _tokens(batch: Batch) -> tf.Tensor:
+    """Return the real tokens that are computed on; features of a fixed encoder have none left."""
+    mask = batch.get("input_mask")
+    return tf.constant(0) if mask is None else tf.reduce_sum(mask)

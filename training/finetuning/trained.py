@@ -1,0 +1,134 @@
+"""A trained classifier, loaded from its trial's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+import tf_keras
+from pydantic import JsonValue
+
+from pipeline_config import PipelineConfig
+from pipeline_config.finetuning import RecipeConfig, training_config
+from pipeline_config.task import TaskKind
+from pipeline_store.formats import EncoderSource, TrainingInputs, TrialResult
+from pipeline_store.layout import StoreLayout, TrialLayout
+from training import artifacts
+from training.checkpoints import load_encoder, load_ours
+from training.errors import BadDataError
+from training.finetuning.encoder import encoder_uri, model_settings
+from training.finetuning.forward import Forward, logits_of, mean_hidden_states
+from training.finetuning.model import Classifier, Probe, build_classifier, build_probe
+from training.finetuning.probing import with_features
+from training.finetuning.task_data import Examples
+from training.importing.loading import initial_model
+from training.model import named_variables, weights_sha256
+
+
+@dataclass(frozen=True)
+class TrainedTrial:
+    """A trained model and what it was trained for.
+
+    :param inputs: of the training.
+    :param config: of its model.
+    :param labels: in order of their ids; of a regression none.
+    :param model: the classifier; of a probe its dense layer.
+    :param encoder: of a probe, what its features are from; else None, as it is in the model.
+    """
+
+    inputs: TrainingInputs
+    config: PipelineConfig
+    kind: TaskKind
+    labels: list[str]
+    max_seq_length: int
+    model: Classifier | Probe
+    encoder: tf_keras.Model | None
+
+    def forward(self, strategy: tf.distribute.Strategy, batch_size: int) -> Forward:
+        """Return a compiled function from examples to logits, float32 [N, outputs]."""
+        logits = logits_of(self.model, strategy, batch_size)
+        if self.encoder is None:
+            return logits
+        features = mean_hidden_states(self.encoder, strategy, batch_size)
+        return lambda examples: logits(with_features(examples, features))
+
+
+def load_trial_model(
+    result_uri: str,
+    store: StoreLayout,
+    strategy: tf.distribute.Strategy | None = None,
+    changes: Mapping[str, JsonValue] | None = None,
+) -> TrainedTrial:
+    """Load the model of a finished trial.
+
+    :param result_uri: its ``result.json``.
+    :param store: where a probe's encoder is looked for.
+    :param strategy: where the model's variables are made; None: the CPU.
+    :param changes: what of the recipe is another one now, such as the type of the arithmetic.
+    :raises FileNotFoundError: there is none.
+    :raises FormatError: a file does not verify.
+    :raises BadDataError: the weights are not those that the result speaks of.
+    """
+    result = TrialResult.load(result_uri)
+    recipe = RecipeConfig.model_validate(result.settings | dict(changes or {}))
+    layout = TrialLayout(result_uri.rpartition("/")[0])
+    strategy = strategy or tf.distribute.OneDeviceStrategy("/cpu:0")
+    trained = load_trained(layout, recipe, result.encoder, store, strategy)
+    found = weights_sha256(trained.model)
+    if found != result.weights_sha256:
+        raise BadDataError(
+            f"{layout.training.root} holds the weights {found}, but {result_uri} speaks of "
+            f"{result.weights_sha256}. Restore the folder from a backup, or run the trial again."
+        )
+    return trained
+
+
+def load_trained(
+    layout: TrialLayout,
+    recipe: RecipeConfig,
+    encoder: EncoderSource,
+    store: StoreLayout,
+    strategy: tf.distribute.Strategy,
+) -> TrainedTrial:
+    """Load what a trial's training has ended with."""
+    files = artifacts.model_files(layout.training.root)
+    inputs = artifacts.load_inputs(files)
+    settings: dict[str, Any] = dict(inputs.settings)
+    config = training_config(
+        recipe,
+        model_settings(inputs),
+        train_steps=1,
+        checkpoint_interval=1,
+        learning_rate=1.0,
+        random_seed=settings["training.random_seed"],
+    )
+    outputs = len(settings["task.labels"]) or 1
+    with strategy.scope():
+        classifier = build_classifier(config, outputs, recipe.classifier_dropout)
+        probe = build_probe(config, outputs, 0.0) if recipe.frozen_encoder else None
+    model = probe or classifier
+    load_ours(named_variables(model), layout.training.root)
+    uri = encoder_uri(encoder, store)
+    if probe is not None and uri is not None:
+        load_encoder(classifier.encoder_network, initial_model(uri, store, config))
+    return TrainedTrial(
+        inputs=inputs,
+        config=config,
+        kind=settings["task.kind"],
+        labels=settings["task.labels"],
+        max_seq_length=settings["task.max_seq_length"],
+        model=model,
+        encoder=None if probe is None else classifier.encoder_network,
+    )
+
+
+def predict_logits(
+    trained: TrainedTrial, examples: Examples, batch_size: int = 128
+) -> npt.NDArray[np.float32]:
+    """Return a trained model's logits for examples, [N, outputs]."""
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    return trained.forward(strategy, batch_size)(examples)

@@ -1,0 +1,204 @@
+"""One trial: train a model on a task from a seed, at a rate; measure it; commit the result."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import uuid
+from collections.abc import Iterable
+from dataclasses import fields
+
+import tensorflow as tf
+
+from pipeline_store import uris
+from pipeline_store.formats import TaskSplit, TrainingResult, TrialResult, TrialScores
+from pipeline_store.layout import TrialLayout
+from training.checkpoint_store import CheckpointStore
+from training.commit import CommitGuard
+from training.errors import UserError
+from training.finetuning.forward import Forward
+from training.finetuning.lengths import kept_rows
+from training.finetuning.objective import FineTuning
+from training.finetuning.probing import Probing, encoder_features, with_features
+from training.finetuning.scoring import score_split
+from training.finetuning.setup import (
+    TrialJob,
+    make_objective,
+    make_strategy,
+    say,
+    trial_inputs,
+)
+from training.finetuning.task_data import Task
+from training.finetuning.trained import TrainedTrial, load_trained, load_trial_model
+from training.job import StopRequest
+from training.trainer import Trainer, TrainingJob
+
+__all__ = ["TrialJob", "evaluate_trial", "make_strategy", "train_trial"]
+
+log = logging.getLogger("training")
+
+SCORED = (TaskSplit.VALIDATION, TaskSplit.TEST)
+
+
+def train_trial(
+    job: TrialJob,
+    *,
+    strategy: tf.distribute.Strategy,
+    guard: CommitGuard,
+    stop: StopRequest,
+    splits: Iterable[TaskSplit] = SCORED,
+) -> TrialResult:
+    """Train to the end, score, and commit; whatever is done already is not done again.
+
+    :param strategy: of :func:`make_strategy`.
+    :param splits: what to score the trained model on; those that the task does not have are left
+        out.
+    :raises PreemptedError: it was asked to stop; a checkpoint is saved, and the same call goes on
+        from there.
+    :raises JobError: see :mod:`training.errors`.
+    """
+    found = TrialResult.load_or_none(job.layout.result)
+    if found is not None:
+        log.info("Trial %s is done already.", job.trial.trial_id)
+        return found
+    task = Task.load(job.manifest_uri)
+    training = TrainingResult.load_or_none(job.layout.training.result)
+    if training is None:
+        training = _train(job, task, strategy, guard, stop)
+    trained = load_trained(job.layout, job.recipe, job.encoder, job.store, strategy)
+    forward = trained.forward(strategy, job.recipe.eval_batch_size)
+    return _commit(_result(job, task, training, _scores(job, task, forward, splits)), job, guard)
+
+
+def evaluate_trial(
+    job: TrialJob,
+    source: TrialLayout,
+    *,
+    strategy: tf.distribute.Strategy,
+    guard: CommitGuard,
+) -> TrialResult:
+    """Score a model that another run has trained on this job's task, and commit the result.
+
+    :param source: folder of the trial that trained it.
+    :raises UserError: it was trained for other labels, or with another vocabulary.
+    :raises FileNotFoundError: it is not done.
+    """
+    before = TrialResult.load(source.result)
+    task = Task.load(job.manifest_uri)
+    trained = load_trial_model(source.result, job.store, strategy)
+    _check_fits(task, trained)
+    forward = trained.forward(strategy, job.recipe.eval_batch_size)
+    scores = _scores(job, task, forward, SCORED)
+    result = before.model_copy(
+        update={"task_manifest_sha256": task.manifest.content_sha256, "scores": scores}
+    )
+    return _commit(result, job, guard)
+
+
+def _check_fits(task: Task, trained: TrainedTrial) -> None:
+    manifest = task.manifest
+    pairs = {
+        "kind": (manifest.task_kind, trained.kind),
+        "labels": (manifest.labels, trained.labels),
+        "vocabulary": (manifest.vocabulary_sha256, trained.inputs.vocabulary_sha256),
+        "finetuning.max_seq_length": (manifest.max_seq_length, trained.max_seq_length),
+    }
+    problems = [
+        f"its {name} is {ours!r}, the model's {theirs!r}"
+        for name, (ours, theirs) in pairs.items()
+        if ours != theirs
+    ]
+    if problems:
+        raise UserError(
+            f"Task {manifest.name!r} is not what the model was trained for: "
+            f"{'; '.join(problems)}. Give the task those, or train on it."
+        )
+
+
+def _train(
+    job: TrialJob,
+    task: Task,
+    strategy: tf.distribute.Strategy,
+    guard: CommitGuard,
+    stop: StopRequest,
+) -> TrainingResult:
+    objective = make_objective(job, task)
+    say(job, objective)
+    if job.recipe.frozen_encoder:
+        objective = _probing(objective, strategy)
+    config, inputs = objective.config, trial_inputs(job, task, objective.config)
+    store = CheckpointStore(
+        job.layout.training,
+        guard,
+        config,
+        inputs=inputs,
+        data_sha256=hashlib.sha256(inputs.to_bytes()).hexdigest(),
+    )
+    training_job = TrainingJob(config, job.layout.training, guard, objective, inputs, store)
+    return Trainer(training_job, strategy).train(stop)
+
+
+def _probing(objective: FineTuning, strategy: tf.distribute.Strategy) -> Probing:
+    features, loaded = encoder_features(objective, strategy)
+    same = {field.name: getattr(objective, field.name) for field in fields(objective)}
+    validation = objective.validation
+    same["train"] = with_features(objective.train, features)
+    same["validation"] = None if validation is None else with_features(validation, features)
+    return Probing(**same, loaded=loaded)
+
+
+def _result(
+    job: TrialJob, task: Task, training: TrainingResult, scores: dict[TaskSplit, TrialScores]
+) -> TrialResult:
+    recipe = job.recipe
+    steps = training.steps_done or training.train_steps
+    records = task.records(TaskSplit.TRAIN).records
+    return TrialResult(
+        trial=job.trial,
+        task_manifest_sha256=task.manifest.content_sha256,
+        encoder=job.encoder,
+        settings=recipe.model_dump(mode="json"),
+        train_examples=len(kept_rows(records, recipe.train_fraction, job.trial.random_seed)),
+        train_steps=training.train_steps,
+        train_steps_total=steps,
+        train_loss=training.final_loss,
+        weights_sha256=training.weights_sha256,
+        resumed_from=training.resumed_from,
+        seconds=training.seconds,
+        examples_per_second=steps * recipe.global_batch_size / max(training.seconds, 1e-3),
+        scores=scores,
+    )
+
+
+def _scores(
+    job: TrialJob, task: Task, forward: Forward, splits: Iterable[TaskSplit]
+) -> dict[TaskSplit, TrialScores]:
+    folder = job.layout.root
+    files = job.layout.attempt_files(uuid.uuid4().hex[:8]).removeprefix(uris.join(folder, ""))
+    scores = {
+        split: score_split(
+            forward,
+            task.examples(split),
+            split,
+            task.manifest,
+            folder=folder,
+            path=f"{files}/predictions-{split}.npz",
+        )
+        for split in splits
+        if split in task.manifest.splits
+    }
+    for split, score in scores.items():
+        log.info(
+            "%s on %d %s examples: loss %.4f  %s",
+            job.trial.trial_id,
+            score.examples,
+            split,
+            score.loss,
+            "  ".join(f"{name} {value:.4f}" for name, value in score.metrics.items()),
+        )
+    return scores
+
+
+def _commit(result: TrialResult, job: TrialJob, guard: CommitGuard) -> TrialResult:
+    guard.check()
+    return result if result.create(job.layout.result) else TrialResult.load(job.layout.result)

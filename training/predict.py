@@ -1,0 +1,137 @@
+"""Ask a fine-tuned model about the texts of files.
+
+``python -m training.predict --run STORE/runs/KEY --store STORE --task NAME --input texts.csv
+--output predictions.tsv``
+
+The log goes to stderr; the last line of stdout is a JSON object with the counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import NoReturn
+
+from pipeline_store import uris
+from pipeline_store.formats import TaskManifest, TaskSplit
+from pipeline_store.layout import StoreLayout
+from training.errors import BadDataError, PreemptedError, UserError
+from training.finetuning.exporting.chosen import TrainedRun
+from training.job import on_sigterm, run_job
+
+log = logging.getLogger("training")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return the process exit code."""
+    arguments = parser().parse_args(argv)
+    with on_sigterm(_stop):
+        return run_job(lambda: predict(arguments), log_stream=sys.stderr)
+
+
+def _stop() -> NoReturn:
+    raise PreemptedError("nothing to save; the same command starts again.")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what reads the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.predict",
+        description="Writes a line for every example of the files: the labels and their "
+        "probabilities, or the value; where a line cannot be used, the reason. Texts are in the "
+        "columns that the task's description names; labels are not needed.",
+        epilog="exit codes: 0 done, 40 configuration or argument, 41 a file is damaged, 42 out of "
+        "memory, 43 stopped by SIGTERM, 45 any other failure",
+    )
+    parser.add_argument("--run", required=True, metavar="URI", help="folder of a fine-tuning run")
+    parser.add_argument("--store", required=True, metavar="URI", help="root of the store")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--task", metavar="NAME", help="ask the best model of this task")
+    which.add_argument("--trial", metavar="ID", help="ask the model of this trial")
+    parser.add_argument(
+        "--input",
+        action="append",
+        metavar="FILE",
+        dest="inputs",
+        help="tsv, csv, jsonl or parquet, also compressed; give it again for more. Without it, the "
+        "files that task.toml names by predict",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help="tsv; without it, predictions/TASK.tsv of the run",
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=64, metavar="N", help="texts at once (default: 64)"
+    )
+    return parser
+
+
+def predict(arguments: argparse.Namespace) -> None:
+    """Ask the model about every text; write the answers.
+
+    :raises JobError: see :mod:`training.errors`.
+    """
+    if arguments.batch_size < 1:
+        raise UserError(
+            f"--batch-size: {arguments.batch_size} is no number of texts; give 1 or more."
+        )
+    store = StoreLayout(arguments.store)
+    trained = TrainedRun.open(store, arguments.run)
+    (trial_id,) = [arguments.trial] if arguments.trial else trained.best_trials(arguments.task)
+    chosen = trained.trial(trial_id)
+    task = chosen.result.trial.task
+    if arguments.inputs:
+        inputs = [_absolute(path) for path in arguments.inputs]
+    else:
+        inputs = _own_inputs(trained.inputs(task))
+    missing = [uri for uri in inputs if not uris.exists(uri)]
+    if missing:
+        raise UserError(f"--input: {missing[0]} does not exist.")
+
+    # Here, so that a wrong argument is reported at once and not after seconds of imports.
+    from training.finetuning.exporting.answers import write_answers
+    from training.finetuning.exporting.exporter import TextModel
+
+    model = TextModel.load(chosen, store)
+    output = _absolute(arguments.output) if arguments.output else trained.run.predictions(task)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch, "predictions.tsv")
+        counts = write_answers(model, inputs, path, batch_size=arguments.batch_size)
+        uris.upload(str(path), output)
+    log.info("%s: %d lines, %d of them with an error.", output, counts.rows, counts.errors)
+    print(json.dumps({"predictions": output, "trial": trial_id, **counts._asdict()}))
+
+
+def _absolute(path: str) -> str:
+    return path if uris.is_absolute(path) else os.path.abspath(path)
+
+
+def _own_inputs(manifest: TaskManifest) -> list[str]:
+    """Return the files that a task's description names, if they are what was prepared.
+
+    :raises UserError: it names none.
+    :raises BadDataError: one was changed.
+    """
+    found = manifest.inputs.get(TaskSplit.PREDICT, [])
+    if not found:
+        raise UserError(
+            f"The task.toml of {manifest.name!r} names no files by predict; name some there and "
+            "prepare the task again, or give --input."
+        )
+    for file in found:
+        if (sha256 := uris.sha256(file.uri)) != file.sha256:
+            raise BadDataError(
+                f"{file.uri} was changed: its SHA-256 is {sha256}; when the task was prepared it "
+                f"was {file.sha256}. Prepare the task again."
+            )
+    return [file.uri for file in found]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
