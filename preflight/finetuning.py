@@ -161,6 +161,8 @@ def _model_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[st
             f"encoder.version: {version.version_id} was trained with another vocabulary "
             f"({version.vocabulary_sha256}) than {lineage.vocabulary} ({vocabulary.sha256})."
         )
+    if config.finetuning.mode in ("export", "predict"):
+        return  # the rows are as long as those that the classifier was trained on
     positions = encoder_config(config, store).model.max_position_embeddings
     if config.finetuning.max_seq_length > positions:
         yield (

@@ -382,7 +382,8 @@ def test_eval_measures_all_trials_of_the_source(request_: Request, source: RunLa
 
 
 def test_export_takes_the_best_and_rents_nothing(request_: Request, source: RunLayout) -> None:
-    formats = {"finetuning__export_formats": ["hugging_face"]}
+    # How long rows are, the classifier says.
+    formats = {"finetuning__export_formats": ["hugging_face"], "finetuning__max_seq_length": 512}
     assert request_.validate(**using(source, "export", **formats)) == []
     operator = PlanFinetuningOperator(
         task_id="plan", store_uri=request_.store.root, run_uri=request_.run.root, prepared=[]

@@ -175,7 +175,7 @@ def test_what_was_trained_is_exported_and_used_without_a_tpu(tuned: Pipeline) ->
         run_id = tuned.api.trigger(DAG_ID, source | {"finetuning.mode": mode} | more)
         state, tasks = finish(tuned, DAG_ID, run_id)
         found = states(tasks)
-        assert state == "success", found
+        assert state == "success", tuned.api.task_log(DAG_ID, run_id, "validate")
         assert found[mode, -1] == "success", found
         assert found["report", -1] == found["tpu.create", -1] == "skipped", found
         run = folder_of(tuned, run_id)

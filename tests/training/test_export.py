@@ -28,6 +28,7 @@ from tests.training.jobs import BAD_DATA, FAILED, USER_ERROR, all_files, result,
 from training import artifacts, export_model
 from training.checkpoints import load_weights
 from training.exporting import exporter, hugging_face, saved_model
+from training.exporting.text_ops import WordPieceText
 from training.model import build_model, named_variables, weights_sha256
 
 Capture = pytest.CaptureFixture[str]
@@ -240,7 +241,7 @@ def test_a_wrong_saved_model_is_found_before_anything_is_committed(
         if weight is not None:
             weight.assign_add(tf.fill(weight.shape, 0.001))
         if other_tokens := change.get("tokens"):
-            text_ops = exporter.WordPieceText(other_tokens, do_lower_case=True, normalization="NFC")
+            text_ops = WordPieceText(other_tokens, do_lower_case=True, normalization="NFC")
             rows = exporter.RowBuilder(text_ops, other_tokens, 32)
         write(folder, model, rows, tokens)
         if weight is not None:

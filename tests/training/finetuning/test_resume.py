@@ -24,6 +24,7 @@ KINDS = (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # seven processes that import TensorFlow
 @pytest.mark.parametrize("frozen", [False, True])
 def test_five_interruptions_do_not_change_the_weights(
     pretrained: tuple[TinyStore, str], tmp_path: Path, *, frozen: bool

@@ -415,10 +415,8 @@ def test_a_run_that_uses_another_runs_models_predicts_its_own_files(
     summary = json.loads(capsys.readouterr().out)
     assert summary["predictions"] == run.predictions(one.task)
     answers = read_answers(Path(run.predictions(one.task)))
-    assert [(a["line"], a["label"], a["error"]) for a in answers] == [
-        ("2", LABELS[0], ""),
-        ("4", LABELS[1], ""),
-    ]
+    assert [(answer["line"], answer["error"]) for answer in answers] == [("2", ""), ("4", "")]
+    assert {answer["label"] for answer in answers} <= set(LABELS)
     (folder / "new.csv").write_text("text\nanother\n")
     assert predict.main(words) == BAD_DATA
     assert "new.csv was changed" in capsys.readouterr().err
