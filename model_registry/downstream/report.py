@@ -12,7 +12,6 @@ from pipeline_store.formats import (
     FinetuningPlan,
     FinetuningReport,
     ModelComparison,
-    RunRecord,
     TaskManifest,
     TaskSummary,
 )
@@ -75,7 +74,8 @@ def _report(
         (task, model): summarise(manifests[task], group) for (task, model), group in groups.items()
     }
     return FinetuningReport(
-        run_key=RunRecord.load(run.record).run_key,
+        # Its folder's name; a run by hand has no run.json.
+        run_key=run.root.rpartition("/")[2],
         models=plan.models,
         tasks=list(summaries.values()),
         comparisons=list(_comparisons(manifests, summaries, trials)),

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from model_registry import gate, lease, outcomes, registry
 from operators.approval import missing_approval
-from operators.pipeline_assets import PROMOTED_MODEL
+from operators.pipeline_assets import PROMOTED_MODEL, announce_model
 from pipeline_config import parse_config
 from pipeline_store import uris
 from pipeline_store.formats import (
@@ -107,15 +107,7 @@ class PromoteOperator(BaseOperator):
             version_id=version.version_id,
             written_by=self.task_id,
         )
-        context["outlet_events"][PROMOTED_MODEL].extra.update(
-            {
-                "lineage_id": version.lineage_id,
-                "version_id": version.version_id,
-                "parent": version.parent,
-                "partition": plan.partition,
-                "reason": verdict.reason,
-            }
-        )
+        announce_model(context, version, partition=plan.partition, reason=verdict.reason)
         self.log.info("In use: %s (%s)", version.version_id, verdict.reason)
         return version.version_id
 

@@ -53,6 +53,9 @@ EXCEPTIONS = {
     # Written to a folder of this machine and uploaded file by file.
     "training/exporting/saved_model.py": {"tensorflow.saved_model"},
     "training/exporting/checks.py": {"tensorflow.saved_model"},
+    "training/finetuning/exporting/checks.py": {"tensorflow.saved_model"},
+    "training/finetuning/exporting/functions.py": {"tensorflow.saved_model"},
+    "training/serve_check.py": {"tensorflow.saved_model"},
     "training/events.py": {"tensorflow.summary"},
     "training/profiling.py": {"tensorflow.profiler.experimental"},
     # What others do, to compare with: files of this machine.

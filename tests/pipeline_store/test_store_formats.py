@@ -40,7 +40,12 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
-SPECIAL = {"training-inputs": {"settings": st.dictionaries(st.text(), JSON, max_size=3)}}
+ANY_SETTINGS = st.dictionaries(st.text(), JSON, max_size=3)
+SPECIAL = {
+    "training-inputs": {"settings": ANY_SETTINGS},
+    "task-manifest": {"task": ANY_SETTINGS},
+    "trial-result": {"settings": ANY_SETTINGS},
+}
 HOLDER = Holder(sequence=3, generation=1, attempt=2, token="0" * 32)
 
 
@@ -138,6 +143,7 @@ def test_verdict_strings_are_the_published_ones() -> None:
         "rejected: worse",
         "rejected: not enough evidence",
         "rejected: forgetting",
+        "rejected: downstream",
     ]
 
 

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.definitions.asset import AssetUniqueKey
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.execution_time.context import OutletEventAccessor
 
 from model_registry import lease, outcomes, registry
 from operators.pipeline_assets import PROMOTED_MODEL
@@ -276,7 +278,7 @@ def judge(run: FinishedRun) -> str:
 
 
 def promote(run: FinishedRun) -> tuple[str, dict[str, Any]]:
-    event = SimpleNamespace(extra={})
+    event = OutletEventAccessor(key=AssetUniqueKey.from_asset(PROMOTED_MODEL))
     operator = PromoteOperator(task_id="promote", store_uri=run.store.root, run_uri=run.run.root)
     context: Any = {"outlet_events": {PROMOTED_MODEL: event}}
     return operator.execute(context), event.extra
