@@ -23,7 +23,7 @@ from tpu_agent import processes
 from tpu_emulator.metadata import MetadataServer
 from tpu_lifecycle.bundle import build_bundle
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 HOSTS = 2
 PATIENCE = 400.0
