@@ -110,7 +110,7 @@ imports: $(INSTALLED)  ## Who may import whom
 	PYTHONPATH=.:plugins $(BIN)/lint-imports
 
 unit: $(INSTALLED)  ## All tests, with a real run of the DAG on the local stack
-	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder --durations 30 \
+	$(BIN)/pytest -n $(TEST_PROCESSES) --no-loadscope-reorder --durations 30 \
 		-m "not browser and not slow and not tpu_compiler and not parity"
 
 compose-check: $(INSTALLED)  ## The DAG from end to end as docker/compose/compose.yaml says, without an engine; needs root

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 # So that a failed assertion in the tests' own helpers shows its values, too.
 helpers = [path for path in Path(__file__).parent.iterdir() if path.is_dir()]
@@ -19,15 +21,28 @@ os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "false")
 
 import airflow.sdk  # noqa: E402, F401
 
+# Files of this folder share one stack, so one process runs them all.
+SHARED_STACK = "tests/stack/"
 
-@pytest.hookimpl(tryfirst=True)
+
+class ByFile(LoadFileScheduling):
+    """Shares the tests out to the processes of ``make test``: by file, or those on the stack."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SHARED_STACK if nodeid.startswith(SHARED_STACK) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """Share out by :class:`ByFile`."""
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Share the tests out to the processes of ``make test``: by file, on the stack all to one.
+    """Begin with what waits for others most of the time: processes that compute go on beside it."""
+    items.sort(key=_order)
 
-    They share one stack and wait most of the time, so they go first, and the other processes
-    compute meanwhile.
-    """
-    items.sort(key=lambda item: item.get_closest_marker("stack") is None)
-    for item in items:
-        folder, file = item.path.parent.name, str(item.path)
-        item.add_marker(pytest.mark.xdist_group("stack" if folder == "stack" else file))
+
+def _order(item: pytest.Item) -> int:
+    if item.nodeid.startswith(SHARED_STACK):
+        return 0
+    return 1 if item.get_closest_marker("stack") else 2

@@ -130,7 +130,12 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
         ("a.tsv", b"title\tsecond\nx\ty\n", UserError, "has no column 'text'"),
         ("a.tsv", b"text\ttext\tsecond\n", UserError, "has 2 times the column 'text'"),
         ("a.csv", b'text,second\n"a,b\nc,d\n', BadDataError, "record of line 2 is never closed"),
-        ("a.tsv.gz", gzip.compress(HEADER * 9, mtime=0)[:-9], BadDataError, "cannot be read to its end"),
+        (
+            "a.tsv.gz",
+            gzip.compress(HEADER * 9, mtime=0)[:-9],
+            BadDataError,
+            "cannot be read to its end",
+        ),
         ("a.tsv.xz", b"no xz", BadDataError, "cannot be read to its end"),
         ("a.tsv.zst", b"no zst", BadDataError, "cannot be read to its end"),
         ("a.parquet", b"PAR1 no more", BadDataError, "cannot be read as Parquet"),
