@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -22,3 +25,30 @@ def run_module(module: str, *arguments: str) -> str:
 def print_result(**values: Any) -> None:
     """Print one result as one JSON object on a line of its own."""
     print(json.dumps(values), flush=True)
+
+
+def say(line: str) -> None:
+    """Print a line about the progress, apart from the results."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def contest_parser(
+    prog: str, description: str | None, rows: Iterable[str], quick: str
+) -> argparse.ArgumentParser:
+    """Return the command line of a benchmark that measures sides against each other.
+
+    :param rows: what can be measured by itself.
+    :param quick: what ``--quick`` does.
+    """
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument(
+        "--only", action="append", choices=list(rows), help="only these rows; may be repeated"
+    )
+    parser.add_argument("--threads", type=int, default=2, help="of each side (default: 2)")
+    return parser

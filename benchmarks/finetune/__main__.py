@@ -8,7 +8,6 @@ docs/finetuning-speed.md. Needs the environment of PyTorch: `make bench-finetune
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -18,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.commands import contest_parser, say
 from benchmarks.finetune.rows import GROUPS, Bench
 from benchmarks.train import machine
 from benchmarks.train.contest import SideFailedError, Sizes
@@ -33,14 +33,16 @@ _QUICK_SEEDS = (1, 2)
 
 def main(argv: list[str] | None = None) -> int:
     """Run the benchmark; return the exit status: 1 if a row could not be measured."""
-    options = _parser().parse_args(argv)
+    quick = "few steps, two seeds, a hardly trained encoder"
+    parser = contest_parser("python -m benchmarks.finetune", __doc__, GROUPS, quick)
+    options = parser.parse_args(argv)
     state_dir = options.state_dir.resolve()
     # The same store as the demo's, so that its model is found if it is there.
     store = store_of(state_dir)
     found = harvest()
     task = docstrings.build(found)
     examples.write(task, Path(store.task(task.name).root))
-    pretrained = pretrain(store, found, _say, steps=_QUICK_STEPS if options.quick else STEPS)
+    pretrained = pretrain(store, found, say, steps=_QUICK_STEPS if options.quick else STEPS)
     status = 0
     with tempfile.TemporaryDirectory(prefix="bench-finetune-", dir=state_dir) as folder:
         bench = Bench(
@@ -53,34 +55,13 @@ def main(argv: list[str] | None = None) -> int:
             _QUICK_SEEDS if options.quick else _RANDOM_SEEDS,
         )
         for name in options.only or GROUPS:
-            _say(f"{name} …")
+            say(f"{name} …")
             try:
                 _print(GROUPS[name](bench), options.threads)
             except (SideFailedError, subprocess.CalledProcessError) as error:
-                _say(f"{name}: {error}")
+                say(f"{name}: {error}")
                 status = 1
     return status
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.finetune",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
-    parser.add_argument(
-        "--quick", action="store_true", help="few steps, two seeds, a hardly trained encoder"
-    )
-    parser.add_argument(
-        "--only", action="append", choices=list(GROUPS), help="only these rows; may be repeated"
-    )
-    parser.add_argument("--threads", type=int, default=2, help="of each side (default: 2)")
-    return parser
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _print(row: dict[str, Any], threads: int) -> None:

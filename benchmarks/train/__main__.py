@@ -8,7 +8,6 @@ docs/training-speed.md. Needs the environment of PyTorch: `make bench-train` mak
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -19,6 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.commands import contest_parser, say
 from benchmarks.train import machine
 from benchmarks.train.contest import SideFailedError, Sizes
 from benchmarks.train.prepare import prepare
@@ -29,48 +29,29 @@ QUICK = Sizes(rounds=3, steps=2, warm_up=(1, 1))
 
 def main(argv: list[str] | None = None) -> int:
     """Run the benchmark; return the exit status: 1 if a row could not be measured."""
-    options = _parser().parse_args(argv)
+    quick = "few steps; minutes, and much less certain"
+    parser = contest_parser("python -m benchmarks.train", __doc__, GROUPS, quick)
+    options = parser.parse_args(argv)
     # A store's address is absolute.
     state_dir = options.state_dir.resolve()
     state_dir.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     status = 0
     with tempfile.TemporaryDirectory(prefix="bench-train-", dir=state_dir) as folder:
-        _say("preparing records …")
+        say("preparing records …")
         prepare(Path(folder))
         bench = Bench(Path(folder), options.threads, QUICK if options.quick else Sizes())
         for name in options.only or GROUPS:
-            _say(f"{name} …")
+            say(f"{name} …")
             try:
                 for row in GROUPS[name](bench):
                     _print(row, options.threads)
                     rows.append(row)
             except SideFailedError as error:
-                _say(f"{name}: {error}")
+                say(f"{name}: {error}")
                 status = 1
     _print_table(rows)
     return status
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.train",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
-    parser.add_argument(
-        "--quick", action="store_true", help="few steps; minutes, and much less certain"
-    )
-    parser.add_argument(
-        "--only", action="append", choices=list(GROUPS), help="only these rows; may be repeated"
-    )
-    parser.add_argument("--threads", type=int, default=2, help="of each side (default: 2)")
-    return parser
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _print(row: Row, threads: int) -> None:

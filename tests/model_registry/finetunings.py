@@ -28,7 +28,12 @@ def prepare(store: StoreLayout, task: str, key: str = "a" * 16) -> str:
     folder = store.task(task)
     uris.write(folder.description, b"")
     uris.write(uris.join(folder.preparation(key), "try-1", "train.tfrecord"), b"records")
-    uri = folder.manifest(key)
+    return write_manifest(store, task, key)
+
+
+def write_manifest(store: StoreLayout, task: str, key: str = "a" * 16) -> str:
+    """Write the commit of a prepared task and return its place."""
+    uri = store.task(task).manifest(key)
     TaskManifest(
         name=task,
         key=key,

@@ -28,11 +28,11 @@ from pipeline_store.formats import (
     RunEstimate,
     RunOutcome,
     RunRecord,
-    TaskManifest,
     TaskSummary,
     Trial,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
+from tests.model_registry.finetunings import write_manifest
 from tests.model_registry.runs import NOW, FinishedRun
 from tests.plugins.driver import CONN_ID, connect
 from tests.tpu_lifecycle.world import World
@@ -81,7 +81,7 @@ class Request:
         return found
 
     def plan(self) -> list[dict[str, Any]]:
-        prepared = [{"manifest": write_manifest(self.store)}]
+        prepared = [{"manifest": write_manifest(self.store, TASK)}]
         operator = PlanFinetuningOperator(
             task_id="plan", store_uri=self.store.root, run_uri=self.run.root, prepared=prepared
         )
@@ -90,26 +90,6 @@ class Request:
     @property
     def config(self) -> Any:
         return parse_finetuning_config(uris.read(self.run.config), self.run.config)
-
-
-def write_manifest(store: StoreLayout, name: str = TASK) -> str:
-    uri = store.task(name).manifest("k" * 16)
-    TaskManifest(
-        name=name,
-        key="k" * 16,
-        task={},
-        task_kind="classification",
-        compared_by="accuracy",
-        labels=["rain", "sun"],
-        vocabulary_sha256="v",
-        max_seq_length=128,
-        inputs={},
-        splits={},
-        dropped={},
-        dead_letter=None,
-        warnings=[],
-    ).write(uri)
-    return uri
 
 
 @pytest.fixture
