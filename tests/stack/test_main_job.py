@@ -54,16 +54,19 @@ SUCCESS = {
 }
 
 
+# Other tests here prepare the same text; under masks of its own the story has records of its own.
+OWN_RECORDS = {"masking__random_seed": 7}
+
+
 def test_two_days_of_text_become_two_model_versions(pipeline: Pipeline) -> None:
-    first = pipeline.trigger(FIRST, "story")
+    first = pipeline.trigger(FIRST, "story", **OWN_RECORDS)
     assert pipeline.finish(first) == ("success", SUCCESS)
     pipeline.assert_nothing_left()
 
     run, lineage = pipeline.run(first), pipeline.store.lineage("story")
     # So are the data job's numbers, and its report is a click away.
     prepared = pipeline.log(first, "data.prepare")
-    # Reused where another test on this stack has prepared the same text.
-    assert re.search(r"shards_(processed|reused) +2", prepared)
+    assert re.search(r"shards_processed +2", prepared)
     [report] = [uri for uri in uris.list_files(lineage.manifests(FIRST)) if uri.endswith(".html")]
     assert pipeline.links(first, "data.prepare") == {
         "Data report": f"file://{report}",
@@ -83,7 +86,7 @@ def test_two_days_of_text_become_two_model_versions(pipeline: Pipeline) -> None:
     # The training's progress is readable where people look for it.
     assert "60/60" in pipeline.log(first, "tpu.train")
 
-    second = pipeline.trigger(SECOND, "story", training__train_steps=80)
+    second = pipeline.trigger(SECOND, "story", training__train_steps=80, **OWN_RECORDS)
     state, tasks = pipeline.finish(second)
     assert state == "success"
     assert tasks["promotion.judge"] == "success"
@@ -95,7 +98,7 @@ def test_two_days_of_text_become_two_model_versions(pipeline: Pipeline) -> None:
 
     # The same text once more: there is nothing to learn, so nothing is rented.
     before = pipeline.calls("CreateQueuedResource")
-    again = pipeline.trigger(FIRST, "story")
+    again = pipeline.trigger(FIRST, "story", **OWN_RECORDS)
     state, tasks = pipeline.finish(again)
     assert state == "success"
     assert tasks["lineage.plan"] == tasks["tpu.create"] == tasks["tpu.delete"] == "skipped"
