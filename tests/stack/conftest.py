@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from local_stack.paths import RuntimePaths
 from local_stack.stack import Stack
 from pipeline_store.layout import StoreLayout
-from tests.stack.driver import DAG_ID, Pipeline
+from tests.stack.driver import DAG_ID, RUN_SECONDS, Pipeline, until
+from tests.stack.story import FINETUNING_PRESET, FIRST, SECOND, FirstModel, settings, write_tasks
 from tpu_emulator.admin import AdminClient
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test the time of the runs that it may wait for."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(2 * RUN_SECONDS), append=False)
 
 
 @pytest.fixture(scope="session")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    stack = Stack(tmp_path_factory.mktemp("stack") / "state")
+    folder = tmp_path_factory.mktemp("stack")
+    preset = folder / "finetuning.toml"
+    preset.write_text(FINETUNING_PRESET)
+    environment = {"REPRETRAIN_FINETUNING_PRESET": str(preset)}
+    stack = Stack(folder / "state", extra_environment=environment)
     with stack:
         api = stack.api()
         api.wait_for_dag(DAG_ID)
@@ -23,6 +36,22 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
         socket = RuntimePaths.of(stack.paths.root).emulator_socket
         with AdminClient(socket) as admin:
             pipeline = Pipeline(stack, api, admin, StoreLayout(str(stack.paths.store)))
-            for seed, partition in enumerate(("2026-01-01", "2026-01-02")):
+            for seed, partition in enumerate((FIRST, SECOND)):
                 pipeline.write_corpus(partition, seed=seed)
             yield pipeline
+
+
+@pytest.fixture(scope="session")
+def first_model(pipeline: Pipeline) -> FirstModel:
+    """The run that makes the first model of the story; its promotion is listened to."""
+    write_tasks(pipeline.store)
+    api, listener = pipeline.api, "promoted_models"
+    api.wait_for_dag(listener)
+    api.unpause(listener)
+    run_id = pipeline.trigger(FIRST, **settings())
+    state, tasks = pipeline.finish(run_id)
+    assert state == "success", tasks
+    [announced] = until(lambda: api.runs(listener), name=f"a run of {listener}")
+    announced = api.wait_for_run(listener, announced.run_id, seconds=RUN_SECONDS)
+    api.pause(listener)
+    return FirstModel(run_id, tasks, announced)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -16,63 +15,32 @@ from pipeline_store.formats import (
     FinetuningReport,
     Ledger,
     OutcomeKind,
-    ProductionPointer,
     RunEstimate,
     RunOutcome,
     TaskSplit,
     TrialResult,
 )
-from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.layout import RunLayout
 from tests.stack.driver import RUN_SECONDS, Pipeline, until
+from tests.stack.story import FIRST_NOUN, FirstModel
 from tpu_lifecycle.trainings import rental_folders
 
 pytestmark = pytest.mark.stack
 
-DAG_ID, EVENTS = "bert_finetuning", "promoted_models"
-LINEAGE, TASK, ZONE = "tuned", "first-noun", "us-central1-a"
-FIRST = f"{TASK}.model.0.003.1"
-SETTINGS: dict[str, Any] = {
-    "encoder.lineage_id": LINEAGE,
-    "encoder.compare_with": ["start"],
-    "finetuning.tasks": [TASK],
-    "finetuning.max_seq_length": 32,
-    "finetuning.learning_rates": [3e-3],
-    "finetuning.num_train_epochs": 12.0,
-    "finetuning.global_batch_size": 16,
-    "finetuning.steps_per_loop": 5,
-    "tpu.delete_grace_seconds": 3.0,
-}
+DAG_ID = "bert_finetuning"
+FIRST_TRIAL = f"{FIRST_NOUN}.model.0.003.1"
 RENTED = ("reserve", "create", "finetune", "delete")
-
-
-def write_task(store: StoreLayout) -> None:
-    """Write a task in the tiny language: which half of the nouns the first one is of."""
-    draw, half = random.Random(7), len(tiny.NOUNS) // 2
-    # Every sentence once: a copy in another split would be a leak.
-    pairs = draw.sample([(a, b) for a in tiny.NOUNS for b in tiny.NOUNS], 240)
-    lines = ["text\tlabel\n"]
-    for first, second in pairs:
-        label = "early" if tiny.NOUNS.index(first) < half else "late"
-        lines.append(f"the {first} runs every {second}.\t{label}\n")
-    folder = store.task(TASK)
-    uris.write(folder.description, b'text_column = "text"\n')
-    uris.write(uris.join(folder.root, "train.tsv"), "".join(lines).encode())
 
 
 @pytest.fixture(scope="module")
 def tuned(pipeline: Pipeline) -> Iterator[Pipeline]:
-    """A model in use, a task, and the DAGs of fine-tuning."""
-    write_task(pipeline.store)
-    run_id = pipeline.trigger("2026-01-01", LINEAGE)
-    assert pipeline.finish(run_id)[0] == "success"
-    for dag_id in (DAG_ID, EVENTS):
-        pipeline.api.wait_for_dag(dag_id)
-        pipeline.api.unpause(dag_id)
+    """The pipeline with the DAG switched on."""
+    pipeline.api.wait_for_dag(DAG_ID)
+    pipeline.api.unpause(DAG_ID)
     try:
         yield pipeline
     finally:
-        for dag_id in (DAG_ID, EVENTS):
-            pipeline.api.pause(dag_id)
+        pipeline.api.pause(DAG_ID)
 
 
 def folder_of(pipeline: Pipeline, run_id: str) -> RunLayout:
@@ -93,10 +61,15 @@ def assert_nothing_left(pipeline: Pipeline) -> None:
     assert pipeline.vm_processes("training.finetune") == []
 
 
-def test_classifiers_are_trained_on_two_tpus_one_of_which_is_taken_away(tuned: Pipeline) -> None:
-    run_id = tuned.api.trigger(DAG_ID, SETTINGS | {"finetuning.parallel_tpus": 2})
+def test_a_promotion_trains_classifiers_on_two_tpus_one_of_which_is_taken_away(
+    tuned: Pipeline, first_model: FirstModel
+) -> None:
+    version = RunOutcome.load(tuned.run(first_model.run_id).outcome).version_id
+    assert first_model.announced.state == "success"
+    run_id = f"promotion__{version}"
+    assert tuned.api.run(DAG_ID, run_id).conf == {"encoder.version": version}
     run = folder_of(tuned, run_id)
-    place = run.trial(FIRST).training
+    place = run.trial(FIRST_TRIAL).training
     until(lambda: uris.list_files(place.checkpoints), name="a checkpoint of the first trial")
     [node] = [node for node in tuned.admin.table()["nodes"] if run.root[-12:] in node["node_id"]]
     tuned.admin.preempt(node["name"])
@@ -112,14 +85,15 @@ def test_classifiers_are_trained_on_two_tpus_one_of_which_is_taken_away(tuned: P
     own, further = rental_folders(run)
     assert len(Ledger.load(own.reservation(1).ledger).entries) == 2
     assert len(Ledger.load(further.reservation(1).ledger).entries) == 1
-    interrupted = TrialResult.load(run.trial(FIRST).result)
+    interrupted = TrialResult.load(run.trial(FIRST_TRIAL).result)
     assert interrupted.resumed_from != []
-    other = TrialResult.load(run.trial(FIRST.replace("model", "start")).result)
+    other = TrialResult.load(run.trial(FIRST_TRIAL.replace("model", "start")).result)
     assert other.resumed_from == []
     assert set(interrupted.scores) == {TaskSplit.VALIDATION, TaskSplit.TEST}
 
     report = FinetuningReport.load(run.training_summary)
-    assert [(one.task, one.model) for one in report.tasks] == [(TASK, "model"), (TASK, "start")]
+    assert {one.task for one in report.tasks} == {FIRST_NOUN}
+    assert [one.model for one in report.tasks] == ["model", "start"]
     assert [one.reference for one in report.comparisons] == ["start"]
     assert uris.exists(run.training_page)
     assert RunOutcome.load(run.outcome).outcome is OutcomeKind.COMPLETED
@@ -131,21 +105,9 @@ def test_classifiers_are_trained_on_two_tpus_one_of_which_is_taken_away(tuned: P
     assert re.search(r"\d+/\d+", tuned.api.task_log(DAG_ID, run_id, "tpu.finetune", map_index=1))
 
 
-def test_a_model_that_comes_into_use_fine_tunes_nothing_without_tasks(tuned: Pipeline) -> None:
-    version = ProductionPointer.load(tuned.store.lineage(LINEAGE).production).version_id
-    before = len(tuned.api.runs(DAG_ID))
-    tuned.api.asset_event("promoted_model", partition_key=f"default.{version}")
-    [run] = until(lambda: tuned.api.runs(EVENTS), name=f"a run of {EVENTS}")
-    state, tasks = finish(tuned, EVENTS, run.run_id)
-    assert state == "success"
-    assert states(tasks) == {("receive", -1): "skipped", ("start", -1): "skipped"}
-    assert "finetuning.tasks is empty" in tuned.api.task_log(EVENTS, run.run_id, "receive")
-    assert len(tuned.api.runs(DAG_ID)) == before
-
-
 def test_a_bad_request_costs_nothing(tuned: Pipeline) -> None:
     before = tuned.calls("CreateQueuedResource")
-    run_id = tuned.api.trigger(DAG_ID, SETTINGS | {"finetuning.tasks": ["absent"]})
+    run_id = tuned.api.trigger(DAG_ID, {"finetuning.tasks": ["absent"]})
     state, tasks = finish(tuned, DAG_ID, run_id)
     assert state == "failed"
     found = states(tasks)
@@ -155,15 +117,19 @@ def test_a_bad_request_costs_nothing(tuned: Pipeline) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_trained_is_exported_and_used_without_a_tpu(tuned: Pipeline) -> None:
-    run_id = tuned.api.trigger(DAG_ID, SETTINGS | {"finetuning.num_train_epochs": 2.0})
+def test_what_was_trained_is_exported_and_used_without_a_tpu(
+    tuned: Pipeline, first_model: FirstModel
+) -> None:
+    version = RunOutcome.load(tuned.run(first_model.run_id).outcome).version_id
+    short = {"encoder.version": version, "finetuning.num_train_epochs": 2.0}
+    run_id = tuned.api.trigger(DAG_ID, short)
     assert finish(tuned, DAG_ID, run_id)[0] == "success"
     before = tuned.calls("CreateQueuedResource")
     source = {
-        "encoder.lineage_id": LINEAGE,
+        "encoder.version": version,
         "finetuning.source_run": folder_of(tuned, run_id).root.rpartition("/")[2],
     }
-    folder = tuned.store.task(TASK)
+    folder = tuned.store.task(FIRST_NOUN)
     uris.write(folder.description, b'text_column = "text"\npredict = "new.tsv"\n')
     noun = tiny.NOUNS[0]
     uris.write(uris.join(folder.root, "new.tsv"), f"text\nthe {noun} runs.\n".encode())
@@ -181,7 +147,7 @@ def test_what_was_trained_is_exported_and_used_without_a_tpu(tuned: Pipeline) ->
         run = folder_of(tuned, run_id)
         assert RunOutcome.load(run.outcome).outcome is OutcomeKind.COMPLETED
         if mode == "predict":
-            lines = uris.read(run.predictions(TASK)).decode().splitlines()
+            lines = uris.read(run.predictions(FIRST_NOUN)).decode().splitlines()
             assert len(lines) == 2
             assert "early" in lines[1] or "late" in lines[1]
         else:

@@ -19,6 +19,7 @@ from pipeline_store.formats import (
     Ledger,
     ModelVersion,
     OutcomeKind,
+    ProbeReport,
     ProductionPointer,
     RunEstimate,
     RunOutcome,
@@ -28,10 +29,10 @@ from pipeline_store.formats import (
     VerdictKind,
 )
 from tests.stack.driver import DAG_ID, TINY, Pipeline, processes_of, until
+from tests.stack.story import ENDINGS, FIRST, LINEAGE, SECOND, FirstModel, settings
 
 pytestmark = pytest.mark.stack
 
-FIRST, SECOND = "2026-01-01", "2026-01-02"
 SUCCESS = {
     "validate": "success",
     "data.vocabulary": "success",
@@ -52,18 +53,17 @@ SUCCESS = {
     "promotion.promote": "success",
     "promotion.release": "success",
 }
+PROBED = SUCCESS | {"lineage.probe_data": "success", "tpu.probe": "success"}
 
 
-# Other tests here prepare the same text; under masks of its own the story has records of its own.
-OWN_RECORDS = {"masking__random_seed": 7}
-
-
-def test_two_days_of_text_become_two_model_versions(pipeline: Pipeline) -> None:
-    first = pipeline.trigger(FIRST, "story", **OWN_RECORDS)
-    assert pipeline.finish(first) == ("success", SUCCESS)
+def test_two_days_of_text_become_two_model_versions(
+    pipeline: Pipeline, first_model: FirstModel
+) -> None:
+    assert first_model.tasks == PROBED
     pipeline.assert_nothing_left()
 
-    run, lineage = pipeline.run(first), pipeline.store.lineage("story")
+    first = first_model.run_id
+    run, lineage = pipeline.run(first), pipeline.store.lineage(LINEAGE)
     # So are the data job's numbers, and its report is a click away.
     prepared = pipeline.log(first, "data.prepare")
     assert re.search(r"shards_processed +2", prepared)
@@ -85,20 +85,27 @@ def test_two_days_of_text_become_two_model_versions(pipeline: Pipeline) -> None:
     assert len(Ledger.load(run.reservation(1).ledger).entries) == 1
     # The training's progress is readable where people look for it.
     assert "60/60" in pipeline.log(first, "tpu.train")
+    # The first model is compared with nothing.
+    tried = ProbeReport.load(run.probe(None))
+    assert ([one.task for one in tried.tasks], tried.comparisons) == ([ENDINGS], [])
 
-    second = pipeline.trigger(SECOND, "story", training__train_steps=80, **OWN_RECORDS)
+    second = pipeline.trigger(SECOND, **settings(training__train_steps=80))
     state, tasks = pipeline.finish(second)
     assert state == "success"
-    assert tasks["promotion.judge"] == "success"
-    scored = EvaluationReport.load(pipeline.run(second).evaluation(version.version_id))
+    assert tasks["tpu.probe"] == tasks["promotion.judge"] == "success"
+    run = pipeline.run(second)
+    scored = EvaluationReport.load(run.evaluation(version.version_id))
     assert [model.name for model in scored.models] == ["candidate", "baseline"]
     for model in scored.models:
         assert sorted(score.set_name for score in model.sets) == [FIRST, SECOND]
+    [comparison] = ProbeReport.load(run.probe(version.version_id)).comparisons
+    assert comparison.sentence in pipeline.log(second, "tpu.probe")
+    assert Verdict.load(run.verdict(version.version_id)).probes == [comparison]
     pipeline.assert_nothing_left()
 
     # The same text once more: there is nothing to learn, so nothing is rented.
     before = pipeline.calls("CreateQueuedResource")
-    again = pipeline.trigger(FIRST, "story", **OWN_RECORDS)
+    again = pipeline.trigger(FIRST, **settings())
     state, tasks = pipeline.finish(again)
     assert state == "success"
     assert tasks["lineage.plan"] == tasks["tpu.create"] == tasks["tpu.delete"] == "skipped"
@@ -124,27 +131,6 @@ def test_a_dry_run_spends_nothing(pipeline: Pipeline) -> None:
 
 def wait_for_state(pipeline: Pipeline, run_id: str, task_id: str, state: str) -> None:
     until(lambda: pipeline.task(run_id, task_id).state == state, name=f"{task_id} {state}")
-
-
-def test_one_run_at_a_time_continues_a_lineage(pipeline: Pipeline) -> None:
-    lineage = pipeline.store.lineage("serial")
-    first = pipeline.trigger(FIRST, "serial", training__train_steps=400)
-    pipeline.wait_for_checkpoint(first)
-    second = pipeline.trigger(SECOND, "serial")
-    wait_for_state(pipeline, second, "lineage.claim", "deferred")
-    [ticket] = lease.waiting(lineage)
-    assert ticket.run_id == second
-    assert f"held by run {first}" in pipeline.log(second, "lineage.claim")
-    # Meanwhile it has rented nothing.
-    assert uris.list_files(pipeline.run(second).reservations) == []
-    assert pipeline.finish(first)[0] == "success"
-    assert pipeline.finish(second)[0] == "success"
-    version = RunOutcome.load(pipeline.run(first).outcome).version_id
-    assert version is not None
-    assert RunPlan.load(pipeline.run(second).plan).parent_version == version
-    assert lease.waiting(lineage) == []
-    assert lease.holder(lineage) is None
-    pipeline.assert_nothing_left()
 
 
 @pytest.mark.slow
@@ -263,7 +249,9 @@ def test_a_create_in_flight_while_the_task_is_marked_failed_leaves_nothing(
     pipeline.assert_nothing_left()
 
 
-def test_a_backfill_runs_each_older_partition_once(pipeline: Pipeline) -> None:
+def test_a_backfill_runs_each_older_partition_once_and_its_runs_take_turns(
+    pipeline: Pipeline,
+) -> None:
     airflow = [sys.executable, "-m", "airflow", "backfill", "create", "--dag-id", DAG_ID]
     dates = ["--from-date", FIRST, "--to-date", SECOND]
     environment = pipeline.stack.environment()
@@ -279,20 +267,32 @@ def test_a_backfill_runs_each_older_partition_once(pipeline: Pipeline) -> None:
     assert FIRST in dry_run
     assert SECOND in dry_run
     known = {run.run_id for run in pipeline.api.runs(DAG_ID)}
-    conf = TINY | {"model.lineage_id": "backfilled"}
-    backfill("--max-active-runs", "1", "--dag-run-conf", json.dumps(conf))
+    lineage = pipeline.store.lineage("backfilled")
+    conf = TINY | {"model.lineage_id": "backfilled", "training.train_steps": 400}
+    backfill("--max-active-runs", "2", "--dag-run-conf", json.dumps(conf))
     runs = until(
         lambda: (
-            new
-            if len(new := [r for r in pipeline.api.runs(DAG_ID) if r.run_id not in known]) == 2
-            else None
+            new if len(new := {r.run_id for r in pipeline.api.runs(DAG_ID)} - known) == 2 else None
         ),
         name="two backfill runs",
     )
-    for run in runs:
-        assert pipeline.finish(run.run_id)[0] == "success"
+    # Both are at work at once, but only one may train.
+    [ticket] = until(lambda: lease.waiting(lineage), name="a run that waits")
+    second = ticket.run_id
+    [first] = runs - {second}
+    wait_for_state(pipeline, second, "lineage.claim", "deferred")
+    # Meanwhile it has rented nothing.
+    assert uris.list_files(pipeline.run(second).reservations) == []
+    for run_id in (first, second):
+        assert pipeline.finish(run_id)[0] == "success"
+    assert f"held by run {first}" in pipeline.log(second, "lineage.claim")
+    version = RunOutcome.load(pipeline.run(first).outcome).version_id
+    assert version is not None
+    assert RunPlan.load(pipeline.run(second).plan).parent_version == version
+    assert lease.waiting(lineage) == []
+    assert lease.holder(lineage) is None
     partitions = {
-        json.loads(uris.read(pipeline.run(run.run_id).record))["partition"] for run in runs
+        json.loads(uris.read(pipeline.run(run_id).record))["partition"] for run_id in runs
     }
     assert partitions == {FIRST, SECOND}
     pipeline.assert_nothing_left()
