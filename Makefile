@@ -14,7 +14,7 @@ PACKAGES := beam_jobs benchmarks chaos container_images dags demo leak_matrix lo
 	plugins preflight schedule_check tpu_agent tpu_compile_check tpu_emulator tpu_lifecycle training
 
 .DEFAULT_GOAL := help
-.PHONY: help install up down status demo finetune-docstrings finetune-neighbours recompute overhead packing-loss \
+.PHONY: help install up down status demo finetune-docstrings finetune-neighbours finetune-word-order recompute overhead packing-loss \
 	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check test lint types imports unit slow parity \
 	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint leak-matrix schedule-check screenshots updates browser format docs lock
 
@@ -38,6 +38,9 @@ finetune-docstrings: $(INSTALLED)  ## Fine-tune: which package is a docstring fr
 
 finetune-neighbours: $(INSTALLED)  ## Fine-tune: do two sentences follow each other? Against simple methods; SEEDS=1,2,3
 	$(BIN)/python -m demo.finetuning neighbours --state-dir $(STATE) $(if $(SEEDS),--seeds $(SEEDS))
+
+finetune-word-order: $(INSTALLED)  ## Fine-tune: have two words of a sentence changed places? Against simple methods; SEEDS=1,2,3
+	$(BIN)/python -m demo.finetuning word-order --state-dir $(STATE) $(if $(SEEDS),--seeds $(SEEDS))
 
 recompute: $(INSTALLED)  ## Score the demo's saved models again and compare with what it reported
 	$(BIN)/python -m demo.recompute --state-dir $(STATE)

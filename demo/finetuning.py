@@ -1,6 +1,6 @@
 """Does pre-training pay on a labelled task? Both are made from the text of this installation.
 
-    python -m demo.finetuning {docstrings,neighbours} [--state-dir .local]
+    python -m demo.finetuning {docstrings,neighbours,word-order} [--state-dir .local]
 
 Builds the task, pre-trains a small BERT on docstrings that are not in it, fine-tunes that one and a
 randomly initialised one over some seeds, and compares both with simple methods. The last line is a
@@ -22,7 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from demo.tasks import docstrings, examples, neighbours
+from demo.tasks import docstrings, examples, neighbours, word_order
 from demo.tasks.baselines import linear, majority
 from demo.tasks.examples import Task
 from demo.tasks.modules import harvest
@@ -31,7 +31,7 @@ from demo.tasks.results import Comparison, Result, compare
 from demo.tasks.trials import PRETRAINED, UNTRAINED, Recipe, finetune
 from pipeline_store.layout import StoreLayout
 
-BUILDERS = {docstrings.NAME: docstrings.build, neighbours.NAME: neighbours.build}
+BUILDERS = {module.NAME: module.build for module in (docstrings, neighbours, word_order)}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,7 +9,7 @@ WORDS = ("alpha", "beta", "gamma", "delta", "kappa", "sigma", "omega", "theta")
 
 def _sentence(number: int) -> str:
     words = [f"{word}{number}" for word in WORDS[number % 4 :]]
-    return f"The {' '.join(words)} holds."
+    return f"The {' '.join(words)} holds for every other value."
 
 
 def documented(count: int, sentences: int = 6) -> list[Docstring]:

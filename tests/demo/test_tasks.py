@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from beam_jobs.labelled.checks import check_task
-from demo.tasks import docstrings, examples, modules, neighbours
+from demo.tasks import docstrings, examples, modules, neighbours, word_order
 from demo.tasks.baselines import linear, majority
 from demo.tasks.examples import SPLITS, Example, Task
 from demo.tasks.modules import Docstring, Use, harvest
@@ -61,7 +61,7 @@ def test_neighbours_are_half_of_the_examples_and_the_rest_follow_elsewhere() -> 
     follows: dict[str, str] = {}
     places: dict[str, str] = {}
     for docstring in found:
-        sentences = docstring.paragraphs[0].replace("holds. ", "holds.\n").split("\n")
+        sentences = docstring.paragraphs[0].replace("value. ", "value.\n").split("\n")
         follows |= dict(pairwise(sentences))
         places |= dict.fromkeys(sentences, docstring.module)
     task = neighbours.build(found)
@@ -79,12 +79,41 @@ def test_neighbours_are_half_of_the_examples_and_the_rest_follow_elsewhere() -> 
         assert here >= len(apart) // 2
 
 
+def test_two_words_of_every_other_sentence_have_changed_places() -> None:
+    found = documented(60)
+    # What is pre-trained on is in no task, wherever it stands again.
+    pretrained = next(docstring for docstring in found if docstring.use is Use.PRETRAINING)
+    tested = next(docstring for docstring in found if docstring.use is Use.TEST)
+    written = {
+        tuple(sorted(sentence.split())): (sentence, docstring.use)
+        for docstring in found
+        for sentence in docstring.paragraphs[0].replace("value. ", "value.\n").split("\n")
+    }
+    task = word_order.build([tested._replace(paragraphs=pretrained.paragraphs), *found])
+    used = []
+    for split in SPLITS:
+        labels = Counter(example.label for example in task.splits[split])
+        assert 0 <= labels[word_order.AS_WRITTEN] - labels[word_order.SWAPPED] <= 1
+        for (text,), label in task.splits[split]:
+            source, use = written[tuple(sorted(text.split()))]
+            assert use is split
+            pairs = enumerate(zip(source.split(), text.split(), strict=True))
+            moved = [place for place, (one, other) in pairs if one != other]
+            if label == word_order.AS_WRITTEN:
+                assert moved == []
+            else:
+                assert len(moved) == moved[1] - moved[0] + 1 == 2
+                assert (text.split()[0], text.split()[-1]) == ("The", "value.")
+            used.append(source)
+    assert len(used) == len(set(used)) > 50
+
+
 def task_of(texts: dict[str, list[tuple[str, ...]]]) -> Task:
     found = [Example(text, label) for label, column in texts.items() for text in column]
     return Task("some", dict.fromkeys(SPLITS, found))
 
 
-@pytest.mark.parametrize("build", [docstrings.build, neighbours.build])
+@pytest.mark.parametrize("build", [docstrings.build, neighbours.build, word_order.build])
 def test_the_pipeline_accepts_what_is_written(tmp_path: Path, build: object) -> None:
     assert callable(build)
     task: Task = build(documented(300))
