@@ -161,7 +161,7 @@ leak-matrix: $(INSTALLED)  ## Show that no TPU is left, whatever breaks; DAG=id,
 schedule-check: $(INSTALLED)  ## Show that each partition is learned once, by schedule, event, backfill and hand
 	$(BIN)/python -m schedule_check --state-dir $(STATE)/schedule-check
 
-screenshots: $(INSTALLED)  ## Make the pictures of Airflow's pages in docs/images: two small runs, a real Chromium
+screenshots: $(INSTALLED)  ## Make the pictures of Airflow's pages in docs/images: three small runs, a real Chromium
 	scripts/need-chromium
 	$(BIN)/python -m demo.screenshots
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from beam_jobs.cli import run_cli
 from beam_jobs.errors import UserError
 from beam_jobs.job.engines import Engine
-from beam_jobs.job.options import job_label, refuse_unknown
+from beam_jobs.job.options import job_parser, parse_job
 from beam_jobs.job.progress import Pass
 from beam_jobs.job.running import JobRequest, RemoteJob, Submitted, WorkPlace, launch
 from beam_jobs.labelled.outcome import TaskOutcome
@@ -162,33 +162,13 @@ def _summary(manifest: TaskManifest, uri: str) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m beam_jobs.prepare_task",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        # Otherwise the beginning of one of Beam's options might be taken for one of ours.
-        allow_abbrev=False,
+    parser = job_parser(
+        "prepare_task",
+        _DESCRIPTION,
+        _EPILOG,
+        dry_run="read, check and convert everything on this machine; change nothing",
     )
-    parser.add_argument(
-        "--config", metavar="FILE", required=True, help="config.json, a path or gs:// URI"
-    )
-    parser.add_argument("--store", metavar="URI", required=True, help="a directory or gs:// URI")
     parser.add_argument("--task", metavar="NAME", required=True, help="folder below tasks/")
-    parser.add_argument(
-        "--dry-run",
-        # Beam has an option of this name, which does something else.
-        "--dry_run",
-        action="store_true",
-        help="read, check and convert everything on this machine; change nothing",
-    )
-    parser.add_argument(
-        "--label",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="label of the Dataflow job and its machines; may be given more than once",
-    )
     return parser
 
 
@@ -235,8 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def job() -> dict[str, Any]:
         began = time.monotonic()
-        options, pipeline_args = _parser().parse_known_args(argv)
-        refuse_unknown(pipeline_args)
+        options, pipeline_args = parse_job(_parser(), argv)
         arguments = _arguments(options.config, options.store)
         if options.dry_run:
             return try_task(
@@ -252,7 +231,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             max_seq_length=arguments.max_seq_length,
             beam=arguments.beam,
             pipeline_args=pipeline_args,
-            labels=dict(job_label(text) for text in options.label),
+            labels=options.labels,
         )
         summary = _summary(prepared.manifest, prepared.manifest_uri)
         if prepared.remote_job is not None:

@@ -107,6 +107,7 @@ with DAG(
         probe_data = ProbeDataOperator(
             task_id="probe_data",
             config_uri=validate.output["config_uri"],
+            gcp_conn_id=settings.gcp_conn_id,
             max_active_tis_per_dag=2,
             **store,
         )

@@ -21,6 +21,8 @@ from pipeline_store.formats import (
     FinetuningReport,
     ModelVersion,
     RunRecord,
+    TaskManifest,
+    TaskSplit,
     Trial,
 )
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, VersionLayout
@@ -37,7 +39,8 @@ def make_plan(
 
     :param config: the run's, with ``encoder.version`` filled in.
     :param manifests: TaskManifest URI by task.
-    :raises RegistryError: a model that is to be fine-tuned is not there.
+    :raises RegistryError: a model that is to be fine-tuned is not there, or a task has no examples
+        to choose among its learning rates by.
     """
     plan = FinetuningPlan.load_or_none(run.finetuning_plan)
     if plan is not None:
@@ -110,12 +113,13 @@ def _decide(
     recipe = config.finetuning
     if recipe.source_run is not None:
         source = source_plan(store, config)
-        models, trials = source.models, list(_used_trials(store, config, source))
+        models, trials = source.models, list(used_trials(store, config, source))
         # What is only used needs no new records.
         manifests = manifests or {
             task: uri for task, uri in source.manifests.items() if task in recipe.tasks
         }
     else:
+        _require_choice(store, config, manifests)
         models = compared_models(store, config)
         trials = planned_trials(config, recipe.tasks, list(models))
     return FinetuningPlan(
@@ -125,6 +129,27 @@ def _decide(
         trials=trials,
         created=datetime.now(UTC),
     )
+
+
+def _require_choice(
+    store: StoreLayout, config: FinetuningConfig, manifests: Mapping[str, str]
+) -> None:
+    """Check that each task can say which of several learning rates is the best.
+
+    :raises RegistryError: one has no validation examples.
+    """
+    rates = config.finetuning.learning_rates
+    if len(rates) == 1:
+        return
+    for task, uri in manifests.items():
+        split = TaskManifest.load(store.resolve(uri)).splits.get(TaskSplit.VALIDATION)
+        if split is None or not split.records:
+            raise RegistryError(
+                f"finetuning.learning_rates: task {task!r} has no validation examples, so nothing "
+                f"says which of {', '.join(f'{rate:g}' for rate in rates)} is the best. Give it "
+                f"some (validation or validation_fraction in tasks/{task}/task.toml), or name one "
+                "rate."
+            )
 
 
 def source_plan(store: StoreLayout, config: FinetuningConfig) -> FinetuningPlan:
@@ -142,12 +167,15 @@ def source_plan(store: StoreLayout, config: FinetuningConfig) -> FinetuningPlan:
     return plan
 
 
-def _used_trials(
+def used_trials(
     store: StoreLayout, config: FinetuningConfig, source: FinetuningPlan
 ) -> Iterator[Trial]:
     """Yield the trials of another run whose models are used.
 
     To be measured: all. To predict or to be exported: of each task the best.
+
+    :param source: the plan of that run.
+    :raises RegistryError: it has trained nothing on a task, or its best are not known.
     """
     mode, wanted = config.finetuning.mode, set(config.finetuning.tasks)
     known = {trial.task for trial in source.trials}

@@ -17,12 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_config.schema import PromotionConfig
+from pipeline_config.task import MIN_JUDGED_EXAMPLES
 from pipeline_store.formats import (
     DocumentSetScore,
     EvaluationReport,
     ModelComparison,
     ModelScore,
+    PaidVerdict,
     ProbeReport,
+    TaskManifest,
+    TaskSplit,
     Verdict,
     VerdictKind,
 )
@@ -75,8 +79,9 @@ def judge(
     ``min_improvement``, which is more than seeds make of a difference.
 
     With ``probe_tasks`` a candidate that is better by its loss must not be worse on any of them: it
-    is rejected if the whole interval of its metric's difference lies below ``-max_probe_loss``.
-    Without a model in use there is nothing to compare on them.
+    is rejected if the comparison says that it hurt, and the whole interval of its metric's
+    difference lies below ``-max_probe_loss``. Without a model in use there is nothing to compare on
+    them.
 
     :param report: scores of the candidate, and of the baseline if there is one.
     :param baseline_version: version id of the model in use; None when there is none.
@@ -119,6 +124,19 @@ def judge(
         improvement_low=current.improvement.low,
         improvement_high=current.improvement.high,
         probes=probes,
+    )
+
+
+def too_few_examples(manifest: TaskManifest) -> str | None:
+    """Return why a task says nothing of a candidate, or None if it has enough test examples."""
+    test = manifest.splits.get(TaskSplit.TEST)
+    found = test.records if test is not None else 0
+    if found >= MIN_JUDGED_EXAMPLES:
+        return None
+    return (
+        f"promotion.probe_tasks: task {manifest.name!r} has {found} test examples; with fewer than "
+        f"{MIN_JUDGED_EXAMPLES} nothing is proven for or against a candidate. Give it more (test "
+        f"or test_fraction in tasks/{manifest.name}/task.toml), or leave it out."
     )
 
 
@@ -201,7 +219,8 @@ def _decide_downstream(
     for probe in probes:
         if not math.isfinite(probe.difference):
             raise ValueError(f"The probe's difference on {probe.task} is {probe.difference}.")
-        if probe.high < -config.max_probe_loss:
+        # Of too few examples an interval is no evidence; then the comparison says so.
+        if probe.verdict is PaidVerdict.HURT and probe.high < -config.max_probe_loss:
             return VerdictKind.DOWNSTREAM, (
                 f"{probe.sentence} That is more than promotion.max_probe_loss="
                 f"{config.max_probe_loss:g} allows. {better}"

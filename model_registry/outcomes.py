@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from pipeline_store import identity, uris
-from pipeline_store.formats import OutcomeKind, ProductionPointer, RunOutcome
-from pipeline_store.layout import LineageLayout, RunLayout
+from pipeline_store.formats import OutcomeKind, ProductionPointer, RunOutcome, RunRecord
+from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 
 
 def record(
@@ -81,6 +81,17 @@ def record_if_in_use(
 def reopen(run: RunLayout) -> None:
     """Forget how a run ended, because a person lets it go on."""
     uris.delete(run.outcome)
+
+
+def reopen_rented(store: StoreLayout, rental: RunLayout) -> None:
+    """Forget how a run ended for which a TPU is rented again.
+
+    :param rental: folder that the TPU is rented for: the run's own, or that of a further TPU.
+    """
+    reopen(rental)
+    record = RunRecord.load_or_none(rental.record)
+    if record is not None and record.rental_of is not None:
+        reopen(store.run(record.rental_of))
 
 
 def _content(outcome: RunOutcome) -> tuple[object, ...]:

@@ -56,11 +56,14 @@ def promote(
     return ProductionPointer.update(lineage.production, decide)
 
 
-def rollback(lineage: LineageLayout, version_id: str, *, reason: str) -> ProductionPointer:
+def rollback(
+    lineage: LineageLayout, version_id: str, *, reason: str, request: str | None = None
+) -> ProductionPointer:
     """Put any published version into use, by decision of a person.
 
     The version that was in use is remembered, so that no retried run puts it back by itself.
 
+    :param request: key of the DAG run that asks for it; kept with the pointer.
     :raises RegistryError: there is no such version, or nothing is in use.
     :raises DamagedVersionError: the version's files do not match its record.
     """
@@ -75,13 +78,17 @@ def rollback(lineage: LineageLayout, version_id: str, *, reason: str) -> Product
         if current.version_id == version_id:
             return current
         left = {*current.rolled_back, current.version_id} - {version_id}
-        return _next(current, version_id, reason, sorted(left))
+        return _next(current, version_id, reason, sorted(left), request)
 
     return ProductionPointer.update(lineage.production, decide)
 
 
 def _next(
-    current: ProductionPointer | None, version_id: str, reason: str, rolled_back: list[str]
+    current: ProductionPointer | None,
+    version_id: str,
+    reason: str,
+    rolled_back: list[str],
+    request: str | None = None,
 ) -> ProductionPointer:
     return ProductionPointer(
         sequence=current.sequence + 1 if current else 1,
@@ -89,4 +96,6 @@ def _next(
         changed=datetime.now(UTC),
         reason=reason,
         rolled_back=rolled_back,
+        replaced=current.version_id if current else None,
+        request=request,
     )

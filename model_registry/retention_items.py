@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from model_registry.retention_needs import Needs
+from model_registry.retention_keeping import Needs
 from model_registry.retention_policy import ALERT_AGE, Kind, RetentionPolicy
 from model_registry.retention_survey import Files, Survey, is_run_bytes, newest
 from pipeline_store.formats import ShardManifest

@@ -111,16 +111,23 @@ def raise_about_installation(
 
 
 def has_failure_alert(
-    store: StoreLayout, run_key: str, causes: Collection[Cause] = FAILURES
+    store: StoreLayout,
+    run_key: str,
+    causes: Collection[Cause] = FAILURES,
+    *,
+    goes_on: bool = False,
 ) -> bool:
     """Return whether somebody was or will be told that the run failed.
 
     Of a run that goes on after it had ended only what was raised since then counts.
 
     :param causes: what counts.
+    :param goes_on: the run has gone on if the watch has dealt with it, though the watch did not see
+        it running: it looks at no other ones.
     """
     watched = WatchedRun.load_or_none(store.watched_run(run_key))
-    goes_on_since = watched.time if watched is not None and watched.outcome is None else None
+    has_gone_on = watched is not None and (goes_on or watched.outcome is None)
+    goes_on_since = watched.time if watched is not None and has_gone_on else None
     return any(
         _is_one_of(causes, found.uri.rpartition("/")[2])
         for found in uris.list_details(uris.join(store.alerts, run_key))

@@ -17,6 +17,7 @@ from pipeline_store.layout import RunLayout
 from tpu_lifecycle.attempts import AttemptRecord
 from tpu_lifecycle.budgets import chip_seconds
 from tpu_lifecycle.reservation import OpenReservation
+from tpu_lifecycle.trainings import rental_folders
 
 STORM_LOSSES = 3
 STORM_WINDOW = timedelta(hours=1)
@@ -38,15 +39,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class RunningRun:
-    """A run that has not ended, with what it rents and asks.
+    """A run that has not ended, with what it rents and asks; or the folder of a further TPU of it.
 
-    :ivar attempts: of all its reservations, oldest first.
+    :ivar reservations: of this folder.
+    :ivar attempts: of all of these, oldest first.
+    :ivar elsewhere: attempts of a run's further TPUs.
     :ivar approval: what a person was asked last, if anybody was.
     """
 
     record: RunRecord
     reservations: list[OpenReservation]
     attempts: list[tuple[OpenReservation, AttemptRecord]]
+    elsewhere: list[AttemptRecord]
     approval: RunApproval | None
 
     @classmethod
@@ -58,7 +62,10 @@ class RunningRun:
         """
         reservations = read_reservations(run)
         attempts = [(r, attempt) for r in reservations for attempt in r.attempts()]
-        return cls(record, reservations, attempts, RunApproval.load_or_none(run.approval))
+        further = rental_folders(run)[1:] if record.rental_of is None else []
+        elsewhere = [a for f in further for r in read_reservations(f) for a in r.attempts()]
+        asked = RunApproval.load_or_none(run.approval)
+        return cls(record, reservations, attempts, elsewhere, asked)
 
     def findings(self, overdue: timedelta) -> Iterator[Finding]:
         """Yield what somebody has to know.
@@ -69,17 +76,17 @@ class RunningRun:
         if self.record.rental_of is None:
             yield from self._question()
             yield from self._overdue(overdue)
+            yield from self._storm()
         if self.reservations and not self.reservations[-1].is_released():
             yield from self._budgets(self.reservations[-1])
-        yield from self._storm()
 
     def losses(self) -> list[datetime]:
         """Return when the run lost a TPU, oldest first."""
-        return sorted(
-            attempt.marks[AttemptEvent.LOST].time
-            for _, attempt in self.attempts
-            if AttemptEvent.LOST in attempt.marks
-        )
+        return sorted(attempt.marks[AttemptEvent.LOST].time for attempt in self._lost())
+
+    def _lost(self) -> list[AttemptRecord]:
+        attempts = [attempt for _, attempt in self.attempts] + self.elsewhere
+        return [attempt for attempt in attempts if AttemptEvent.LOST in attempt.marks]
 
     def _question(self) -> Iterator[Finding]:
         asked = self.approval
@@ -109,6 +116,8 @@ class RunningRun:
         hours = (datetime.now(UTC) - reservation.record.created).total_seconds() / 3600
         chip_hours = sum(chip_seconds(reservation.record, a) for a in mine) / 3600
         lost = sum(AttemptEvent.LOST in a.marks for a in mine)
+        number = self.record.tpu_number
+        by = f" by TPU {number}" if number else ""
         for cause, setting, used, allowed in (
             (Cause.BUDGET_HOURS, "budget.max_hours", hours, budget.max_hours),
             (Cause.BUDGET_CHIP_HOURS, "budget.max_chip_hours", chip_hours, budget.max_chip_hours),
@@ -117,10 +126,12 @@ class RunningRun:
             if allowed and used >= budget.alert_fraction * allowed:
                 yield Finding(
                     cause,
-                    f"{used / allowed:.0%} of {setting} used",
+                    f"{used / allowed:.0%} of {setting} used{by}",
                     f"{reservation} has used {used:.4g} of {setting}={allowed:g}. Reported from "
                     f"budget.alert_fraction={budget.alert_fraction:g} on; the reservation ends at "
                     f"{reservation.record.expires_at:%F %T} UTC.",
+                    # Each TPU of a run has the budgets to itself.
+                    detail=f"tpu{number}" if number else "",
                 )
 
     def _storm(self) -> Iterator[Finding]:
@@ -129,8 +140,7 @@ class RunningRun:
             if last - first <= STORM_WINDOW:
                 how = "; ".join(
                     f"{attempt.attempt.queued_resource_id} in {attempt.name.zone} {attempt.outcome}"
-                    for _, attempt in self.attempts
-                    if AttemptEvent.LOST in attempt.marks
+                    for attempt in self._lost()
                 )
                 yield Finding(
                     Cause.PREEMPTION_STORM,

@@ -145,7 +145,8 @@ class Watch:
         """Look at what a run rents for a further TPU; it ends with the run, as the run does."""
         outcome = RunOutcome.load_or_none(run.outcome)
         if outcome is None:
-            return self._look_at_running(rental, record, report)
+            self._look_at_running(rental, record, report)
+            return 0  # the run counts what all of its TPUs have lost
         outcomes.record_if_none(rental, outcome.outcome, outcome.reason, written_by=WRITER)
         watched = WatchedRun(outcome=outcome.outcome, time=datetime.now(UTC))
         watched.write(self.store.watched_run(record.run_key))
@@ -182,7 +183,7 @@ class Watch:
         if promoted is not None:
             return promoted
         said = f"ended as {state!r}" if state is not None else "was deleted"
-        is_known = has_failure_alert(self.store, record.run_key)
+        is_known = has_failure_alert(self.store, record.run_key, goes_on=True)
         if is_known:
             reason = f"A task or the run failed and the run {said} in Airflow; see its alerts."
         else:
@@ -205,7 +206,7 @@ class Watch:
         if outcome.outcome is OutcomeKind.REJECTED:
             self._raise(record, Cause.REJECTED, _rejection(run), outcome.reason, report)
         is_failure = outcome.outcome in (OutcomeKind.FAILED, OutcomeKind.CANCELLED)
-        if is_failure and not has_failure_alert(self.store, record.run_key):
+        if is_failure and not has_failure_alert(self.store, record.run_key, goes_on=True):
             reason = f"Recorded by {outcome.written_by}: {outcome.reason}. {NOBODY_REPORTED}"
             self._raise(record, Cause.RUN_FAILED, f"run {outcome.outcome}", reason, report)
         watched = WatchedRun(outcome=outcome.outcome, time=datetime.now(UTC))

@@ -33,6 +33,10 @@ FINETUNING_FORMAT_VERSION = 1
 
 Rate = Annotated[float, Field(gt=0.0, le=1.0)]
 
+MODEL = "model"
+"""What a plan calls the model that a run is about; the others are those of
+``encoder.compare_with``."""
+
 
 class EncoderConfig(Section):
     """Which models are fine-tuned."""
@@ -197,11 +201,13 @@ def training_config(
     checkpoint_interval: int,
     learning_rate: float,
     random_seed: int,
+    tpu: TpuConfig | None = None,
 ) -> PipelineConfig:
     """Return one trial's settings in the terms of the pretraining's parts, which it is made of.
 
     :param model: architecture of the encoder.
     :param train_steps: of this trial: the epochs of its examples.
+    :param tpu: what trains; its peak is what utilisation is measured by. None: it is not asked for.
     """
     return PipelineConfig(
         model=model.model_copy(
@@ -230,4 +236,5 @@ def training_config(
             random_seed=random_seed,
             replay_fraction=0.0,
         ),
+        tpu=tpu or TpuConfig(),
     )

@@ -26,6 +26,12 @@ METRICS: dict[TaskKind, tuple[MetricName, ...]] = {
 """What is measured of each kind of task; the first one is the one that models are compared by,
 unless the task names another. ``accuracy`` of several labels asks for all of them to be right."""
 
+MIN_COMPARED_EXAMPLES = 2
+"""Test examples without which two models cannot be compared."""
+
+MIN_JUDGED_EXAMPLES = 20
+"""Test examples without which no verdict follows from a comparison."""
+
 ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -131,6 +137,14 @@ class TaskConfig(Section):
         return hashlib.sha256(content.encode()).hexdigest()
 
 
+def one_label_alone(label: str) -> str:
+    """Return why a multi_label task may not have one label only, and what to write."""
+    return (
+        f"{label!r} is the only label, which is a choice of two: set kind to 'classification' and "
+        f"write one of two labels for every example, such as {label!r} and {f'not {label}'!r}"
+    )
+
+
 def task_violations(task: TaskConfig) -> Iterator[str]:
     """Yield a line for every rule that joins several of a task's settings and is broken."""
     if task.metric != "auto" and task.metric not in METRICS[task.kind]:
@@ -145,6 +159,8 @@ def task_violations(task: TaskConfig) -> Iterator[str]:
         yield f"labels: given more than once: {', '.join(map(repr, twice))}."
     if task.kind == "classification" and len(task.labels) == 1:
         yield f"labels: {task.labels[0]!r} alone leaves nothing to decide; give at least two."
+    if task.kind == "multi_label" and len(task.labels) == 1:
+        yield f"labels: {one_label_alone(task.labels[0])}."
     if task.kind == "multi_label" and (
         bad := [x for x in task.labels if task.label_separator in x]
     ):

@@ -16,17 +16,22 @@ from pipeline_config import (
     FinetuningConfig,
     PipelineConfig,
     parse_config,
+    parse_finetuning_config,
     with_overrides,
 )
 from pipeline_config.schema import TrainingConfig
 from pipeline_store import uris
-from pipeline_store.formats import VocabularyInfo
-from pipeline_store.layout import StoreLayout, VersionLayout
+from pipeline_store.formats import TrialResult, VocabularyInfo
+from pipeline_store.layout import StoreLayout, TrialLayout, VersionLayout
 from preflight.checks import common_checks, run_checks
 from preflight.disk import checkpoint_bytes, existing_folder, size_text
+from training.artifacts import model_files
+from training.errors import JobError
 
 _MARGIN = 1.25
 """For what is not counted: logs, events, predictions."""
+
+_GONE = "Retention keeps the newest classifiers of each task; train it again, or use a newer run"
 
 
 def idle_reason(config: FinetuningConfig, store: StoreLayout) -> str | None:
@@ -82,6 +87,7 @@ def check(
     checks: dict[str, Callable[[], Iterable[str]]] = {
         "finetuning.tasks": lambda: _task_problems(config, store),
         "encoder.version": lambda: _model_problems(config, store),
+        "finetuning.source_run": lambda: _source_problems(config, store),
         "store": lambda: _disk_problems(config, store),
         **common_checks(config, store, location),
     }
@@ -169,6 +175,52 @@ def _model_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[st
             f"finetuning.max_seq_length: {config.finetuning.max_seq_length} tokens do not fit "
             f"{version.version_id}, which has {positions} positions; use at most so many."
         )
+
+
+def _source_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield a line for every reason why the models of another run cannot be used."""
+    recipe = config.finetuning
+    if recipe.source_run is None:
+        return
+    source = store.run(recipe.source_run)
+    try:
+        plan = finetuning_plans.source_plan(store, config)
+        trials = list(finetuning_plans.used_trials(store, config, plan))
+    except RegistryError as error:
+        yield str(error)
+        return
+    for trial in trials:
+        if problem := _unusable(source.trial(trial.trial_id)):
+            yield f"finetuning.source_run: {trial.trial_id} of run {recipe.source_run} {problem}"
+    for task in sorted({trial.task for trial in trials}):
+        if not uris.exists(uri := store.resolve(plan.manifests[task])):
+            yield (
+                f"finetuning.source_run: {uri}, which says what run {recipe.source_run} has "
+                f"trained on of task {task}, is not there any more. {_GONE}."
+            )
+    if recipe.mode != "eval":
+        return
+    trained = parse_finetuning_config(uris.read(source.config), source.config).finetuning
+    if recipe.max_seq_length != trained.max_seq_length:
+        yield (
+            f"finetuning.max_seq_length: {recipe.max_seq_length}, but run {recipe.source_run} has "
+            f"trained on rows of {trained.max_seq_length} tokens; use that."
+        )
+
+
+def _unusable(trial: TrialLayout) -> str | None:
+    """Return why a trial's classifier cannot be used, or None. Its weights are not read."""
+    if TrialResult.load_or_none(trial.result) is None:
+        return f"is not done: there is no {trial.result}. Let its run end first."
+    try:
+        model = model_files(trial.training.root)
+    except (JobError, FileNotFoundError) as error:
+        return f"has no weights any more: {error}. {_GONE}."
+    for file in model.files:
+        uri = uris.join(model.folder, file.path)
+        if not uris.exists(uri) or uris.size(uri) != file.bytes:
+            return f"has no weights any more: {uri} is missing or cut. {_GONE}."
+    return None
 
 
 def _disk_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:

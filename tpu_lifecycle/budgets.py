@@ -17,7 +17,7 @@ from pipeline_store.layout import RunLayout, TrainingLayout
 from tpu_lifecycle.attempts import AttemptRecord, Loss
 from tpu_lifecycle.heartbeats import read_heartbeat
 from tpu_lifecycle.reservation import OpenReservation
-from tpu_lifecycle.trainings import trainings
+from tpu_lifecycle.trainings import trainings, trials
 
 
 class BudgetError(RuntimeError):
@@ -51,10 +51,12 @@ def renewal_advice(run: RunLayout, setting: str) -> str:
 def newest_checkpoint(run: RunLayout) -> int | None:
     """Return the step of the newest checkpoint that is committed, or None.
 
-    Of a fine-tuning run the steps of all trials of this TPU together, so that each checkpoint of
-    any of them is a later step.
+    Of a fine-tuning run the steps of all trials of this TPU together, and one for each that is
+    done: so each checkpoint of any of them is a later step, and so is the end of one that is only
+    measured.
     """
     steps = [step for place in trainings(run) if (step := _newest_step(place)) is not None]
+    steps += [1 for trial in trials(run) or [] if uris.exists(trial.result)]
     return sum(steps) if steps else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline_config import FinetuningConfig, parse_rental_config
 from pipeline_store import identity, uris
 from pipeline_store.formats import FinetuningPlan, RunRecord
-from pipeline_store.layout import RunLayout, TrainingLayout
+from pipeline_store.layout import RunLayout, TrainingLayout, TrialLayout
 
 
 def trainings(run: RunLayout) -> list[TrainingLayout]:
@@ -13,17 +13,23 @@ def trainings(run: RunLayout) -> list[TrainingLayout]:
 
     A pretraining run has one. A fine-tuning run has one for each trial, shared out to its TPUs.
     """
+    found = trials(run)
+    return [run.training] if found is None else [trial.training for trial in found]
+
+
+def trials(run: RunLayout) -> list[TrialLayout] | None:
+    """Return the trials on the TPU that a folder is rented for; None of a pretraining run."""
     record = RunRecord.load_or_none(run.record)
     if record is None:
-        return [run.training]
+        return None
     owner = run if record.rental_of is None else _beside(run, record.rental_of)
     plan = FinetuningPlan.load_or_none(owner.finetuning_plan)
     if plan is None:
-        return [run.training]
+        return None
     config = parse_rental_config(uris.read(run.config), run.config)
     assert isinstance(config, FinetuningConfig)  # noqa: S101 - it has such a plan
     share = plan.shares(config.finetuning.parallel_tpus)[record.tpu_number]
-    return [owner.trial(trial.trial_id).training for trial in share]
+    return [owner.trial(trial.trial_id) for trial in share]
 
 
 def rental_folders(run: RunLayout) -> list[RunLayout]:

@@ -15,7 +15,6 @@ from pipeline_config import PipelineConfig
 from pipeline_store.formats import CheckpointManifest, TrainingInputs
 from training import artifacts
 from training.checkpoint_store import WEIGHTS_NAME
-from training.corpus import NEXT_SENTENCE_PACKING
 from training.errors import BadDataError, UserError
 from training.importing.descriptions import ARCHITECTURE, check_description
 from training.importing.loading import InitialModel, load_foreign
@@ -109,8 +108,8 @@ def load_weights(
 def load_encoder(encoder: BertEncoderV2, source: InitialModel) -> LoadedWeights:
     """Set an encoder's weights to those of a trained model; its heads are dropped.
 
-    A pooler that its pretraining has not trained, for want of next-sentence prediction, stays as it
-    is here.
+    The pooler is loaded like the rest: without next-sentence prediction training has left it as it
+    was, so of models of one lineage all have that of its beginning.
 
     :param encoder: with all its variables.
     :param source: as for :func:`load_weights`.
@@ -125,11 +124,7 @@ def load_encoder(encoder: BertEncoderV2, source: InitialModel) -> LoadedWeights:
         return _of_encoder(
             load_foreign(variables, replace(source, model=model), next_sentence=False)
         )
-    packing = artifacts.load_inputs(artifacts.model_files(source.uri)).settings["masking.packing"]
-    untrained = set() if packing == NEXT_SENTENCE_PACKING else _names(encoder.pooler_layer)
-    wanted = {name: v for name, v in variables.items() if name not in untrained}
-    loaded = load_ours(wanted, source.uri, unused=(_HEADS, *untrained))
-    return loaded._replace(new=sorted({*loaded.new, *untrained}))
+    return load_ours(variables, source.uri, unused=(_HEADS,))
 
 
 def _of_encoder(table: LoadedWeights) -> LoadedWeights:
@@ -137,10 +132,6 @@ def _of_encoder(table: LoadedWeights) -> LoadedWeights:
     new = [name for name in table.new if not name.startswith("cls/")]
     notes = tuple(note for note in table.notes if "masked-LM head is new" not in note)
     return table._replace(new=new, notes=notes)
-
-
-def _names(layer: tf_keras.layers.Layer) -> set[str]:
-    return {variable.name.removesuffix(":0") for variable in layer.variables}
 
 
 def load_ours(

@@ -9,15 +9,17 @@ import argparse
 import logging
 import sys
 from collections.abc import Collection
+from dataclasses import dataclass
 
-from pipeline_config import parse_finetuning_config
+from pipeline_config import FinetuningConfig, parse_finetuning_config
 from pipeline_config.schema import ModelConfig
 from pipeline_store import uris
-from pipeline_store.formats import FinetuningPlan, TaskSplit, Trial, TrialResult
+from pipeline_store.formats import FinetuningPlan, TaskManifest, TaskSplit, Trial, TrialResult
 from pipeline_store.layout import RunLayout, StoreLayout
 from training.commit import CommitGuard
 from training.errors import PreemptedError, UserError
 from training.finetuning.encoder import architecture
+from training.finetuning.finished import require_same, require_same_model
 from training.job import StopRequest, on_sigterm, run_job
 from training.workers import Cluster
 
@@ -102,7 +104,8 @@ def finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
             "another program's."
         )
     trials = _chosen(plan, arguments)
-    todo = [t for t in trials if TrialResult.load_or_none(run.trial(t.trial_id).result) is None]
+    work = _Work(store, run, config, plan)
+    todo = [trial for trial in trials if not work.is_done(trial)]
     log.info("%d of %d trials are done already.", len(trials) - len(todo), len(trials))
     if not todo:
         return
@@ -120,6 +123,7 @@ def finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
             manifest_uri=store.resolve(plan.manifests[one.task]),
             recipe=recipe,
             model=architectures[one.model],
+            tpu=config.tpu,
             store=store,
             layout=run.trial(one.trial_id),
         )
@@ -135,12 +139,62 @@ def finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
         if stop.requested:
             raise PreemptedError(f"stopped before {job.trial.trial_id}; the same command goes on.")
         if recipe.mode == "eval":
-            source = store.run(str(recipe.source_run)).trial(job.trial.trial_id)
-            trial.evaluate_trial(job, source, strategy=strategy, guard=guard)
+            source = work.source
+            trial.evaluate_trial(
+                job,
+                source.trial(job.trial.trial_id),
+                work.manifest(source, job.trial),
+                strategy=strategy,
+                guard=guard,
+            )
         else:
             trial.train_trial(
                 job, strategy=strategy, guard=guard, stop=stop, splits=SCORED[recipe.mode]
             )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A run's trials, and what of them is there already."""
+
+    store: StoreLayout
+    run: RunLayout
+    config: FinetuningConfig
+    plan: FinetuningPlan
+
+    @property
+    def source(self) -> RunLayout:
+        """Return the run whose models are measured, in mode eval."""
+        return self.store.run(str(self.config.finetuning.source_run))
+
+    def manifest(self, run: RunLayout, trial: Trial) -> TaskManifest:
+        """Return the records of a trial's task, as this run or its source has them."""
+        plan = self.plan if run is self.run else FinetuningPlan.load(run.finetuning_plan)
+        return TaskManifest.load(self.store.resolve(plan.manifests[trial.task]))
+
+    def is_done(self, trial: Trial) -> bool:
+        """Return whether a trial is done.
+
+        :raises UserError: it is, but another one than is asked for now.
+        """
+        uri = self.run.trial(trial.trial_id).result
+        found = TrialResult.load_or_none(uri)
+        if found is None:
+            return False
+        manifest = self.manifest(self.run, trial)
+        if self.config.finetuning.mode == "eval":
+            source = TrialResult.load(self.source.trial(trial.trial_id).result)
+            require_same_model(found, uri, source, manifest)
+        else:
+            require_same(
+                found,
+                uri,
+                trial=trial,
+                encoder=self.plan.models[trial.model],
+                manifest=manifest,
+                recipe=self.config.finetuning,
+            )
+        return True
 
 
 def _chosen(plan: FinetuningPlan, arguments: argparse.Namespace) -> list[Trial]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,11 +19,14 @@ from training.schedules import build_schedule
 # As in google-research/bert optimization.py.
 NO_WEIGHT_DECAY = ["LayerNorm", "layer_norm", "bias"]
 
+# What MirroredStrategy adds to the name of a variable's copy on a further device.
+_REPLICA = re.compile(r"/replica_\d+(?=:\d+$)")
+
 
 class LayerwiseAdamW(AdamWeightDecay):
     """AdamW of tf-models with a factor on the learning rate of every variable.
 
-    :param factors: by the variable's name.
+    :param factors: by the variable's name; its copies on further replicas have the same one.
     """
 
     def __init__(self, *, factors: Mapping[str, float], **settings: Any) -> None:
@@ -33,7 +37,8 @@ class LayerwiseAdamW(AdamWeightDecay):
         self, grad: tf.Tensor, var: tf.Variable, apply_state: dict[Any, Any]
     ) -> tf.Operation:
         key = (var.device, var.dtype.base_dtype)
-        scaled = apply_state[key] | {"lr_t": apply_state[key]["lr_t"] * self._factors[var.name]}
+        factor = self._factors[_REPLICA.sub("", var.name)]
+        scaled = apply_state[key] | {"lr_t": apply_state[key]["lr_t"] * factor}
         return super()._resource_apply_dense(grad, var, apply_state | {key: scaled})
 
 

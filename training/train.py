@@ -10,12 +10,12 @@ import logging
 import sys
 
 from pipeline_config import PipelineConfig
-from pipeline_store.formats import FormatError, TrainingResult
+from pipeline_store.formats import TrainingResult
 from pipeline_store.layout import RunLayout, StoreLayout
-from training import artifacts, corpus, updates, workers
+from training import corpus, updates, workers
 from training.checkpoint_store import CheckpointStore
 from training.commit import CommitGuard
-from training.errors import BadDataError, UserError
+from training.finished import finished_training
 from training.job import StopRequest, load_config, on_sigterm, run_job
 from training.profiling import check_range, step_range
 from training.report import next_sentence_text
@@ -116,7 +116,13 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
         data_sha256=corpus.fingerprint(inputs),
         accept_changes=arguments.accept_changes,
     )
-    if _is_done(run, checkpoints) and not arguments.dry_run:
+    done = finished_training(
+        run.training,
+        checkpoints,
+        f"To train on from it, start a new run with --init-model {run.training.root}.",
+    )
+    if done is not None and not arguments.dry_run:
+        _log_result("This run is trained already, and its checkpoint verifies", done)
         return
 
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
@@ -188,27 +194,6 @@ def _log_sources(
 def _size(kind: str, sources: list[corpus.RecordSource]) -> str:
     records = sum(source.file.records for source in sources)
     return f"{records:,} {kind} records of {len(sources)} shards"
-
-
-def _is_done(run: RunLayout, checkpoints: CheckpointStore) -> bool:
-    result = TrainingResult.load_or_none(run.training.result)
-    if result is None:
-        return False
-    try:
-        checkpoint = artifacts.result_checkpoint(run.training.root)
-    except FormatError as error:
-        raise BadDataError(
-            f"This run is finished, but its checkpoint is damaged: {error} Restore the file from "
-            f"a backup, or delete {run.training.result} and give the same command again: training "
-            "goes on from the last checkpoint that verifies."
-        ) from error
-    if (changes := checkpoints.changes(checkpoint)) is not None:
-        raise UserError(
-            f"This run is finished, so it cannot go on with other settings. {changes} To train on "
-            f"from it, start a new run with --init-model {run.training.root}."
-        )
-    _log_result("This run is trained already, and its checkpoint verifies", result)
-    return True
 
 
 def _resolved(uri: str | None, store: StoreLayout) -> str | None:

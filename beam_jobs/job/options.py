@@ -1,4 +1,4 @@
-"""The command line of the data job."""
+"""The command line of the data job, and what other jobs that run by Beam share with it."""
 
 from __future__ import annotations
 
@@ -41,24 +41,44 @@ def parse_options(argv: Sequence[str] | None) -> PrepareCorpusOptions:
 
     :raises UserError: a label has no value, or an option is neither ours nor Beam's.
     """
-    known, rest = _parser().parse_known_args(argv)
-    refuse_unknown(rest)
+    known, rest = parse_job(_parser(), argv)
     return PrepareCorpusOptions(
         config=known.config,
         store=known.store,
         partition=known.partition,
         pattern=known.input,
         dry_run=known.dry_run,
-        labels=dict(job_label(text) for text in known.label),
+        labels=known.labels,
         beam=rest,
     )
 
 
 def _parser() -> argparse.ArgumentParser:
+    parser = job_parser(
+        "prepare_corpus",
+        _DESCRIPTION,
+        _EPILOG,
+        dry_run="list the shards with their state and the copies known so far; change nothing",
+    )
+    parser.add_argument("--partition", metavar="ID", required=True, help="such as 2026-01-31")
+    parser.add_argument(
+        "--input", metavar="PATTERN", help="instead of corpus.input_pattern of the configuration"
+    )
+    return parser
+
+
+def job_parser(
+    name: str, description: str, epilog: str, *, dry_run: str
+) -> argparse.ArgumentParser:
+    """Return a parser of what all of these jobs take; each adds what it is about.
+
+    :param name: of the module.
+    :param dry_run: what it does then, for the help.
+    """
     parser = argparse.ArgumentParser(
-        prog="python -m beam_jobs.prepare_corpus",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
+        prog=f"python -m beam_jobs.{name}",
+        description=description,
+        epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         # Otherwise the beginning of one of Beam's options might be taken for one of ours.
         allow_abbrev=False,
@@ -67,28 +87,38 @@ def _parser() -> argparse.ArgumentParser:
         "--config", metavar="FILE", required=True, help="config.json, a path or gs:// URI"
     )
     parser.add_argument("--store", metavar="URI", required=True, help="a directory or gs:// URI")
-    parser.add_argument("--partition", metavar="ID", required=True, help="such as 2026-01-31")
-    parser.add_argument(
-        "--input", metavar="PATTERN", help="instead of corpus.input_pattern of the configuration"
-    )
     parser.add_argument(
         "--dry-run",
         # Beam has an option of this name, which does something else.
         "--dry_run",
         action="store_true",
-        help="list the shards with their state and the copies known so far; change nothing",
+        help=dry_run,
     )
     parser.add_argument(
         "--label",
         metavar="KEY=VALUE",
         action="append",
         default=[],
+        dest="labels",
         help="label of the Dataflow job and its machines; may be given more than once",
     )
     return parser
 
 
-def job_label(text: str) -> tuple[str, str]:
+def parse_job(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None
+) -> tuple[argparse.Namespace, list[str]]:
+    """Read a command line; return our options, and Beam's. ``labels`` become a dict.
+
+    :raises UserError: a label has no value, or an option is neither ours nor Beam's.
+    """
+    known, rest = parser.parse_known_args(argv)
+    refuse_unknown(rest)
+    known.labels = dict(_label(text) for text in known.labels)
+    return known, rest
+
+
+def _label(text: str) -> tuple[str, str]:
     """Return key and value of a label for a job.
 
     :raises UserError: it has no value.

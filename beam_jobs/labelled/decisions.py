@@ -16,6 +16,7 @@ from beam_jobs.labelled.problems import HARMLESS, ExampleProblem
 from beam_jobs.labelled.task_examples import SPLITS, Decided, TaskExamples, place_of, some
 from beam_jobs.text.drops import BAD_FILE
 from pipeline_config import TaskConfig
+from pipeline_config.task import MIN_COMPARED_EXAMPLES, MIN_JUDGED_EXAMPLES, one_label_alone
 from pipeline_store.formats import TaskSplit
 
 _RARE = 0.1
@@ -38,8 +39,13 @@ def decide(facts: Sequence[FileFacts], task: TaskConfig) -> Decided:
     decided.refusals += [
         *_empty(examples, splits, refused),
         *_nothing_to_learn(examples, task, decided),
+        *_too_few_to_test(examples, refused, MIN_COMPARED_EXAMPLES, "to compare models on"),
     ]
-    decided.warnings += [*contradictions(examples), *_unbalanced(decided.label_counts)]
+    decided.warnings += [
+        *contradictions(examples),
+        *_unbalanced(decided.label_counts),
+        *_too_few_to_test(examples, refused, MIN_JUDGED_EXAMPLES, "for a verdict on models"),
+    ]
     decided.assigned = examples.assigned()
     decided.letters = examples.letters
     return decided
@@ -142,6 +148,22 @@ def _empty(
             yield f"{split}: no example is left{why}. Add examples, or name files"
 
 
+def _too_few_to_test(
+    examples: TaskExamples, refused: Collection[TaskSplit], least: int, purpose: str
+) -> Iterator[str]:
+    count = np.count_nonzero(examples.of(TaskSplit.TEST))
+    share = examples.fractions.get(TaskSplit.TEST)
+    source = TaskSplit.TEST if share is None else TaskSplit.TRAIN
+    if source not in refused and 0 < count < least:
+        more = "add examples to its files"
+        if share is not None:
+            more = f"add examples, raise test_fraction={share:g}, or name files"
+        yield (
+            f"test: {count} {'example is' if count == 1 else 'examples are'} too few {purpose}, "
+            f"at least {least} are needed; {more}"
+        )
+
+
 def _nothing_to_learn(examples: TaskExamples, task: TaskConfig, decided: Decided) -> Iterator[str]:
     values = examples.values[examples.of(TaskSplit.TRAIN)]
     if not len(values):
@@ -151,7 +173,9 @@ def _nothing_to_learn(examples: TaskExamples, task: TaskConfig, decided: Decided
             yield f"train: all {len(values)} examples have the number {values[0]:g}"
         return
     counts = decided.label_counts[TaskSplit.TRAIN]
-    if len(counts) < (2 if task.kind == "classification" else 1):
+    if task.kind == "multi_label" and len(counts) == 1:
+        yield f"train: {one_label_alone(next(iter(counts)))}"
+    elif len(counts) < 2:
         what = f"the label {next(iter(counts))!r}" if counts else "no label"
         yield f"train: all {len(values)} examples have {what}, so there is nothing to decide"
     least = task.min_examples_per_label

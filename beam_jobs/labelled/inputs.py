@@ -39,11 +39,13 @@ def preparation_key(
 ) -> str:
     """Return the key of a preparation: equal bytes, settings and vocabulary, equal key.
 
-    Names of files are no part of it, only their order and formats.
+    Names of files are no part of it, only their order and formats. But those of files to predict
+    are, as they are read again by the names that the manifest has.
     """
     parts = {
         "recipe": RECIPE_VERSION,
         "files": [(file.split, file.input_format, file.sha256) for file in files],
+        "predicted": [file.uri for file in files if file.split is TaskSplit.PREDICT],
         "task": task.sha256,
         "vocabulary": vocabulary_sha256,
         "max_seq_length": max_seq_length,

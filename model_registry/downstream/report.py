@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from model_registry.downstream.page import render
 from model_registry.errors import RegistryError
+from pipeline_config.finetuning import MODEL
 from pipeline_store import uris
 from pipeline_store.formats import (
     FinetuningPlan,
@@ -17,9 +18,6 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import RunLayout, StoreLayout
 from training.downstream.trials import FinishedTrial
-
-MODEL = "model"
-"""Key of :attr:`FinetuningPlan.models` that the others are compared with."""
 
 
 def write_report(store: StoreLayout, run: RunLayout) -> FinetuningReport:

@@ -396,3 +396,9 @@ class ProductionPointer(StoredFile):
         default=[],
         description="versions a person took out of use; no run puts them back by itself",
     )
+    replaced: str | None = Field(default=None, description="version that was in use before")
+    request: str | None = Field(
+        default=None,
+        description="key of the DAG run by which a person asked for it, so that its task, tried "
+        "again, knows that it has been done",
+    )

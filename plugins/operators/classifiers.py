@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from beam_jobs.errors import UserError
 from model_registry import outcomes
 from operators.python_module import PythonModuleOperator
-from pipeline_config import parse_finetuning_config
+from pipeline_config import ConfigError, parse_finetuning_config
 from pipeline_store import uris
 from pipeline_store.formats import FinetuningPlan, OutcomeKind
 from pipeline_store.layout import RunLayout, StoreLayout
@@ -18,79 +20,109 @@ from preflight.finetuning import predict_files
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from pipeline_config import FinetuningConfig
+    from pipeline_config.finetuning import RecipeConfig
 
 
-class ExportClassifiersOperator(PythonModuleOperator):
+class ClassifierOperator(PythonModuleOperator):
+    """Base of the operators that use what a fine-tuning run, or its ``source_run``, has trained.
+
+    Skipped when the run is not to do this. TensorFlow runs in a process of its own, on the worker's
+    CPU: some minutes and a few times the model's size in memory. The run is completed then.
+
+    :param module: that does it.
+    :param store_uri: root of the store.
+    :param run_uri: folder of the run. (templated)
+    """
+
+    template_fields: Sequence[str] = ("run_uri",)
+
+    def __init__(self, *, module: str, store_uri: str, run_uri: Any, **kwargs: Any) -> None:
+        super().__init__(module=module, arguments=[], **kwargs)
+        self.store_uri = store_uri
+        self.run_uri = run_uri
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Do the work, if it is to be done, and record that the run is completed."""
+        run = RunLayout(self.run_uri)
+        recipe = parse_finetuning_config(uris.read(run.config), run.config).finetuning
+        if reason := self._idle_reason(recipe):
+            raise AirflowSkipException(reason)
+        # The run goes on: what it ended with before does not count any more.
+        outcomes.reopen(run)
+        result, reason = self._use(context, run, recipe)
+        outcomes.record(run, OutcomeKind.COMPLETED, reason, written_by=self.task_id)
+        return result
+
+    @abstractmethod
+    def _idle_reason(self, recipe: RecipeConfig) -> str | None:
+        """Return why there is nothing to do, or None."""
+
+    @abstractmethod
+    def _use(
+        self, context: Context, run: RunLayout, recipe: RecipeConfig
+    ) -> tuple[dict[str, Any], str]:
+        """Do the work; return the task's result, and what the run came to in a sentence."""
+
+    def _run_job(self, context: Context, *arguments: str) -> dict[str, Any]:
+        """Run the module on the run, and return its summary."""
+        self.arguments = ["--run", self.run_uri, "--store", self.store_uri, *arguments]
+        return super().execute(context)
+
+
+class ExportClassifiersOperator(ClassifierOperator):
     """Writes the best classifier of each task in ``finetuning.export_formats`` and checks them.
 
-    Skipped when there are none. TensorFlow runs in a process of its own, on the worker's CPU: some
-    minutes and a few times the model's size in memory. The run is completed then.
-
     Returns the job's summary, by trial.
-
-    :param store_uri: root of the store.
-    :param run_uri: folder of the run. (templated)
     """
 
-    template_fields: Sequence[str] = ("run_uri",)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(module="training.export_classifier", **kwargs)
 
-    def __init__(self, *, store_uri: str, run_uri: Any, **kwargs: Any) -> None:
-        super().__init__(module="training.export_classifier", arguments=[], **kwargs)
-        self.store_uri = store_uri
-        self.run_uri = run_uri
+    def _idle_reason(self, recipe: RecipeConfig) -> str | None:
+        if recipe.export_formats:
+            return None
+        return "finetuning.export_formats is empty: nothing is exported."
 
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Run the export, if formats are named."""
-        run = RunLayout(self.run_uri)
-        formats = _config(run).finetuning.export_formats
-        if not formats:
-            raise AirflowSkipException("finetuning.export_formats is empty: nothing is exported.")
-        summary = super().execute(context)
-        reason = f"{', '.join(summary)} exported as {', '.join(formats)}"
-        outcomes.record(run, OutcomeKind.COMPLETED, reason, written_by=self.task_id)
-        return summary
-
-    def command_line(self, context: Context) -> list[str]:
-        """Return the module's arguments."""
-        return ["--run", self.run_uri, "--store", self.store_uri]
+    def _use(
+        self, context: Context, run: RunLayout, recipe: RecipeConfig
+    ) -> tuple[dict[str, Any], str]:
+        summary = self._run_job(context)
+        return summary, f"{', '.join(summary)} exported as {', '.join(recipe.export_formats)}"
 
 
-class PredictOperator(PythonModuleOperator):
+class PredictOperator(ClassifierOperator):
     """Labels the files that each task names by ``predict``, by its best classifier.
 
-    Skipped unless ``finetuning.mode`` is predict. TensorFlow runs in a process of its own, on the
-    worker's CPU. The run is completed then.
+    The files are those that the task names now: the classifiers were trained by an earlier run, and
+    what that one prepared knows nothing of new files.
 
     Returns the file with the predictions, by task.
-
-    :param store_uri: root of the store.
-    :param run_uri: folder of the run. (templated)
     """
 
-    template_fields: Sequence[str] = ("run_uri",)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(module="training.predict", **kwargs)
 
-    def __init__(self, *, store_uri: str, run_uri: Any, **kwargs: Any) -> None:
-        super().__init__(module="training.predict", arguments=[], **kwargs)
-        self.store_uri = store_uri
-        self.run_uri = run_uri
+    def _idle_reason(self, recipe: RecipeConfig) -> str | None:
+        if recipe.mode == "predict":
+            return None
+        return "finetuning.mode is not predict: nothing is predicted."
 
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Run the prediction of each task in a process of its own."""
-        run, store = RunLayout(self.run_uri), StoreLayout(self.store_uri)
-        if _config(run).finetuning.mode != "predict":
-            raise AirflowSkipException("finetuning.mode is not predict: nothing is predicted.")
+    def _use(
+        self, context: Context, run: RunLayout, recipe: RecipeConfig
+    ) -> tuple[dict[str, Any], str]:
         written: dict[str, Any] = {}
         for trial in FinetuningPlan.load(run.finetuning_plan).trials:
-            self.arguments = ["--run", self.run_uri, "--store", self.store_uri]
-            self.arguments += ["--trial", trial.trial_id]
-            for file in predict_files(store, trial.task):
-                self.arguments += ["--input", file]
-            written[trial.task] = super().execute(context)["predictions"]
-        reason = f"the files of {', '.join(written)} are labelled: {', '.join(written.values())}"
-        outcomes.record(run, OutcomeKind.COMPLETED, reason, written_by=self.task_id)
-        return written
+            arguments = ["--trial", trial.trial_id]
+            for file in self._files(trial.task):
+                arguments += ["--input", file]
+            written[trial.task] = self._run_job(context, *arguments)["predictions"]
+        return written, (
+            f"the files of {', '.join(written)} are labelled: {', '.join(written.values())}"
+        )
 
-
-def _config(run: RunLayout) -> FinetuningConfig:
-    return parse_finetuning_config(uris.read(run.config), run.config)
+    def _files(self, task: str) -> list[str]:
+        try:
+            return predict_files(StoreLayout(self.store_uri), task)
+        except (ConfigError, UserError) as error:
+            # Another try cannot help.
+            raise AirflowFailException(str(error)) from error

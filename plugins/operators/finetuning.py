@@ -125,6 +125,8 @@ class PlanFinetuningOperator(BaseOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Plan, and make the folders that TPUs are rented for."""
         store, run = StoreLayout(self.store_uri), RunLayout(self.run_uri)
+        # The run begins, or goes on: what it ended with before does not count any more.
+        outcomes.reopen(run)
         config = parse_finetuning_config(uris.read(run.config), run.config)
         manifests = dict(_by_task(summary["manifest"] for summary in self.prepared))
         try:
@@ -168,6 +170,7 @@ class ReportFinetuningOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, str]:
         """Write the report and show it."""
         store, run = StoreLayout(self.store_uri), RunLayout(self.run_uri)
+        outcomes.reopen(run)
         try:
             report = write_report(store, run)
         except (RegistryError, BadDataError, FormatError) as error:
@@ -183,7 +186,7 @@ class ReportFinetuningOperator(BaseOperator):
         }
         # Else the export is the end.
         if not config.finetuning.export_formats:
-            reason = f"the classifiers of {len(best)} task(s) are in {run.trials}"
+            reason = f"best of each task: {', '.join(best.values())}"
             outcomes.record(run, OutcomeKind.COMPLETED, reason, written_by=self.task_id)
         return best
 

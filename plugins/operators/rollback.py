@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from model_registry import lease, registry
 from operators.pipeline_assets import PROMOTED_MODEL, announce_model
 from pipeline_store import identity
-from pipeline_store.formats import ModelVersion
+from pipeline_store.formats import ModelVersion, ProductionPointer
 from pipeline_store.layout import LineageLayout, StoreLayout
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ class RollbackOperator(BaseOperator):
 
     The version that was in use is remembered as rolled back, so that no run puts it back by itself.
     A run of the lineage that is under way was started from that one and cannot promote any more;
-    the log names it. Skipped when the version is in use already.
+    the log names it. Skipped when the version is in use already. Tried again after it has changed
+    the model in use, it changes nothing more, and announces what it has done.
 
     Emits the asset ``promoted_model``. Returns ``lineage_id``, ``before`` and ``after``.
 
@@ -52,32 +53,39 @@ class RollbackOperator(BaseOperator):
         reason = self.reason.strip()
         if not reason:
             raise AirflowFailException("A reason is needed: it is kept with the model in use.")
+        dag_run = context["dag_run"]
+        request = identity.run_key(dag_run.dag_id, dag_run.run_id)
         try:
             lineage = StoreLayout(self.store_uri).lineage(identity.check_lineage(self.lineage))
-            before = self._in_use(lineage)
-            wanted = registry.load_version(lineage, self._wanted(before))
-            if wanted.version_id == before.version_id:
-                raise AirflowSkipException(f"{wanted.version_id} is in use already.")
-            registry.rollback(lineage, wanted.version_id, reason=reason)
+            model = self._in_use(lineage)
+            pointer = ProductionPointer.load(lineage.production)
+            if pointer.request != request:
+                wanted = registry.load_version(lineage, self._wanted(model))
+                if wanted.version_id == model.version_id:
+                    raise AirflowSkipException(f"{wanted.version_id} is in use already.")
+                self.log.info("Before: %s", _described(model))
+                pointer = registry.rollback(
+                    lineage, wanted.version_id, reason=reason, request=request
+                )
+                model = wanted
         except (registry.RegistryError, ValueError) as error:
             # Another try cannot help.
             raise AirflowFailException(str(error)) from error
-        self.log.info("Before: %s", _described(before))
-        self.log.info("In use: %s", _described(wanted))
+        self.log.info("In use: %s", _described(model))
         if (held := lease.holder(lineage)) is not None:
             self.log.warning(
                 "A run is under way that cannot promote any more: %s", lease.describe(held)
             )
         announce_model(
             context,
-            wanted,
-            partition=wanted.partitions_seen[-1],
-            reason=f"rolled back from {before.version_id}: {reason}",
+            model,
+            partition=model.partitions_seen[-1],
+            reason=f"rolled back from {pointer.replaced}: {reason}",
         )
         return {
-            "lineage_id": wanted.lineage_id,
-            "before": before.version_id,
-            "after": wanted.version_id,
+            "lineage_id": model.lineage_id,
+            "before": str(pointer.replaced),
+            "after": model.version_id,
         }
 
     @staticmethod

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from model_registry import outcomes
 from operators.tpu_base import (
     TpuAttemptOperator,
     TpuOperator,
@@ -72,7 +73,8 @@ class TpuReserveOperator(TpuRunScopedOperator):
     """Opens a reservation generation for the run; touches no cloud.
 
     It is the setup whose success makes the teardown run, so it does nothing that a cloud can
-    refuse. Each execution opens a new generation and releases the earlier ones.
+    refuse. Each execution opens a new generation and releases the earlier ones. The run goes on:
+    what it ended with before does not count any more.
 
     :param project_id: Google Cloud project; None: the connection's. (templated)
     :param tpu_owner: value of the owner label; None: ``REPRETRAIN_OWNER``. (templated)
@@ -107,6 +109,7 @@ class TpuReserveOperator(TpuRunScopedOperator):
 
     def _reserve(self) -> dict[str, int]:
         store = StoreLayout(self.store_uri)
+        outcomes.reopen_rented(store, RunLayout(self.run_uri))
         code = {"source": Path(self.code_root)} if self.code_root else {}
         reservation = reserve(
             store,

@@ -16,6 +16,8 @@ from tpu_lifecycle.budgets import chip_count, chip_seconds
 class Use:
     """What one attempt at a TPU was and cost, at most, so far."""
 
+    tpu: int
+    """Which of the run's TPUs, counted from 0."""
     name: str
     zone: str
     accelerator: str
@@ -34,6 +36,11 @@ class Spending:
     cost: float
     currency: str
 
+    @property
+    def has_several(self) -> bool:
+        """Whether the run had more than one TPU at a time."""
+        return any(use.tpu for use in self.uses)
+
 
 def spending(folders: Iterable[RunLayout]) -> Spending | None:
     """Return what was rented for some folders: by the ledgers, and so far where there is none yet.
@@ -43,14 +50,14 @@ def spending(folders: Iterable[RunLayout]) -> Spending | None:
     uses: list[Use] = []
     hours = cost = 0.0
     currency = ""
-    for reservation, place in _reservations(folders):
+    for tpu, reservation, place in _reservations(folders):
         bill = Ledger.load_or_none(place.ledger)
         if bill is not None:
             seconds, price = ledger.total(bill)
             hours, cost = hours + seconds / 3600, cost + price
-            uses += [_billed(entry) for entry in bill.entries]
+            uses += [_billed(tpu, entry) for entry in bill.entries]
         else:
-            so_far = [_open(reservation, record) for record in load_attempts(place)]
+            so_far = [_open(tpu, reservation, record) for record in load_attempts(place)]
             hours += sum(use.hours for use in so_far)
             cost += sum(use.cost for use in so_far)
             uses += so_far
@@ -60,18 +67,19 @@ def spending(folders: Iterable[RunLayout]) -> Spending | None:
 
 def _reservations(
     folders: Iterable[RunLayout],
-) -> Iterator[tuple[Reservation, ReservationLayout]]:
-    for folder in folders:
+) -> Iterator[tuple[int, Reservation, ReservationLayout]]:
+    for tpu, folder in enumerate(folders):
         generation = 1
         while (
             found := Reservation.load_or_none((place := folder.reservation(generation)).record)
         ) is not None:
-            yield found, place
+            yield tpu, found, place
             generation += 1
 
 
-def _billed(entry: LedgerEntry) -> Use:
+def _billed(tpu: int, entry: LedgerEntry) -> Use:
     return Use(
+        tpu=tpu,
         name=f"g{entry.generation}-a{entry.attempt}",
         zone=entry.zone,
         accelerator=entry.accelerator_type,
@@ -82,10 +90,11 @@ def _billed(entry: LedgerEntry) -> Use:
     )
 
 
-def _open(reservation: Reservation, record: AttemptRecord) -> Use:
+def _open(tpu: int, reservation: Reservation, record: AttemptRecord) -> Use:
     hours = chip_seconds(reservation, record) / 3600
     newest = max(record.marks.values(), key=lambda mark: mark.time, default=None)
     return Use(
+        tpu=tpu,
         name=f"g{record.attempt.generation}-a{record.number}",
         zone=record.attempt.zone,
         accelerator=reservation.accelerator_type,

@@ -9,6 +9,7 @@ import pytest
 
 from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
+from pipeline_config.task import MIN_JUDGED_EXAMPLES
 from pipeline_store.formats import (
     EvaluationReport,
     MetricSummary,
@@ -24,12 +25,17 @@ from tests.model_registry.test_gate import NEW, VERSION, Documents, report
 CANDIDATE = "1" * 64
 
 
-def comparison(task: str, difference: float, half: float = 0.02) -> ModelComparison:
+def comparison(
+    task: str, difference: float, half: float = 0.02, examples: int = 500
+) -> ModelComparison:
+    verdict = PaidVerdict.NO_EVIDENCE
+    if examples >= MIN_JUDGED_EXAMPLES and abs(difference) > half:
+        verdict = PaidVerdict.HELPED if difference > 0 else PaidVerdict.HURT
     return ModelComparison(
         task=task,
         reference="baseline",
         metric="accuracy",
-        examples=500,
+        examples=examples,
         seeds=5,
         model_mean=0.8 + difference,
         reference_mean=0.8,
@@ -37,7 +43,7 @@ def comparison(task: str, difference: float, half: float = 0.02) -> ModelCompari
         low=difference - half,
         high=difference + half,
         confidence=0.95,
-        verdict=PaidVerdict.NO_EVIDENCE,
+        verdict=verdict,
         sentence=f"On {task} the candidate differs by {difference:+.4f}.",
     )
 
@@ -110,6 +116,13 @@ def test_little_or_unclear_loss_on_a_task_is_accepted(
     found = verdict(probe(comparison("things", difference, half)), ["things"], **limits)
     assert found.verdict is VerdictKind.PROMOTED
     assert f"On labelled tasks: things {difference:+.4f}." in found.reason
+
+
+def test_a_handful_of_examples_rejects_nobody() -> None:
+    found = verdict(probe(comparison("things", -0.3, examples=MIN_JUDGED_EXAMPLES - 1)), ["things"])
+    assert found.verdict is VerdictKind.PROMOTED
+    lost = verdict(probe(comparison("things", -0.3, examples=MIN_JUDGED_EXAMPLES)), ["things"])
+    assert lost.verdict is VerdictKind.DOWNSTREAM
 
 
 def test_a_task_does_not_make_up_for_the_loss() -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from model_registry import retention
+from model_registry import finetuning_plans, retention
 from model_registry.retention import Kind, PrunePlan
+from pipeline_config import with_overrides
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from tests.model_registry.finetunings import FinetuningRun, prepare
 from tests.model_registry.retained import POLICY, age, line_of_models
+from tests.model_registry.runs import CONFIG, FinishedRun
 
 
 @pytest.fixture
@@ -160,6 +162,52 @@ def test_a_run_that_may_be_preparing_keeps_all_prepared_tasks(store: StoreLayout
     assert found.blocked[Kind.TASK] == [f"run {run.key} may be preparing tasks"]
     # It has no partitions.
     assert Kind.MANIFEST not in found.blocked
+
+
+def test_what_a_run_compares_with_stays_until_its_plan_names_it(store: StoreLayout) -> None:
+    run = FinetuningRun(store, "1", encoder__compare_with=["previous", "start"])
+    uris.delete(run.run.finetuning_plan)
+    age(store.root)
+    reason = f"run {run.key} has yet to name what it compares with"
+    found = plan(store)
+    assert found.blocked[Kind.VERSION] == found.blocked[Kind.TRAINING] == [reason]
+    finetuning_plans.make_plan(store, run.run, run.config, run.plan.manifests)
+    age(store.root)
+    assert set(plan(store).blocked) == {Kind.BUNDLE}
+
+
+def test_a_further_tpu_of_a_planned_run_keeps_nothing_else(store: StoreLayout) -> None:
+    run = FinetuningRun(
+        store,
+        "1",
+        encoder__compare_with=["previous"],
+        finetuning__random_seeds=[1, 2],
+        finetuning__parallel_tpus=2,
+    )
+    prepare(store, "weather", "c" * 16)
+    age(store.root)
+    found = plan(store)
+    assert len(run.rentals) == 2
+    assert set(found.blocked) == {Kind.BUNDLE}
+    assert names(found, Kind.TASK) == [f"weather/{'c' * 16}"]
+
+
+def test_a_running_pretraining_keeps_the_tasks_of_its_probe(store: StoreLayout) -> None:
+    for task in ("weather", "traffic"):
+        prepare(store, task)
+    refused = uris.join(store.task("weather").preparation("e" * 16), "dead_letter-1.jsonl")
+    uris.write(refused, b"no text")
+    run = FinishedRun(store.root, "9")
+    config = with_overrides(CONFIG, {"promotion.probe_tasks": ["weather"]})
+    uris.write(run.run.config, config.to_bytes())
+    age(store.root)
+    found = plan(store)
+    assert found.running[run.key] == "it has no outcome"
+    assert names(found, Kind.TASK) == [f"traffic/{'a' * 16}", f"weather/{'e' * 16}"]
+    # What it asks for is not known any more.
+    uris.write(run.run.config, b"damaged")
+    age(store.root)
+    assert Kind.TASK in plan(store).blocked
 
 
 def test_a_plan_that_cannot_be_read_keeps_what_it_could_name(store: StoreLayout) -> None:

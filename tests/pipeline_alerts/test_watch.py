@@ -122,6 +122,20 @@ def test_a_run_that_went_on_and_ended_again_is_told_again(store: StoreLayout) ->
     assert causes(look(store, "failed")) == ["ended-without-outcome"]
 
 
+def test_a_run_that_fails_again_between_two_looks_is_told_again(store: StoreLayout) -> None:
+    run = new_run(store)
+    report_failure(store, run)
+    assert look(store, "failed").raised == []
+    outcomes.reopen(run)
+    assert causes(look(store, "failed")) == ["ended-without-outcome"]
+    assert look(store, "failed").raised == []
+    # A task of it may have written how it ended.
+    outcomes.reopen(run)
+    outcomes.record(run, OutcomeKind.FAILED, "it broke again", written_by="release")
+    assert causes(look(store, "failed")) == ["run-failed"]
+    assert look(store, "failed").raised == []
+
+
 def test_a_rejection_is_told_with_its_reason(store: StoreLayout) -> None:
     situations.rejected(new_run(store), "worse by 1.0 nats")
     alert = only(look(store))
@@ -231,16 +245,29 @@ def test_lost_tpus_are_told_by_budget_and_as_a_storm(store: StoreLayout) -> None
 
 def test_what_happens_to_a_further_tpu_is_told_of_its_run(store: StoreLayout) -> None:
     run = new_run(store, {"budget.max_preemptions": 2})
-    [_, rental] = make_rentals(store, run, 2)
+    [_, rental, _] = make_rentals(store, run, 3)
     situations.began(rental, hours_ago=100)
     situations.lose(situations.reserved(store, rental), 2)
     report = look(store)
     # That it takes long is told of the run, which has just begun.
-    assert causes(report) == ["budget-preemptions"]
+    assert causes(report) == ["budget-preemptions.tpu1"]
     [alert] = report.raised
+    assert alert.title.endswith("100% of budget.max_preemptions used by TPU 1")
     assert alert.scope == record_of(run).run_key
     assert alert.run_id == record_of(run).run_id
     assert alert.spent is not None
+    assert look(store).raised == []
+
+
+def test_each_tpu_of_a_run_is_told_by_itself(store: StoreLayout) -> None:
+    run = new_run(store, {"budget.max_preemptions": 1})
+    folders = make_rentals(store, run, 3)
+    for folder in folders[:2]:
+        situations.lose(situations.reserved(store, folder), 1)
+    assert causes(look(store)) == ["budget-preemptions", "budget-preemptions.tpu1"]
+    situations.lose(situations.reserved(store, folders[2]), 1)
+    # It is the third TPU that this run, and no other, has lost.
+    assert causes(look(store)) == ["budget-preemptions.tpu2", "preemption-storm"]
     assert look(store).raised == []
 
 

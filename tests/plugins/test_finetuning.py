@@ -15,10 +15,12 @@ from operators.classifiers import ExportClassifiersOperator, PredictOperator
 from operators.finetuning import (
     PlanFinetuningOperator,
     PrepareTaskOperator,
+    ReportFinetuningOperator,
     ValidateFinetuningOperator,
 )
 from operators.pipeline_assets import model_key
 from operators.promoted_models import ReceiveModelOperator
+from operators.tpu import TpuReserveOperator
 from pipeline_config import load_finetuning_preset, parse_finetuning_config, with_overrides
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
@@ -32,7 +34,7 @@ from pipeline_store.formats import (
     Trial,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
-from tests.model_registry.finetunings import write_manifest
+from tests.model_registry.finetunings import write_manifest, write_trained
 from tests.model_registry.runs import NOW, FinishedRun
 from tests.plugins.driver import CONN_ID, connect
 from tests.tpu_lifecycle.world import World
@@ -80,8 +82,8 @@ class Request:
         found: list[str] = operator.execute(self.context)
         return found
 
-    def plan(self) -> list[dict[str, Any]]:
-        prepared = [{"manifest": write_manifest(self.store, TASK)}]
+    def plan(self, **examples: int) -> list[dict[str, Any]]:
+        prepared = [{"manifest": write_manifest(self.store, TASK, **examples)}]
         operator = PlanFinetuningOperator(
             task_id="plan", store_uri=self.store.root, run_uri=self.run.root, prepared=prepared
         )
@@ -314,6 +316,14 @@ def test_there_are_no_more_tpus_than_trials(request_: Request) -> None:
     assert len(rental_folders(request_.run)) == 1
 
 
+def test_several_rates_need_validation_examples_to_choose_by(request_: Request) -> None:
+    request_.validate(finetuning__tasks=[TASK], finetuning__learning_rates=[1e-3, 2e-3])
+    with pytest.raises(AirflowFailException, match=r"'weather' has no validation examples.*0\.002"):
+        request_.plan(train=40, test=10)
+    assert not uris.exists(request_.run.finetuning_plan)
+    assert len(request_.plan(train=40, validation=1, test=10)) == 1
+
+
 # --- what was trained is used
 
 
@@ -324,6 +334,8 @@ def source(model: FinishedRun) -> RunLayout:
     request.validate(finetuning__tasks=[TASK], finetuning__random_seeds=[1, 2])
     request.plan()
     plan = FinetuningPlan.load(request.run.finetuning_plan)
+    for trial in plan.trials:
+        write_trained(request.run, trial, plan.models[trial.model])
     FinetuningReport(
         run_key=request.run.root.rpartition("/")[2],
         models=plan.models,
@@ -359,6 +371,50 @@ def test_eval_measures_all_trials_of_the_source(request_: Request, source: RunLa
     plan = FinetuningPlan.load(request_.run.finetuning_plan)
     assert plan.trials == FinetuningPlan.load(source.finetuning_plan).trials
     assert RunEstimate.load(request_.run.estimate).train_steps == 0
+
+
+@pytest.mark.parametrize("mode", ["eval", "export", "predict"])
+def test_what_was_not_trained_cannot_be_used(
+    request_: Request, source: RunLayout, mode: str
+) -> None:
+    formats = {"finetuning__export_formats": ["hugging_face"]} if mode == "export" else {}
+    best = source.trial("weather.model.0.001.2")
+    uris.delete(best.result)
+    with pytest.raises(AirflowFailException, match=r"weather\.model\.0\.001\.2 .*is not done"):
+        request_.validate(**using(source, mode, **formats))
+
+
+def test_what_retention_has_taken_cannot_be_used(request_: Request, source: RunLayout) -> None:
+    training = source.trial("weather.model.0.001.1").training
+    uris.delete(training.checkpoint(10))
+    with pytest.raises(AirflowFailException, match=r"weather\.model\.0\.001\.1 .*no weights"):
+        request_.validate(**using(source, "eval"))
+    # The best is another one.
+    formats = {"finetuning__export_formats": ["hugging_face"]}
+    assert request_.validate(**using(source, "export", **formats)) == []
+
+
+def test_what_a_classifier_was_trained_on_has_to_be_there(
+    request_: Request, source: RunLayout
+) -> None:
+    uris.delete(FinetuningPlan.load(source.finetuning_plan).manifests[TASK])
+    with pytest.raises(AirflowFailException, match=r"manifest\.json, which says what run .* train"):
+        request_.validate(**using(source, "eval"))
+
+
+def test_weights_that_are_cut_cannot_be_used(request_: Request, source: RunLayout) -> None:
+    training = source.trial("weather.model.0.001.2").training
+    [weights] = [uri for uri in uris.list_files(training.root) if uri.endswith("model.index")]
+    uris.write(weights, b"cut")
+    with pytest.raises(AirflowFailException, match=r"model\.index is missing or cut"):
+        request_.validate(**using(source, "eval"))
+
+
+def test_what_is_measured_again_has_rows_of_the_same_length(
+    request_: Request, source: RunLayout
+) -> None:
+    with pytest.raises(AirflowFailException, match=r"finetuning\.max_seq_length: 64, but run"):
+        request_.validate(**using(source, "eval", finetuning__max_seq_length=64))
 
 
 def test_export_takes_the_best_and_rents_nothing(request_: Request, source: RunLayout) -> None:
@@ -450,3 +506,70 @@ def test_a_completed_run_is_reopened_when_it_is_cleared(request_: Request) -> No
     request_.plan()
     for folder in rental_folders(request_.run):
         assert not uris.exists(folder.outcome)
+
+
+def failed(request: Request) -> list[RunLayout]:
+    """Return the folders of a run on two TPUs whose end is known: it failed."""
+    settings = {"finetuning__random_seeds": [1, 2], "finetuning__parallel_tpus": 2}
+    request.validate(finetuning__tasks=[TASK], **settings)
+    request.plan()
+    folders = rental_folders(request.run)
+    for folder in folders:
+        outcomes.record(folder, OutcomeKind.FAILED, "it broke", written_by="pipeline_watch")
+    return folders
+
+
+def test_a_run_goes_on_when_one_of_its_tpus_is_reserved_again(request_: Request) -> None:
+    own, further = failed(request_)
+    TpuReserveOperator(
+        task_id="reserve",
+        store_uri=request_.store.root,
+        run_uri=further.root,
+        gcp_conn_id=CONN_ID,
+    ).execute(request_.context)
+    # Both: the watch looks at a further TPU as long as its run goes on.
+    assert not uris.exists(further.outcome)
+    assert not uris.exists(own.outcome)
+
+
+def test_a_run_goes_on_when_it_is_planned_again(request_: Request) -> None:
+    own, _ = failed(request_)
+    request_.plan()
+    assert not uris.exists(own.outcome)
+
+
+@pytest.mark.parametrize("kind", [ReportFinetuningOperator, ExportClassifiersOperator])
+def test_a_run_goes_on_when_its_last_tasks_are_tried_again(request_: Request, kind: Any) -> None:
+    request_.validate(finetuning__tasks=[TASK], finetuning__export_formats=["hugging_face"])
+    request_.plan()
+    outcomes.record(request_.run, OutcomeKind.FAILED, "it broke", written_by="pipeline_watch")
+    operator = kind(task_id="last", store_uri=request_.store.root, run_uri=request_.run.root)
+    # Nothing was trained. That it fails again is news.
+    with pytest.raises(AirflowFailException):
+        operator.execute(request_.context)
+    assert not uris.exists(request_.run.outcome)
+
+
+def test_a_prediction_goes_on(request_: Request, source: RunLayout) -> None:
+    write_task(request_.store, TASK, 'predict = "new.tsv"\n')
+    uris.write(uris.join(request_.store.task(TASK).root, "new.tsv"), b"text\na day of sun\n")
+    request_.validate(**using(source, "predict"))
+    request_.plan()
+    outcomes.record(request_.run, OutcomeKind.FAILED, "it broke", written_by="pipeline_watch")
+    uris.delete(uris.join(request_.store.task(TASK).root, "new.tsv"))
+    operator = PredictOperator(
+        task_id="predict", store_uri=request_.store.root, run_uri=request_.run.root
+    )
+    with pytest.raises(AirflowFailException, match=r"new\.tsv"):
+        operator.execute(request_.context)
+    assert not uris.exists(request_.run.outcome)
+
+
+def test_what_is_skipped_leaves_the_end_of_the_run_as_it_is(request_: Request) -> None:
+    request_.validate(finetuning__tasks=[TASK])
+    outcomes.record(request_.run, OutcomeKind.COMPLETED, "done", written_by="report")
+    for kind in (ExportClassifiersOperator, PredictOperator):
+        operator = kind(task_id="use", store_uri=request_.store.root, run_uri=request_.run.root)
+        with pytest.raises(AirflowSkipException):
+            operator.execute(request_.context)
+    assert RunOutcome.load(request_.run.outcome).outcome is OutcomeKind.COMPLETED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from operators.probe import ProbeDataOperator, TpuProbeOperator
 from operators.promotion import JudgeOperator
-from operators.tpu import TpuRunOperator
+from operators.tpu import TpuReserveOperator, TpuRunOperator
+from operators.tpu_failures import FailureKind, TpuTaskFailed
 from pipeline_config import PipelineConfig, with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import (
@@ -28,6 +30,8 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import RunLayout
 from tests.model_registry.test_gate import Documents
+from tests.plugins.driver import CONN_ID, Driver, connect
+from tests.tpu_lifecycle.world import World
 from tests.training.corpora import TinyStore, tiny_config
 from tests.training.finetuning.tasks import write_task
 from tests.training.jobs import train
@@ -153,6 +157,26 @@ def prepare(store: TinyStore, config_uri: str) -> dict[str, Any]:
     return operator.execute({})
 
 
+DATAFLOW = {
+    "beam.runner": "DataflowRunner",
+    "beam.region": "us-central1",
+    "beam.temp_location": "gs://bucket/temp",
+    "beam.sdk_container_image": f"image@sha256:{'0' * 64}",
+}
+
+
+def describe(folder: Path, name: str, *, examples: int) -> None:
+    """Write a task, a tenth of whose examples are for its test."""
+    task = folder / "tasks" / name
+    task.mkdir(parents=True)
+    rows = [
+        {"text": f"w{number % 100 + 5} w{number + 50}", "label": f"{name} {number % 2}"}
+        for number in range(examples)
+    ]
+    (task / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (task / "task.toml").write_text("max_label_in_text = 1\n")
+
+
 def test_without_labelled_tasks_nothing_is_prepared(tmp_path: Path) -> None:
     store = TinyStore.create(tmp_path)
     with pytest.raises(AirflowSkipException, match="judged by its loss alone"):
@@ -162,14 +186,7 @@ def test_without_labelled_tasks_nothing_is_prepared(tmp_path: Path) -> None:
 def test_each_labelled_task_is_prepared(tmp_path: Path) -> None:
     store = TinyStore.create(tmp_path)
     for name in ("things", "moods"):
-        folder = tmp_path / "tasks" / name
-        folder.mkdir(parents=True)
-        rows = [
-            {"text": f"w{number % 100 + 5} w{number + 50}", "label": f"{name} {number % 2}"}
-            for number in range(120)
-        ]
-        (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        (folder / "task.toml").write_text("max_label_in_text = 1\n")
+        describe(tmp_path, name, examples=400)
     summary = prepare(store, write_config(tmp_path, "things", "moods"))
     manifests = [TaskManifest.load(uri) for uri in summary["manifests"]]
     assert [one.name for one in manifests] == ["things", "moods"]
@@ -180,6 +197,47 @@ def test_a_task_that_is_not_there_fails_before_a_tpu_is_rented(tmp_path: Path) -
     store = TinyStore.create(tmp_path)
     with pytest.raises(AirflowFailException, match="nowhere"):
         prepare(store, write_config(tmp_path, "nowhere"))
+
+
+def test_a_task_with_too_few_examples_fails_before_a_tpu_is_rented(tmp_path: Path) -> None:
+    store = TinyStore.create(tmp_path)
+    describe(tmp_path, "small", examples=120)
+    with pytest.raises(AirflowFailException, match=r"'small' has \d+ test examples; with fewer"):
+        prepare(store, write_config(tmp_path, "small"))
+
+
+def test_on_dataflow_a_task_is_prepared_in_the_connections_project(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connect(world, monkeypatch)
+    config = with_overrides(PipelineConfig(), DATAFLOW)
+    path = tmp_path / "config.json"
+    path.write_bytes(config.to_bytes())
+    operator = ProbeDataOperator(
+        task_id="probe_data",
+        store_uri=str(tmp_path),
+        config_uri=str(path),
+        gcp_conn_id=CONN_ID,
+    )
+    operator.arguments = ["--task", "things"]
+    context: Any = {"dag_run": SimpleNamespace(dag_id="bert_repretraining", run_id="manual__1")}
+    words = operator.command_line(context)
+    assert words[:3] == ["--task", "things", "--label"]
+    assert words[-1] == f"--project={world.emulator.project}"
+
+
+@pytest.mark.parametrize("manifests", [None, []])
+def test_without_prepared_tasks_no_tpu_is_asked_for(driver: Driver, manifests: Any) -> None:
+    TpuReserveOperator(task_id="reserve", code_root=str(driver.source), **driver.arguments).execute(
+        driver.context()
+    )
+    operator = TpuProbeOperator(
+        task_id="probe", job_id="030-probe", arguments=[], manifests=manifests, **driver.arguments
+    )
+    with pytest.raises(TpuTaskFailed, match=r"user-error.*marked as success by hand") as failed:
+        operator.execute(driver.context())
+    assert failed.value.kind is FailureKind.USER_ERROR
+    assert driver.reservation.attempts() == []
 
 
 def test_the_job_gets_a_manifest_for_each_task(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ class Rolling:
         self.publish(self.first, None)
         self.second = FinishedRun(str(folder), "2", parent=self.first.version_id)
         self.publish(self.second, self.first.version_id)
-        self.event = OutletEventAccessor(key=AssetUniqueKey.from_asset(PROMOTED_MODEL))
+        self.requests = 0
 
     @staticmethod
     def publish(run: FinishedRun, baseline: str | None) -> None:
@@ -36,8 +37,14 @@ class Rolling:
         )
 
     def roll(
-        self, version: str = "previous", *, lineage: str = "default", reason: str = "bad answers"
+        self,
+        version: str = "previous",
+        *,
+        lineage: str = "default",
+        reason: str = "bad answers",
+        run_id: str | None = None,
     ) -> dict[str, str]:
+        """Execute the task, in a DAG run of its own unless one is named."""
         operator = RollbackOperator(
             task_id="rollback",
             store_uri=self.first.store.root,
@@ -45,7 +52,12 @@ class Rolling:
             version=version,
             reason=reason,
         )
-        context: Any = {"outlet_events": {PROMOTED_MODEL: self.event}}
+        self.requests += 1
+        dag_run = SimpleNamespace(
+            dag_id="model_rollback", run_id=run_id or f"manual__{self.requests}"
+        )
+        self.event = OutletEventAccessor(key=AssetUniqueKey.from_asset(PROMOTED_MODEL))
+        context: Any = {"outlet_events": {PROMOTED_MODEL: self.event}, "dag_run": dag_run}
         return operator.execute(context)
 
     @property
@@ -68,6 +80,21 @@ def test_previous_is_the_parent_of_the_one_in_use(rolling: Rolling) -> None:
     assert rolling.event.extra["reason"] == f"rolled back from {second}: bad answers"
     # By which promoted_models knows it.
     assert rolling.event.partition_keys == {f"default.{first}"}
+
+
+def test_a_task_that_is_tried_again_goes_one_step_back_and_tells_of_it(rolling: Rolling) -> None:
+    third = FinishedRun(rolling.first.store.root, "3", parent=rolling.second.version_id)
+    rolling.publish(third, rolling.second.version_id)
+    # Of the first try only what it has changed is left.
+    done = rolling.roll(run_id="manual__again")
+    pointer = rolling.pointer
+    assert rolling.roll(run_id="manual__again") == done
+    assert rolling.pointer == pointer
+    assert rolling.pointer.version_id == rolling.second.version_id
+    assert rolling.event.extra["reason"] == f"rolled back from {third.version_id}: bad answers"
+    assert rolling.event.partition_keys == {f"default.{rolling.second.version_id}"}
+    # Another request is another step.
+    assert rolling.roll()["after"] == rolling.first.version_id
 
 
 def test_a_version_can_be_named_and_taken_back(rolling: Rolling) -> None:

@@ -9,10 +9,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from demo import browser
-from pipeline_config import load_preset, parse_config, with_overrides
+from pipeline_config import FinetuningConfig, load_preset, parse_config, with_overrides
+from pipeline_config.finetuning import RecipeConfig
 from pipeline_store import uris
 from pipeline_store.formats import Answer, ProductionPointer, RunApproval, Verdict
-from tests.stack.driver import DAG_ID, TINY, Pipeline, until
+from tests.stack.driver import DAG_ID, RUN_SECONDS, TINY, Pipeline, until
 
 # One test makes up to two whole runs.
 pytestmark = [pytest.mark.stack, pytest.mark.browser, pytest.mark.timeout(1200)]
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.browser, pytest.mark.timeout(1200)]
 # Airflow's pages are slow on a machine that trains at the same time.
 expect.set_options(timeout=browser.PATIENCE_MS)
 
-ROLLBACK = "model_rollback"
+ROLLBACK, FINETUNING = "model_rollback", "bert_finetuning"
 FIRST, SECOND = "2026-01-01", "2026-01-02"
 
 
@@ -164,3 +165,31 @@ def test_a_person_rejects_a_model(pipeline: Pipeline, page: Page) -> None:
     page.goto(f"{pipeline.api.base_url}/dags/{DAG_ID}/runs/{quote(run_id, safe='')}/plugin/model")
     shown = browser.plugin_frame(page, "Model")
     expect(shown.get_by_text("admin rejected the candidate")).to_be_visible()
+
+
+def test_the_form_of_fine_tuning_explains_itself_and_what_cannot_work_is_refused(
+    pipeline: Pipeline, page: Page
+) -> None:
+    api = pipeline.api
+    api.wait_for_dag(FINETUNING)
+    known, before = run_ids(pipeline, FINETUNING), pipeline.calls("CreateQueuedResource")
+    form = browser.open_trigger_form(page, api.base_url, FINETUNING)
+    for section in FinetuningConfig.model_fields:
+        expect(form.get_by_role("button", name=section, exact=True)).to_be_visible()
+    help_text = form.get_by_text(str(RecipeConfig.model_fields["source_run"].description))
+    expect(help_text).to_be_hidden()
+    form.get_by_role("button", name="finetuning", exact=True).click()
+    expect(help_text).to_be_visible()
+    # Each field by itself is right.
+    browser.fill_in(page, form, "finetuning.mode", "predict")
+    browser.submit(form)
+    run_id = new_run(pipeline, FINETUNING, known)
+    api.unpause(FINETUNING)
+    try:
+        assert api.wait_for_run(FINETUNING, run_id, seconds=RUN_SECONDS).state == "failed"
+    finally:
+        api.pause(FINETUNING)
+    page.goto(f"{api.base_url}/dags/{FINETUNING}/runs/{quote(run_id, safe='')}/tasks/validate")
+    reason = "finetuning.source_run: mode predict uses the models of another fine-tuning run"
+    expect(page.get_by_text(reason).first).to_be_visible()
+    assert pipeline.calls("CreateQueuedResource") == before

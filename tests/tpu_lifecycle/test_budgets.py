@@ -16,6 +16,7 @@ from pipeline_store.formats import (
     JobSpec,
     Trial,
 )
+from pipeline_store.layout import RunLayout
 from tests.tpu_lifecycle.test_observe import JOB, watch
 from tests.tpu_lifecycle.world import ZONE, World
 from tpu_lifecycle.attempts import AttemptRecord, Loss
@@ -104,22 +105,26 @@ def test_losses_after_the_end_of_the_training_do_not_stall_it(world: World) -> N
         check_next_attempt(reservation, records)
 
 
-def test_every_checkpoint_of_any_trial_is_progress(world: World) -> None:
-    owner = world.reserve().run
-    plan = FinetuningPlan(
+def planned(run: RunLayout, *, trials: int, **settings: int) -> RunLayout:
+    """Make the run one that fine-tunes, and return it."""
+    FinetuningPlan(
         lineage_id="default",
         models={},
         manifests={},
         trials=[
             Trial(trial_id=f"t{n}", task="t", model="model", learning_rate=1e-3, random_seed=n)
-            for n in range(3)
+            for n in range(trials)
         ],
         created=datetime.now(UTC),
-    )
-    plan.write(owner.finetuning_plan)
-    settings = {"finetuning.parallel_tpus": 2}
-    config = with_overrides(load_finetuning_preset("finetuning_smoke"), settings)
-    uris.write(owner.config, config.to_bytes())
+    ).write(run.finetuning_plan)
+    wanted = {name.replace("__", "."): value for name, value in settings.items()}
+    config = with_overrides(load_finetuning_preset("finetuning_smoke"), wanted)
+    uris.write(run.config, config.to_bytes())
+    return run
+
+
+def test_every_checkpoint_of_any_trial_is_progress(world: World) -> None:
+    owner = planned(world.reserve().run, trials=3, finetuning__parallel_tpus=2)
     [own, rental] = make_rentals(world.store, owner, 2)
     assert newest_checkpoint(own) is None
     for trial, step in (("t0", 10), ("t0", 20), ("t1", 7), ("t2", 5)):
@@ -127,6 +132,22 @@ def test_every_checkpoint_of_any_trial_is_progress(world: World) -> None:
     # The first and the third are the first TPU's.
     assert newest_checkpoint(own) == 25
     assert newest_checkpoint(rental) == 7
+
+
+def test_every_trial_that_is_measured_is_progress(world: World) -> None:
+    reservation, records = world.reserve(), []
+    budget = {"budget__max_stalled_attempts": 2, "budget__max_preemptions": 9}
+    run = planned(reservation.run, trials=5, **budget)
+    for number in range(1, 5):
+        before = newest_checkpoint(run)
+        uris.write(run.trial(f"t{number}").result, b"{}")
+        records.append(lose(reservation, number, before=before, after=newest_checkpoint(run)))
+        check_next_attempt(reservation, records)
+    for number in (5, 6):
+        done = newest_checkpoint(run)
+        records.append(lose(reservation, number, before=done, after=done))
+    with pytest.raises(StalledError):
+        check_next_attempt(reservation, records)
 
 
 def test_an_outage_of_airflow_uses_up_no_chip_hours(world: World) -> None:

@@ -112,7 +112,7 @@ def test_a_first_model_is_recorded_and_compared_with_nothing(
     uris.delete(world.run.probe(None))
     capsys.readouterr()
     swapped = [world.baseline if word == world.run.training.root else word for word in words]
-    assert "was trained from another model" in refused(swapped, capsys)
+    assert "but of another trial: the encoder was " in refused(swapped, capsys)
 
 
 def test_a_probe_that_is_stopped_goes_on_and_ends_the_same(

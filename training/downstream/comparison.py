@@ -8,14 +8,14 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_config.task import MIN_JUDGED_EXAMPLES as MIN_EXAMPLES
 from pipeline_config.task import MetricName
 from pipeline_store.formats import ModelComparison, PaidVerdict, TaskManifest, TaskSplit
 from training.downstream.intervals import Difference, difference
 from training.downstream.trials import FinishedTrial
 from training.errors import BadDataError
 
-MIN_EXAMPLES = 20
-"""Test examples without which there is no verdict."""
+__all__ = ["MIN_EXAMPLES", "compare"]
 
 
 def compare(

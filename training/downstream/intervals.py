@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from pipeline_config.task import MetricName, TaskKind
+from pipeline_config.task import MIN_COMPARED_EXAMPLES, MetricName, TaskKind
 from training.downstream.measures import Floats, measure
 
 RESAMPLES = 1000
@@ -71,12 +71,13 @@ def difference(
     :param model: outputs by seed.
     :param reference: outputs by seed, in the same order.
     :param random_seed: of the resampling; equal seeds, equal intervals.
-    :raises ValueError: there are not equally many seeds, or fewer than two examples.
+    :raises ValueError: there are not equally many seeds, or too few examples.
     """
-    if len(model) != len(reference) or not model or len(labels) < 2:
+    if len(model) != len(reference) or not model or len(labels) < MIN_COMPARED_EXAMPLES:
         raise ValueError(
             f"{len(model)} seeds of a model and {len(reference)} of its reference on {len(labels)} "
-            "examples cannot be compared; both need the same seeds, and there must be two examples."
+            "examples cannot be compared; both need the same seeds, and there must be "
+            f"{MIN_COMPARED_EXAMPLES} examples."
         )
     measures = [
         [measure(task_kind, metric, labels, outputs) for outputs in side]
@@ -88,7 +89,7 @@ def difference(
         np.stack([one(weights) - other(weights) for one, other in zip(*measures, strict=True)], 1)
         for weights in _resamples(len(labels), random_seed)
     ]
-    smallest = 0.0 if task_kind == "regression" else 2 / (len(labels) ** 2 * len(model))
+    smallest = 0.0 if task_kind == "regression" else 2 / len(labels) ** 2
     variances = _variances(values[0] - values[1], np.concatenate(drawn), len(labels), smallest)
     half = _half_width(variances, confidence, len(labels), len(model))
     model_mean, reference_mean = (float(side.mean()) for side in values)
@@ -115,7 +116,8 @@ def _variances(by_seed: Floats, drawn: Floats, examples: int, smallest: float) -
     :param drawn: the same of every resample of the examples, shape [RESAMPLES, seeds].
     :param smallest: added to that of the examples. Few examples on which two classifiers disagree
         say little about how many there could be, so two more are counted, one in favour of each
-        (Bonett and Price, JEBS 2012).
+        (Bonett and Price, JEBS 2012). For all seeds together: those of a frozen encoder nearly
+        agree, and more of them say nothing new about the examples.
     """
     seeds = len(by_seed)
     # A resample of n examples varies by (n - 1) / n of what n examples do.

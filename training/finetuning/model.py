@@ -42,8 +42,8 @@ class Classifier(tf_keras.Model):
         pooled = self.encoder_network({name: inputs[name] for name in INPUTS}, training=training)[
             "pooled_output"
         ]
-        pooled = self.dropout(pooled, training=training)
-        return tf.cast(self.classifier(pooled), tf.float32)
+        logits: tf.Tensor = self.classifier(self.dropout(pooled, training=training))
+        return logits
 
 
 class Probe(tf_keras.Model):
@@ -74,11 +74,16 @@ class Probe(tf_keras.Model):
         :param inputs: ``features`` float32 [R, H]; the mean of the last hidden states over tokens.
         """
         standard = (inputs[FEATURES] - self.mean) * self.scale
-        return tf.cast(self.classifier(self.dropout(standard, training=training)), tf.float32)
+        logits: tf.Tensor = self.classifier(self.dropout(standard, training=training))
+        return logits
 
 
 def _dense(outputs: int) -> tf_keras.layers.Dense:
-    return tf_keras.layers.Dense(outputs, kernel_initializer=initializer(), name=CLASSIFIER)
+    # In float32 whatever the encoder computes in: bfloat16 has three digits, and what is compared
+    # are differences of logits.
+    return tf_keras.layers.Dense(
+        outputs, kernel_initializer=initializer(), dtype="float32", name=CLASSIFIER
+    )
 
 
 def build_classifier(config: PipelineConfig, outputs: int, dropout: float) -> Classifier:

@@ -9,11 +9,12 @@ import tensorflow as tf
 
 from pipeline_config import PipelineConfig
 from pipeline_config.finetuning import RecipeConfig, training_config
-from pipeline_config.schema import ModelConfig
+from pipeline_config.schema import ModelConfig, TpuConfig
 from pipeline_store.formats import EncoderSource, TaskSplit, TrainingInputs, Trial
 from pipeline_store.layout import StoreLayout, TrialLayout
 from training.errors import UserError
 from training.finetuning.encoder import check_encoder, encoder_uri
+from training.finetuning.finished import recipe_settings
 from training.finetuning.lengths import evaluation_interval, kept_rows, steps_of
 from training.finetuning.objective import FineTuning
 from training.finetuning.task_data import Examples, Task
@@ -22,13 +23,6 @@ from training.strategies import create_strategy
 
 log = logging.getLogger("training")
 
-# What the weights of a trial do not depend on, or what the trial itself says.
-_ELSEWHERE = {
-    *("mode", "source_run", "tasks", "learning_rates", "random_seeds", "parallel_tpus"),
-    *("export_formats", "steps_per_loop", "eval_batch_size", "distribution_strategy"),
-    "max_seq_length",
-}
-
 
 @dataclass(frozen=True)
 class TrialJob:
@@ -36,6 +30,7 @@ class TrialJob:
 
     :param manifest_uri: TaskManifest of the task.
     :param model: architecture of the encoder, and its lineage.
+    :param tpu: what trains where ``finetuning.distribution_strategy`` is ``tpu``.
     :param layout: where the trial's files are.
     """
 
@@ -44,6 +39,7 @@ class TrialJob:
     manifest_uri: str
     recipe: RecipeConfig
     model: ModelConfig
+    tpu: TpuConfig
     store: StoreLayout
     layout: TrialLayout
 
@@ -135,19 +131,20 @@ def trial_config(job: TrialJob, examples: int) -> PipelineConfig:
         checkpoint_interval=interval,
         learning_rate=job.trial.learning_rate,
         random_seed=job.trial.random_seed,
+        tpu=job.tpu,
     )
 
 
 def trial_inputs(job: TrialJob, task: Task, config: PipelineConfig) -> TrainingInputs:
     """Return everything that the trained weights depend on, in readable form."""
     manifest = task.manifest
-    recipe = job.recipe.model_dump(mode="json", exclude=_ELSEWHERE)
     settings = {
         f"{section}.{name}": value
-        for section, values in (*config.training_settings.items(), ("finetuning", recipe))
+        for section, values in config.training_settings.items()
         for name, value in values.items()
         if section != "masking"
     }
+    settings |= recipe_settings(job.recipe)
     settings |= {
         "task.name": manifest.name,
         "task.kind": manifest.task_kind,

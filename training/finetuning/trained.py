@@ -20,7 +20,7 @@ from pipeline_store.layout import StoreLayout, TrialLayout
 from training import artifacts
 from training.checkpoints import load_encoder, load_ours
 from training.errors import BadDataError
-from training.finetuning.encoder import encoder_uri, model_settings
+from training.finetuning.encoder import check_encoder, encoder_uri, model_settings
 from training.finetuning.forward import Forward, logits_of, mean_hidden_states
 from training.finetuning.model import Classifier, Probe, build_classifier, build_probe
 from training.finetuning.probing import with_features
@@ -72,6 +72,7 @@ def load_trial_model(
     :raises FileNotFoundError: there is none.
     :raises FormatError: a file does not verify.
     :raises BadDataError: the weights are not those that the result speaks of.
+    :raises UserError: a probe's encoder is not there, or not the one that it was trained on.
     """
     result = TrialResult.load(result_uri)
     recipe = RecipeConfig.model_validate(result.settings | dict(changes or {}))
@@ -94,7 +95,10 @@ def load_trained(
     store: StoreLayout,
     strategy: tf.distribute.Strategy,
 ) -> TrainedTrial:
-    """Load what a trial's training has ended with."""
+    """Load what a trial's training has ended with.
+
+    :raises UserError: a probe's encoder is not there, or not the one that it was trained on.
+    """
     files = artifacts.model_files(layout.training.root)
     inputs = artifacts.load_inputs(files)
     settings: dict[str, Any] = dict(inputs.settings)
@@ -114,6 +118,7 @@ def load_trained(
     load_ours(named_variables(model), layout.training.root)
     uri = encoder_uri(encoder, store)
     if probe is not None and uri is not None:
+        check_encoder(encoder, store, config, inputs.vocabulary_sha256)
         load_encoder(classifier.encoder_network, initial_model(uri, store, config))
     return TrainedTrial(
         inputs=inputs,

@@ -11,11 +11,17 @@ from dataclasses import fields
 import tensorflow as tf
 
 from pipeline_store import uris
-from pipeline_store.formats import TaskSplit, TrainingResult, TrialResult, TrialScores
+from pipeline_store.formats import (
+    TaskManifest,
+    TaskSplit,
+    TrainingResult,
+    TrialResult,
+    TrialScores,
+)
 from pipeline_store.layout import TrialLayout
 from training.checkpoint_store import CheckpointStore
 from training.commit import CommitGuard
-from training.errors import UserError
+from training.finetuning.finished import require_same
 from training.finetuning.forward import Forward
 from training.finetuning.lengths import kept_rows
 from training.finetuning.objective import FineTuning
@@ -29,7 +35,9 @@ from training.finetuning.setup import (
     trial_inputs,
 )
 from training.finetuning.task_data import Task
-from training.finetuning.trained import TrainedTrial, load_trained, load_trial_model
+from training.finetuning.trained import load_trained, load_trial_model
+from training.finetuning.transfer import check_fits, check_splits
+from training.finished import finished_training
 from training.job import StopRequest
 from training.trainer import Trainer, TrainingJob
 
@@ -57,14 +65,20 @@ def train_trial(
         from there.
     :raises JobError: see :mod:`training.errors`.
     """
+    task = Task.load(job.manifest_uri)
     found = TrialResult.load_or_none(job.layout.result)
     if found is not None:
+        require_same(
+            found,
+            job.layout.result,
+            trial=job.trial,
+            encoder=job.encoder,
+            manifest=task.manifest,
+            recipe=job.recipe,
+        )
         log.info("Trial %s is done already.", job.trial.trial_id)
         return found
-    task = Task.load(job.manifest_uri)
-    training = TrainingResult.load_or_none(job.layout.training.result)
-    if training is None:
-        training = _train(job, task, strategy, guard, stop)
+    training = _train(job, task, strategy, guard, stop)
     trained = load_trained(job.layout, job.recipe, job.encoder, job.store, strategy)
     forward = trained.forward(strategy, job.recipe.eval_batch_size)
     return _commit(_result(job, task, training, _scores(job, task, forward, splits)), job, guard)
@@ -73,6 +87,7 @@ def train_trial(
 def evaluate_trial(
     job: TrialJob,
     source: TrialLayout,
+    source_manifest: TaskManifest,
     *,
     strategy: tf.distribute.Strategy,
     guard: CommitGuard,
@@ -80,39 +95,22 @@ def evaluate_trial(
     """Score a model that another run has trained on this job's task, and commit the result.
 
     :param source: folder of the trial that trained it.
-    :raises UserError: it was trained for other labels, or with another vocabulary.
+    :param source_manifest: of the task that it was trained on.
+    :raises UserError: it was trained for other labels, or with another vocabulary, or may have been
+        trained on the examples that are to measure it.
     :raises FileNotFoundError: it is not done.
     """
     before = TrialResult.load(source.result)
     task = Task.load(job.manifest_uri)
+    check_splits(task.manifest, source_manifest)
     trained = load_trial_model(source.result, job.store, strategy)
-    _check_fits(task, trained)
+    check_fits(task.manifest, trained)
     forward = trained.forward(strategy, job.recipe.eval_batch_size)
     scores = _scores(job, task, forward, SCORED)
     result = before.model_copy(
         update={"task_manifest_sha256": task.manifest.content_sha256, "scores": scores}
     )
     return _commit(result, job, guard)
-
-
-def _check_fits(task: Task, trained: TrainedTrial) -> None:
-    manifest = task.manifest
-    pairs = {
-        "kind": (manifest.task_kind, trained.kind),
-        "labels": (manifest.labels, trained.labels),
-        "vocabulary": (manifest.vocabulary_sha256, trained.inputs.vocabulary_sha256),
-        "finetuning.max_seq_length": (manifest.max_seq_length, trained.max_seq_length),
-    }
-    problems = [
-        f"its {name} is {ours!r}, the model's {theirs!r}"
-        for name, (ours, theirs) in pairs.items()
-        if ours != theirs
-    ]
-    if problems:
-        raise UserError(
-            f"Task {manifest.name!r} is not what the model was trained for: "
-            f"{'; '.join(problems)}. Give the task those, or train on it."
-        )
 
 
 def _train(
@@ -122,10 +120,8 @@ def _train(
     guard: CommitGuard,
     stop: StopRequest,
 ) -> TrainingResult:
+    """Train to the end, unless that is done, from the same inputs."""
     objective = make_objective(job, task)
-    say(job, objective)
-    if job.recipe.frozen_encoder:
-        objective = _probing(objective, strategy)
     config, inputs = objective.config, trial_inputs(job, task, objective.config)
     store = CheckpointStore(
         job.layout.training,
@@ -134,6 +130,14 @@ def _train(
         inputs=inputs,
         data_sha256=hashlib.sha256(inputs.to_bytes()).hexdigest(),
     )
+    done = finished_training(
+        job.layout.training, store, "Delete the trial's folder to train it again."
+    )
+    if done is not None:
+        return done
+    say(job, objective)
+    if job.recipe.frozen_encoder:
+        objective = _probing(objective, strategy)
     training_job = TrainingJob(config, job.layout.training, guard, objective, inputs, store)
     return Trainer(training_job, strategy).train(stop)
 

@@ -223,6 +223,19 @@ def test_nothing_is_done_twice(bench: TaskBench) -> None:
     assert len(keys) == 4
 
 
+def test_texts_to_predict_are_known_by_their_names(bench: TaskBench) -> None:
+    # Those that the manifest has are read again to be predicted.
+    bench.describe(predict="predict*.tsv")
+    bench.put("train.tsv", tsv(rows(60)))
+    path = bench.put("predict.tsv", tsv([["ke ba"]], ["text"]))
+    first = bench.prepare()
+    path.rename(bench.folder / "predict-2.tsv")
+    second = bench.prepare()
+    assert not second.reused
+    assert second.manifest.files[-1].endswith("/predict-2.tsv")
+    assert first.manifest.splits == second.manifest.splits
+
+
 def test_nothing_is_left_of_a_try_and_a_second_one_makes_the_same(
     bench: TaskBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,10 +42,41 @@ def add(bench: TaskBench, name: str, *lines: list[str]) -> None:
     path.write_text(path.read_text() + tsv(lines, header=()))
 
 
+SMALL = (
+    "test: 12 examples are too few for a verdict on models, at least 20 are needed; add examples "
+    "to its files"
+)
+
+
+def other_warnings(warnings: list[str]) -> list[str]:
+    """Return what is said besides that these test splits are small."""
+    assert any("too few for a verdict" in line for line in warnings)
+    return [line for line in warnings if "too few for a verdict" not in line]
+
+
 def test_sound_task_is_not_refused(bench: TaskBench) -> None:
     put_three(bench)
+    assert bench.tried()["warnings"] == [SMALL]
+    bench.put("test.tsv", tsv(rows(20, first=200)))
     tried = bench.tried()
     assert (tried["dropped"], tried["warnings"]) == ({}, [])
+
+
+def test_too_few_examples_to_test_models_on(bench: TaskBench) -> None:
+    put_three(bench)
+    bench.put("test.tsv", tsv(rows(1, first=200)))
+    (reason,) = bench.refusal()
+    assert reason == (
+        "test: 1 example is too few to compare models on, at least 2 are needed; add examples to "
+        "its files"
+    )
+    bench.put("test.tsv", tsv(rows(2, first=200)))
+    (warning,) = bench.tried()["warnings"]
+    assert warning.startswith("test: 2 examples are too few for a verdict on models")
+    # Of those that are drawn, a larger share may do.
+    bench.describe(validation="validation.*", test_fraction=0.3)
+    *_, warning = bench.tried()["warnings"]
+    assert warning.endswith("add examples, raise test_fraction=0.3, or name files")
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -146,6 +177,21 @@ def test_one_class_only(bench: TaskBench) -> None:
     assert reason == ("train: all 5 examples have the label 'pos', so there is nothing to decide")
 
 
+def test_several_labels_of_which_there_is_one(bench: TaskBench) -> None:
+    wanted = (
+        "'pos' is the only label, which is a choice of two: set kind to 'classification' and write "
+        "one of two labels for every example, such as 'pos' and 'not pos'"
+    )
+    put_three(bench, kind="multi_label")
+    bench.put("train.tsv", tsv(rows(12, ["pos", ""])))
+    for split in ("validation", "test"):
+        bench.put(f"{split}.tsv", tsv(rows(20, ["pos", ""], first=len(split) * 100)))
+    assert bench.refusal() == [f"train: {wanted}"]
+    bench.describe(**THREE, kind="multi_label", labels=["pos"])
+    with pytest.raises(ConfigError, match=re.escape(f"labels: {wanted}")):
+        bench.tried()
+
+
 def test_label_with_too_few_examples(bench: TaskBench) -> None:
     put_three(bench)
     add(bench, "train.tsv", ["a new text", "rare"])
@@ -211,7 +257,7 @@ def test_leaks_that_are_allowed_are_left_out_of_training(bench: TaskBench) -> No
         (14, "leaked"),
         (15, "leaked"),
     ]
-    assert prepared.manifest.warnings == [
+    assert other_warnings(prepared.manifest.warnings) == [
         (
             "test: 1 of 13 examples have a text that is also in another split (test.tsv line 14 = "
             "train.tsv line 14); copies in train are left out"
@@ -227,14 +273,14 @@ def test_pairs_are_the_same_only_as_they_are(bench: TaskBench) -> None:
         # Only turned round, and cut elsewhere.
         turned = [["one two", "three"], ["three", "one two"], ["one", "two three"]][number]
         bench.put(f"{split}.tsv", tsv([*lines, [*turned, "pos"]], header))
-    assert bench.tried()["warnings"] == []
+    assert other_warnings(bench.tried()["warnings"]) == []
 
 
 def test_same_text_with_other_labels_is_a_warning(bench: TaskBench) -> None:
     put_three(bench)
     add(bench, "train.tsv", ["same words", "pos"], ["Same words", "neg"], ["twice", "pos"],
         ["twice", "pos"])  # fmt: skip
-    assert bench.tried()["warnings"] == [
+    assert other_warnings(bench.tried()["warnings"]) == [
         (
             "train: 2 examples have the text of another one with another label (train.tsv line 14, "
             "train.tsv line 15)"
@@ -246,7 +292,7 @@ def test_unbalanced_labels_are_a_warning(bench: TaskBench) -> None:
     put_three(bench)
     bench.put("train.tsv", tsv([*rows(42, ["neg"], 300), *rows(3, ["pos"], 400)]))
     bench.put("test.tsv", tsv(rows(5, ["neg"], 200)))
-    assert bench.tried()["warnings"] == [
+    assert other_warnings(bench.tried()["warnings"]) == [
         (
             "train: labels are unbalanced: 'neg' has 42 examples, 'pos' 3; look at macro_f1, or "
             "set finetuning.class_weights"
@@ -266,7 +312,7 @@ def test_label_in_the_text(bench: TaskBench) -> None:
     )
     assert "over max_label_in_text=0.95" in reason
     bench.describe(**THREE, max_label_in_text=1.0)
-    (warning,) = bench.tried()["warnings"]
+    (warning,) = other_warnings(bench.tried()["warnings"])
     assert warning.startswith("the texts may give the labels away")
 
 
@@ -297,7 +343,9 @@ def test_too_much_is_cut(bench: TaskBench) -> None:
     bench.describe(**THREE, max_truncated_fraction=1.0)
     tried = bench.tried()
     assert tried["truncated"][TRAIN] == 12
-    assert tried["warnings"][0] == ("train: 12 of 12 examples (100.0%) are cut to max_seq_length=8")
+    assert other_warnings(tried["warnings"])[0] == (
+        "train: 12 of 12 examples (100.0%) are cut to max_seq_length=8"
+    )
 
 
 def test_all_problems_are_collected_and_the_rest_is_listed(bench: TaskBench) -> None:

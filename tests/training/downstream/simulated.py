@@ -23,12 +23,14 @@ class World:
 
     :param better: by how much the model is better than its reference.
     :param level: deviation of the seeds' levels.
+    :param opinion: that of what a seed thinks of each example.
     """
 
     examples: int
     seeds: int
     better: float = 0.0
     level: float = 0.1
+    opinion: float = 1.0
     labels: int = 3
 
     def outputs(self, seed: int) -> tuple[npt.NDArray[Any], list[list[npt.NDArray[Any]]]]:
@@ -44,7 +46,7 @@ class World:
             side = []
             for _ in range(self.seeds):
                 level = random.normal(0.0, self.level)
-                opinion = random.normal(0.0, 1.0, self.examples)
+                opinion = random.normal(0.0, self.opinion, self.examples)
                 outputs = np.full((self.examples, self.labels), -20.0)
                 rows = np.arange(self.examples)
                 outputs[rows, wrong] = 0.0

@@ -47,6 +47,12 @@ def test_seeds_that_differ_much_are_not_taken_for_models(seeds: int) -> None:
     assert wrong_verdicts(World(examples=200, seeds=seeds, level=0.5)) <= MOST_WRONG
 
 
+@pytest.mark.parametrize("examples", [30, 200])
+def test_equal_models_whose_seeds_nearly_agree_are_seldom_told_apart(examples: int) -> None:
+    world = World(examples=examples, seeds=5, level=0.0, opinion=0.05)
+    assert wrong_verdicts(world) <= MOST_WRONG
+
+
 def test_one_seed_is_taken_for_the_model() -> None:
     # Hence the sentence's caveat.
     assert wrong_verdicts(World(examples=200, seeds=1, level=0.5)) > 2 * MOST_WRONG
@@ -62,13 +68,15 @@ def test_correlations_of_equal_models_are_seldom_told_apart() -> None:
     assert wrong_verdicts(world, "spearman", "regression") <= MOST_WRONG
 
 
-def test_few_examples_on_which_models_disagree_are_no_evidence() -> None:
+@pytest.mark.parametrize("seeds", [1, 5])
+def test_few_examples_on_which_models_disagree_are_no_evidence(seeds: int) -> None:
     # Four of 500 decided differently, all by chance for the same model: one in eight such cases.
+    # Seeds that agree, as those of a frozen encoder nearly do, make no more of it.
     labels = np.zeros(500, int)
     right = np.tile([1.0, 0.0], (500, 1))
     other = right.copy()
     other[:4] = [0.0, 1.0]
-    found = difference("classification", "accuracy", labels, [right], [other])
+    found = difference("classification", "accuracy", labels, [right] * seeds, [other] * seeds)
     assert found.mean == pytest.approx(4 / 500)
     assert found.low < 0 < found.high
 
@@ -88,12 +96,13 @@ def test_a_real_difference_is_within_the_interval() -> None:
     assert sum(one.low <= truth <= one.high for one in intervals_found) >= 92
 
 
-def test_models_that_predict_the_same_do_not_differ() -> None:
-    labels, (model, _) = World(examples=100, seeds=3).outputs(1)
-    found = difference("classification", "macro_f1", labels, model, model)
+@pytest.mark.parametrize("seeds", [1, 3, 10])
+def test_models_that_predict_the_same_do_not_differ(seeds: int) -> None:
+    labels, (model, _) = World(examples=100, seeds=1).outputs(1)
+    found = difference("classification", "macro_f1", labels, model * seeds, model * seeds)
     assert found.mean == 0
-    assert found.low < 0 < found.high
-    assert found.high < 0.02
+    # Two examples of 100, whatever the number of seeds that agree about the others.
+    assert found.high == -found.low == pytest.approx(1.984 * 2**0.5 / 100, rel=1e-3)
 
 
 def test_swapping_the_models_turns_the_interval_round() -> None:

@@ -188,6 +188,7 @@ def trial_job(
         manifest_uri=manifest_uri,
         recipe=RECIPE.model_copy(update=recipe),
         model=store.config.model,
+        tpu=store.config.tpu,
         store=store.layout,
         layout=TrialLayout(f"{store.layout.root}/trials/{folder}"),
     )

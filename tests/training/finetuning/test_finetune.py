@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from pipeline_store.formats import EncoderSource, TaskManifest, TaskSplit, TrialResult
+from pipeline_config import FinetuningConfig, parse_finetuning_config
+from pipeline_store.formats import (
+    EncoderSource,
+    FinetuningPlan,
+    TaskManifest,
+    TaskSplit,
+    TrialResult,
+)
+from pipeline_store.layout import RunLayout
 from tests.training.corpora import TinyStore
 from tests.training.finetuning.runs import TASK, finetune, results, write_run
 from tests.training.finetuning.tasks import LABELS, StopAfter, write_task
@@ -51,10 +59,58 @@ def test_a_plan_is_done_once_and_then_left_alone(
     assert first.weights_sha256 != other.weights_sha256
     assert first.scores.keys() == {TaskSplit.VALIDATION, TaskSplit.TEST}
     start = json.loads(Path(run.trial(second).training.initial_weights).read_text())
-    assert start["uri"] == model
-    # The model was trained without next sentences: its pooler is none.
-    assert all("pooler" in name for name in start["new"])
-    assert len(start["new"]) == 2
+    assert (start["uri"], start["new"]) == (model, [])
+
+
+def rewrite(run: RunLayout, **recipe: Any) -> None:
+    """Edit a run's configuration."""
+    config = parse_finetuning_config(Path(run.config).read_bytes(), run.config)
+    settings = config.finetuning.model_copy(update=recipe)
+    Path(run.config).write_bytes(FinetuningConfig(finetuning=settings).to_bytes())
+
+
+def test_what_is_done_counts_for_the_same_trial_only(
+    pretrained: Pretrained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, model = pretrained
+    uri = task(store, "edited")
+    run = write_run(store, "edited", model=model, manifest_uri=uri, seeds=(1,), **QUICK)
+    assert finetune(store, run) == 0
+    (done,) = results(run)
+    place = run.trial(done.trial.trial_id)
+
+    def refusal() -> str:
+        capsys.readouterr()
+        assert finetune(store, run) == USER_ERROR
+        return capsys.readouterr().out
+
+    # What its weights do not depend on may change.
+    rewrite(run, eval_batch_size=5, export_formats=["saved_model"])
+    assert finetune(store, run) == 0
+    rewrite(run, weight_decay_rate=0.5)
+    difference = "finetuning.weight_decay_rate was 0.01 and is 0.5"
+    assert f"result.json is there already, but of another trial: {difference}" in refusal()
+    # Trained with the one and not scored yet, it is not scored as the other.
+    Path(place.result).unlink()
+    said = refusal()
+    assert "This training is finished, so it cannot go on with other settings or records" in said
+    assert difference in said
+    assert not Path(place.result).exists()
+    rewrite(run, weight_decay_rate=0.01)
+    before = all_files(place.training.root)
+    assert finetune(store, run) == 0
+    assert all_files(place.training.root) == before
+    (again,) = results(run)
+    assert again.weights_sha256 == done.weights_sha256
+
+    # Another encoder, and the task prepared anew.
+    plan = FinetuningPlan.load(run.finetuning_plan)
+    other = EncoderSource(uri=model, version_id=None, files_sha256="0" * 64)
+    plan.model_copy(update={"models": {"model": other}}).write(run.finetuning_plan)
+    assert "the encoder was " in refusal()
+    anew = write_task(store, f"{TASK}-anew", warnings=["something"])
+    plan.model_copy(update={"manifests": {TASK: anew}}).write(run.finetuning_plan)
+    assert "the task's manifest was " in refusal()
 
 
 def test_stopped_it_goes_on_where_it_was(
@@ -80,7 +136,9 @@ def test_stopped_it_goes_on_where_it_was(
     assert sum(len(result.resumed_from) for result in results(run)) >= 2
 
 
-def test_models_of_another_run_are_measured_again(pretrained: Pretrained) -> None:
+def test_models_of_another_run_are_measured_again(
+    pretrained: Pretrained, capsys: pytest.CaptureFixture[str]
+) -> None:
     store, model = pretrained
     uri = task(store, "measured")
     source = write_run(store, "0123456789ab", model=model, manifest_uri=uri, **QUICK, mode="train")
@@ -89,6 +147,8 @@ def test_models_of_another_run_are_measured_again(pretrained: Pretrained) -> Non
     again: dict[str, Any] = {"mode": "eval", "source_run": "0123456789ab"}
     run = write_run(store, "again", model=model, manifest_uri=uri, **again)
     assert finetune(store, run) == 0
+    assert finetune(store, run) == 0
+    assert "2 of 2 trials are done already" in capsys.readouterr().out
     for ours, theirs in zip(results(run), results(source), strict=True):
         assert ours.weights_sha256 == theirs.weights_sha256
         assert ours.scores.keys() == {TaskSplit.VALIDATION, TaskSplit.TEST}
@@ -98,6 +158,11 @@ def test_models_of_another_run_are_measured_again(pretrained: Pretrained) -> Non
     changed = write_task(store, "other-labels", labels=[*LABELS[:2], "fungus"])
     run = write_run(store, "other-labels", model=model, manifest_uri=changed, **again)
     assert finetune(store, run) == USER_ERROR
+    drawn = write_task(store, "drawn-otherwise", task={"test_fraction": 0.3})
+    run = write_run(store, "drawn-otherwise", model=model, manifest_uri=drawn, **again)
+    capsys.readouterr()
+    assert finetune(store, run) == USER_ERROR
+    assert "test_fraction is 0.3, and was 0.1 then" in capsys.readouterr().out
 
 
 def other_vocabulary(store: TinyStore, model: str) -> dict[str, Any]:
@@ -188,4 +253,21 @@ def test_a_trained_model_that_changes_is_not_used(pretrained: Pretrained) -> Non
     uri = run.trial(result.trial.trial_id).result
     TrialResult.load(uri).model_copy(update={"weights_sha256": "0" * 64}).write(uri)
     with pytest.raises(BadDataError, match="Restore the folder from a backup"):
+        load_trial_model(uri, store.layout)
+
+
+def test_a_probe_whose_encoder_changes_is_not_used(pretrained: Pretrained) -> None:
+    from training.errors import UserError
+    from training.finetuning.trained import load_trial_model
+
+    store, model = pretrained
+    settings: dict[str, Any] = {"frozen_encoder": True, "seeds": (1,), **QUICK}
+    run = write_run(store, "probe", model=model, manifest_uri=task(store, "probe"), **settings)
+    assert finetune(store, run) == 0
+    (result,) = results(run)
+    uri = run.trial(result.trial.trial_id).result
+    assert load_trial_model(uri, store.layout).encoder is not None
+    planned = result.encoder.model_copy(update={"files_sha256": "0" * 64})
+    result.model_copy(update={"encoder": planned}).write(uri)
+    with pytest.raises(UserError, match="is not the model that was planned with"):
         load_trial_model(uri, store.layout)

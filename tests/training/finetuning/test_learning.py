@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from pipeline_config.peaks import peak_flops
+from pipeline_config.schema import TpuConfig
 from pipeline_config.task import METRICS, TaskKind
 from pipeline_store.formats import TaskSplit, TrainingResult
 from tests.training.corpora import TinyStore
@@ -30,6 +33,7 @@ from training.finetuning.setup import trial_config, used_examples
 from training.finetuning.step import ClassifierMetrics, make_replica_step
 from training.finetuning.task_data import Task
 from training.finetuning.trained import load_trial_model, predict_logits
+from training.flops import available_flops
 from training.model import named_variables
 from training.optimizers import build_optimizer
 
@@ -231,6 +235,24 @@ def test_a_step_is_compiled_by_xla_as_a_whole(tmp_path: Any) -> None:
     assert float(tf.reduce_sum(losses)) != float(plain.metrics.loss_sum)
 
 
+def test_utilisation_is_that_of_the_runs_tpu(tiny: TinyStore) -> None:
+    job = trial_job(tiny, write_task(tiny), distribution_strategy="tpu")
+    sixteen = replace(job, tpu=TpuConfig(accelerator_type="v5litepod-16"))
+    assert available_flops(trial_config(sixteen, 48)) == peak_flops("v5litepod-16")
+
+
+def test_the_classifier_computes_in_float32(tiny: TinyStore) -> None:
+    config = trial_config(trial_job(tiny, write_task(tiny), mixed_precision_dtype="bfloat16"), 48)
+    model = build_classifier(config, 3, 0.0)
+    examples = Task.load(tiny.layout.task("kind-of-thing").manifest("k1")).examples(TaskSplit.TEST)
+    logits = model({name: tf.constant(value) for name, value in examples.inputs.items()})
+    assert model.encoder_network.transformer_layers[0].compute_dtype == "bfloat16"
+    assert logits.dtype == tf.float32
+    # Most numbers are none of bfloat16's.
+    rounded = tf.cast(tf.cast(logits, tf.bfloat16), tf.float32)
+    assert np.mean(rounded.numpy() != logits.numpy()) > 0.5
+
+
 def test_replicas_compute_the_same_update(tiny: TinyStore) -> None:
     from tests.training.conftest import replicas
     from training.commit import CommitGuard
@@ -238,9 +260,10 @@ def test_replicas_compute_the_same_update(tiny: TinyStore) -> None:
     from training.job import StopRequest
 
     uri = write_task(tiny)
+    few: dict[str, Any] = {"num_train_epochs": 1.0, "keep_best": False, "layer_decay": 0.5}
     one, four = (
         train_trial(
-            trial_job(tiny, uri, f"on-{count}", **NO_DROPOUT, keep_best=False),
+            trial_job(tiny, uri, f"on-{count}", **NO_DROPOUT, **few),
             strategy=replicas(count),
             guard=CommitGuard.from_environment(),
             stop=StopRequest(),

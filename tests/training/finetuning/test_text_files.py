@@ -153,7 +153,7 @@ def test_a_file_that_cannot_be_read_is_refused(
 
 
 def test_a_tasks_own_format_columns_and_quotes_hold_for_its_texts(tmp_path: Path) -> None:
-    path = tmp_path / "texts"
+    path = tmp_path / "texts.csv"
     path.write_text('"a\tb\tx\n5" c\td\ty\n')
     task = TaskConfig(
         input_format="tsv", columns=["first", "label", "second"], quotechar="", text_column="first",

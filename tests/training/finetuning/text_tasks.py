@@ -184,6 +184,7 @@ def train_run(
         manifest_uri=prepared.manifest_uri,
         recipe=config.finetuning,
         model=model,
+        tpu=config.tpu,
         store=store,
         layout=run.trial(trial.trial_id),
     )

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline_config import TaskConfig, parse_finetuning_config
-from pipeline_config.finetuning import FinetuningConfig
+from pipeline_config.finetuning import MODEL, FinetuningConfig
 from pipeline_store import uris
 from pipeline_store.formats import FinetuningPlan, FinetuningReport, TaskManifest, TrialResult
 from pipeline_store.layout import RunLayout, StoreLayout, TrialLayout
 from training.errors import UserError
-
-MODEL = "model"
-"""Key in FinetuningPlan.models of the model that a run is about; the others are compared with."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class TextRow(NamedTuple):
 def read_texts(uri: str, task: TaskConfig) -> Iterator[TextRow]:
     """Yield the examples of a plain or compressed file in order; lines without anything are none.
 
-    :param task: says which columns are the texts.
+    :param task: says which columns are the texts, and may say the format.
     :raises FileNotFoundError: there is no such file.
     :raises UserError: nothing says its format, or it has no such column.
     :raises BadDataError: it is damaged, or a quote in it is never closed.
@@ -61,13 +61,13 @@ def read_texts(uri: str, task: TaskConfig) -> Iterator[TextRow]:
 
 
 def _format(name: str, uri: str, task: TaskConfig) -> str:
+    if task.input_format != "auto":
+        return task.input_format
     stem, _, end = name.lower().rpartition(".")
     if f".{end}" in _OPENERS:
         end = stem.rpartition(".")[2]
     if end in FORMATS:
         return end
-    if task.input_format != "auto":
-        return task.input_format
     raise UserError(
         f"{uri} ends in none of .{', .'.join(FORMATS)} (also before {', '.join(_OPENERS)}), so its "
         "format is not known; rename it."

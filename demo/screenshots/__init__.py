@@ -1,0 +1,1 @@
+"""The pictures of Airflow's pages in ``docs/images``, from small runs on a stack of their own."""

@@ -1,0 +1,87 @@
+"""A trial that is finished already: whether it is the one that is asked for. No TensorFlow."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from pipeline_config.finetuning import RecipeConfig
+from pipeline_store.formats import EncoderSource, TaskManifest, Trial, TrialResult
+from training.errors import UserError
+
+# What the weights of a trial do not depend on, or what the trial itself says.
+_ELSEWHERE = {
+    *("mode", "source_run", "tasks", "learning_rates", "random_seeds", "parallel_tpus"),
+    *("export_formats", "steps_per_loop", "eval_batch_size", "distribution_strategy"),
+    "max_seq_length",
+}
+
+
+def recipe_settings(recipe: RecipeConfig) -> dict[str, JsonValue]:
+    """Return the settings that a trial's weights depend on, by their full names."""
+    settings = recipe.model_dump(mode="json", exclude=_ELSEWHERE)
+    return {f"finetuning.{name}": value for name, value in settings.items()}
+
+
+def require_same(
+    found: TrialResult,
+    uri: str,
+    *,
+    trial: Trial,
+    encoder: EncoderSource,
+    manifest: TaskManifest,
+    recipe: RecipeConfig,
+) -> None:
+    """Refuse the result of a trial that was trained differently from what is asked for.
+
+    :param found: what is there already, at ``uri``.
+    :raises UserError: with every difference.
+    """
+    now = _facts(trial, encoder, manifest.content_sha256, recipe)
+    _refuse(_facts_of(found), now, uri)
+
+
+def require_same_model(
+    found: TrialResult, uri: str, source: TrialResult, manifest: TaskManifest
+) -> None:
+    """Refuse the scores of another model, or on another task, than is asked for.
+
+    :param found: what is there already, at ``uri``.
+    :param source: the trial whose model is measured.
+    :raises UserError: with every difference.
+    """
+    now = _facts_of(source) | {"the task's manifest": manifest.content_sha256}
+    _refuse(
+        _facts_of(found) | {"the model": found.weights_sha256},
+        now | {"the model": source.weights_sha256},
+        uri,
+    )
+
+
+def _facts_of(result: TrialResult) -> dict[str, JsonValue]:
+    recipe = RecipeConfig.model_validate(result.settings)
+    return _facts(result.trial, result.encoder, result.task_manifest_sha256, recipe)
+
+
+def _facts(
+    trial: Trial, encoder: EncoderSource, manifest_sha256: str, recipe: RecipeConfig
+) -> dict[str, JsonValue]:
+    return {
+        "the learning rate": trial.learning_rate,
+        "the random seed": trial.random_seed,
+        "the encoder": encoder.files_sha256 or encoder.uri,
+        "the task's manifest": manifest_sha256,
+        **recipe_settings(recipe),
+    }
+
+
+def _refuse(before: dict[str, JsonValue], now: dict[str, JsonValue], uri: str) -> None:
+    differences = [
+        f"{name} was {before[name]!r} and is {asked!r}"
+        for name, asked in now.items()
+        if before[name] != asked
+    ]
+    if differences:
+        raise UserError(
+            f"{uri} is there already, but of another trial: {'; '.join(differences)}. Restore what "
+            "differs, delete the trial's folder to do it again, or start a new run."
+        )
