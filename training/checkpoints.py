@@ -131,7 +131,8 @@ def _of_encoder(table: LoadedWeights) -> LoadedWeights:
     """Return the table without the masked-LM head, which there is none of here."""
     new = [name for name in table.new if not name.startswith("cls/")]
     notes = tuple(note for note in table.notes if "masked-LM head is new" not in note)
-    return table._replace(new=new, notes=notes)
+    # It fits, so what is dropped is but the head of next sentences.
+    return table._replace(new=new, notes=notes, allowed=table.allowed.union(table.dropped))
 
 
 def load_ours(

@@ -69,7 +69,8 @@ class LoadedWeights(NamedTuple):
                 "It was trained without next-sentence prediction: the weights of that head are not "
                 "from there, and the pooler has had no gradient."
             )
-        if self.fits and any(map(_is_next_sentence_head, self.dropped)):
+        missed = [name for name in self.dropped if name not in self.allowed]
+        if self.fits and any(map(_is_next_sentence_head, missed)):
             lines.append("Next sentences are not predicted here: head dropped, pooler not trained.")
         return "\n".join(lines)
 

@@ -31,7 +31,7 @@ _SETTINGS = {
     "training.steps_per_loop": 100,
     "training.checkpoint_interval": 500,
 }
-STEPS = 7000
+STEPS = 12_000
 _WARMUP_SHARE = 0.03
 _FILE_SHARE = 0.125
 

@@ -41,7 +41,7 @@ class Recipe:
     """What of the recipe is not as in the preset."""
 
     learning_rate: float = 5e-4
-    epochs: float = 3.0
+    epochs: float = 5.0
     random_seeds: Sequence[int] = (1, 2, 3)
     max_seq_length: int = 64
 

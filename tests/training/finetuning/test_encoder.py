@@ -41,6 +41,8 @@ def check_loaded(training: str, config: PipelineConfig, folder: Path) -> None:
     source = InitialModel(training, config.model, tuple(TOKENS))
     table = load_encoder(model.encoder_network, source)
     assert table.new == []
+    # Here the pooler is trained.
+    assert "pooler" not in "\n".join(line for line in str(table).splitlines() if "  " not in line)
     weights = stored(training, folder)
     for name, variable in named_variables(model).items():
         drawn = "classifier" in name
