@@ -102,6 +102,8 @@ class SentencePieceText(tf.Module):
         super().__init__()
         self._do_lower_case = do_lower_case
         self._normalization = normalization
+        # Here, and not in a graph function: AutoGraph would take seconds for it, in every trace.
+        self._combining = _combining_characters()
         self._pieces = tensorflow_text.SentencepieceTokenizer(model=model)
 
     def __call__(self, text: tf.Tensor) -> tf.RaggedTensor:
@@ -111,7 +113,7 @@ class SentencePieceText(tf.Module):
         text = _normalize(text, self._normalization)
         if self._do_lower_case:
             text = tensorflow_text.normalize_utf8(text, "NFKD")
-            text = tf.strings.regex_replace(text, _combining_characters(), "")
+            text = tf.strings.regex_replace(text, self._combining, "")
             text = tf.strings.lower(text, encoding="utf-8")
         return self._pieces.tokenize(text)
 

@@ -159,7 +159,9 @@ def train_run(
         "global_batch_size": 8,
         "eval_batch_size": 16,
         "learning_rates": [0.01],
-        "steps_per_loop": 10,
+        # One loop of steps, one checkpoint.
+        "steps_per_loop": 1000,
+        "evaluations_per_epoch": 0,
         "distribution_strategy": "one_device",
     }
     config = FinetuningConfig(finetuning=RecipeConfig(**settings | recipe))
