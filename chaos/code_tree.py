@@ -10,6 +10,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 _PACKAGES = (
     "chaos",
     "mlm_records",
+    "model_registry",
     "pipeline_config",
     "pipeline_store",
     "plugins",

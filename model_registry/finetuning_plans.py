@@ -14,6 +14,7 @@ from model_registry.production import production
 from model_registry.retention_records import pruned_versions
 from model_registry.versions import list_versions, load_version
 from pipeline_config import FinetuningConfig, parse_config
+from pipeline_config.finetuning import MODEL
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
     EncoderSource,
@@ -28,8 +29,8 @@ from pipeline_store.formats import (
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, VersionLayout
 from training.artifacts import model_files
 
-MODEL, PREVIOUS, START = "model", "previous", "start"
-"""Keys of :attr:`FinetuningPlan.models`."""
+PREVIOUS, START = "previous", "start"
+"""The other keys of :attr:`FinetuningPlan.models`."""
 
 
 def make_plan(

@@ -100,7 +100,10 @@ def run_the_dag(password: str) -> str:
         run_id = api.trigger(DAG_ID, settings)
         run = api.wait_for_run(DAG_ID, run_id, seconds=1500)
         states = {task.task_id: task.state for task in api.task_instances(DAG_ID, run_id)}
-        assert (run.state, set(states.values())) == ("success", {"success"}), states
+        others = {task: state for task, state in states.items() if state != "success"}
+        # No labelled tasks are named.
+        skipped = dict.fromkeys(("lineage.probe_data", "tpu.probe"), "skipped")
+        assert (run.state, others) == ("success", skipped)
         # The log is there for people, from another container than the one that wrote it.
         assert "60/60" in api.task_log(DAG_ID, run_id, "tpu.train")
     return run_id

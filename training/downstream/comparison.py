@@ -8,14 +8,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_config.task import MIN_JUDGED_EXAMPLES as MIN_EXAMPLES
-from pipeline_config.task import MetricName
+from pipeline_config.task import MIN_JUDGED_EXAMPLES, MetricName
 from pipeline_store.formats import ModelComparison, PaidVerdict, TaskManifest, TaskSplit
 from training.downstream.intervals import Difference, difference
 from training.downstream.trials import FinishedTrial
 from training.errors import BadDataError
-
-__all__ = ["MIN_EXAMPLES", "compare"]
 
 
 def compare(
@@ -102,7 +99,7 @@ def _other_examples(
 
 
 def _verdict(found: Difference, examples: int) -> PaidVerdict:
-    if examples < MIN_EXAMPLES or found.low <= 0 <= found.high:
+    if examples < MIN_JUDGED_EXAMPLES or found.low <= 0 <= found.high:
         return PaidVerdict.NO_EVIDENCE
     return PaidVerdict.HELPED if found.low > 0 else PaidVerdict.HURT
 
@@ -121,8 +118,8 @@ def _end(found: ModelComparison) -> str:
     caveat = " What another seed would change is not known from one." if found.seeds == 1 else ""
     if found.verdict is not PaidVerdict.NO_EVIDENCE:
         return f"It {found.verdict}.{caveat}"
-    if found.examples < MIN_EXAMPLES:
-        return f"No evidence: fewer than {MIN_EXAMPLES} test examples."
+    if found.examples < MIN_JUDGED_EXAMPLES:
+        return f"No evidence: fewer than {MIN_JUDGED_EXAMPLES} test examples."
     half = (found.high - found.low) / 2
     return (
         "No evidence that it made a difference; one of less than "
