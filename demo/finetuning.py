@@ -1,4 +1,4 @@
-"""Does pre-training pay on a labelled task? Both are made from the text of this installation.
+"""Does pre-training pay on a labelled task? Each is made from the text of this installation.
 
     python -m demo.finetuning {docstrings,neighbours,word-order} [--state-dir .local]
 
