@@ -115,6 +115,9 @@ def _unprivileged(command: list[str]) -> list[str]:
     user = pwd.getpwnam(UNPRIVILEGED_USER)
     options = ["--reuid", str(user.pw_uid), "--regid", str(user.pw_gid), "--clear-groups"]
     rights = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    # PostgreSQL asks access(2) whether it may run its own programs. That answers as if the user had
+    # no such right, unless told otherwise: SECBIT_NO_SETUID_FIXUP of capabilities(7).
+    rights.append("--securebits=+no_setuid_fixup")
     return ["setpriv", *options, *rights, "--", *command]
 
 

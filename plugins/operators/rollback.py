@@ -57,8 +57,8 @@ class RollbackOperator(BaseOperator):
         request = identity.run_key(dag_run.dag_id, dag_run.run_id)
         try:
             lineage = StoreLayout(self.store_uri).lineage(identity.check_lineage(self.lineage))
-            model = self._in_use(lineage)
-            pointer = ProductionPointer.load(lineage.production)
+            pointer = self._pointer(lineage)
+            model = registry.load_version(lineage, pointer.version_id)
             if pointer.request != request:
                 wanted = registry.load_version(lineage, self._wanted(model))
                 if wanted.version_id == model.version_id:
@@ -89,14 +89,14 @@ class RollbackOperator(BaseOperator):
         }
 
     @staticmethod
-    def _in_use(lineage: LineageLayout) -> ModelVersion:
-        model = registry.production(lineage)
-        if model is None:
+    def _pointer(lineage: LineageLayout) -> ProductionPointer:
+        pointer = ProductionPointer.load_or_none(lineage.production)
+        if pointer is None:
             raise registry.RegistryError(
                 f"No model is in use ({lineage.production} does not exist), so there is nothing to "
                 "roll back; the first promotion sets it."
             )
-        return model
+        return pointer
 
     def _wanted(self, in_use: ModelVersion) -> str:
         wanted = self.version.strip()

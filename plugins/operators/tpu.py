@@ -163,6 +163,10 @@ class TpuRunOperator(TpuAttemptOperator):
         self.entry_point = entry_point
         self.arguments = arguments
 
+    def job_arguments(self) -> Sequence[Any]:
+        """Return the command line of the job's module; asked each time a TPU is given the job."""
+        return self.arguments
+
     def job_ended(self, context: Context, event: dict[str, Any]) -> Any:
         """Go on when the wait for the job is over."""
         with typed_failures():
@@ -192,12 +196,13 @@ class TpuRunOperator(TpuAttemptOperator):
 
     def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> None:
         """Submit the job unless it is submitted, and wait for its end."""
+        arguments = [str(argument) for argument in self.job_arguments()]
         is_new = submit_job(
             reservation,
             record,
             job_id=self.job_id,
             entry_point=self.entry_point,
-            arguments=[str(argument) for argument in self.arguments],
+            arguments=arguments,
         )
         self.log.info(
             "%s job %s on %s: python -m %s %s",
@@ -205,7 +210,7 @@ class TpuRunOperator(TpuAttemptOperator):
             self.job_id,
             record.name,
             self.entry_point,
-            " ".join(map(str, self.arguments)),
+            " ".join(arguments),
         )
         deadline = reservation.wait_deadline
         self.defer(

@@ -145,7 +145,7 @@ def test_the_question_has_the_numbers(candidate: Candidate) -> None:
     report = EvaluationReport.load(candidate.run.evaluation(None))
     [scores] = report.models[0].sets
     assert f"| 40 | {scores.loss:.4f} | 6.0000 |" in body
-    assert "**PROMOTED**: On 40 held-out documents" in body
+    assert "**The gate lets it pass**: On 40 held-out documents" in body
     assert "400 steps, 1,500,000 tokens" in body
     assert "extra" in body
     assert "/dags/dag/runs/" in body

@@ -77,8 +77,10 @@ def test_a_run_of_another_dag_is_told_so(site: Site) -> None:
     assert f"This tab is about runs of <code>{routes.MAIN_DAG}</code>" in page
 
 
-def test_a_run_that_has_just_begun_is_told_so(site: Site) -> None:
-    assert "left nothing in the store yet" in site.get("/run", dag_id=routes.MAIN_DAG, run_id="x")
+def test_a_run_that_has_just_begun_or_was_refused_is_told_so(site: Site) -> None:
+    page = site.get("/run", dag_id=routes.MAIN_DAG, run_id="a/b")
+    assert "left nothing in the store yet" in page
+    assert f"/dags/{routes.MAIN_DAG}/runs/a%2Fb/tasks/validate" in page
 
 
 def test_a_finished_run_shows_its_verdict_and_numbers(site: Site) -> None:

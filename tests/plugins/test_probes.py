@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from operators.probe import ProbeDataOperator, TpuProbeOperator
 from operators.promotion import JudgeOperator
-from operators.tpu import TpuReserveOperator, TpuRunOperator
+from operators.tpu import TpuReserveOperator
 from operators.tpu_failures import FailureKind, TpuTaskFailed
 from pipeline_config import PipelineConfig, with_overrides
 from pipeline_store import uris
@@ -240,7 +240,7 @@ def test_without_prepared_tasks_no_tpu_is_asked_for(driver: Driver, manifests: A
     assert driver.reservation.attempts() == []
 
 
-def test_the_job_gets_a_manifest_for_each_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_gets_a_manifest_for_each_task() -> None:
     operator = TpuProbeOperator(
         task_id="probe",
         job_id="030-probe",
@@ -249,13 +249,9 @@ def test_the_job_gets_a_manifest_for_each_task(monkeypatch: pytest.MonkeyPatch) 
         arguments=["--run", "/store/runs/k"],
         manifests=["/store/one", "/store/two"],
     )
-    used: list[list[str]] = []
-    monkeypatch.setattr(
-        TpuRunOperator, "_use", lambda self, *arguments: used.append(self.arguments)
-    )
-    place: Any = None
-    operator._use({}, place, place)
     manifests = ["--manifest", "/store/one", "--manifest", "/store/two"]
-    assert used == [["--run", "/store/runs/k", *manifests]]
+    # Asked again for each TPU that takes a lost one's place.
+    for _ in range(2):
+        assert operator.job_arguments() == ["--run", "/store/runs/k", *manifests]
     assert operator.entry_point == "training.probe"
     assert "manifests" in operator.template_fields
