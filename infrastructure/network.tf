@@ -34,3 +34,20 @@ resource "google_compute_firewall" "deny_ingress" {
     metadata = "EXCLUDE_ALL_METADATA"
   }
 }
+
+# Of a slice of several hosts worker 0 drives the chips through the TPU runtime of each host (8470 and
+# those next to it), and hosts that train together without TPUs meet on ports of TF_CONFIG.
+resource "google_compute_firewall" "between_hosts" {
+  count = var.tpu_slices_of_several_hosts ? 1 : 0
+
+  name          = "${var.account_prefix}-between-hosts"
+  description   = "Machines of this subnetwork may connect to each other."
+  network       = google_compute_network.pipeline.id
+  direction     = "INGRESS"
+  priority      = 1000
+  source_ranges = [google_compute_subnetwork.pipeline.ip_cidr_range]
+
+  allow {
+    protocol = "tcp"
+  }
+}

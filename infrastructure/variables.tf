@@ -110,6 +110,12 @@ variable "subnetwork_range" {
   }
 }
 
+variable "tpu_slices_of_several_hosts" {
+  description = "Whether TPU slices of several hosts are used: only then may machines of the subnetwork connect to each other, over TCP."
+  type        = bool
+  default     = false
+}
+
 variable "data_job_image" {
   description = "Image of the data job's machines, by digest: REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME@sha256:…; empty: the data job runs on Airflow's machine."
   type        = string

@@ -8,6 +8,7 @@ import zlib
 from tpu_agent import metadata
 
 _FIRST_PORT, _PORTS = 20_000, 10_000
+_RUNTIME_PORT = 8470
 
 
 def environment(worker: int, token: str) -> dict[str, str]:
@@ -15,7 +16,8 @@ def environment(worker: int, token: str) -> dict[str, str]:
 
     ``TF_CONFIG`` names all hosts, for ``multi_worker_mirrored``. ``TPU_NAME`` and
     ``TPU_LOAD_LIBRARY=0`` let worker 0 drive the chips of all hosts through the workers of the TPU
-    runtime, instead of its own chips alone. On a slice of one host, with several slices, and on a
+    runtime, instead of its own chips alone. It gives their addresses and not the node's name, so
+    that TensorFlow need not ask the Cloud TPU API, to which a TPU VM has no right. On a slice of one host, with several slices, and on a
     machine that is no TPU VM there are none.
 
     Source: https://cloud.google.com/tpu/docs/tensorflow-pods
@@ -35,6 +37,6 @@ def environment(worker: int, token: str) -> dict[str, str]:
     task = {"type": "worker", "index": worker}
     return {
         "TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task}),
-        "TPU_NAME": tpu_env["NODE_ID"],
+        "TPU_NAME": ",".join(f"grpc://{address}:{_RUNTIME_PORT}" for address in addresses),
         "TPU_LOAD_LIBRARY": "0",
     }

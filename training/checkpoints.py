@@ -43,9 +43,10 @@ def write_files(
     model: tf_keras.Model,
     optimizer: tf_keras.optimizers.legacy.Optimizer,
     inputs: TrainingInputs,
+    options: tf.train.CheckpointOptions,
 ) -> list[Path]:
     """Write everything that training continues from into a local folder; return its files."""
-    _checkpoint(model, optimizer).write(str(folder / WEIGHTS_NAME))
+    _checkpoint(model, optimizer).write(str(folder / WEIGHTS_NAME), options)
     (folder / artifacts.INPUTS_FILE).write_bytes(inputs.to_bytes())
     return sorted(folder.iterdir())
 
@@ -55,6 +56,7 @@ def restore(
     manifest: CheckpointManifest,
     model: tf_keras.Model,
     optimizer: tf_keras.optimizers.legacy.Optimizer,
+    options: tf.train.CheckpointOptions,
 ) -> None:
     """Set weights, optimizer slots and the step to those of a checkpoint, all of them or none.
 
@@ -67,7 +69,7 @@ def restore(
     with tempfile.TemporaryDirectory() as scratch:
         prefix = artifacts.fetch_model(files, Path(scratch))
         try:
-            _checkpoint(model, optimizer).read(str(prefix)).assert_consumed()
+            _checkpoint(model, optimizer).read(str(prefix), options).assert_consumed()
         except (ValueError, AssertionError) as error:
             raise UserError(
                 f"The tensors of checkpoint {manifest.step} of {training_uri} are not those of the "

@@ -22,6 +22,7 @@ from training.masks import Masker, load_masker
 from training.order import Order
 from training.phases import Phase
 from training.records import RecordReader
+from training.strategies import drives_other_hosts
 
 PREFETCHED_BATCHES = 4
 
@@ -172,7 +173,11 @@ def distribute(
     *,
     is_read_to_the_end: bool,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Split global batches over the replicas, in order, and read the records of each share."""
+    """Split global batches over the replicas, in order, and read the records of each share.
+
+    Where replicas are on hosts that run no program of ours, and so cannot read, elements are whole
+    global batches, for :func:`training.strategies.on_replicas` to split.
+    """
 
     def for_input_pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
         shares = shares_of(batches, batch_size, read, context)
@@ -183,8 +188,9 @@ def distribute(
         # no number of rows for known.
         return shares.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
-    if strategy.num_replicas_in_sync == 1:
-        # Plain, as distribution adds a thread per device that slows down the end of a process.
+    if strategy.num_replicas_in_sync == 1 or drives_other_hosts(strategy):
+        # Plain; of one replica as distribution adds a thread per device that slows down the end of
+        # a process.
         return for_input_pipeline(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(for_input_pipeline)
 

@@ -19,7 +19,7 @@ from training.evaluation_sets import EvaluationSet, open_set
 from training.losses import masked_lm_losses, next_sentence_scores
 from training.masks import load_masker
 from training.model import build_model
-from training.strategies import create_strategy
+from training.strategies import create_strategy, on_replicas
 
 log = logging.getLogger("training")
 
@@ -105,7 +105,8 @@ def make_score_batch(
     @tf.function
     def score_batch(batch: tuple[dict[str, tf.Tensor], tf.Tensor]) -> tf.Tensor:
         # One share a replica, in order, so together they are in the order of the global batch.
-        shares = strategy.experimental_local_results(strategy.run(replica_scores, args=batch))
+        placed = on_replicas(strategy, batch)
+        shares = strategy.experimental_local_results(strategy.run(replica_scores, args=placed))
         return tf.concat(shares, axis=0)
 
     return score_batch

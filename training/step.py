@@ -21,6 +21,7 @@ from training.errors import UserError
 from training.losses import masked_lm_losses, next_sentence_scores
 from training.model import has_next_sentence_head, trained_variables
 from training.one_pass import elementwise_in_one_pass
+from training.strategies import on_replicas
 
 Batch = dict[str, tf.Tensor]
 
@@ -192,7 +193,7 @@ def compile_loop(
             batch = next(iterator)
             # Input that is ready before the step before it is done costs nothing.
             wait = tf.maximum(_time(after=batch) - idle, 0.0)
-            metrics = strategy.run(replica_step, args=batch)
+            metrics = strategy.run(replica_step, args=on_replicas(strategy, batch))
             # All replicas return the same sums, so the first one speaks for all.
             first = named_tuple(
                 *(strategy.experimental_local_results(value)[0] for value in metrics)

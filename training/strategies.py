@@ -6,6 +6,7 @@ import functools
 import os
 import signal
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
@@ -13,12 +14,17 @@ from tensorflow.python.eager import context
 
 from pipeline_config import PipelineConfig
 from training.errors import UserError
-from training.workers import Cluster
+from training.workers import Cluster, wait_until_reachable
 
 SILENCE_SECONDS = 30
 """After which a machine counts as lost. TensorFlow's own 10 are too few where a CPU is busy."""
 
+RUNTIME_PATIENCE = 300.0
+"""Seconds in which the TPU runtime of each host of a slice has come up."""
+
 _ONE_HOST = "local"
+# What TensorFlow calls the job of a process that is not itself part of a cluster.
+_OURSELVES = "localhost"
 
 
 def create_strategy(
@@ -53,6 +59,45 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     compute and decide the same.
     """
     return not _has_several_workers(strategy) or strategy.cluster_resolver.task_id == 0
+
+
+def drives_other_hosts(strategy: tf.distribute.Strategy) -> bool:
+    """Return whether replicas are on hosts that run no program of ours.
+
+    So it is with a TPU slice of several hosts, of which worker 0 drives all chips: each host has a
+    worker of the TPU runtime, which knows TensorFlow and no Python, and this process is none of
+    them. Source: https://cloud.google.com/tpu/docs/tensorflow-pods
+    """
+    jobs = {tf.DeviceSpec.from_string(name).job for name in strategy.extended.worker_devices}
+    return not _has_several_workers(strategy) and not jobs <= {None, _OURSELVES}
+
+
+def on_replicas(strategy: tf.distribute.Strategy, batch: Any) -> Any:
+    """Return an element of :func:`training.data.distribute` as ``strategy.run`` takes it.
+
+    To be called within the compiled function that runs it. Hosts that run no program of ours are
+    sent their rows; with all other strategies each element is in its replicas' places already.
+    """
+    if not drives_other_hosts(strategy):
+        return batch
+
+    def share_out(rows: tf.Tensor) -> tf.distribute.DistributedValues:
+        shares = tf.split(rows, strategy.num_replicas_in_sync)
+        return strategy.experimental_distribute_values_from_function(
+            lambda place: shares[place.replica_id_in_sync_group]
+        )
+
+    return tf.nest.map_structure(share_out, batch)
+
+
+def checkpoint_options(strategy: tf.distribute.Strategy) -> tf.train.CheckpointOptions:
+    """Return how checkpoints are written and read: always by this process.
+
+    TensorFlow leaves it to the host that has a variable; one without a program of ours has other
+    files than we have.
+    """
+    device = f"/job:{_OURSELVES}" if drives_other_hosts(strategy) else None
+    return tf.train.CheckpointOptions(experimental_io_device=device)
 
 
 def numbers_of_workers(strategy: tf.distribute.Strategy, number: int) -> list[int]:
@@ -134,15 +179,17 @@ def _set_patience(workers: int) -> None:
 
 
 def _tpu() -> tf.distribute.Strategy:
-    # The agent gives the node's name on a slice of several hosts, which worker 0 drives.
+    # On a slice of several hosts, which worker 0 drives, the agent gives their addresses.
     name = os.environ.get("TPU_NAME", _ONE_HOST)
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
         if name != _ONE_HOST:
+            # TensorFlow would wait without end.
+            wait_until_reachable(resolver.cluster_spec().job_tasks("worker"), RUNTIME_PATIENCE)
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError, ValueError) as error:
-        where = "on this machine" if name == _ONE_HOST else f"named {name}"
+        where = "on this machine" if name == _ONE_HOST else f"at {name}"
         raise UserError(
             f"training.distribution_strategy is 'tpu', but TensorFlow finds no TPU {where} "
             f"({error}). Run on a TPU VM with tensorflow-tpu, or set it to 'one_device'."

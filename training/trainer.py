@@ -32,7 +32,12 @@ from training.progress import LoopReport, Reporter
 from training.saver import Saver
 from training.schedules import build_schedule
 from training.state import TrainingState
-from training.strategies import create_strategy, is_chief, numbers_of_workers
+from training.strategies import (
+    checkpoint_options,
+    create_strategy,
+    is_chief,
+    numbers_of_workers,
+)
 
 log = logging.getLogger("training")
 
@@ -69,6 +74,7 @@ class Trainer:
         self._settings = job.config.training
         self._strategy = strategy
         self._is_chief = is_chief(self._strategy)
+        self._files = checkpoint_options(self._strategy)
         self._objective = job.objective
         self.model, self._optimizer = self._build()
         make_dropout_stateless(self.model, self._settings.random_seed, self._optimizer.iterations)
@@ -222,7 +228,7 @@ class Trainer:
         if self._is_chief:
             self._saver.save(
                 lambda folder: checkpoints.write_files(
-                    folder, self.model, self._optimizer, self._job.inputs
+                    folder, self.model, self._optimizer, self._job.inputs, self._files
                 ),
                 current,
             )
@@ -249,7 +255,9 @@ class Trainer:
         self._state = replace(self._state, resumed_from=resumed_from)
 
     def _restore(self, manifest: CheckpointManifest) -> None:
-        checkpoints.restore(self._job.layout.root, manifest, self.model, self._optimizer)
+        checkpoints.restore(
+            self._job.layout.root, manifest, self.model, self._optimizer, self._files
+        )
         self._state = TrainingState.of(manifest)
         self._saved_step = manifest.step
 

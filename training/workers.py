@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+import socket
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -77,6 +79,31 @@ def takes_part(config: PipelineConfig) -> bool:
     """
     joined = config.training.distribution_strategy == "multi_worker_mirrored"
     return joined or Cluster.from_environment().index == 0
+
+
+def wait_until_reachable(addresses: Sequence[str], patience: float) -> None:
+    """Return when the TPU runtime of each host takes connections.
+
+    :param addresses: HOST:PORT of each.
+    :param patience: seconds.
+    :raises UserError: that of one does not; the message names it.
+    """
+    deadline = time.monotonic() + patience
+    for index, address in enumerate(addresses):
+        host, _, port = address.rpartition(":")
+        while True:
+            try:
+                socket.create_connection((host, int(port)), timeout=5.0).close()
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f"No TPU runtime answers on worker {index} at {address} after "
+                        f"{patience:.0f} s ({error}). tpu.runtime_version has to be an image with "
+                        "TensorFlow's worker, and the network must let the hosts connect to each "
+                        "other; see docs/hosts.md."
+                    ) from error
+            time.sleep(1.0)
 
 
 @contextmanager

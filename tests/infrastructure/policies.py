@@ -127,10 +127,17 @@ def the_store_is_never_emptied(tree: Tree) -> Iterator[str]:
 
 
 def nothing_comes_in(tree: Tree) -> Iterator[str]:
-    """No rule lets anybody connect, and no machine gets a way out to the internet."""
+    """No rule lets anybody else connect, and no machine gets a way out to the internet.
+
+    The hosts of a slice may connect to each other, if somebody has said that there are such.
+    """
+    own = ["google_compute_subnetwork.pipeline.ip_cidr_range"]
+    asked = "var.tpu_slices_of_several_hosts ? 1 : 0"
     for rule in tree.resources("google_compute_firewall"):
         if "allow" in rule.body and rule.body.get("direction", "INGRESS") == "INGRESS":
-            yield f"{rule.address} lets {rule.body.get('source_ranges', 'somebody')} in"
+            source = rule.body.get("source_ranges", "somebody")
+            if source != own or rule.body.get("count") != asked:
+                yield f"{rule.address} lets {source} in"
     for network in tree.resources("google_compute_network"):
         if network.body.get("auto_create_subnetworks") is not False:
             yield f"{network.address} makes subnetworks by itself"

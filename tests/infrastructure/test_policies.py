@@ -125,6 +125,18 @@ MUTANTS: list[tuple[Policy, str, str, str]] = [
     (
         policies.nothing_comes_in,
         "network.tf",
+        "[google_compute_subnetwork.pipeline.ip_cidr_range]",
+        '["10.0.0.0/8"]',
+    ),
+    (
+        policies.nothing_comes_in,
+        "network.tf",
+        "count = var.tpu_slices_of_several_hosts ? 1 : 0",
+        "count = 1",
+    ),
+    (
+        policies.nothing_comes_in,
+        "network.tf",
         "auto_create_subnetworks = false",
         "auto_create_subnetworks = true",
     ),

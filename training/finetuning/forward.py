@@ -12,6 +12,7 @@ import tf_keras
 from training.finetuning.batches import in_order
 from training.finetuning.model import INPUTS
 from training.finetuning.task_data import Examples
+from training.strategies import on_replicas
 
 Forward = Callable[[Examples], npt.NDArray[np.float32]]
 
@@ -29,7 +30,8 @@ def make_forward(
     @tf.function
     def forward_batch(batch: tuple[dict[str, tf.Tensor]]) -> tf.Tensor:
         # One share a replica, in order, so together they are in the order of the global batch.
-        shares = strategy.experimental_local_results(strategy.run(call, args=batch))
+        placed = on_replicas(strategy, batch)
+        shares = strategy.experimental_local_results(strategy.run(call, args=placed))
         return tf.concat(shares, axis=0)
 
     def forward(examples: Examples) -> npt.NDArray[np.float32]:
