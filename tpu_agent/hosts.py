@@ -17,8 +17,8 @@ def environment(worker: int, token: str) -> dict[str, str]:
     ``TF_CONFIG`` names all hosts, for ``multi_worker_mirrored``. ``TPU_NAME`` and
     ``TPU_LOAD_LIBRARY=0`` let worker 0 drive the chips of all hosts through the workers of the TPU
     runtime, instead of its own chips alone. It gives their addresses and not the node's name, so
-    that TensorFlow need not ask the Cloud TPU API, to which a TPU VM has no right. On a slice of one host, with several slices, and on a
-    machine that is no TPU VM there are none.
+    that TensorFlow need not ask the Cloud TPU API, to which a TPU VM has no right. On a slice of
+    one host, with several slices, and on a machine that is no TPU VM there are none.
 
     Source: https://cloud.google.com/tpu/docs/tensorflow-pods
 
