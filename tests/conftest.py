@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,9 @@ pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in helpers))
 
 # Airflow reads these when it is first imported. Importing it here, rather than in the middle of
 # the collection, keeps its log handlers off a stream that pytest closes after each module.
-os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-"))
+if "AIRFLOW_HOME" not in os.environ:
+    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-")
+    atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "false")
 
 import airflow.sdk  # noqa: E402, F401
