@@ -8,13 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline_config.finetuning import FinetuningConfig
-from pipeline_config.rules import (
-    RENTAL_RULES,
-    chips_of_a_host,
-    has_several_hosts,
-    named_twice,
-    worst_case_cost,
-)
+from pipeline_config.rules import RENTAL_RULES, chips, named_twice, worst_case_cost
 
 _USING_MODES = ("eval", "predict", "export")
 """Modes that use what another run has trained."""
@@ -100,12 +94,13 @@ def _batches_fit_the_cores(config: FinetuningConfig) -> Iterator[str]:
 def _one_host_fine_tunes(config: FinetuningConfig) -> Iterator[str]:
     """A training uses one host of one slice; several trainings are shared out by parallel_tpus."""
     tpu = config.tpu
-    kind = tpu.accelerator_type
-    if config.finetuning.distribution_strategy == "tpu" and has_several_hosts(kind):
+    family = tpu.accelerator_type.rpartition("-")[0]
+    limit = 8 if family in {"v5litepod", "v6e"} else 4
+    if config.finetuning.distribution_strategy == "tpu" and chips(tpu.accelerator_type) > limit:
         yield (
-            f"tpu.accelerator_type: {kind} has several hosts, too many for the small batches of "
-            f"fine-tuning; one host of {kind.rpartition('-')[0]} has at most "
-            f"{chips_of_a_host(kind)} chips. More TPUs: finetuning.parallel_tpus."
+            f"tpu.accelerator_type: {tpu.accelerator_type} has several hosts, too many for the "
+            f"small batches of fine-tuning; one host of {family} has at most {limit} chips. More "
+            "TPUs: finetuning.parallel_tpus."
         )
     if tpu.slice_count > 1:
         yield (

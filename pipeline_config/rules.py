@@ -366,29 +366,13 @@ def _strategy_fits_batch(config: PipelineConfig) -> Iterator[str]:
             )
 
 
-def _slice_has_tensorflow(config: PipelineConfig) -> Iterator[str]:
-    """The hosts of a slice of several have the TensorFlow that drives them."""
-    tpu, wanted = config.tpu, f"tpu-vm-tf-{TPU_TENSORFLOW}-pod-pjrt"
-    if (
-        config.training.distribution_strategy == "tpu"
-        and has_several_hosts(tpu.accelerator_type)
-        and tpu.runtime_version != wanted
-    ):
-        yield (
-            f"tpu.runtime_version: {tpu.runtime_version}, but {tpu.accelerator_type} has several "
-            f"hosts, whose chips are reached through the image's own TensorFlow, and that has to "
-            f"be worker 0's: {wanted}. Or take a TPU of one host; of "
-            f"{tpu.accelerator_type.rpartition('-')[0]} that is at most "
-            f"{chips_of_a_host(tpu.accelerator_type)} chips."
-        )
-
-
 def _probes_fit_the_slice(config: PipelineConfig) -> Iterator[str]:
     """A probe's batches split evenly over the cores of the TPU."""
     if config.training.distribution_strategy != "tpu" or not config.promotion.probe_tasks:
         return
     cores = int(config.tpu.accelerator_type.rpartition("-")[2])
-    rows = math.gcd(*(RecipeConfig.model_fields[name].default for name in PROBE_BATCHES))
+    recipe = RecipeConfig()
+    rows = math.gcd(recipe.global_batch_size, recipe.eval_batch_size)
     if rows % cores:
         yield (
             f"promotion.probe_tasks: probes train on {rows} examples a step, which cannot be split "
@@ -514,24 +498,6 @@ def _cost_stays_in_budget(config: RentalConfig) -> Iterator[str]:
         )
 
 
-TPU_TENSORFLOW = "2.20.0"
-"""The TensorFlow that trains on TPUs; a test compares it with the image's lock."""
-PROBE_BATCHES = ("global_batch_size", "eval_batch_size")
-
-
-def chips_of_a_host(accelerator_type: str) -> int:
-    """Return the most chips that one host of a family has.
-
-    Source: https://cloud.google.com/tpu/docs/supported-tpu-configurations
-    """
-    return 8 if accelerator_type.rpartition("-")[0] in {"v5litepod", "v6e"} else 4
-
-
-def has_several_hosts(accelerator_type: str) -> bool:
-    """Return whether the chips of a slice are on more than one host."""
-    return chips(accelerator_type) > chips_of_a_host(accelerator_type)
-
-
 def chips(accelerator_type: str) -> int:
     """Return the number of chips of an accelerator type.
 
@@ -579,7 +545,6 @@ RULES = (
     _short_residuals_need_short_arithmetic,
     _spot_saves_in_time,
     _strategy_fits_batch,
-    _slice_has_tensorflow,
     _probes_fit_the_slice,
     _multislice_is_queued,
     _lineage_outwaits_an_approval,

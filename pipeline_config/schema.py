@@ -527,8 +527,7 @@ class TpuConfig(Section):
     accelerator_type: str = Field(
         "v5litepod-8",
         pattern=r"^[a-z0-9]+-[1-9][0-9]*$",
-        description="Such as v5litepod-8. v5litepod-1, -4 and -8 are one host; larger ones need "
-        "another runtime_version, see docs/hosts.md.",
+        description="Such as v5litepod-8. v5litepod-1, -4 and -8 are one host.",
     )
     runtime_version: str = Field(
         "v2-alpha-tpuv5-lite",

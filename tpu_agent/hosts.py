@@ -1,4 +1,4 @@
-"""What a job is told of the other hosts of its slice, in the variables that TensorFlow reads."""
+"""What a job is told of the other hosts of its slice, in the variable that TensorFlow reads."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ import zlib
 from tpu_agent import metadata
 
 _FIRST_PORT, _PORTS = 20_000, 10_000
-_RUNTIME_PORT = 8470
 
 
 def environment(worker: int, token: str) -> dict[str, str]:
-    """Return the variables of a job that join it with those on the other hosts of its slice.
+    """Return the variable of a job that joins it with those on the other hosts of its slice.
 
-    ``TF_CONFIG`` names all hosts, for ``multi_worker_mirrored``. ``TPU_NAME`` and
-    ``TPU_LOAD_LIBRARY=0`` let worker 0 drive the chips of all hosts through the workers of the TPU
-    runtime, instead of its own chips alone. It gives their addresses and not the node's name, so
-    that TensorFlow need not ask the Cloud TPU API, to which a TPU VM has no right. On a slice of
-    one host, with several slices, and on a machine that is no TPU VM there are none.
+    ``TF_CONFIG`` names all hosts, whether each of them trains or all lend their chips to worker 0.
+    On a slice of one host, with several slices, and on a machine that is no TPU VM there is none.
 
-    Source: https://cloud.google.com/tpu/docs/tensorflow-pods
+    Source: https://www.tensorflow.org/guide/distributed_training#TF_CONFIG
 
     :param worker: number of this host.
     :param token: of the attempt. The ports follow from it, so that a job does not meet what is left
@@ -35,8 +31,4 @@ def environment(worker: int, token: str) -> dict[str, str]:
     port = _FIRST_PORT + zlib.crc32(token.encode()) % _PORTS
     workers = [f"{address}:{port + number}" for number, address in enumerate(addresses)]
     task = {"type": "worker", "index": worker}
-    return {
-        "TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task}),
-        "TPU_NAME": ",".join(f"grpc://{address}:{_RUNTIME_PORT}" for address in addresses),
-        "TPU_LOAD_LIBRARY": "0",
-    }
+    return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task})}

@@ -11,9 +11,10 @@ import logging
 import sys
 from typing import NoReturn
 
+from pipeline_store import uris
 from pipeline_store.formats import EvaluationReport, PartitionManifest
 from pipeline_store.layout import StoreLayout
-from training import artifacts
+from training import artifacts, slices
 from training import report as reports
 from training.commit import CommitGuard
 from training.errors import BadDataError, PreemptedError, UserError
@@ -99,11 +100,12 @@ def evaluate(arguments: argparse.Namespace) -> None:
     """
     sets, models = dict(arguments.sets), dict(arguments.models)
     _check(arguments, sets, models)
-    if Cluster.from_environment().index > 0:
-        log.info("Worker 0 evaluates; this host of the slice has nothing to do.")
-        return
     store = StoreLayout(arguments.store)
     output = store.resolve(arguments.output) if arguments.output else None
+    config = load_config(store.resolve(arguments.config))
+    if Cluster.from_environment().index > 0:
+        slices.lend(config, lambda: output is not None and uris.exists(output))
+        return
     existing = EvaluationReport.load_or_none(output) if output else None
     models = {name: store.resolve(uri) for name, uri in models.items()}
     if existing is not None:
@@ -111,8 +113,8 @@ def evaluate(arguments: argparse.Namespace) -> None:
     if existing is not None and not arguments.print_only:
         log.info("%s exists and is kept.\n%s", output, reports.table(existing))
         return
-    config = load_config(store.resolve(arguments.config))
     guard = CommitGuard.from_environment()
+    slices.prepare(config)
 
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
     from training import evaluator

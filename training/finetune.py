@@ -16,6 +16,7 @@ from pipeline_config.schema import ModelConfig
 from pipeline_store import uris
 from pipeline_store.formats import FinetuningPlan, TaskManifest, TaskSplit, Trial, TrialResult
 from pipeline_store.layout import RunLayout, StoreLayout
+from training import tpu_runtime
 from training.commit import CommitGuard
 from training.errors import PreemptedError, UserError
 from training.finetuning.encoder import architecture
@@ -92,7 +93,7 @@ def finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
     :raises JobError: see :mod:`training.errors`.
     """
     if Cluster.from_environment().index > 0:
-        log.info("Worker 0 fine-tunes, on all hosts of the slice; this one has nothing to do.")
+        log.info("Worker 0 fine-tunes; this host of the slice has nothing to do.")
         return
     store = StoreLayout(arguments.store)
     run = RunLayout(store.resolve(arguments.run))
@@ -111,6 +112,8 @@ def finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
         return
     architectures = _architectures(plan, store, {one.model for one in todo})
     guard = CommitGuard.from_environment()
+    if config.finetuning.distribution_strategy == "tpu":
+        tpu_runtime.use_chips(config.tpu.accelerator_type)
 
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
     from training.finetuning import setup, trial

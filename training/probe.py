@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 from pipeline_config import PipelineConfig
 from pipeline_config.finetuning import RecipeConfig
+from pipeline_store import uris
 from pipeline_store.formats import (
     EncoderSource,
     ModelVersion,
@@ -24,7 +25,7 @@ from pipeline_store.formats import (
     Trial,
 )
 from pipeline_store.layout import RunLayout, StoreLayout, VersionLayout
-from training import artifacts
+from training import artifacts, slices
 from training.commit import CommitGuard
 from training.downstream.comparison import compare
 from training.downstream.summaries import summarise
@@ -92,9 +93,6 @@ def probe(arguments: argparse.Namespace, stop: StopRequest) -> None:
 
     :raises JobError: see :mod:`training.errors`.
     """
-    if Cluster.from_environment().index > 0:
-        log.info("Worker 0 probes; this host of the slice has nothing to do.")
-        return
     store = StoreLayout(arguments.store)
     run = RunLayout(store.resolve(arguments.run))
     config = load_config(run.config)
@@ -104,6 +102,9 @@ def probe(arguments: argparse.Namespace, stop: StopRequest) -> None:
     if arguments.baseline is not None:
         models[BASELINE] = _source(store.resolve(arguments.baseline))
     subject = Subject(store, run, config, models, manifests)
+    if Cluster.from_environment().index > 0:
+        slices.lend(config, lambda: uris.exists(subject.report_uri))
+        return
     existing = ProbeReport.load_or_none(subject.report_uri)
     if existing is not None:
         _require_same(existing, subject)
@@ -111,6 +112,7 @@ def probe(arguments: argparse.Namespace, stop: StopRequest) -> None:
         _show(existing)
         return
     guard = CommitGuard.from_environment()
+    slices.prepare(config)
     report = _report(subject, _trained(subject, guard, stop))
     guard.check()
     report.create(subject.report_uri)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import signal
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,16 +12,16 @@ from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python.eager import context
 
 from pipeline_config import PipelineConfig
+from training import slices
 from training.errors import UserError
-from training.workers import Cluster, wait_until_reachable
+from training.workers import Cluster
 
 SILENCE_SECONDS = 30
 """After which a machine counts as lost. TensorFlow's own 10 are too few where a CPU is busy."""
 
-RUNTIME_PATIENCE = 300.0
-"""Seconds in which the TPU runtime of each host of a slice has come up."""
-
 _ONE_HOST = "local"
+# What TensorFlow says depends on whether it was built for TPUs.
+_NO_TPU = (tf.errors.NotFoundError, tf.errors.InvalidArgumentError, tf.errors.InternalError)
 # What TensorFlow calls the job of a process that is not itself part of a cluster.
 _OURSELVES = "localhost"
 
@@ -41,7 +40,7 @@ def create_strategy(
     name = config.training.distribution_strategy
     if one_machine and name == "multi_worker_mirrored":
         name = "mirrored"
-    strategy = _STRATEGIES[name]()
+    strategy = _tpu(config.tpu.accelerator_type) if name == "tpu" else _STRATEGIES[name]()
     replicas = strategy.num_replicas_in_sync
     for rows in batch_sizes:
         if rows % replicas:
@@ -65,8 +64,8 @@ def drives_other_hosts(strategy: tf.distribute.Strategy) -> bool:
     """Return whether replicas are on hosts that run no program of ours.
 
     So it is with a TPU slice of several hosts, of which worker 0 drives all chips: each host has a
-    worker of the TPU runtime, which knows TensorFlow and no Python, and this process is none of
-    them. Source: https://cloud.google.com/tpu/docs/tensorflow-pods
+    server of TensorFlow's, and this process is none of them.
+    Source: https://cloud.google.com/tpu/docs/tensorflow-pods
     """
     jobs = {tf.DeviceSpec.from_string(name).job for name in strategy.extended.worker_devices}
     return not _has_several_workers(strategy) and not jobs <= {None, _OURSELVES}
@@ -178,18 +177,19 @@ def _set_patience(workers: int) -> None:
     )
 
 
-def _tpu() -> tf.distribute.Strategy:
-    # On a slice of several hosts, which worker 0 drives, the agent gives their addresses.
-    name = os.environ.get("TPU_NAME", _ONE_HOST)
+def _tpu(accelerator_type: str) -> tf.distribute.Strategy:
+    cluster = Cluster.from_environment()
+    has_other_hosts = len(cluster.workers) > 1
+    if has_other_hosts:
+        slices.join(cluster, accelerator_type)
+    name = ",".join(f"grpc://{each}" for each in cluster.workers) if has_other_hosts else _ONE_HOST
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
-        if name != _ONE_HOST:
-            # TensorFlow would wait without end.
-            wait_until_reachable(resolver.cluster_spec().job_tasks("worker"), RUNTIME_PATIENCE)
+        if has_other_hosts:
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError, ValueError) as error:
-        where = "on this machine" if name == _ONE_HOST else f"at {name}"
+    except _NO_TPU as error:
+        where = f"at {name}" if has_other_hosts else "on this machine"
         raise UserError(
             f"training.distribution_strategy is 'tpu', but TensorFlow finds no TPU {where} "
             f"({error}). Run on a TPU VM with tensorflow-tpu, or set it to 'one_device'."
@@ -201,5 +201,4 @@ _STRATEGIES: dict[str, Callable[[], tf.distribute.Strategy]] = {
     "one_device": _one_device,
     "mirrored": _mirrored,
     "multi_worker_mirrored": _multi_worker_mirrored,
-    "tpu": _tpu,
 }

@@ -10,9 +10,10 @@ import logging
 import sys
 
 from pipeline_config import PipelineConfig
+from pipeline_store import uris
 from pipeline_store.formats import TrainingResult
 from pipeline_store.layout import RunLayout, StoreLayout
-from training import corpus, updates, workers
+from training import corpus, slices, updates, workers
 from training.checkpoint_store import CheckpointStore
 from training.commit import CommitGuard
 from training.finished import finished_training
@@ -100,8 +101,9 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     update = updates.is_update(_resolved(arguments.init_model, store), store, config)
     config = updates.effective_config(config, update=update)
     if not workers.takes_part(config):
-        log.info("Worker 0 trains alone, on all hosts of the slice; this one has nothing to do.")
+        slices.lend(config, lambda: uris.exists(run.training.result))
         return
+    slices.prepare(config)
     if arguments.profile is not None:
         check_range(arguments.profile, config)
     sources = corpus.phase_sources(arguments.manifest, arguments.replay_manifest, store, config)

@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -70,40 +68,15 @@ _WANTED = (
 
 
 def takes_part(config: PipelineConfig) -> bool:
-    """Return whether this machine has a part in training.
+    """Return whether this machine trains.
 
-    Only ``multi_worker_mirrored`` runs a program on each machine. With any other strategy worker 0
-    runs the only one; that is also how TensorFlow drives a TPU slice of several hosts.
+    Only ``multi_worker_mirrored`` trains on each machine. With any other strategy worker 0 does,
+    alone or with the chips that the others lend it: :mod:`training.slices`.
 
     :raises UserError: ``TF_CONFIG`` is wrong.
     """
     joined = config.training.distribution_strategy == "multi_worker_mirrored"
     return joined or Cluster.from_environment().index == 0
-
-
-def wait_until_reachable(addresses: Sequence[str], patience: float) -> None:
-    """Return when the TPU runtime of each host takes connections.
-
-    :param addresses: HOST:PORT of each.
-    :param patience: seconds.
-    :raises UserError: that of one does not; the message names it.
-    """
-    deadline = time.monotonic() + patience
-    for index, address in enumerate(addresses):
-        host, _, port = address.rpartition(":")
-        while True:
-            try:
-                socket.create_connection((host, int(port)), timeout=5.0).close()
-                break
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise UserError(
-                        f"No TPU runtime answers on worker {index} at {address} after "
-                        f"{patience:.0f} s ({error}). tpu.runtime_version has to be an image with "
-                        "TensorFlow's worker, and the network must let the hosts connect to each "
-                        "other; see docs/hosts.md."
-                    ) from error
-            time.sleep(1.0)
 
 
 @contextmanager

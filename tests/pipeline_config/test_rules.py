@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from local_stack.paths import REPOSITORY
 from pipeline_config import ConfigError, PipelineConfig, load_preset, preset_names, with_overrides
 from pipeline_config.rules import (
     RENTAL_RULES,
     RULES,
-    TPU_TENSORFLOW,
     chips,
     violations,
     worst_case_cost,
@@ -21,19 +19,10 @@ BASE = load_preset("smoke")
 
 # Rule: a violation of it alone, the setting that the line names first, and words it must contain.
 BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
-    "_slice_has_tensorflow": (
-        {
-            "tpu.accelerator_type": "v5litepod-16",
-            "training.distribution_strategy": "tpu",
-        },
-        "tpu.runtime_version",
-        ["v5litepod-16", "tpu-vm-tf-2.20.0-pod-pjrt", "at most 8 chips"],
-    ),
     "_probes_fit_the_slice": (
         {
             "promotion.probe_tasks": ["sst"],
             "tpu.accelerator_type": "v5litepod-64",
-            "tpu.runtime_version": "tpu-vm-tf-2.20.0-pod-pjrt",
             "training.distribution_strategy": "tpu",
             "training.global_batch_size": 64,
             "budget.max_cost": 10_000.0,
@@ -322,20 +311,3 @@ def test_worst_case_cost() -> None:
         },
     )
     assert worst_case_cost(config) == pytest.approx(120.0)
-
-
-def test_a_slice_of_several_hosts_is_accepted_with_the_tensorflow_that_drives_it() -> None:
-    config = with_overrides(
-        BASE,
-        {
-            "training.distribution_strategy": "tpu",
-            "tpu.accelerator_type": "v5litepod-16",
-            "tpu.runtime_version": f"tpu-vm-tf-{TPU_TENSORFLOW}-pod-pjrt",
-        },
-    )
-    assert violations(config) == []
-
-
-def test_that_tensorflow_is_the_one_of_the_image() -> None:
-    lock = (REPOSITORY / "docker" / "requirements-tpu.txt").read_text()
-    assert f"\ntensorflow-tpu=={TPU_TENSORFLOW} " in lock

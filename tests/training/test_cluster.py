@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from tests.training.corpora import TinyStore, tiny_config
 from tests.training.jobs import train
 from training import evaluate
 from training.errors import BadDataError, LostWorkerError, UserError
-from training.workers import Cluster, naming_lost_workers, takes_part, wait_until_reachable
+from training.workers import Cluster, naming_lost_workers, takes_part
 
 WORKERS = ["10.0.0.1:20000", "10.0.0.2:20001", "10.0.0.3:20002"]
 
@@ -162,27 +160,3 @@ def test_a_machine_alone_loses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     error = error_named("UnavailableError", "the store is away")
     with pytest.raises(type(error)), naming_lost_workers():
         raise error
-
-
-def listening(port: int = 0) -> socket.socket:
-    return socket.create_server(("localhost", port))
-
-
-def test_a_runtime_that_does_not_come_up_is_named() -> None:
-    with listening() as up, listening() as other:
-        addresses = [f"localhost:{each.getsockname()[1]}" for each in (up, other)]
-        wait_until_reachable(addresses, 0.0)
-        other.close()
-        with pytest.raises(UserError, match=rf"worker 1 at {addresses[1]} (.|\n)*runtime_version"):
-            wait_until_reachable(addresses, 0.0)
-
-
-def test_a_runtime_that_comes_up_late_is_waited_for() -> None:
-    with listening() as gone:
-        port = gone.getsockname()[1]
-    servers: list[socket.socket] = []
-    later = threading.Timer(0.5, lambda: servers.append(listening(port)))
-    later.start()
-    wait_until_reachable([f"localhost:{port}"], 60.0)
-    later.join()
-    servers[0].close()

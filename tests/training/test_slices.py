@@ -1,7 +1,4 @@
-"""Worker 0 drives a slice of several hosts; the others have TensorFlow's worker and no Python.
-
-CPUs stand for the chips, processes of TensorFlow's own server for the TPU runtime of each host.
-"""
+"""A TPU slice of several hosts, of which worker 0 drives all chips; here these are CPUs."""
 
 from __future__ import annotations
 
@@ -33,7 +30,9 @@ from tests.training.hosts import (
 )
 from tests.training.jobs import ROOT, committed_steps, result, train, train_arguments
 from tests.training.test_workers import LOSS_TOLERANCE, WEIGHT_TOLERANCE
-from training import metric_files
+from training import metric_files, slices
+from training.errors import UserError
+from training.workers import Cluster
 
 STEPS, INTERVAL = 30, 10
 
@@ -53,50 +52,41 @@ def driven(**more: object) -> PipelineConfig:
     return settings(training__distribution_strategy="tpu", **more)
 
 
-@dataclass
-class Slice:
-    """A trainer on worker 0, and the runtime of each host."""
-
-    driver: Host
-    runtimes: list[subprocess.Popen[bytes]]
-
-
 @contextmanager
-def driving(store: TinyStore, run: RunLayout, manifest: str, folder: Path) -> Iterator[Slice]:
-    """Start the runtimes and the trainer; what still runs in the end is killed."""
-    scratch = folder / "scratch"
-    scratch.mkdir(parents=True)
+def slice_of_two(
+    store: TinyStore, run: RunLayout, manifest: str, folder: Path
+) -> Iterator[list[Host]]:
+    """Start the trainer on all hosts, as their agents do; what still runs in the end is killed."""
     addresses = loopback().addresses
-    # In place of the store and of the trainer's temporary files a runtime has an empty folder, as
-    # another machine has.
-    hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
-    command = [*hidden, str(folder.parent)] if os.geteuid() == 0 else []
-    command += [sys.executable, "-m", "tests.training.slice_worker", ",".join(addresses)]
-    task = {"type": "worker", "index": 0}
-    environment = os.environ | {
-        "TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": task}),
-        "TPU_NAME": ",".join(f"grpc://{address}" for address in addresses),
-        "TMPDIR": str(scratch),
-    }
     arguments = train_arguments(store, run, manifest)
-    with (folder / "output").open("wb") as output, (folder / "runtimes").open("wb") as others:
-        runtimes = [
-            subprocess.Popen([*command, str(index)], cwd=ROOT, stdout=others, stderr=others)
-            for index in range(HOSTS)
-        ]
-        driver = subprocess.Popen(
-            [sys.executable, "-m", "tests.training.slice_driver", *arguments],
-            cwd=ROOT,
-            env=environment,
-            stdout=output,
-            stderr=output,
-        )
+    hosts = []
+    for index in range(HOSTS):
+        own = folder / str(index)
+        own.mkdir(parents=True)
+        task = {"type": "worker", "index": index}
+        environment = os.environ | {
+            "TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": task}),
+            "TMPDIR": str(own),
+        }
+        # In place of the folder of each host's temporary files the other has an empty one.
+        others = str(folder / str(1 - index))
+        hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', others]
+        command = [sys.executable, "-m", "tests.training.slice_host", *arguments]
+        with (own / "output").open("wb") as output:
+            process = subprocess.Popen(
+                [*(hidden if os.geteuid() == 0 else []), *command],
+                cwd=ROOT,
+                env=environment,
+                stdout=output,
+                stderr=output,
+            )
+        hosts.append(Host(process, own))
     try:
-        yield Slice(Host(driver, folder), runtimes)
+        yield hosts
     finally:
-        for process in (driver, *runtimes):
-            process.kill()
-            process.wait()
+        for host in hosts:
+            host.process.kill()
+            host.process.wait()
 
 
 def held_out(run: RunLayout) -> list[float]:
@@ -121,8 +111,8 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Twin:
     manifest = store.partition("2026-01-01")
     alone, run = store.run("alone", settings()), store.run("driven", driven())
     assert train(store, alone, manifest) == 0
-    with driving(store, run, manifest, folder / "hosts") as slice_:
-        assert slice_.driver.wait(PATIENCE * 3) == 0, slice_.driver.output
+    with slice_of_two(store, run, manifest, folder / "hosts") as hosts:
+        assert [host.wait(PATIENCE * 3) for host in hosts] == [0] * HOSTS, hosts[0].output
     return Twin(store, manifest, alone, run)
 
 
@@ -146,19 +136,45 @@ def test_a_lost_host_is_named_and_the_next_slice_goes_on_where_it_was(
     twin: Twin, tmp_path: Path
 ) -> None:
     run = twin.store.run("lost", driven())
-    with driving(twin.store, run, twin.manifest, tmp_path / "first") as slice_:
-        wait_for_checkpoint(run, [slice_.driver])
-        slice_.runtimes[1].send_signal(signal.SIGKILL)
+    with slice_of_two(twin.store, run, twin.manifest, tmp_path / "first") as hosts:
+        wait_for_checkpoint(run, hosts)
+        hosts[1].process.send_signal(signal.SIGKILL)
         # Bounded: it neither hangs nor goes on with half of the chips.
-        assert slice_.driver.wait(PATIENCE) == ExitKind.KILLED.exit_code
-    assert "killed: worker 1 (localhost:" in slice_.driver.output
+        assert hosts[0].wait(PATIENCE) == ExitKind.KILLED.exit_code
+    assert "killed: worker 1 (localhost:" in hosts[0].output
     saved = committed_steps(run)[-1]
     assert INTERVAL <= saved < STEPS
 
-    with driving(twin.store, run, twin.manifest, tmp_path / "second") as slice_:
-        assert slice_.driver.wait(PATIENCE * 3) == 0, slice_.driver.output
+    with slice_of_two(twin.store, run, twin.manifest, tmp_path / "second") as hosts:
+        assert [host.wait(PATIENCE * 3) for host in hosts] == [0] * HOSTS, hosts[0].output
     assert result(run).resumed_from == [saved]
     # Not bit for bit: two uninterrupted trainings of these stand-ins differ by rounding, too.
     difference = largest_difference(weights(twin.driven), weights(run))
     print(f"weights: {difference:.1e}")
     assert difference < WEIGHT_TOLERANCE
+
+
+def test_a_lost_driver_lets_the_others_end_and_a_finished_run_needs_none(
+    twin: Twin, tmp_path: Path
+) -> None:
+    run = twin.store.run("driver", driven(training__train_steps=2000))
+    with slice_of_two(twin.store, run, twin.manifest, tmp_path / "first") as hosts:
+        wait_for_checkpoint(run, hosts)
+        hosts[0].process.send_signal(signal.SIGKILL)
+        assert hosts[1].wait(PATIENCE) == ExitKind.KILLED.exit_code
+    assert "killed: worker 0 (localhost:" in hosts[1].output
+    assert "ended before its job was done" in hosts[1].output
+
+    with slice_of_two(twin.store, twin.driven, twin.manifest, tmp_path / "done") as hosts:
+        assert [host.wait(PATIENCE) for host in hosts] == [0] * HOSTS
+    assert "trained already" in hosts[0].output
+
+
+def test_a_host_that_does_not_lend_its_chips_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "PATIENCE", 0.0)
+    monkeypatch.setattr(slices.subprocess, "Popen", lambda command: None)
+    address, other = loopback().addresses
+    with pytest.raises(UserError, match=rf"worker 0 \({address}\) does not lend its chips"):
+        slices.join(Cluster((address, other)), "v5litepod-16")
