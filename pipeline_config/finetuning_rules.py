@@ -98,9 +98,9 @@ def _one_host_fine_tunes(config: FinetuningConfig) -> Iterator[str]:
     limit = 8 if family in {"v5litepod", "v6e"} else 4
     if config.finetuning.distribution_strategy == "tpu" and chips(tpu.accelerator_type) > limit:
         yield (
-            f"tpu.accelerator_type: {tpu.accelerator_type} has several hosts, too many for the "
-            f"small batches of fine-tuning; one host of {family} has at most {limit} chips. More "
-            "TPUs: finetuning.parallel_tpus."
+            f"tpu.accelerator_type: {tpu.accelerator_type} has several hosts, and a training uses "
+            f"one; that has at most {limit} chips of {family}. More TPUs: "
+            "finetuning.parallel_tpus."
         )
     if tpu.slice_count > 1:
         yield (

@@ -372,13 +372,13 @@ def _probes_fit_the_slice(config: PipelineConfig) -> Iterator[str]:
         return
     cores = int(config.tpu.accelerator_type.rpartition("-")[2])
     recipe = RecipeConfig()
-    rows = math.gcd(recipe.global_batch_size, recipe.eval_batch_size)
-    if rows % cores:
-        yield (
-            f"promotion.probe_tasks: probes train on {rows} examples a step, which cannot be split "
-            f"evenly over the {cores} cores of {config.tpu.accelerator_type}; empty it, or take a "
-            "smaller TPU."
-        )
+    for batch in (recipe.global_batch_size, recipe.eval_batch_size):
+        if batch % cores:
+            yield (
+                f"promotion.probe_tasks: batches of {batch} examples, as probes have, cannot be "
+                f"split evenly over the {cores} cores of {config.tpu.accelerator_type}; empty it, "
+                "or take a smaller TPU."
+            )
 
 
 def _silence_is_longer_than_a_beat(config: RentalConfig) -> Iterator[str]:

@@ -19,7 +19,7 @@ from training import report as reports
 from training.commit import CommitGuard
 from training.errors import BadDataError, PreemptedError, UserError
 from training.job import load_config, on_sigterm, run_job
-from training.workers import Cluster
+from training.workers import Cluster, naming_lost_workers
 
 log = logging.getLogger("training")
 
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         "evaluation report with sums per document. Only validation records are read, so a model "
         "is never scored on what it was trained on.",
         epilog="exit codes: 0 done, 40 configuration or argument, 41 bad data or no agreement, "
-        "42 out of memory, 43 stopped by SIGTERM, 45 any other failure",
+        "42 out of memory, 43 stopped by SIGTERM, 44 another machine is gone, 45 any other failure",
     )
     parser.add_argument("--store", required=True, metavar="URI", help="root of the store")
     parser.add_argument("--config", required=True, metavar="URI", help="a run's config.json")
@@ -93,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@naming_lost_workers()
 def evaluate(arguments: argparse.Namespace) -> None:
     """Print the scores, computing them unless the output has them already.
 

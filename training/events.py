@@ -12,8 +12,10 @@ import socket
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from pipeline_store import uris
 
@@ -28,21 +30,28 @@ class EventFiles:
 
     def add(self, step: int, scalars: dict[str, float]) -> None:
         """Note some values of a step."""
-        if self._writer is None:
-            self._writer = tf.summary.create_file_writer(self._scratch.name)
-        with self._writer.as_default(step=step):
-            for name, value in scalars.items():
-                tf.summary.scalar(name, value)
+        with _here():
+            if self._writer is None:
+                self._writer = tf.summary.create_file_writer(self._scratch.name)
+            with self._writer.as_default(step=step):
+                for name, value in scalars.items():
+                    tf.summary.scalar(name, value)
 
     def publish(self) -> None:
         """Upload what was added since the last time."""
         if self._writer is None:
             return
-        self._writer.close()
+        with _here():
+            self._writer.close()
         self._writer = None
         for path in sorted(Path(self._scratch.name).iterdir()):
             uris.upload(str(path), uris.join(self._folder_uri, _name()))
             path.unlink()
+
+
+def _here() -> Any:
+    # Who drives a slice of several hosts has another one for a default, whose files are not ours.
+    return tf.device(context.context().host_address_space())
 
 
 def _name() -> str:

@@ -32,7 +32,7 @@ from training.downstream.summaries import summarise
 from training.downstream.trials import FinishedTrial
 from training.errors import UserError
 from training.job import StopRequest, load_config, on_sigterm, run_job
-from training.workers import Cluster
+from training.workers import Cluster, naming_lost_workers
 
 log = logging.getLogger("training")
 
@@ -59,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
         "seeds, and writes the run's probe report. The run's promotion settings say how. Give the "
         "same command again to go on after any interruption.",
         epilog="exit codes: 0 done, 40 configuration or argument, 41 bad data, 42 out of memory, "
-        "43 stopped by SIGTERM with a checkpoint saved, 45 any other failure",
+        "43 stopped by SIGTERM with a checkpoint saved, 44 another machine is gone, 45 any other "
+        "failure",
     )
     parser.add_argument(
         "--run", required=True, metavar="URI", help="run folder; its config.json says what to do"
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@naming_lost_workers()
 def probe(arguments: argparse.Namespace, stop: StopRequest) -> None:
     """Do all trials that are not done, and write the report unless it is there.
 
@@ -150,7 +152,7 @@ class Subject:
         promotion, training = self.config.promotion, self.config.training
         frozen = promotion.probe_mode == "frozen"
         own = {"learning_rates": [FROZEN_RATE], "num_train_epochs": FROZEN_EPOCHS} if frozen else {}
-        # One host of a slice probes, so its devices are all there is.
+        # Of hosts that train together one probes, so its devices are all there is.
         joined = training.distribution_strategy == "multi_worker_mirrored"
         return RecipeConfig(
             tasks=promotion.probe_tasks,

@@ -10,6 +10,7 @@ which starts it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable
 
 from pipeline_config import PipelineConfig
+from pipeline_config.schema import TpuConfig
 from training import tpu_runtime
 from training.errors import LostWorkerError, UserError
 from training.job import run_job
@@ -26,8 +28,8 @@ from training.workers import Cluster
 
 log = logging.getLogger("training")
 
-PATIENCE = 600.0
-"""Seconds in which all hosts lend their chips; an agent may still be pulling its image."""
+PATIENCE = 300.0
+"""Seconds in which all hosts lend their chips, beyond those after which a silent one is lost."""
 
 # Beside the ports of TF_CONFIG, which the servers have.
 _HELD_PORT = 1000
@@ -87,21 +89,34 @@ def _serve(cluster: Cluster, accelerator_type: str, is_done: Callable[[], bool])
             except TimeoutError:
                 continue
             with connection:
-                connection.settimeout(None)
-                # Nothing is ever sent: it returns when the other end is closed.
-                connection.recv(1)
+                _wait_for_the_end(connection)
             return
 
 
-def join(cluster: Cluster, accelerator_type: str) -> None:
+def _wait_for_the_end(connection: socket.socket) -> None:
+    """Return when the other end is closed, or gone without a word for a minute."""
+    connection.settimeout(None)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+        connection.setsockopt(socket.IPPROTO_TCP, option, 10)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 5)
+    # Nothing is ever sent.
+    with contextlib.suppress(OSError):
+        connection.recv(1)
+
+
+def join(cluster: Cluster, tpu: TpuConfig) -> None:
     """Begin to drive a slice, as worker 0: its own host's chips are lent, too; wait for the others.
 
     :raises UserError: a host does not lend its chips; the message names it.
     """
-    subprocess.Popen([sys.executable, "-m", "training.slices", accelerator_type])
-    deadline = time.monotonic() + PATIENCE
+    subprocess.Popen([sys.executable, "-m", "training.slices", tpu.accelerator_type])
+    log.info("Waiting for the chips of %s hosts.", len(cluster.workers))
+    # A host that is gone is for those to find who rent the slice: they replace it.
+    deadline = time.monotonic() + tpu.heartbeat_timeout_seconds + PATIENCE
     for index, address in enumerate(cluster.workers):
         _held.append(_hold(cluster.name(index), address, deadline))
+    log.info("All lend them.")
 
 
 def _hold(name: str, address: str, deadline: float) -> socket.socket:
@@ -112,9 +127,9 @@ def _hold(name: str, address: str, deadline: float) -> socket.socket:
         except OSError as error:
             if time.monotonic() > deadline:
                 raise UserError(
-                    f"{name} does not lend its chips, after {PATIENCE:.0f} s ({error}). Its log "
-                    "says why. If it says that it does, the network has to let the hosts of a "
-                    "slice connect to each other; see docs/hosts.md."
+                    f"{name} does not lend its chips ({error}). Its log says why. If it says that "
+                    "it does, the network has to let the hosts of a slice connect to each other; "
+                    "see docs/hosts.md."
                 ) from error
             time.sleep(1.0)
         else:

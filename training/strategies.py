@@ -12,6 +12,7 @@ from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python.eager import context
 
 from pipeline_config import PipelineConfig
+from pipeline_config.schema import TpuConfig
 from training import slices
 from training.errors import UserError
 from training.workers import Cluster
@@ -40,7 +41,7 @@ def create_strategy(
     name = config.training.distribution_strategy
     if one_machine and name == "multi_worker_mirrored":
         name = "mirrored"
-    strategy = _tpu(config.tpu.accelerator_type) if name == "tpu" else _STRATEGIES[name]()
+    strategy = _tpu(config.tpu) if name == "tpu" else _STRATEGIES[name]()
     replicas = strategy.num_replicas_in_sync
     for rows in batch_sizes:
         if rows % replicas:
@@ -177,22 +178,25 @@ def _set_patience(workers: int) -> None:
     )
 
 
-def _tpu(accelerator_type: str) -> tf.distribute.Strategy:
+def _tpu(tpu: TpuConfig) -> tf.distribute.Strategy:
     cluster = Cluster.from_environment()
     has_other_hosts = len(cluster.workers) > 1
     if has_other_hosts:
-        slices.join(cluster, accelerator_type)
+        slices.join(cluster, tpu)
     name = ",".join(f"grpc://{each}" for each in cluster.workers) if has_other_hosts else _ONE_HOST
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
     try:
         if has_other_hosts:
+            # Makes worker 0's server the place where functions begin. That has to be so: the
+            # others can send to it and it to them, while this process has no address for them.
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except _NO_TPU as error:
-        where = f"at {name}" if has_other_hosts else "on this machine"
+        where = f"on {name}" if has_other_hosts else "on this machine"
         raise UserError(
             f"training.distribution_strategy is 'tpu', but TensorFlow finds no TPU {where} "
-            f"({error}). Run on a TPU VM with tensorflow-tpu, or set it to 'one_device'."
+            f"({error}). Run on TPU VMs with tensorflow-tpu and the libtpu of its lock, or set it "
+            "to 'one_device'."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 

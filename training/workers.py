@@ -16,6 +16,8 @@ from pipeline_config import PipelineConfig
 from training.errors import JobError, LostWorkerError, UserError, is_out_of_memory
 
 _TASK = re.compile(r"/task:(\d+)")
+# What comes before the first of several errors.
+_ROOT_ERRORS = re.compile(r"^.*\d+ root error\(s\) found\.\s*(\(0\))?", re.DOTALL)
 # What TensorFlow raises where another machine does not answer; by name, as for lack of memory.
 _ERRORS_OF_OTHERS = ("UnavailableError", "AbortedError", "DeadlineExceededError")
 _ABORTED = "Collective ops is aborted by"
@@ -109,9 +111,9 @@ def _describe(text: str, cluster: Cluster) -> str:
         named = {0}
     lost = [index for index in others if index in named]
     names = " and ".join(map(cluster.name, lost or others))
-    reason = text.partition(f"{_ABORTED}:")[2] or text
+    reason = _ROOT_ERRORS.sub("", text.partition(f"{_ABORTED}:")[2] or text)
     return (
         f"{names} {'was lost' if lost else 'cannot be reached'}, and {cluster.name(cluster.index)} "
-        f"cannot go on alone: {reason.strip().splitlines()[0]} Start all machines again; training "
-        "goes on from the last checkpoint."
+        f"cannot go on alone: {reason.strip().splitlines()[0]} Start all machines again; the "
+        "job goes on from what it has saved."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -63,7 +64,7 @@ def _asked(sockets: Path, server: subprocess.Popen[str]) -> tuple[str, ...] | No
         except psycopg2.OperationalError:
             time.sleep(0.2)
             continue
-        with connection, connection.cursor() as cursor:
+        with contextlib.closing(connection), connection.cursor() as cursor:
             cursor.execute("SELECT current_user")
             return cursor.fetchone()
     pytest.fail(server.communicate()[0])

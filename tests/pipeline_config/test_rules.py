@@ -28,7 +28,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
             "budget.max_cost": 10_000.0,
         },
         "promotion.probe_tasks",
-        ["32 examples", "64 cores of v5litepod-64"],
+        ["batches of 32 examples", "64 cores of v5litepod-64"],
     ),
     "_probes_are_named_once": (
         {"promotion.probe_tasks": ["sst", "cola", "sst"]},

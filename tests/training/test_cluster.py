@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,8 +12,9 @@ import pytest
 from pipeline_store.formats import ExitKind
 from tests.training.corpora import TinyStore, tiny_config
 from tests.training.jobs import train
-from training import evaluate
+from training import evaluate, probe
 from training.errors import BadDataError, LostWorkerError, UserError
+from training.job import StopRequest
 from training.workers import Cluster, naming_lost_workers, takes_part
 
 WORKERS = ["10.0.0.1:20000", "10.0.0.2:20001", "10.0.0.3:20002"]
@@ -160,3 +163,28 @@ def test_a_machine_alone_loses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     error = error_named("UnavailableError", "the store is away")
     with pytest.raises(type(error)), naming_lost_workers():
         raise error
+
+
+@pytest.mark.parametrize(
+    ("module", "first", "job"),
+    [
+        (evaluate, "_check", lambda: evaluate.evaluate(argparse.Namespace(sets={}, models={}))),
+        (
+            probe,
+            "StoreLayout",
+            lambda: probe.probe(argparse.Namespace(store=""), StopRequest()),
+        ),
+    ],
+    ids=["evaluate", "probe"],
+)
+def test_other_jobs_that_lose_a_machine_name_it_too(
+    monkeypatch: pytest.MonkeyPatch, module: Any, first: str, job: Callable[[], None]
+) -> None:
+    be(monkeypatch, 0)
+
+    def lose(*arguments: Any) -> None:
+        raise error_named("UnavailableError", "/job:worker/replica:0/task:1: Socket closed")
+
+    monkeypatch.setattr(module, first, lose)
+    with pytest.raises(LostWorkerError, match=r"^worker 1 \(10\.0\.0\.2:20001\) was lost"):
+        job()
