@@ -6,6 +6,7 @@ and, where masks are drawn on the fly, under exactly the same masks.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -144,8 +145,8 @@ def evaluation_dataset(
     rows: npt.NDArray[np.int64],
     config: PipelineConfig,
     strategy: tf.distribute.Strategy,
-) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Return the given records once, in order, in batches of evaluation.global_batch_size.
+) -> Iterator[Any]:
+    """Yield the given records once, in order, in batches of evaluation.global_batch_size.
 
     Each element is a replica's share of (:func:`training.examples.model_inputs`, row weights [R]).
     The last batch is filled up with its first record at weight 0, so that all shapes are the same.
@@ -162,7 +163,8 @@ def evaluation_dataset(
     def read(share: tf.Tensor, row_weights: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         return examples.model_inputs(fetch(reader, share)), row_weights
 
-    return distribute(batches, batch_size, read, strategy, is_read_to_the_end=True)
+    shares = distribute(batches, batch_size, read, strategy, is_read_to_the_end=True)
+    return itertools.islice(shares, len(numbers) // batch_size)
 
 
 def distribute(

@@ -38,7 +38,9 @@ from training import metric_files, slices
 from training.errors import UserError
 from training.workers import Cluster
 
-STEPS, INTERVAL = 30, 10
+STEPS, INTERVAL, LONG = 30, 10, 200
+# Of losses after so many steps: the rounding of each step is in all that follow.
+LONG_TOLERANCE = 1e-4
 
 
 def settings(**more: object) -> PipelineConfig:
@@ -150,25 +152,27 @@ def test_a_slice_scores_held_out_rows_as_one_machine_does(twin: Twin) -> None:
 def test_a_lost_host_is_named_and_the_next_slice_goes_on_where_it_was(
     twin: Twin, tmp_path: Path
 ) -> None:
-    run = twin.store.run("lost", driven())
+    # Long enough not to be done when the host is lost.
+    alone = twin.store.run("long", settings(training__train_steps=LONG))
+    assert train(twin.store, alone, twin.manifest) == 0
+    run = twin.store.run("lost", driven(training__train_steps=LONG))
     with slice_of_two(twin.store, run, twin.manifest, tmp_path / "first") as hosts:
         wait_for_checkpoint(run, hosts)
         hosts[1].process.send_signal(signal.SIGKILL)
         # Bounded: it neither hangs nor goes on with half of the chips.
         assert hosts[0].wait(PATIENCE) == ExitKind.KILLED.exit_code
-    assert "killed: worker 1 (localhost:" in hosts[0].output
-    assert ") was lost, and worker 0 (localhost:" in hosts[0].output
-    assert "root error" not in hosts[0].output
+    [line] = [line for line in hosts[0].output.splitlines() if " killed: " in line]
+    assert " killed: worker 1 (localhost:" in line
+    assert ") was lost, and worker 0 (localhost:" in line
+    assert "cannot go on alone: UNAVAILABLE" in line
     saved = committed_steps(run)[-1]
-    assert INTERVAL <= saved < STEPS
+    assert INTERVAL <= saved < LONG
 
     with slice_of_two(twin.store, run, twin.manifest, tmp_path / "second") as hosts:
         assert [host.wait(PATIENCE * 3) for host in hosts] == [0] * HOSTS, hosts[0].output
     assert result(run).resumed_from == [saved]
     # Not bit for bit: two uninterrupted trainings of these stand-ins differ by rounding, too.
-    difference = largest_difference(weights(twin.driven), weights(run))
-    print(f"weights: {difference:.1e}")
-    assert difference < WEIGHT_TOLERANCE
+    assert result(run).final_loss == pytest.approx(result(alone).final_loss, rel=LONG_TOLERANCE)
 
 
 @pytest.mark.slow

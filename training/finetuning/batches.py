@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,8 +71,10 @@ def _tensors(examples: Examples) -> dict[str, tf.Tensor]:
     return tensors
 
 
-def in_order(examples: Examples, batch_size: int, strategy: tf.distribute.Strategy) -> Any:
-    """Return the inputs of all examples once, in order, in batches of one size.
+def in_order(
+    examples: Examples, batch_size: int, strategy: tf.distribute.Strategy
+) -> Iterator[Any]:
+    """Yield the inputs of all examples once, in order, in batches of one size.
 
     Each element is a tuple of one, a replica's share. The last batch is filled up with the first
     example, so that all shapes are the same; whoever reads cuts that off.
@@ -84,4 +87,5 @@ def in_order(examples: Examples, batch_size: int, strategy: tf.distribute.Strate
     def read(share: tf.Tensor) -> tuple[dict[str, tf.Tensor]]:
         return ({name: tf.gather(values, share) for name, values in arrays.items()},)
 
-    return distribute(batches, batch_size, read, strategy, is_read_to_the_end=True)
+    shares = distribute(batches, batch_size, read, strategy, is_read_to_the_end=True)
+    return itertools.islice(shares, len(numbers) // batch_size)
