@@ -29,6 +29,14 @@ DATA_MODULES = ("beam_jobs.train_vocabulary", "beam_jobs.prepare_corpus")
 STEPS = 20
 # Off Google Cloud, libtpu would wait for a metadata server.
 NO_METADATA_SERVER = {"TPU_SKIP_MDS_QUERY": "1"}
+# TensorFlow loads the plugin as it is imported, or fails.
+LOAD_TPU_PLUGIN = """
+import os
+from training import tpu_runtime
+tpu_runtime.use_chips("v5litepod-8")
+import tensorflow
+print(tensorflow.__version__, os.getuid(), os.environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"])
+"""
 HEAVY = ("tensorflow", "apache_beam")
 
 # Runs in the Airflow image. Airflow writes its settings at the first import.
@@ -99,19 +107,22 @@ class Smoke:
     def _check_for_tpu(self, tag: str) -> dict[str, Any]:
         """Import the TensorFlow for TPUs, build the model and score a batch with it on the CPU.
 
-        It cannot train there: its compiler has TPUs to run on and nothing else.
+        It cannot train there: its compiler has TPUs to run on and nothing else. But it loads
+        ``libtpu`` as a trainer on a TPU VM does, and they have to fit each other for that.
         """
         version = self.builder.start(
             tag,
-            ["-c", "import os, tensorflow as tf; print(tf.__version__, os.getuid())"],
+            ["-c", LOAD_TPU_PLUGIN],
+            folders={self.folder / "code": "/code:ro"},
             environment=NO_METADATA_SERVER,
+            workdir="/code",
             log=self.folder / "tensorflow-tpu.log",
         )
-        tensorflow, user = version.split()
+        tensorflow, user, plugin = version.splitlines()[-1].split()
         if user == "0":
             raise ImageError(f"{tag}: its process is root.")
         self._start_training(tag, "--dry-run")
-        return {"tensorflow": tensorflow, "user": [int(user)]}
+        return {"tensorflow": tensorflow, "user": [int(user)], "tpu_plugin": plugin}
 
     def _start_training(self, tag: str, *options: str) -> RunLayout:
         """Run the trainer in a container to its end; return the run."""
