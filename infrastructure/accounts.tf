@@ -80,6 +80,20 @@ resource "google_project_iam_custom_role" "tpu_self_delete" {
   depends_on = [google_project_service.api]
 }
 
+resource "google_project_iam_custom_role" "project_viewer" {
+  role_id     = "${replace(var.account_prefix, "-", "_")}_project_viewer"
+  title       = "See networks, enabled APIs and quotas"
+  description = "What `preflight cloud` and the task validate look at, and change nothing."
+  permissions = [
+    "compute.networks.get",
+    "compute.subnetworks.get",
+    "serviceusage.quotas.get",
+    "serviceusage.services.get",
+  ]
+
+  depends_on = [google_project_service.api]
+}
+
 resource "google_project_iam_custom_role" "data_job_launcher" {
   role_id     = "${replace(var.account_prefix, "-", "_")}_data_job_launcher"
   title       = "Start, follow and cancel Dataflow jobs"

@@ -18,6 +18,12 @@ resource "google_project_iam_member" "airflow_starts_data_jobs" {
   member  = google_service_account.airflow.member
 }
 
+resource "google_project_iam_member" "airflow_sees_the_project" {
+  project = var.project_id
+  role    = google_project_iam_custom_role.project_viewer.name
+  member  = google_service_account.airflow.member
+}
+
 resource "google_storage_bucket_iam_member" "airflow_keeps_the_store" {
   bucket = google_storage_bucket.store.name
   role   = "roles/storage.objectUser"
@@ -130,6 +136,18 @@ resource "google_storage_bucket_iam_member" "data_job_writes_indexes" {
   condition {
     title      = "indexes of documents"
     expression = "resource.name.startsWith(\"${local.objects}/lineages/\") && resource.name.endsWith(\".npz\")"
+  }
+}
+
+# Preparations only: what people wrote, the tasks' descriptions and examples, lies beside them.
+resource "google_storage_bucket_iam_member" "data_job_prepares_tasks" {
+  bucket = google_storage_bucket.store.name
+  role   = "roles/storage.objectUser"
+  member = google_service_account.data_job.member
+
+  condition {
+    title      = "prepared tasks"
+    expression = "resource.name.startsWith(\"${local.objects}/tasks/\") && resource.name.extract(\"${local.objects}/tasks/{name}/prepared/\") != \"\""
   }
 }
 

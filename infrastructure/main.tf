@@ -21,6 +21,7 @@ locals {
       "storage.googleapis.com",
       "tpu.googleapis.com",
     ],
+    var.ssh_through_iap ? ["iap.googleapis.com"] : [],
     var.data_job_image == "" ? [] : ["dataflow.googleapis.com"],
     var.reaper_image == "" ? [] : ["run.googleapis.com", "cloudscheduler.googleapis.com"],
     var.composer_image_version == "" ? [] : ["composer.googleapis.com"],

@@ -2,6 +2,7 @@
 locals {
   store_uri   = "gs://${google_storage_bucket.store.name}/${var.store_prefix}"
   preset_file = "${replace(var.owner, "-", "_")}.toml"
+  slice_tag   = "${var.account_prefix}-tpu-vm"
 
   environment = {
     REPRETRAIN_STORE_URI = local.store_uri
@@ -9,10 +10,9 @@ locals {
     GOOGLE_CLOUD_PROJECT = var.project_id
   }
 
+  preset_note = "# Written by Terraform, and again each time: where this installation rents and as whom. Do not edit."
   preset_lines = concat(
     [
-      "# Written by Terraform, and again each time: where this installation rents and as whom. Do not edit.",
-      "extends = ${jsonencode(var.base_preset)}",
       "",
       "[tpu]",
       "zones = ${jsonencode(var.tpu_zones)}",
@@ -20,6 +20,7 @@ locals {
       "subnetwork = ${jsonencode(google_compute_subnetwork.pipeline.id)}",
       "service_account = ${jsonencode(google_service_account.tpu_vm.email)}",
     ],
+    var.tpu_slices_of_several_hosts ? ["network_tags = ${jsonencode([local.slice_tag])}"] : [],
     var.trainer_image == "" ? [] : ["container_image = ${jsonencode(var.trainer_image)}"],
     var.data_job_image == "" ? [] : [
       "",
@@ -31,12 +32,18 @@ locals {
       "service_account_email = ${jsonencode(google_service_account.data_job.email)}",
       "subnetwork = ${jsonencode(google_compute_subnetwork.pipeline.name)}",
     ],
+    [""],
   )
 }
 
 output "preset" {
   description = "Preset for this installation: `terraform output -raw preset > FILE.toml`, and REPRETRAIN_PRESET=FILE.toml."
-  value       = join("\n", concat(local.preset_lines, [""]))
+  value       = join("\n", concat([local.preset_note, "extends = ${jsonencode(var.base_preset)}"], local.preset_lines))
+}
+
+output "finetuning_preset" {
+  description = "The same for fine-tuning runs, and REPRETRAIN_FINETUNING_PRESET=FILE.toml. Their tasks belong into a preset that extends it."
+  value       = join("\n", concat([local.preset_note, "extends = ${jsonencode(var.base_finetuning_preset)}"], local.preset_lines))
 }
 
 output "environment" {

@@ -39,6 +39,17 @@ variable "base_preset" {
   }
 }
 
+variable "base_finetuning_preset" {
+  description = "As base_preset, for the DAG bert_finetuning; those are in pipeline_config/presets/finetuning."
+  type        = string
+  default     = "finetuning_base_v5e"
+
+  validation {
+    condition     = can(regex("^[a-z0-9_]+$", var.base_finetuning_preset))
+    error_message = "base_finetuning_preset is the name of a preset, without .toml."
+  }
+}
+
 variable "bucket_name" {
   description = "Name of the bucket for the store; unique in all of Cloud Storage. The data job's temporary bucket has -temp behind it."
   type        = string
@@ -111,7 +122,13 @@ variable "subnetwork_range" {
 }
 
 variable "tpu_slices_of_several_hosts" {
-  description = "Whether TPU slices of several hosts are used: only then may machines of the subnetwork connect to each other, over TCP."
+  description = "Whether TPU slices of several hosts are used: only then may TPU VMs connect to each other, over TCP. The preset then gives them a network tag."
+  type        = bool
+  default     = false
+}
+
+variable "ssh_through_iap" {
+  description = "Whether people can log in to TPU VMs, through Google's Identity-Aware Proxy, if their roles allow it. For the first runs, and for trouble."
   type        = bool
   default     = false
 }

@@ -210,11 +210,27 @@ def test_every_variable_is_in_the_example_and_only_those() -> None:
     assert not re.search(r"(?i)\$\{\w*(password|secret|key|token)\w*:-", TEXT)
 
 
-def test_every_setting_of_the_pipeline_that_is_named_exists(compose: ComposeFile) -> None:
-    environment = compose.services()["scheduler"].environment
-    names = {f"REPRETRAIN_{name.upper()}" for name in Settings.__dataclass_fields__}
-    assert {name for name in environment if name.startswith("REPRETRAIN_")} <= names
-    assert load_settings(environment).store_uri == "gs://my-company-bert/store"
+SETTINGS = {f"REPRETRAIN_{name.upper()}" for name in Settings.__dataclass_fields__}
+
+
+def test_every_setting_of_the_pipeline_is_passed_on(settings: dict[str, str]) -> None:
+    wanted = {name: f"wanted {name}" for name in SETTINGS}
+    environment = ComposeFile.load(settings | wanted, MAIN).services()["scheduler"].environment
+    given = {name: value for name, value in environment.items() if name.startswith("REPRETRAIN_")}
+    assert given == wanted
+
+
+def test_what_is_left_empty_is_the_pipelines_default(settings: dict[str, str]) -> None:
+    required = SETTINGS & REQUIRED
+    left = settings | dict.fromkeys(SETTINGS - required, "")
+    environment = ComposeFile.load(left, MAIN).services()["scheduler"].environment
+    assert load_settings(environment) == load_settings({name: left[name] for name in required})
+
+
+def test_the_example_leaves_the_pipelines_defaults(settings: dict[str, str]) -> None:
+    environment = ComposeFile.load(settings, MAIN).services()["scheduler"].environment
+    required = {name: settings[name] for name in SETTINGS & REQUIRED}
+    assert load_settings(environment) == load_settings(required)
 
 
 def test_volumes_networks_and_secrets_are_declared(compose: ComposeFile) -> None:

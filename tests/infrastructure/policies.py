@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tests.infrastructure.tree import Resource, Tree, strings
 
@@ -15,6 +16,21 @@ CUSTOM_ROLE = "google_project_iam_custom_role"
 _BASIC = {"roles/owner", "roles/editor", "roles/viewer"}
 # A rule that removes objects by name or age must not be in the store's bucket.
 STORE = "google_storage_bucket.store"
+# What may come in, by the variable that has to ask for it: the hosts of a slice reach each other,
+# and Google's Identity-Aware Proxy reaches SSH.
+COMES_IN: dict[str, dict[str, Any]] = {
+    "tpu_slices_of_several_hosts": {
+        "source_tags": ["local.slice_tag"],
+        "target_tags": ["local.slice_tag"],
+        "allow": [{"protocol": "tcp"}],
+    },
+    "ssh_through_iap": {
+        "source_ranges": ["35.235.240.0/20"],
+        "allow": [{"protocol": "tcp", "ports": ["22"]}],
+    },
+}
+# What is no matter of who comes in where.
+_SAID_OF_A_RULE = {"count", "description", "direction", "name", "network", "priority"}
 LABELLED = {
     BUCKET: "labels",
     "google_artifact_registry_repository": "labels",
@@ -127,17 +143,19 @@ def the_store_is_never_emptied(tree: Tree) -> Iterator[str]:
 
 
 def nothing_comes_in(tree: Tree) -> Iterator[str]:
-    """No rule lets anybody else connect, and no machine gets a way out to the internet.
-
-    The hosts of a slice may connect to each other, if somebody has said that there are such.
-    """
-    own = ["google_compute_subnetwork.pipeline.ip_cidr_range"]
-    asked = "var.tpu_slices_of_several_hosts ? 1 : 0"
+    """No rule lets anybody in, but for what somebody asks for."""
     for rule in tree.resources("google_compute_firewall"):
         if "allow" in rule.body and rule.body.get("direction", "INGRESS") == "INGRESS":
-            source = rule.body.get("source_ranges", "somebody")
-            if source != own or rule.body.get("count") != asked:
-                yield f"{rule.address} lets {source} in"
+            lets_in = {key: rule.body[key] for key in rule.body.keys() - _SAID_OF_A_RULE}
+            asked = re.fullmatch(r"var\.(\w+) \? 1 : 0", str(rule.body.get("count")))
+            if asked is None or COMES_IN.get(asked[1]) != lets_in:
+                yield f"{rule.address} lets in {lets_in}"
+            elif tree.named("variable")[asked[1]].get("default") is not False:
+                yield f"{rule.address} is there unasked"
+
+
+def nothing_goes_out(tree: Tree) -> Iterator[str]:
+    """Machines reach Google's APIs, and have no way to the internet."""
     for network in tree.resources("google_compute_network"):
         if network.body.get("auto_create_subnetworks") is not False:
             yield f"{network.address} makes subnetworks by itself"
@@ -206,6 +224,7 @@ POLICIES: tuple[Policy, ...] = (
     buckets_are_closed,
     the_store_is_never_emptied,
     nothing_comes_in,
+    nothing_goes_out,
     everything_is_described,
     everything_is_labelled,
     versions_are_pinned,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_config.loading import load_preset
+from pipeline_config.loading import load_finetuning_preset, load_preset
 from pipeline_config.settings import load_settings
 from tests.infrastructure.tree import FOLDER, files
 
@@ -83,8 +83,29 @@ def test_the_preset_is_one_that_the_pipeline_takes(tmp_path: Path) -> None:
     assert config.tpu.service_account == printed["tpu_vm_service_account"]
     assert config.tpu.subnetwork.endswith("/subnetworks/bert")
     assert config.tpu.container_image is None
+    assert config.tpu.network_tags == []
     assert config.beam.runner == "FnApiRunner"
     assert config.training.train_steps == load_preset("bert_base_v5e").training.train_steps
+
+
+def test_fine_tuning_rents_with_the_same_accounts(tmp_path: Path) -> None:
+    printed = outputs(tmp_path, GIVEN | {"data_job_image": IMAGE, "trainer_image": IMAGE})
+    for name in ("preset", "finetuning_preset"):
+        (tmp_path / f"{name}.toml").write_text(printed[name])
+    pretraining = load_preset(str(tmp_path / "preset.toml"))
+    finetuning = load_finetuning_preset(str(tmp_path / "finetuning_preset.toml"))
+    assert finetuning.beam == pretraining.beam
+    for name in ("zones", "network", "subnetwork", "service_account", "container_image"):
+        assert getattr(finetuning.tpu, name) == getattr(pretraining.tpu, name)
+    base = load_finetuning_preset("finetuning_base_v5e")
+    assert finetuning.finetuning == base.finetuning
+
+
+def test_hosts_of_a_slice_have_the_tag_of_the_firewall_rule(tmp_path: Path) -> None:
+    printed = outputs(tmp_path, GIVEN | {"tpu_slices_of_several_hosts": True})
+    preset = tmp_path / "repretraining.toml"
+    preset.write_text(printed["preset"])
+    assert load_preset(str(preset)).tpu.network_tags == ["bert-tpu-vm"]
 
 
 def test_with_an_image_the_data_job_runs_on_dataflow(tmp_path: Path) -> None:
@@ -128,6 +149,7 @@ def test_the_environment_is_one_that_the_pipeline_takes(tmp_path: Path) -> None:
         ("tpu_zones", []),
         ("tpu_zones", ["europe-west4-b"]),
         ("base_preset", "bert base"),
+        ("base_finetuning_preset", "base.toml"),
         ("bucket_name", "Bucket"),
         ("store_prefix", "a/b"),
         ("noncurrent_days", 1),

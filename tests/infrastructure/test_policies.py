@@ -125,8 +125,15 @@ MUTANTS: list[tuple[Policy, str, str, str]] = [
     (
         policies.nothing_comes_in,
         "network.tf",
-        "[google_compute_subnetwork.pipeline.ip_cidr_range]",
-        '["10.0.0.0/8"]',
+        "source_tags = [local.slice_tag]",
+        'source_ranges = ["10.0.0.0/8"]',
+    ),
+    (policies.nothing_comes_in, "network.tf", "  target_tags = [local.slice_tag]\n", ""),
+    (
+        policies.nothing_comes_in,
+        "network.tf",
+        "  source_tags = [local.slice_tag]\n",
+        '  source_tags = [local.slice_tag]\n  source_ranges = ["10.0.0.0/8"]\n',
     ),
     (
         policies.nothing_comes_in,
@@ -134,20 +141,30 @@ MUTANTS: list[tuple[Policy, str, str, str]] = [
         "count = var.tpu_slices_of_several_hosts ? 1 : 0",
         "count = 1",
     ),
+    (policies.nothing_comes_in, "network.tf", '"35.235.240.0/20"', '"0.0.0.0/0"'),
+    (policies.nothing_comes_in, "network.tf", '    ports    = ["22"]\n', ""),
+    (policies.nothing_comes_in, "network.tf", "  count = var.ssh_through_iap ? 1 : 0\n", ""),
     (
         policies.nothing_comes_in,
+        "network.tf",
+        "count = var.ssh_through_iap ? 1 : 0",
+        "count = var.tpu_slices_of_several_hosts ? 1 : 0",
+    ),
+    (policies.nothing_comes_in, "variables.tf", "default     = false", "default     = true"),
+    (
+        policies.nothing_goes_out,
         "network.tf",
         "auto_create_subnetworks = false",
         "auto_create_subnetworks = true",
     ),
     (
-        policies.nothing_comes_in,
+        policies.nothing_goes_out,
         "network.tf",
         "private_ip_google_access = true",
         "private_ip_google_access = false",
     ),
     (
-        policies.nothing_comes_in,
+        policies.nothing_goes_out,
         "network.tf",
         'resource "google_compute_firewall" "deny_ingress" {',
         (

@@ -60,9 +60,11 @@ def folders(grant: Resource) -> str:
     expression = grant.block("condition").get("expression", "")
     listed = re.search(r"for folder in \[([^\]]+)\]", expression)
     found = re.findall(r'"(\w+)"', listed[1]) if listed else []
-    found += re.findall(r"local\.objects\}/(\w+)/", expression)
+    found += re.findall(r"startsWith\(\\*\"[^)]+local\.objects\}/(\w+)/", expression)
+    [below] = re.findall(r"extract\([^)]+\}(/\w+/)", expression) or [""]
     [ending] = re.findall(r"endsWith\(\\*\"(\.\w+)", expression) or [""]
-    return ", ".join(f"`{folder}/{'…' if ending else ''}{ending}`" for folder in sorted(found))
+    within = f"…{below}{ending}" if below or ending else ""
+    return ", ".join(f"`{folder}/{within}`" for folder in sorted(found))
 
 
 def role(grant: Resource) -> str:
@@ -92,6 +94,24 @@ def test_the_table_of_roles_is_what_terraform_makes() -> None:
 
 def permissions_of(calls: set[str]) -> set[str]:
     return {PERMISSIONS[call] for call in calls}
+
+
+# What the preflight asks of other APIs, by module. It asks for the project's default account only
+# where no tpu.service_account is named: Terraform's preset names one.
+LOOKS = {
+    "networks.py": {"compute.networks.get", "compute.subnetworks.get"},
+    "quotas.py": {"serviceusage.quotas.get"},
+    "services.py": {"serviceusage.services.get"},
+    "service_accounts.py": set[str](),
+}
+
+
+def test_airflow_may_look_at_what_the_preflight_looks_at() -> None:
+    modules = (REPOSITORY / "preflight" / "cloud").glob("*.py")
+    asking = re.compile(r"\.get\(\s*\"(?:compute|serviceusage)\"")
+    assert {path.name for path in modules if asking.search(path.read_text())} == set(LOOKS)
+    granted = TREE.resource(f"{CUSTOM_ROLE}.project_viewer").body["permissions"]
+    assert set(granted) == set().union(*LOOKS.values())
 
 
 def source(path: str) -> str:
@@ -137,6 +157,7 @@ def test_the_folders_are_those_of_the_store() -> None:
             store.scratch("s"),
             store.shard("k"),
             store.signatures("g"),
+            store.task("t").preparation("k"),
             store.lineage("l").duplicate_index("2026-01-31", "d"),
         },
         "reaper": {store.reaper_pass("o", "p")},
@@ -150,3 +171,10 @@ def test_the_folders_are_those_of_the_store() -> None:
         }
         assert allowed == {uri.split("/")[1] for uri in uris}
     assert store.lineage("l").duplicate_index("2026-01-31", "d").endswith(".npz")
+
+
+def test_the_folder_of_prepared_tasks_is_that_of_the_store() -> None:
+    name = "google_storage_bucket_iam_member.data_job_prepares_tasks"
+    expression = TREE.resource(name).block("condition")["expression"]
+    [template] = re.findall(r"extract\(\\*\"[^)]+local\.objects\}/([^\\\"]+)", expression)
+    assert template == StoreLayout("S").task("{name}").prepared.removeprefix("S/") + "/"
