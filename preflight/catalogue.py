@@ -122,7 +122,8 @@ ACCOUNT_CHECKS: tuple[Check[Site], ...] = (
     ),
     Check(
         "tpu.container_image",
-        "there is one, it is in its registry, and that is in the TPUs' region",
+        "there is one unless `tpu.runtime_version` is not Google's, it is in its registry, and "
+        "that is in the TPUs' region",
         images.trainer_image_finding,
     ),
     Check(

@@ -18,6 +18,7 @@ from tpu_lifecycle.attempts import AttemptRecord, Loss
 from tpu_lifecycle.heartbeats import read_heartbeat
 from tpu_lifecycle.reservation import OpenReservation
 from tpu_lifecycle.trainings import trainings, trials
+from tpu_lifecycle.verdict import BOOT_ADVICE
 
 
 class BudgetError(RuntimeError):
@@ -73,7 +74,7 @@ def check_next_attempt(reservation: OpenReservation, records: Sequence[AttemptRe
     """
     budget = reservation.config.budget
     lost = [record for record in records if AttemptEvent.LOST in record.marks]
-    last = f"Last: {lost[-1].outcome}. " if lost else ""
+    last = _last_loss(records)
     if len(lost) > budget.max_preemptions:
         raise PreemptionBudgetError(
             f"{reservation} lost {len(lost)} TPUs; budget.max_preemptions="
@@ -83,9 +84,6 @@ def check_next_attempt(reservation: OpenReservation, records: Sequence[AttemptRe
     if len(lost) > 1 and all(_cause(record) == Loss.NEVER_REPORTED for record in lost[-2:]):
         raise BootFailureError(
             f"{reservation}: two TPUs in a row came up but their agents never reported. {last}"
-            "Check that tpu.container_image is set, that tpu.service_account may pull it and read "
-            "and write the store, that the subnetwork has Private Google Access, and the startup "
-            "script's log on the VM (journalctl -u google-startup-scripts)."
         )
     # After its end a training makes no checkpoints: what is lost then lost no training.
     has_ended = all(uris.exists(place.result) for place in trainings(reservation.run))
@@ -112,7 +110,8 @@ def check_chip_hours(reservation: OpenReservation, records: Sequence[AttemptReco
     if used >= allowed:
         raise ChipHoursBudgetError(
             f"{reservation} used {used:.2f} chip-hours; budget.max_chip_hours={allowed} allows no "
-            f"more. {renewal_advice(reservation.run, 'budget.max_chip_hours')}"
+            f"more. {_last_loss(records)}"
+            f"{renewal_advice(reservation.run, 'budget.max_chip_hours')}"
         )
 
 
@@ -185,6 +184,15 @@ def rented_since(record: AttemptRecord) -> datetime | None:
     starts = [mark.node_created for mark in record.marks.values() if mark.node_created]
     starts += [ready.time] if ready else []
     return max(min(starts), record.attempt.created) if starts else None
+
+
+def _last_loss(records: Sequence[AttemptRecord]) -> str:
+    """Return how the newest lost attempt ended, and what to check if its agents never reported."""
+    lost = [record for record in records if AttemptEvent.LOST in record.marks]
+    if not lost:
+        return ""
+    advice = f"{BOOT_ADVICE}. " if _cause(lost[-1]) == Loss.NEVER_REPORTED else ""
+    return f"Last: {lost[-1].outcome}. {advice}"
 
 
 def _cause(record: AttemptRecord) -> str:

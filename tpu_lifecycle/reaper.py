@@ -132,12 +132,11 @@ class Reaper:
     def find(self, report: ReaperReport) -> Iterator[TpuState]:
         """Yield every TPU of the owner; zones that cannot be looked at go into the report."""
         given = set(self.zones)
-        zones = sorted(given | stored_zones(self.store, self.project_id, report.problems))
+        places = stored_places(self.store, report.problems)
+        own = {place.zone for place in places if place.project_id == self.project_id}
+        zones = sorted(given | own)
         if not zones:
-            report.problems.append(
-                f"no zone to look at: none is given, and no reservation in {self.store.root} names "
-                f"one of project {self.project_id}"
-            )
+            self._judge_nowhere(places, report)
         refused: dict[str, TpuError] = {}
         for zone in zones:
             try:
@@ -152,6 +151,17 @@ class Reaper:
             report.seen += len(states)
             yield from states
         self._judge_refusals(refused, given, report)
+
+    def _judge_nowhere(self, places: Iterable[TpuPlace], report: ReaperReport) -> None:
+        """Tell an installation that never rented a TPU from a project that is mistyped."""
+        others = sorted({place.project_id for place in places})
+        if others:
+            report.problems.append(
+                f"no zone to look at: none is given, and the reservations in {self.store.root} are "
+                f"of {', '.join(others)}, none of project {self.project_id}"
+            )
+        elif not report.problems:
+            self.log.info("Nothing to reap: no TPU was ever asked for from %s", self.store.root)
 
     def _judge_refusals(
         self, refused: Mapping[str, TpuError], given: AbstractSet[str], report: ReaperReport
@@ -248,24 +258,21 @@ def describe(state: TpuState, reason: str, action: str) -> ReapedTpu:
     )
 
 
-def stored_zones(store: StoreLayout, project_id: str, problems: list[str]) -> set[str]:
-    """Return every zone in which a reservation ever allowed a TPU.
+def stored_places(store: StoreLayout, problems: list[str]) -> list[TpuPlace]:
+    """Return every project and zone in which a reservation ever allowed a TPU.
 
     :param problems: gets a line for what cannot be read. A store that is away or damaged must not
         stop the reaper: what has expired says so in its labels.
     """
-    found: set[str] = set()
+    found: list[TpuPlace] = []
     try:
-        places = list(uris.list_files(store.tpu_places))
+        files = list(uris.list_files(store.tpu_places))
     except Exception as error:  # noqa: BLE001 - whatever it is, the given zones are looked at
         problems.append(f"cannot list {store.tpu_places}: {error!r}")
         return found
-    for uri in places:
+    for uri in files:
         try:
-            place = TpuPlace.load(uri)
+            found.append(TpuPlace.load(uri))
         except Exception as error:  # noqa: BLE001 - one bad file must not hide the others
             problems.append(f"cannot read {uri}: {error!r}")
-            continue
-        if place.project_id == project_id:
-            found.add(place.zone)
     return found

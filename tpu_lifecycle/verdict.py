@@ -17,6 +17,13 @@ from tpu_lifecycle.backend import TpuState
 
 _Rule = Callable[["Facts"], "Verdict | None"]
 
+BOOT_ADVICE = (
+    "Check that tpu.container_image is set, that tpu.service_account may pull it and read and "
+    "write the store, that the subnetwork has Private Google Access, and the startup script's log "
+    "on the VM (journalctl -u google-startup-scripts)"
+)
+"""What to do about a TPU whose agents never report; without a full stop."""
+
 
 class Outcome(StrEnum):
     """What became of a wait."""
@@ -133,7 +140,8 @@ def _released(facts: Facts) -> Verdict | None:
 
 def _deadline(facts: Facts) -> Verdict | None:
     if facts.now >= facts.deadline:
-        return Verdict(Outcome.DEADLINE, f"not done at {facts.deadline:%F %T} UTC")
+        reason = f"not done at {facts.deadline:%F %T} UTC"
+        return Verdict(Outcome.DEADLINE, f"{reason}{_unheard_of(facts)}")
     return None
 
 
@@ -144,10 +152,19 @@ def _came_too_late(facts: Facts) -> Verdict | None:
 
 def _budget(facts: Facts) -> Verdict | None:
     if facts.budget_end is not None and facts.now >= facts.budget_end:
-        return Verdict(
-            Outcome.BUDGET, f"budget.max_chip_hours was used up at {facts.budget_end:%F %T} UTC"
-        )
+        reason = f"budget.max_chip_hours was used up at {facts.budget_end:%F %T} UTC"
+        return Verdict(Outcome.BUDGET, f"{reason}{_unheard_of(facts)}")
     return None
+
+
+def _unheard_of(facts: Facts) -> str:
+    """Return, for the end of a reason, what to check where no agent ever reported.
+
+    A budget may end before ``boot_timeout``; a larger one would be spent in the same way.
+    """
+    if facts.tpu is None or not facts.workers or facts.hellos:
+        return ""
+    return f"; none of the {facts.workers} workers ever reported. {BOOT_ADVICE}"
 
 
 def _taken_early(facts: Facts) -> Verdict | None:

@@ -23,6 +23,8 @@ _REFERENCE = re.compile(
 )
 _ARTIFACT_REGISTRY = "-docker.pkg.dev"
 _MULTI_REGIONS = ("asia", "europe", "us")
+_GOOGLES_RUNTIMES = ("v2-alpha-", "tpu-ubuntu", "tpu-vm-")
+"""How the names of Google's runtime versions begin: https://cloud.google.com/tpu/docs/runtimes."""
 _MANIFESTS = (
     "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, "
     "application/vnd.docker.distribution.manifest.list.v2+json, "
@@ -82,14 +84,29 @@ def data_image_finding(site: Site) -> Finding | None:
 
 
 def trainer_image_finding(site: Site) -> Finding:
-    """Check ``tpu.container_image``: a TPU VM of Google's cannot train without one."""
-    reference = site.config.tpu.container_image
+    """Check ``tpu.container_image``: no TPU VM of Google's can train without one.
+
+    A runtime version that is not Google's may have been equipped with all that agent and trainer
+    need.
+    """
+    tpu = site.config.tpu
+    reference = tpu.container_image
     if reference is None:
-        return warning(
-            "it is empty, and no runtime version of Google's has the Python and the packages that "
-            "agent and trainer need: the TPU would be paid for and given back unused.",
+        fix = (
             "build and push bert-trainer-tpu as docs/containers.md says, and set "
-            "tpu.container_image=NAME@sha256:DIGEST",
+            "tpu.container_image=NAME@sha256:DIGEST"
+        )
+        if tpu.runtime_version.startswith(_GOOGLES_RUNTIMES):
+            return failed(
+                f"it is empty, and {tpu.runtime_version} is a runtime version of Google's: none "
+                "has the Python and the packages that agent and trainer need. The TPU would be "
+                "paid for and given back unused.",
+                fix,
+            )
+        return warning(
+            f"it is empty: unless {tpu.runtime_version} has the Python and the packages that agent "
+            "and trainer need, the TPU would be paid for and given back unused.",
+            fix,
         )
     return _finding(
         site, reference, "docker/trainer.Dockerfile --build-arg REQUIREMENTS=requirements-tpu.txt"

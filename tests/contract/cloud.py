@@ -207,11 +207,14 @@ class Cloud:
             "tpu.runtime_version": self.runtime_version,
             "tpu.container_image": self.container_image,
             "tpu.queue_timeout_seconds": max(60, int(self.patience)),
-            "tpu.boot_timeout_seconds": 900 if self.is_real else 120,
+            "tpu.boot_timeout_seconds": 1500 if self.is_real else 120,
             "tpu.delete_grace_seconds": 60.0 if self.is_real else 0.2,
             "tpu.heartbeat_interval_seconds": 5.0 if self.is_real else 0.5,
             "budget.max_hours": SUITE_SECONDS / 3600,
         }
+        if self.is_real:
+            # Presets for the emulator train on a CPU, which no image for TPUs can.
+            settings["training.distribution_strategy"] = "tpu"
         settings |= {f"tpu.{name}": value for name, value in self.network.items()}
         settings |= {name.replace("__", "."): value for name, value in overrides.items()}
         config = with_overrides(load_preset(preset), settings)

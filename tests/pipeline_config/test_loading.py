@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from pipeline_config import (
     with_overrides,
 )
 from pipeline_config.loading import fields, parse_overrides
+from pipeline_config.rules import chips
 
+REPOSITORY = Path(__file__).parents[2]
 SMOKE = load_preset("smoke")
 
 
@@ -52,6 +55,27 @@ def test_a_smoke_twin_differs_only_in_size_and_patience(name: str) -> None:
     assert twin.optimizer.type == real.optimizer.type
     assert twin.training.train_steps <= 50 < real.training.train_steps
     assert twin.model.hidden_size < real.model.hidden_size
+
+
+@pytest.mark.parametrize("name", ["bert_base_v5e", "bert_base_v5e_512"])
+def test_a_tpu_vm_has_time_to_pull_its_image_and_a_trial_has_chip_hours_for_two(name: str) -> None:
+    script = (REPOSITORY / "tpu_lifecycle" / "boot_container.sh").read_text()
+    found = re.search(r"^readonly PULL_SECONDS=(\d+)", script, re.MULTILINE)
+    assert found is not None
+    # The trial of docs/where-to-run.md.
+    trial = {
+        "training.train_steps": 200,
+        "training.checkpoint_interval": 100,
+        "optimizer.warmup_steps": 20,
+        "budget.max_chip_hours": 8.0,
+        "budget.max_cost": 10.0,
+        "budget.price_per_chip_hour": 1.2,
+    }
+    config = with_overrides(load_preset(name), trial)
+    seconds = config.tpu.boot_timeout_seconds
+    assert seconds > int(found[1])
+    assert config.budget.max_chip_hours is not None
+    assert 2 * seconds / 3600 * chips(config.tpu.accelerator_type) < config.budget.max_chip_hours
 
 
 def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:

@@ -243,9 +243,8 @@ MISTAKES = [
         "no image for the TPU VM",
         settings(tpu__container_image=None),
         "tpu.container_image",
-        "the TPU would be paid for and given back unused",
+        "v2-alpha-tpuv5-lite is a runtime version of Google's",
         "set tpu.container_image=NAME@sha256:DIGEST",
-        "warning",
     ),
     Mistake(
         "trainer's image elsewhere",
@@ -586,6 +585,25 @@ def test_an_image_in_another_registry(
         assert said in row["found"] + row["fix"]
     # Google's credentials are for Google.
     assert not [line for line in world.stub.state.requests if "artifactregistry" in line]
+
+
+@pytest.mark.parametrize(
+    ("runtime_version", "status"),
+    [
+        ("tpu-ubuntu2204-base", "failed"),
+        ("tpu-vm-tf-2.18.0-pjrt", "failed"),
+        ("our-own-with-python", "warning"),
+    ],
+)
+def test_only_a_runtime_version_of_ones_own_may_do_without_an_image(
+    world: CloudWorld, capsys: Capture, runtime_version: str, status: str
+) -> None:
+    world.set(tpu__container_image=None, tpu__runtime_version=runtime_version)
+    _, checks = world.check(capsys)
+    row = checks["tpu.container_image"]
+    assert row["status"] == status
+    assert runtime_version in row["found"]
+    assert "paid for and given back unused" in row["found"]
 
 
 def test_the_installed_airflow_and_the_environments_connections(

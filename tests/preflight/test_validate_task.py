@@ -76,6 +76,14 @@ def test_what_the_cloud_would_refuse_is_refused_before(world: CloudWorld) -> Non
     assert not is_recorded(world)
 
 
+def test_a_tpu_that_could_not_train_is_refused_before_it_is_rented(world: CloudWorld) -> None:
+    connect(world)
+    del world.settings["tpu.container_image"]
+    with pytest.raises(AirflowFailException, match=r"tpu\.container_image: it is empty"):
+        validate(world)
+    assert not is_recorded(world)
+
+
 def test_what_nobody_can_tell_refuses_nothing(world: CloudWorld) -> None:
     connect(world)
     world.stub.state.silent.add("serviceusage")
@@ -94,6 +102,7 @@ def test_an_account_without_a_token_is_refused_by_one_line(world: CloudWorld) ->
 def test_without_a_cloud_none_of_it_is_asked(world: CloudWorld) -> None:
     connect(world, key_path=None, is_anonymous=True)
     world.stub.state.enabled.clear()
+    del world.settings["tpu.container_image"]
     validate(world)
     assert world.stub.state.requests == []
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.tpu_lifecycle.world import ZONE, World
 from tpu_lifecycle.attempts import AttemptRecord, Loss
 from tpu_lifecycle.budgets import (
     BootFailureError,
+    BudgetError,
     ChipHoursBudgetError,
     PreemptionBudgetError,
     StalledError,
@@ -34,7 +36,7 @@ from tpu_lifecycle.budgets import (
 from tpu_lifecycle.mailbox import submit_job
 from tpu_lifecycle.provisioning import Provisioner
 from tpu_lifecycle.reservation import ExpiredError, OpenReservation
-from tpu_lifecycle.verdict import Outcome
+from tpu_lifecycle.verdict import BOOT_ADVICE, Outcome
 
 
 def lose(
@@ -190,6 +192,27 @@ def test_two_tpus_that_never_reported_end_the_attempts(world: World) -> None:
     records.append(lose(reservation, 2, Loss.NEVER_REPORTED))
     with pytest.raises(BootFailureError, match=r"tpu\.service_account"):
         check_next_attempt(reservation, records)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error"),
+    [
+        ({"budget.max_chip_hours": 1.0}, ChipHoursBudgetError),
+        ({"budget.max_preemptions": 0}, PreemptionBudgetError),
+        ({"budget.max_stalled_attempts": 1}, StalledError),
+    ],
+)
+@pytest.mark.parametrize("cause", [Loss.NEVER_REPORTED, Loss.SILENT])
+def test_a_budget_that_a_boot_failure_uses_up_tells_what_to_check(
+    world: World, overrides: dict[str, Any], error: type[BudgetError], cause: Loss
+) -> None:
+    reservation = world.reserve(overrides | {"budget.max_hours": 24.0})
+    after = 1 if error is ChipHoursBudgetError else None
+    rented(lose(reservation, 1, cause, after=after), datetime.now(UTC), hours=2.0)
+    with pytest.raises(error) as raised:
+        check_next_attempt(reservation, reservation.attempts())
+    assert (BOOT_ADVICE in str(raised.value)) == (cause is Loss.NEVER_REPORTED)
+    assert "Clear the reserve task" in str(raised.value)
 
 
 def test_chip_hours_are_summed_over_all_attempts(world: World) -> None:

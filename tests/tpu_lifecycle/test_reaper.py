@@ -18,7 +18,7 @@ from tpu_emulator.testing import wait_for
 from tpu_lifecycle import reaper
 from tpu_lifecycle.__main__ import main
 from tpu_lifecycle.backend import TpuName, TpuRequest
-from tpu_lifecycle.reaper import Reaper, ReaperReport, stored_zones
+from tpu_lifecycle.reaper import Reaper, ReaperReport, stored_places
 from tpu_lifecycle.reaper_status import newest_pass, reaper_problem
 from tpu_lifecycle.reservation import OpenReservation
 
@@ -140,8 +140,8 @@ def test_tasks_that_are_at_it_are_not_disturbed(world: World) -> None:
 
 def test_every_zone_of_a_reservation_is_looked_at(world: World) -> None:
     reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
-    assert stored_zones(world.store, world.emulator.project, []) == {ZONE, OTHER_ZONE}
-    assert stored_zones(world.store, "other-project", []) == set()
+    places = {(place.project_id, place.zone) for place in stored_places(world.store, [])}
+    assert places == {(world.emulator.project, zone) for zone in (ZONE, OTHER_ZONE)}
     name = ask_for(world, expired(reservation), OTHER_ZONE)
     assert [item.name for item in reap_all(world).reaped] == [name.resource_id]
 
@@ -232,9 +232,39 @@ def test_no_zone_that_may_be_looked_at_is_a_problem(world: World) -> None:
     assert len(blind.reap().problems) == 2
 
 
-def test_looking_nowhere_is_a_problem(world: World) -> None:
-    report = Reaper(world.backend, world.store, world.emulator.project, OWNER).reap()
-    assert "no zone" in report.problems[0]
+def test_before_the_first_reservation_there_is_nothing_to_reap(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    report = make_reaper(world, zones=()).reap()
+    assert (report.seen, report.problems) == (0, [])
+    assert "Nothing to reap: no TPU was ever asked for" in caplog.text
+    assert reaper_problem(world.store, OWNER, world.emulator.project, timedelta(hours=1)) is None
+
+
+def test_looking_nowhere_is_a_problem_where_others_have_rented(world: World) -> None:
+    world.reserve()
+    strange = Reaper(world.backend, world.store, "my-projet", OWNER)
+    [problem] = strange.reap().problems
+    assert "no zone to look at" in problem
+    assert f"are of {world.emulator.project}, none of project my-projet" in problem
+
+
+@pytest.mark.parametrize("damage", ["list", "file"])
+def test_zones_that_cannot_be_read_stay_a_problem(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    def away(uri: str) -> list[str]:
+        raise OSError(f"{uri} is away")
+
+    caplog.set_level("INFO")
+    if damage == "list":
+        monkeypatch.setattr(reaper.uris, "list_files", away)
+    else:
+        uris.write(world.store.tpu_place(world.emulator.project, ZONE), b"not json")
+    [problem] = make_reaper(world, zones=()).reap().problems
+    assert "cannot" in problem
+    assert "Nothing to reap" not in caplog.text
 
 
 def test_a_list_that_is_behind_is_no_reason_to_act(world: World) -> None:
@@ -341,7 +371,7 @@ def test_the_command_tells_whether_the_reaper_lives(
     status = ["reaper-status", "--store", world.store.root, "--owner", OWNER]
     assert main(status) == 1
     assert "never made a pass" in capsys.readouterr().err
-    main(arguments(world, "reap", "--once", "--zone", ZONE))
+    assert main(arguments(world, "reap", "--once")) == 0, "nothing was ever rented"
     capsys.readouterr()
     assert main(status) == 0
     assert json.loads(capsys.readouterr().out)["format"] == "reaper-pass"

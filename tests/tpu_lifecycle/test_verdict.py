@@ -9,7 +9,7 @@ import pytest
 from pipeline_store.formats import AttemptEvent, AttemptMark, ExitKind, JobStatus
 from tpu_lifecycle.attempts import Loss
 from tpu_lifecycle.backend import TpuCapacityError, TpuInvalidRequestError, TpuName, TpuState
-from tpu_lifecycle.verdict import Facts, Outcome, judge_job, judge_readiness
+from tpu_lifecycle.verdict import BOOT_ADVICE, Facts, Outcome, judge_job, judge_readiness
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 NAME = TpuName("us-central1-a", "bert-0a1b2c3d4e5f-g1-a1")
@@ -145,6 +145,34 @@ def test_a_worker_that_never_reported_is_lost_and_named() -> None:
     assert verdict.outcome is Outcome.LOST
     assert "worker 3 never reported within 900 s of READY" in verdict.reason
     assert judge_job(facts(hellos=frozenset(), boot_timeout=1001.0)).outcome is Outcome.WAITING
+
+
+USED_UP = [
+    ({"budget_end": NOW}, Outcome.BUDGET, "budget.max_chip_hours was used up"),
+    ({"deadline": NOW}, Outcome.DEADLINE, "not done at"),
+]
+
+
+@pytest.mark.parametrize(("changes", "outcome", "said"), USED_UP)
+def test_a_budget_that_ends_before_any_agent_reported_tells_what_to_check(
+    changes: dict[str, Any], outcome: Outcome, said: str
+) -> None:
+    verdict = judge_job(facts(hellos=frozenset(), silence={}, **changes))
+    assert verdict.outcome is outcome
+    assert said in verdict.reason
+    assert "none of the 4 workers ever reported" in verdict.reason
+    assert BOOT_ADVICE in verdict.reason
+
+
+@pytest.mark.parametrize(("changes", "outcome", "said"), USED_UP)
+@pytest.mark.parametrize("seen", [{"hellos": frozenset({3})}, {"ready": None}, {"tpu": None}])
+def test_a_budget_that_ends_otherwise_tells_no_more_than_that(
+    changes: dict[str, Any], outcome: Outcome, said: str, seen: dict[str, Any]
+) -> None:
+    verdict = judge_job(facts(**{"hellos": frozenset(), "silence": {}} | seen | changes))
+    assert verdict.outcome is outcome
+    assert said in verdict.reason
+    assert "reported" not in verdict.reason
 
 
 def test_while_the_service_does_not_answer_nothing_is_concluded_from_silence() -> None:
