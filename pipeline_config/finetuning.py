@@ -207,7 +207,7 @@ def training_config(
 
     :param model: architecture of the encoder.
     :param train_steps: of this trial: the epochs of its examples.
-    :param tpu: what trains; its peak is what utilisation is measured by. None: it is not asked for.
+    :param tpu: what trains, and by whose peak utilisation is measured. None: neither is asked for.
     """
     return PipelineConfig(
         model=model.model_copy(

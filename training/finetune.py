@@ -137,7 +137,7 @@ def finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
             setup.look(job)
         log.info("Dry run: nothing was written.")
         return
-    strategy = setup.make_strategy(recipe, jobs[0].model)
+    strategy = setup.make_strategy(recipe, jobs[0].model, config.tpu)
     for job in jobs:
         if stop.requested:
             raise PreemptedError(f"stopped before {job.trial.trial_id}; the same command goes on.")

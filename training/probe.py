@@ -223,7 +223,7 @@ def _trained(subject: Subject, guard: CommitGuard, stop: StopRequest) -> list[Fi
     from training.finetuning import trial as trials
 
     recipe, model = subject.recipe, subject.config.model
-    strategy = trials.make_strategy(recipe, model)
+    strategy = trials.make_strategy(recipe, model, subject.config.tpu)
     finished = []
     for uri, manifest in subject.manifests.items():
         for name, source in subject.models.items():

@@ -1,18 +1,18 @@
-"""The trainer on one host of a TPU slice whose chips are CPUs.
+"""A job on one host of a TPU slice whose chips are CPUs.
 
-``python -m tests.training.slice_host [trainer's arguments]``, with ``TF_CONFIG`` as the agent sets
-it. All is as on TPUs but the last step: TPUStrategy takes no CPUs, so replicas are mirrored over
-the hosts' devices. TensorFlow has that, but its constructor does not let one ask for it.
+``python -m tests.training.slice_host training.train [its arguments]``, with ``TF_CONFIG`` as the
+agent sets it. All is as on TPUs but the last step: TPUStrategy takes no CPUs, so replicas are
+mirrored over the hosts' devices. TensorFlow has that, but its constructor does not let one ask for
+it.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
 import tensorflow as tf
-
-from training import train
 
 
 def mirrored(slice_: tf.distribute.cluster_resolver.TPUClusterResolver) -> Any:
@@ -30,4 +30,4 @@ if __name__ == "__main__":
     tf.config.experimental.enable_op_determinism()
     tf.tpu.experimental.initialize_tpu_system = lambda slice_: None
     tf.distribute.TPUStrategy = mirrored
-    sys.exit(train.main(sys.argv[1:]))
+    sys.exit(importlib.import_module(sys.argv[1]).main(sys.argv[2:]))

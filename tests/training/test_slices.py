@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pipeline_config import PipelineConfig
 from pipeline_config.schema import TpuConfig
-from pipeline_store.formats import ExitKind
+from pipeline_store.formats import EvaluationReport, ExitKind
 from pipeline_store.layout import RunLayout
 from tests.training.corpora import TinyStore, tiny_config
 from tests.training.hosts import (
@@ -34,7 +34,7 @@ from tests.training.hosts import (
 )
 from tests.training.jobs import ROOT, committed_steps, result, train, train_arguments
 from tests.training.test_workers import LOSS_TOLERANCE, WEIGHT_TOLERANCE
-from training import metric_files, slices
+from training import evaluate, metric_files, slices
 from training.errors import UserError
 from training.workers import Cluster
 
@@ -58,41 +58,56 @@ def driven(**more: object) -> PipelineConfig:
     return settings(training__distribution_strategy="tpu", **more)
 
 
-@contextmanager
-def slice_of_two(
+def training_of(
     store: TinyStore, run: RunLayout, manifest: str, folder: Path, network: Network | None = None
+) -> AbstractContextManager[list[Host]]:
+    arguments = ["training.train", *train_arguments(store, run, manifest)]
+    return a_slice(folder, arguments, network)
+
+
+@contextmanager
+def a_slice(
+    folder: Path, arguments: list[str], network: Network | None = None
 ) -> Iterator[list[Host]]:
-    """Start the trainer on all hosts, as their agents do; what still runs in the end is killed."""
+    """Start a job on all hosts, as their agents do; what still runs in the end is killed.
+
+    :param arguments: the module, and its command line.
+    """
     network = network or loopback()
-    arguments = train_arguments(store, run, manifest)
-    hosts = []
-    for index in range(HOSTS):
-        own = folder / str(index)
+    folders = [folder / str(index) for index in range(HOSTS)]
+    for own in folders:
         own.mkdir(parents=True)
-        task = {"type": "worker", "index": index}
-        environment = os.environ | {
-            "TF_CONFIG": json.dumps({"cluster": {"worker": network.addresses}, "task": task}),
-            "TMPDIR": str(own),
-        }
-        # In place of the folder of each host's temporary files the other has an empty one.
-        others = str(folder / str(1 - index))
-        hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', others]
-        command = [sys.executable, "-m", "tests.training.slice_host", *arguments]
-        with (own / "output").open("wb") as output:
-            process = subprocess.Popen(
-                [*network.on(index), *(hidden if os.geteuid() == 0 else []), *command],
-                cwd=ROOT,
-                env=environment,
-                stdout=output,
-                stderr=output,
-            )
-        hosts.append(Host(process, own))
+    hosts: list[Host] = []
     try:
+        for index, (own, others) in enumerate(zip(folders, reversed(folders), strict=True)):
+            hosts.append(Host(_start(index, network, own, others, arguments), own))
         yield hosts
     finally:
         for host in hosts:
             host.process.kill()
             host.process.wait()
+
+
+def _start(
+    index: int, network: Network, own: Path, others: Path, arguments: list[str]
+) -> subprocess.Popen[bytes]:
+    task = {"type": "worker", "index": index}
+    environment = os.environ | {
+        "TF_CONFIG": json.dumps({"cluster": {"worker": network.addresses}, "task": task}),
+        "TMPDIR": str(own),
+    }
+    # In place of the folder of the other host's temporary files it has an empty one.
+    mount = 'mount -t tmpfs none "$0" && exec "$@"'
+    hidden = ["unshare", "--mount", "sh", "-c", mount, str(others)] if os.geteuid() == 0 else []
+    command = [sys.executable, "-m", "tests.training.slice_host", *arguments]
+    with (own / "output").open("wb") as output:
+        return subprocess.Popen(
+            [*network.on(index), *hidden, *command],
+            cwd=ROOT,
+            env=environment,
+            stdout=output,
+            stderr=output,
+        )
 
 
 def held_out(run: RunLayout) -> list[float]:
@@ -117,7 +132,7 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Twin:
     manifest = store.partition("2026-01-01")
     alone, run = store.run("alone", settings()), store.run("driven", driven())
     assert train(store, alone, manifest) == 0
-    with slice_of_two(store, run, manifest, folder / "hosts") as hosts:
+    with training_of(store, run, manifest, folder / "hosts") as hosts:
         assert [host.wait(PATIENCE * 3) for host in hosts] == [0] * HOSTS, hosts[0].output
     return Twin(store, manifest, alone, run)
 
@@ -156,7 +171,7 @@ def test_a_lost_host_is_named_and_the_next_slice_goes_on_where_it_was(
     alone = twin.store.run("long", settings(training__train_steps=LONG))
     assert train(twin.store, alone, twin.manifest) == 0
     run = twin.store.run("lost", driven(training__train_steps=LONG))
-    with slice_of_two(twin.store, run, twin.manifest, tmp_path / "first") as hosts:
+    with training_of(twin.store, run, twin.manifest, tmp_path / "first") as hosts:
         wait_for_checkpoint(run, hosts)
         hosts[1].process.send_signal(signal.SIGKILL)
         # Bounded: it neither hangs nor goes on with half of the chips.
@@ -168,7 +183,7 @@ def test_a_lost_host_is_named_and_the_next_slice_goes_on_where_it_was(
     saved = committed_steps(run)[-1]
     assert INTERVAL <= saved < LONG
 
-    with slice_of_two(twin.store, run, twin.manifest, tmp_path / "second") as hosts:
+    with training_of(twin.store, run, twin.manifest, tmp_path / "second") as hosts:
         assert [host.wait(PATIENCE * 3) for host in hosts] == [0] * HOSTS, hosts[0].output
     assert result(run).resumed_from == [saved]
     # Not bit for bit: two uninterrupted trainings of these stand-ins differ by rounding, too.
@@ -180,14 +195,14 @@ def test_a_lost_driver_lets_the_others_end_and_a_finished_run_needs_none(
     twin: Twin, tmp_path: Path
 ) -> None:
     run = twin.store.run("driver", driven(training__train_steps=2000))
-    with slice_of_two(twin.store, run, twin.manifest, tmp_path / "first") as hosts:
+    with training_of(twin.store, run, twin.manifest, tmp_path / "first") as hosts:
         wait_for_checkpoint(run, hosts)
         hosts[0].process.send_signal(signal.SIGKILL)
         assert hosts[1].wait(PATIENCE) == ExitKind.KILLED.exit_code
     assert "killed: worker 0 (localhost:" in hosts[1].output
     assert "ended before its job was done" in hosts[1].output
 
-    with slice_of_two(twin.store, twin.driven, twin.manifest, tmp_path / "done") as hosts:
+    with training_of(twin.store, twin.driven, twin.manifest, tmp_path / "done") as hosts:
         assert [host.wait(PATIENCE) for host in hosts] == [0] * HOSTS
     assert "trained already" in hosts[0].output
 
@@ -209,8 +224,28 @@ def test_a_slice_over_a_network_has_the_losses_of_one_machine(twin: Twin, tmp_pa
     run = twin.store.run("network", driven())
     with (
         namespaces() as network,
-        slice_of_two(twin.store, run, twin.manifest, tmp_path / "hosts", network) as hosts,
+        training_of(twin.store, run, twin.manifest, tmp_path / "hosts", network) as hosts,
     ):
         assert [host.wait(PATIENCE * 3) for host in hosts] == [0] * HOSTS, hosts[0].output
     assert losses(run) == pytest.approx(losses(twin.alone), rel=LOSS_TOLERANCE)
     assert held_out(run) == pytest.approx(held_out(twin.alone), rel=LOSS_TOLERANCE)
+
+
+@pytest.mark.slow
+def test_a_slice_evaluates_as_one_machine_does(twin: Twin, tmp_path: Path) -> None:
+    reports = []
+    for name, run in (("alone", twin.alone), ("driven", twin.driven)):
+        words = ["--store", twin.store.layout.root, "--config", run.config]
+        words += ["--current-set", "2026-01-01", "--set", f"2026-01-01={twin.manifest}"]
+        words += ["--model", f"candidate={twin.alone.training.root}"]
+        words += ["--output", str(tmp_path / f"{name}.json")]
+        if run is twin.alone:
+            assert evaluate.main(words) == 0
+        else:
+            with a_slice(tmp_path / "hosts", ["training.evaluate", *words]) as hosts:
+                codes = [host.wait(PATIENCE * 3) for host in hosts]
+            assert codes == [0] * HOSTS, hosts[0].output
+        reports.append(EvaluationReport.load(words[-1]))
+    alone, driven_ = (report.models[0].sets[0] for report in reports)
+    assert driven_.loss_sums == pytest.approx(alone.loss_sums, rel=LOSS_TOLERANCE)
+    assert driven_.token_counts == alone.token_counts

@@ -44,13 +44,22 @@ class TrialJob:
     layout: TrialLayout
 
 
-def make_strategy(recipe: RecipeConfig, model: ModelConfig) -> tf.distribute.Strategy:
+def make_strategy(
+    recipe: RecipeConfig, model: ModelConfig, tpu: TpuConfig
+) -> tf.distribute.Strategy:
     """Return where trials run; one strategy serves all of a process.
 
+    :param tpu: what they run on, if the recipe says that it is one.
     :raises UserError: what it needs is not here, or a batch cannot be split evenly.
     """
     config = training_config(
-        recipe, model, train_steps=1, checkpoint_interval=1, learning_rate=1.0, random_seed=0
+        recipe,
+        model,
+        train_steps=1,
+        checkpoint_interval=1,
+        learning_rate=1.0,
+        random_seed=0,
+        tpu=tpu,
     )
     return create_strategy(config, [recipe.global_batch_size, recipe.eval_batch_size])
 

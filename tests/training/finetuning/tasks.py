@@ -213,7 +213,7 @@ def do(job: TrialJob, stop: StopRequest | None = None) -> TrialResult:
 
     return train_trial(
         job,
-        strategy=make_strategy(job.recipe, job.model),
+        strategy=make_strategy(job.recipe, job.model, job.tpu),
         guard=CommitGuard.from_environment(),
         stop=stop or StopRequest(),
     )

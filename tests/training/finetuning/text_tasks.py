@@ -191,7 +191,7 @@ def train_run(
         layout=run.trial(trial.trial_id),
     )
     guard = CommitGuard.from_environment()
-    strategy = make_strategy(config.finetuning, model)
+    strategy = make_strategy(config.finetuning, model, config.tpu)
     train_trial(job, strategy=strategy, guard=guard, stop=StopRequest())
     _report(run, trial)
     return TextRun(store, run, task)
