@@ -68,8 +68,10 @@ def drives_other_hosts(strategy: tf.distribute.Strategy) -> bool:
     server of TensorFlow's, and this process is none of them.
     Source: https://cloud.google.com/tpu/docs/tensorflow-pods
     """
+    if strategy.num_replicas_in_sync == 1 or _has_several_workers(strategy):
+        return False
     jobs = {tf.DeviceSpec.from_string(name).job for name in strategy.extended.worker_devices}
-    return not _has_several_workers(strategy) and not jobs <= {None, _OURSELVES}
+    return not jobs <= {None, _OURSELVES}
 
 
 def on_replicas(strategy: tf.distribute.Strategy, batch: Any) -> Any:

@@ -180,5 +180,6 @@ def test_two_outcomes_with_lost_answers_are_both_written(
     )
     last = RunOutcome.load(run.outcome)
     assert last.reason in ("reason 0", "reason 1")
-    # A change whose answer was lost, and which another came after, is made again: never fewer.
-    assert WRITERS <= last.sequence <= WRITERS + 1
+    # A change whose answer was lost, and which another came after, is made again, so that there may
+    # be two of each; never fewer than one.
+    assert WRITERS <= last.sequence <= 2 * WRITERS

@@ -145,7 +145,8 @@ def test_carried_moments_are_those_of_the_version(lineages: Lineages, kind: str)
     # TensorFlow's own way of restoring says the same.
     training = lineage.first.training.root
     plain = build_optimizer(lineage.store.config, variables)
-    checkpoints.restore(training, artifacts.result_checkpoint(training), model, plain)
+    manifest, options = artifacts.result_checkpoint(training), tf.train.CheckpointOptions()
+    checkpoints.restore(training, manifest, model, plain, options)
     for variable in variables:
         for slot in plain.get_slot_names():
             expected = plain.get_slot(variable, slot).numpy()
