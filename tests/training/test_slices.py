@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -179,7 +180,9 @@ def test_a_lost_host_is_named_and_the_next_slice_goes_on_where_it_was(
     [line] = [line for line in hosts[0].output.splitlines() if " killed: " in line]
     assert " killed: worker 1 (localhost:" in line
     assert ") was lost, and worker 0 (localhost:" in line
-    assert "cannot go on alone: UNAVAILABLE" in line
+    # With the reason, whichever of the broken connections was noticed first.
+    assert re.search(r"cannot go on alone: \S+.* Start all machines again", line)
+    assert "root error" not in line
     saved = committed_steps(run)[-1]
     assert INTERVAL <= saved < LONG
 
