@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -32,8 +32,9 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def libtpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = SimpleNamespace(get_library_path=lambda: PLUGIN)
-    monkeypatch.setitem(sys.modules, "libtpu", library)  # type: ignore[arg-type]
+    library = ModuleType("libtpu")
+    monkeypatch.setattr(library, "get_library_path", lambda: PLUGIN, raising=False)
+    monkeypatch.setitem(sys.modules, "libtpu", library)
 
 
 def told() -> dict[str, str]:
