@@ -149,18 +149,28 @@ def _start(
     number: int, arguments: list[str], folder: Path, network: Network, dies_at: int | None
 ) -> Host:
     folder.mkdir(parents=True)
-    task = {"type": "worker", "index": number}
-    environment = os.environ | {
+    command = [sys.executable, "-m", "tests.training.host", str(folder / "notes"), *arguments]
+    environment = {
         "REPRETRAIN_PROGRESS_FILE": str(folder / "progress"),
-        "TF_CONFIG": json.dumps({"cluster": {"worker": network.addresses}, "task": task}),
         "HOST_DIES_AT": str(dies_at or ""),
     }
-    command = [sys.executable, "-m", "tests.training.host", str(folder / "notes")]
+    return start_host(number, network, folder, command, environment)
+
+
+def start_host(
+    number: int, network: Network, folder: Path, command: list[str], environment: dict[str, str]
+) -> Host:
+    """Start a command on a host, told of the others as its agent would.
+
+    :param folder: that exists; it gets the output.
+    """
+    task = {"type": "worker", "index": number}
+    tf_config = json.dumps({"cluster": {"worker": network.addresses}, "task": task})
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
-            [*network.on(number), *command, *arguments],
+            [*network.on(number), *command],
             cwd=ROOT,
-            env=environment,
+            env=os.environ | {"TF_CONFIG": tf_config} | environment,
             stdout=output,
             stderr=subprocess.STDOUT,
         )

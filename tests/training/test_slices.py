@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -20,7 +18,8 @@ from pipeline_config import PipelineConfig
 from pipeline_config.schema import TpuConfig
 from pipeline_store.formats import EvaluationReport, ExitKind
 from pipeline_store.layout import RunLayout
-from tests.training.corpora import TinyStore, tiny_config
+from tests.training import test_workers
+from tests.training.corpora import TinyStore
 from tests.training.hosts import (
     HOSTS,
     PATIENCE,
@@ -30,29 +29,24 @@ from tests.training.hosts import (
     loopback,
     losses,
     namespaces,
+    start_host,
     wait_for_checkpoint,
     weights,
 )
-from tests.training.jobs import ROOT, committed_steps, result, train, train_arguments
-from tests.training.test_workers import LOSS_TOLERANCE, WEIGHT_TOLERANCE
+from tests.training.jobs import committed_steps, result, train, train_arguments
+from tests.training.test_workers import INTERVAL, LOSS_TOLERANCE, STEPS, WEIGHT_TOLERANCE
 from training import evaluate, metric_files, slices
 from training.errors import UserError
 from training.workers import Cluster
 
-STEPS, INTERVAL, LONG = 30, 10, 200
+LONG = 200
 # Of losses after so many steps: the rounding of each step is in all that follow.
 LONG_TOLERANCE = 1e-4
+MOUNT = 'mount -t tmpfs none "$0" && exec "$@"'
 
 
 def settings(**more: object) -> PipelineConfig:
-    sizes = {
-        "training__train_steps": STEPS,
-        "training__steps_per_loop": 1,
-        "training__checkpoint_interval": INTERVAL,
-        "training__global_batch_size": 8,
-        "evaluation__rows_per_checkpoint": 16,
-    }
-    return tiny_config(**sizes | more)
+    return test_workers.settings(evaluation__rows_per_checkpoint=16, **more)
 
 
 def driven(**more: object) -> PipelineConfig:
@@ -81,34 +75,16 @@ def a_slice(
     hosts: list[Host] = []
     try:
         for index, (own, others) in enumerate(zip(folders, reversed(folders), strict=True)):
-            hosts.append(Host(_start(index, network, own, others, arguments), own))
+            # In place of the folder of the other host's temporary files it has an empty one.
+            mount = ["unshare", "--mount", "sh", "-c", MOUNT, str(others)]
+            command = [sys.executable, "-m", "tests.training.slice_host", *arguments]
+            hidden = [*(mount if os.geteuid() == 0 else []), *command]
+            hosts.append(start_host(index, network, own, hidden, {"TMPDIR": str(own)}))
         yield hosts
     finally:
         for host in hosts:
             host.process.kill()
             host.process.wait()
-
-
-def _start(
-    index: int, network: Network, own: Path, others: Path, arguments: list[str]
-) -> subprocess.Popen[bytes]:
-    task = {"type": "worker", "index": index}
-    environment = os.environ | {
-        "TF_CONFIG": json.dumps({"cluster": {"worker": network.addresses}, "task": task}),
-        "TMPDIR": str(own),
-    }
-    # In place of the folder of the other host's temporary files it has an empty one.
-    mount = 'mount -t tmpfs none "$0" && exec "$@"'
-    hidden = ["unshare", "--mount", "sh", "-c", mount, str(others)] if os.geteuid() == 0 else []
-    command = [sys.executable, "-m", "tests.training.slice_host", *arguments]
-    with (own / "output").open("wb") as output:
-        return subprocess.Popen(
-            [*network.on(index), *hidden, *command],
-            cwd=ROOT,
-            env=environment,
-            stdout=output,
-            stderr=output,
-        )
 
 
 def held_out(run: RunLayout) -> list[float]:
