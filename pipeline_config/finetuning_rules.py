@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline_config.finetuning import FinetuningConfig
-from pipeline_config.rules import RENTAL_RULES, chips, named_twice, worst_case_cost
+from pipeline_config.rules import RENTAL_RULES, chips, core_count, named_twice, worst_case_cost
 
 _USING_MODES = ("eval", "predict", "export")
 """Modes that use what another run has trained."""
@@ -82,7 +82,7 @@ def _batches_fit_the_cores(config: FinetuningConfig) -> Iterator[str]:
     recipe, kind = config.finetuning, config.tpu.accelerator_type
     if recipe.distribution_strategy != "tpu":
         return
-    cores = int(kind.rpartition("-")[2])
+    cores = core_count(kind)
     for name in ("global_batch_size", "eval_batch_size"):
         if (batch := getattr(recipe, name)) % cores:
             yield (

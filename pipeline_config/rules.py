@@ -291,7 +291,7 @@ def _replicas_get_whole_parts(config: PipelineConfig) -> Iterator[str]:
     if parts == 1:
         return
     on_tpu = config.training.distribution_strategy == "tpu"
-    cores = int(config.tpu.accelerator_type.rpartition("-")[2]) if on_tpu else 1
+    cores = core_count(config.tpu.accelerator_type) if on_tpu else 1
     for name, batch in training_batches(config):
         if batch % (parts * cores):
             yield (
@@ -356,7 +356,7 @@ def _strategy_fits_batch(config: PipelineConfig) -> Iterator[str]:
     """A batch splits evenly over the cores of the TPU."""
     if config.training.distribution_strategy != "tpu":
         return
-    cores = int(config.tpu.accelerator_type.rpartition("-")[2])
+    cores = core_count(config.tpu.accelerator_type)
     evaluation = ("evaluation.global_batch_size", config.evaluation.global_batch_size)
     for name, batch in (*training_batches(config), evaluation):
         if batch % cores:
@@ -370,7 +370,7 @@ def _probes_fit_the_slice(config: PipelineConfig) -> Iterator[str]:
     """A probe's batches split evenly over the cores of the TPU."""
     if config.training.distribution_strategy != "tpu" or not config.promotion.probe_tasks:
         return
-    cores = int(config.tpu.accelerator_type.rpartition("-")[2])
+    cores = core_count(config.tpu.accelerator_type)
     recipe = RecipeConfig()
     for batch in (recipe.global_batch_size, recipe.eval_batch_size):
         if batch % cores:
@@ -496,6 +496,11 @@ def _cost_stays_in_budget(config: RentalConfig) -> Iterator[str]:
             f"can cost {worst:.2f}, over the limit of {budget.max_cost:.2f}; lower "
             "budget.max_hours or raise the limit."
         )
+
+
+def core_count(accelerator_type: str) -> int:
+    """Return the number in an accelerator type's name, over which batches have to split evenly."""
+    return int(accelerator_type.rpartition("-")[2])
 
 
 def chips(accelerator_type: str) -> int:
