@@ -1,0 +1,134 @@
+"""A store of an earlier version is read by this one, file by file and as a whole."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_registry import consistency, lease, registry, retention
+from pipeline_alerts.delivery import list_alerts
+from pipeline_alerts.facts import read_facts
+from pipeline_config import FinetuningConfig, PipelineConfig, TaskConfig, parse_rental_config
+from pipeline_config.loading import parse_config, parse_finetuning_config
+from pipeline_store.formats import AttemptEvent, Holder, StoredFile
+from pipeline_store.layout import StoreLayout
+from tests.golden.build_store import ROOT, STORE
+from tests.golden.discovery import subclasses
+from tests.golden.stored_names import lines
+from tests.pipeline_store.gcs_server import GcsState
+from tests.pipeline_store.stores import cloud_storage
+from tpu_lifecycle.reaper_status import newest_pass
+from tpu_lifecycle.reservation import open_reservation
+from training import metric_files
+
+__all__ = ["cloud_storage"]
+
+KINDS: dict[str, Any] = {kind.kind: kind for kind in subclasses(StoredFile, rigs=True)}
+FILES = sorted(path for path in STORE.rglob("*") if path.is_file())
+JSON = [path for path in FILES if path.suffix == ".json" and path.read_bytes().startswith(b"{")]
+SECTIONS = {"pipeline-config": parse_config, "finetuning-config": parse_finetuning_config}
+CONFIGS = {"pipeline-config": PipelineConfig, "finetuning-config": FinetuningConfig}
+
+ELSEWHERE = {
+    "agent-record": "on the disk of a TPU VM, read by the same code bundle that wrote it",
+    "agent-job-record": "as above",
+    "agent-log-record": "as above",
+    "local-stack": "in the state folder of a stack on a laptop, deleted when that goes down",
+    "task-outcome": "between the processes of one data job, deleted at its end",
+}
+"""Kinds that are in no store, or in none for longer than a task, with the reason."""
+
+
+@pytest.mark.parametrize("path", JSON, ids=lambda path: str(path.relative_to(STORE)))
+def test_a_kept_file_is_read_and_written_as_it_was(path: Path) -> None:
+    data = path.read_bytes()
+    kind = json.loads(data)["format"]
+    if kind in SECTIONS:
+        config = SECTIONS[kind](data, str(path))
+        assert config.to_bytes() == data
+        assert parse_rental_config(data, str(path)) == config
+    else:
+        assert KINDS[kind].parse(data, str(path)).to_bytes() == data
+
+
+def test_only_bytes_of_models_are_no_records() -> None:
+    others = {path.name for path in FILES if path.suffix == ".json"} - {path.name for path in JSON}
+    assert others <= {"inputs.json"}
+
+
+def test_every_kind_is_kept_or_has_a_reason_not_to_be() -> None:
+    found = {json.loads(path.read_bytes())["format"] for path in JSON} - set(SECTIONS)
+    assert found <= set(KINDS)
+    assert set(KINDS) - found == set(ELSEWHERE), "run: python -m tests.golden.build_store"
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - set(ELSEWHERE)))
+def test_every_key_of_a_kind_is_kept_with_a_value(kind: str) -> None:
+    stored = [json.loads(path.read_bytes()) for path in JSON]
+    stored = [content for content in stored if content["format"] == kind]
+    keys = (line for line in lines(KINDS[kind].model_json_schema()) if not line.endswith(": null"))
+    missing = []
+    for line in keys:
+        words = re.findall(r"\w+|\[\w*\]|\{[^}]*\}", line.partition(":")[0])
+        if not any(_values(stored, ["[]", *words])):
+            missing.append(line)
+    assert missing == []
+
+
+def _values(content: Any, path: list[str]) -> Iterator[bool]:
+    """Yield whether there is something at each place that a path of a schema leads to."""
+    if not path:
+        yield content is not None
+    elif path[0] == "[]":
+        for item in content if isinstance(content, list) else ():
+            yield from _values(item, path[1:])
+    elif path[0].startswith("{"):
+        for item in content.values() if isinstance(content, dict) else ():
+            yield from _values(item, path[1:])
+    elif isinstance(content, dict) and path[0] in content:
+        yield from _values(content[path[0]], path[1:])
+
+
+def test_a_task_that_a_person_has_described_is_read() -> None:
+    [path] = STORE.glob("tasks/*/task.toml")
+    assert TaskConfig.model_validate(tomllib.loads(path.read_text())).text_column == "sentence"
+
+
+@pytest.fixture
+def store(cloud_storage: GcsState) -> StoreLayout:
+    bucket, _, folder = ROOT.removeprefix("gs://").partition("/")
+    for path in FILES:
+        name = f"{folder}/{path.relative_to(STORE).as_posix()}"
+        cloud_storage.put(bucket, name, path.read_bytes(), None, {})
+    return StoreLayout(ROOT)
+
+
+def test_a_kept_store_is_read_as_a_whole(store: StoreLayout) -> None:
+    """Each part finds by today's layout what was written by that of then."""
+    lineage = store.lineage("default")
+    report = consistency.check(lineage)
+    assert (report.versions, report.problems) == (2, [])
+    model = registry.load_version(lineage, report.in_use or "")
+    assert registry.manifests(lineage, model).keys() == {"day-1", "day-2"}
+    assert lease.read(lineage) is not None
+    run = store.run(model.run_key)
+    reservation = open_reservation(run.root)
+    [attempt] = reservation.attempts()
+    assert set(attempt.marks) == set(AttemptEvent)
+    assert Holder.load(run.holder).token == attempt.attempt.token
+    assert read_facts(run, with_text=True).unreadable == ""
+    assert newest_pass(store, "owner") is not None
+    assert len(list_alerts(store)) == 1
+    assert [record["kind"] for record in metric_files.read(run.training.metrics)] == ["loop"]
+
+
+def test_retention_knows_every_kept_file(store: StoreLayout) -> None:
+    found = retention.plan(store, retention.RetentionPolicy(keep_versions=1))
+    # The watch's own two files are left alone for being unknown, as they were then.
+    assert found.unknown == ["alerts/corpus.json", "alerts/watch.json"]
