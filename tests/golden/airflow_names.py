@@ -44,7 +44,7 @@ ARGUMENTS: dict[str, Any] = {
     "store_uri": "gs://bucket/store",
     "viewer": "try1",
 }
-"""For each argument of a trigger a value as it can be, for :func:`triggers`."""
+"""For arguments of triggers a value as it can be, for :func:`triggers`."""
 
 
 @cache
@@ -185,7 +185,7 @@ def _arguments(kind: type) -> dict[str, Any]:
         for name, found in inspect.signature(base.__init__).parameters.items()
         if found.kind is inspect.Parameter.KEYWORD_ONLY
     ]
-    return {name: ARGUMENTS[name] for name in named}
+    return {name: ARGUMENTS.get(name, f"a {name}") for name in named}
 
 
 def trigger_events() -> dict[str, list[str]]:
