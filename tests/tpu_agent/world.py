@@ -24,7 +24,7 @@ from tpu_lifecycle.bundle import PACKAGES, Bundle, build_bundle
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOKEN = "a" * 32
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 # What every fake job does first: note its start, and whether it is alone on this machine.
 _ALONE = """

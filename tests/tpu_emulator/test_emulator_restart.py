@@ -7,7 +7,15 @@ import psutil
 import pytest
 from google.api_core import exceptions
 
-from tests.tpu_emulator.support import Tpu, alive, connect, metadata, new_request_id, node_body
+from tests.tpu_emulator.support import (
+    Tpu,
+    alive,
+    connect,
+    metadata,
+    new_request_id,
+    node_body,
+    status,
+)
 from tpu_emulator.testing import RunningEmulator, start_emulator, wait_for
 
 COUNT_BOOTS = "#!/bin/sh\necho boot >> boots\nexec sleep 600\n"
@@ -205,7 +213,7 @@ def test_a_node_with_a_broken_worker_is_adopted_as_it_is(state_folder: Path, fau
 
 
 def _is_frozen(pids: list[int]) -> bool:
-    return bool(pids) and all(psutil.Process(pid).status() == "stopped" for pid in pids)
+    return bool(pids) and all(status(pid) == psutil.STATUS_STOPPED for pid in pids)
 
 
 def test_a_late_operation_and_its_planned_failure_survive(state_folder: Path) -> None:

@@ -17,7 +17,14 @@ from pipeline_config.schema import TpuConfig
 from pipeline_store.formats import ExitKind
 from tests.tpu_agent.played_docker import HOST, IMAGE, PlayedDocker
 from tests.tpu_agent.world import PATIENCE, World, wait_for
-from tests.tpu_lifecycle.booting import NODE_PATH, QUEUED_PATH, TPU_NAME, MetadataServer, Vm
+from tests.tpu_lifecycle.booting import (
+    NODE_PATH,
+    QUEUED_PATH,
+    TPU_NAME,
+    MetadataServer,
+    Vm,
+    kill,
+)
 from tpu_lifecycle import boot, launcher
 
 PROGRAMS = "bash cat chmod curl date mkdir rm sed sh sleep timeout"
@@ -53,8 +60,9 @@ class ContainerVm(Vm):
     def power_off(self) -> None:
         for process in self.boots:
             if process.poll() is None:
-                for child in psutil.Process(process.pid).children(recursive=True):
-                    child.kill()
+                children = psutil.Process(process.pid).children(recursive=True)
+                process.kill()  # before them, or it would start others
+                kill(children)
         super().power_off()
 
 
@@ -127,12 +135,12 @@ def test_a_container_that_ends_is_started_again(vm: ContainerVm) -> None:
     [boot_script] = [
         process
         for process in vm.orphans()
-        if process.cmdline()[1:] == [f"{vm.folder}/tpu-agent/boot.py"]
+        # As it was found: others of them have ended since.
+        if process.info["cmdline"][1:] == [f"{vm.folder}/tpu-agent/boot.py"]
     ]
     children = boot_script.children()
     boot_script.kill()  # and what else is in the container, as the kernel does
-    for child in children:
-        child.kill()
+    kill(children)
     vm.hello(starts=2)
     assert "the container ended with exit code 137; it is started again in 1 s" in vm.log
 
@@ -141,6 +149,8 @@ def test_sigterm_lets_the_job_save_before_the_vm_goes_down(vm: ContainerVm) -> N
     vm.world.add_job("010-train", "waits")
     process = vm.boot()
     vm.world.wait_starts(1)
+    # The played container does not end it with the script, so its words could be the last.
+    wait_for("the switch's words", lambda: f"{TPU_NAME} expires at" in vm.log)
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0, vm.log
     assert vm.world.wait_status("010-train").exit_kind is ExitKind.PREEMPTED
