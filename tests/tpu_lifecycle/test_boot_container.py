@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import psutil
@@ -29,6 +30,11 @@ from tpu_lifecycle import boot, launcher
 
 PROGRAMS = "bash cat chmod curl date mkdir rm sed sh sleep timeout"
 SCRIPT = launcher.CONTAINER_SCRIPT.read_text()
+# Before each command the script reads the time that the test has written.
+PLAYED_CLOCK = """unset EPOCHSECONDS
+set -o functrace
+trap 'read -r EPOCHSECONDS <"$CLOCK"' DEBUG
+"""
 
 
 class ContainerVm(Vm):
@@ -36,6 +42,7 @@ class ContainerVm(Vm):
 
     def __init__(self, world: World, server: MetadataServer) -> None:
         self.docker = PlayedDocker(world.root / "docker")
+        self.clock = world.root / "clock"
         for program in PROGRAMS.split():
             (self.docker.bin / program).symlink_to(str(shutil.which(program)))
         super().__init__(world, server, IMAGE, str(self.docker.bin))
@@ -48,6 +55,24 @@ class ContainerVm(Vm):
         api = f"http://127.0.0.1:{self.server.server_port}/v2/"
         self.set({"tpu-api-endpoint": "", "startup-script": SCRIPT.replace(boot.TPU_API, api)})
         self.set({name.replace("_", "-"): value for name, value in changes.items()})
+
+    def hurry(self) -> None:
+        """Let the script's pauses be short, whatever it says of them."""
+        sleep = self.docker.bin / "sleep"
+        sleep.unlink()
+        sleep.write_text("#!/bin/sh\nexec /bin/sleep 0.1\n")
+        sleep.chmod(0o755)
+
+    def set_clock(self, moment: datetime) -> None:
+        """Let the time of the script be this one until the next call, however slow the machine."""
+        new = self.clock.with_suffix(".new")
+        new.write_text(f"{int(moment.timestamp())}\n")  # whole ones, as of the expiry
+        new.replace(self.clock)
+        script = self.server.values["attributes/startup-script"]
+        if PLAYED_CLOCK not in script:
+            first, _, rest = script.partition("\n")
+            clock = f"readonly CLOCK={shlex.quote(str(self.clock))}\n{PLAYED_CLOCK}"
+            self.set({"startup-script": f"{first}\n{clock}{rest}"})
 
     def orphans(self) -> list[psutil.Process]:
         """Return all processes of this VM, the container's included."""
@@ -101,6 +126,7 @@ def test_a_registry_of_others_gets_no_token(vm: ContainerVm, host: str) -> None:
 
 def test_a_registry_that_refuses_is_asked_again(vm: ContainerVm) -> None:
     vm.docker.fail_pulls(2)
+    vm.hurry()
     vm.boot()
     vm.hello()
     assert len(vm.docker.calls("pull")) == len(vm.docker.calls("login")) == 3
@@ -109,6 +135,7 @@ def test_a_registry_that_refuses_is_asked_again(vm: ContainerVm) -> None:
 
 def test_metadata_that_is_away_at_boot_is_waited_for(vm: ContainerVm) -> None:
     vm.server.failures = 2
+    vm.hurry()
     vm.boot()
     vm.hello()
     assert "does not tell attributes/container-image; asking again in 2 s" in vm.log
@@ -200,12 +227,16 @@ def test_settings_and_script_take_the_same_names() -> None:
 
 def test_an_image_that_never_comes_ends_with_the_expiry(vm: ContainerVm) -> None:
     vm.docker.fail_pulls(99)
-    vm.become_real(expires_at=(datetime.now(UTC) + timedelta(seconds=3)).isoformat())
+    vm.become_real()
+    vm.hurry()
+    vm.set_clock(vm.world.expires_at - timedelta(seconds=1))
     vm.server.answers = [200]
     process = vm.boot()
+    wait_for("two pulls", lambda: len(vm.docker.calls("pull")) >= 2)
+    assert vm.server.deletions == []
+    vm.set_clock(vm.world.expires_at)
     wait_for("a deletion", lambda: vm.server.deletions)
     assert vm.server.deletions == [QUEUED_PATH]
-    assert len(vm.docker.calls("pull")) >= 2
     assert process.poll() is None, "it asks again, until it is gone"
     assert "vm-token" not in vm.log
 
@@ -240,16 +271,17 @@ def test_containers_that_do_not_stay_are_no_reason_to_keep_the_tpu(vm: Container
     assert "the container ended with exit code 3; it is started again" in vm.log
 
 
+@pytest.mark.thorough
 def test_a_container_that_hangs_ends_some_time_after_the_expiry(vm: ContainerVm) -> None:
-    vm.become_real(
-        boot_script="import time; time.sleep(600)",
-        expires_at=(datetime.now(UTC) + timedelta(seconds=3)).isoformat(),
-    )
+    vm.become_real(boot_script="import time; time.sleep(600)")
     script = vm.server.values["attributes/startup-script"]
-    vm.set({"startup-script": script.replace("LAST_RESORT_AFTER=600", "LAST_RESORT_AFTER=2")})
+    vm.set({"startup-script": script.replace("LAST_RESORT_AFTER=600", "LAST_RESORT_AFTER=4")})
+    vm.set_clock(vm.world.expires_at - timedelta(seconds=1))
     vm.server.answers = [200]
     vm.boot()
     wait_for("the container", vm.docker.runs)
+    assert vm.server.deletions == []
+    vm.set_clock(vm.world.expires_at)
     wait_for("a deletion", lambda: vm.server.deletions)
     assert not vm.docker.runs()
 
