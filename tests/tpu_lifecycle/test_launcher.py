@@ -150,10 +150,21 @@ def test_a_node_that_was_not_made_for_it_is_refused(vm: Vm) -> None:
         ({}, 0),
     ],
 )
-def test_worker_number(vm: Vm, attributes: dict[str, str], worker: int) -> None:
-    vm.set(attributes)
+def test_worker_number(
+    server: MetadataServer,
+    monkeypatch: pytest.MonkeyPatch,
+    attributes: dict[str, str],
+    worker: int,
+) -> None:
+    monkeypatch.setattr(boot, "METADATA_HOST", f"127.0.0.1:{server.server_port}")
+    server.values |= {f"attributes/{name}": value for name, value in attributes.items()}
+    assert boot.worker_number(boot.tpu_env()) == worker
+
+
+def test_the_agent_is_told_its_number(vm: Vm) -> None:
+    vm.set({"tpu-env": "WORKER_ID: '2'\n"})
     vm.boot()
-    assert vm.hello(worker).worker == worker
+    assert vm.hello(2).worker == 2
 
 
 def test_cloud_storage_is_shown_the_vm_s_own_token(
