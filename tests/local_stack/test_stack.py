@@ -163,6 +163,7 @@ def test_a_missing_dag_is_an_error_that_shows_import_errors(api: AirflowApi) -> 
         api.wait_for_dag("no_such_dag", seconds=0)
 
 
+@pytest.mark.thorough
 def test_backfill_runs_every_date_once(api: AirflowApi) -> None:
     api.wait_for_dag("probe")
     api.unpause("probe")
@@ -181,6 +182,7 @@ def test_backfill_runs_every_date_once(api: AirflowApi) -> None:
     assert set(dates) == {request.first, request.last}
 
 
+@pytest.mark.thorough
 def test_tensorboard_shows_what_a_run_wrote(stack: Stack) -> None:
     # In a process of its own: writing through TensorFlow loads it.
     write = (
@@ -222,7 +224,14 @@ def test_airflow_commands_work_in_the_printed_environment(
     assert "tpu_api_endpoint" in shell.stdout
 
 
-@pytest.mark.parametrize("name", [parts.SCHEDULER, parts.POSTGRES, parts.TPU_EMULATOR])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(parts.SCHEDULER, marks=pytest.mark.thorough),
+        pytest.param(parts.POSTGRES, marks=pytest.mark.thorough),
+        parts.TPU_EMULATOR,
+    ],
+)
 def test_a_killed_part_is_started_again(stack: Stack, name: str) -> None:
     before = next(part for part in stack.status().parts if part.name == name)
     assert before.pid is not None
@@ -238,6 +247,7 @@ def test_a_killed_part_is_started_again(stack: Stack, name: str) -> None:
     assert after.restarts == before.restarts + 1
 
 
+@pytest.mark.thorough
 def test_a_crashed_supervisor_and_running_tasks_leave_nothing(
     stack: Stack, api: AirflowApi
 ) -> None:

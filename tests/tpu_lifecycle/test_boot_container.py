@@ -114,7 +114,13 @@ def test_a_job_runs_in_the_container(vm: ContainerVm) -> None:
     assert kept == {"agent", "boot.py", f"bundle-{vm.world.bundle.sha256}"}
 
 
-@pytest.mark.parametrize("host", ["evil-docker.pkg.dev.example.com", "gcr.io.example.com"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil-docker.pkg.dev.example.com",
+        pytest.param("gcr.io.example.com", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_registry_of_others_gets_no_token(vm: ContainerVm, host: str) -> None:
     image = IMAGE.replace(HOST, host)
     vm.set({"container-image": image})
@@ -206,7 +212,13 @@ BAD_IMAGES = [
 ]
 
 
-@pytest.mark.parametrize("image", BAD_IMAGES)
+@pytest.mark.parametrize(
+    "image",
+    [
+        *BAD_IMAGES[:3],
+        *(pytest.param(image, marks=pytest.mark.thorough) for image in BAD_IMAGES[3:]),
+    ],
+)
 def test_a_name_that_is_none_is_refused(vm: ContainerVm, image: str) -> None:
     vm.set({"container-image": image})
     vm.boot()
@@ -245,8 +257,11 @@ def test_an_image_that_never_comes_ends_with_the_expiry(vm: ContainerVm) -> None
     ("name", "tpu_env", "answers", "asked"),
     [
         (TPU_NAME, "", [404, 200], [QUEUED_PATH, NODE_PATH]),
-        (TPU_NAME, "", [403], [QUEUED_PATH]),
-        (TPU_NAME.replace("queuedResources", "nodes"), "", [200], [NODE_PATH]),
+        pytest.param(TPU_NAME, "", [403], [QUEUED_PATH], marks=pytest.mark.thorough),
+        pytest.param(
+            TPU_NAME.replace("queuedResources", "nodes"), "", [200], [NODE_PATH],
+            marks=pytest.mark.thorough,
+        ),
         (TPU_NAME, "ZONE: 'z'\nNODE_ID: 'n-1'\n", [404, 404],
          [QUEUED_PATH, "/v2/projects/p/locations/z/nodes/n-1"]),
     ],

@@ -273,7 +273,7 @@ def supervise(folder: Path, agent: str, switch: str) -> boot.Supervisor:
 def test_a_vm_on_which_nothing_starts_gives_itself_back(
     real_cloud: MetadataServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boot, "LONGEST_PAUSE", 3.0)
+    monkeypatch.setattr(boot, "LONGEST_PAUSE", 1.5)
     real_cloud.answers = [200] * 99
     supervisor = supervise(tmp_path, "false", "false")
     thread = threading.Thread(target=supervisor.run)
