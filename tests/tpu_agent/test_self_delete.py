@@ -65,6 +65,11 @@ def steps_of(world: World) -> int:
     return beat.progress.step
 
 
+def renewals(world: World) -> int:
+    lease = Lease.load_or_none(world.mailbox.lease)
+    return lease.sequence if lease else 0
+
+
 def begin_to_work(tpu: Cloud, world: World) -> None:
     """Create the TPU and look after it until its job makes steps, however long it takes to boot."""
     with renewed(world):
@@ -161,7 +166,7 @@ def test_who_comes_back_in_time_keeps_the_tpu(tpu: Cloud, world: World) -> None:
     wait_for("two tries", lambda: len(tpu.deletions()) >= 2)
     with renewed(world):
         # A job that is there before the switch has seen it would be ended with the next try.
-        wait_for("renewals", lambda: Lease.load(world.mailbox.lease).sequence > 10)
+        wait_for("renewals", lambda: renewals(world) > 10)
         world.add_job("010-train", "steps")
         wait_for("steps", lambda: steps_of(world) > 5)
         tpu.emulator.admin.allow("DeleteQueuedResource")
