@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -43,7 +44,8 @@ def stop(paths: StatePaths, record: StackRecord | None, say: Callable[[str], Non
 def _stop_in_order(supervisor: ProcessId, seconds: float) -> None:
     # On this signal supervisord stops tier after tier. Its socket is not needed for that, which
     # somebody may have removed from the temporary folder.
-    os.kill(supervisor.pid, signal.SIGTERM)
+    with contextlib.suppress(ProcessLookupError):  # it may have ended since it was looked for
+        os.kill(supervisor.pid, signal.SIGTERM)
     deadline = time.monotonic() + seconds
     while supervisor.is_running() and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)

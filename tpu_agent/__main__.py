@@ -52,6 +52,13 @@ def parse_arguments(arguments: list[str]) -> AgentConfig:
         help="seconds between SIGTERM and SIGKILL of a job; a preempted VM has about 30 left "
         "(default: 25)",
     )
+    add(
+        "--settle",
+        type=float,
+        default=1.0,
+        help="seconds after a job's failure in which the end of the VM, which may have caused it, "
+        "can still be noticed (default: 1)",
+    )
     options = parser.parse_args(arguments)
     return AgentConfig(
         mailbox=AttemptLayout(options.mailbox),
@@ -65,6 +72,7 @@ def parse_arguments(arguments: list[str]) -> AgentConfig:
         heartbeat_interval=options.heartbeat_interval,
         poll_interval=options.poll_interval or min(options.heartbeat_interval, 5.0),
         stop_grace=options.stop_grace,
+        settle=options.settle,
     )
 
 

@@ -28,3 +28,5 @@ class AgentConfig:
     """Between two looks at mailbox, tombstone and metadata server."""
     stop_grace: float
     """Between SIGTERM and SIGKILL of a job: time for the trainer to save a checkpoint."""
+    settle: float
+    """After a job's failure: time for what has caused it, such as the VM's end, to be noticed."""

@@ -18,7 +18,6 @@ from tpu_agent.job import Job, JobProcess, objection
 from tpu_agent.store import StoreUnavailableError
 from tpu_agent.watch import TICK_SECONDS, Stop, StopKind, Watch
 
-SETTLE_SECONDS = 1.0
 LAST_TRIES = 3
 
 _log = logging.getLogger(__name__)
@@ -82,7 +81,7 @@ class JobRunner:
                 job.publish(outcome)
             except StoreUnavailableError as error:
                 _log.warning("%s; trying again", error)
-                time.sleep(SETTLE_SECONDS)
+                time.sleep(self._config.settle)
             else:
                 return
         job.publish(outcome)
@@ -134,7 +133,7 @@ class JobRunner:
         end = replace(end, shortage=find_shortage(logs.since(job.folder.log, log_begin)))
         # When the VM goes away, SIGTERM reaches agent and job in any order, and what a job says
         # while the machine is being taken apart around it is no verdict on the job.
-        return replace(end, stop=self._watch.last_look(SETTLE_SECONDS))
+        return replace(end, stop=self._watch.last_look(self._config.settle))
 
     def _supervise(self, process: JobProcess, job: Job, spec: JobSpec) -> _End:
         while (code := process.poll()) is None:

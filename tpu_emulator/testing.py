@@ -143,7 +143,7 @@ def start_emulator(tmp_dir: Path | None = None, **options: Any) -> Iterator[Runn
 
 
 def wait_for(
-    condition: Callable[[], Result], *, timeout: float = 30.0, interval: float = 0.02
+    condition: Callable[[], Result], *, timeout: float = 60.0, interval: float = 0.02
 ) -> Result:
     """Calls `condition` until it returns something true, and returns that.
 

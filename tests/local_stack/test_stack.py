@@ -22,9 +22,11 @@ from local_stack.airflow_api import AirflowApi, BackfillRequest, TaskInstance
 from local_stack.airflow_session import AirflowApiError
 from local_stack.errors import StackError
 from local_stack.stack import Stack
+from tests.local_stack.crashing import crash
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 DAGS = Path(__file__).parent / "dags"
+PATIENCE = 300.0
 SETTINGS = {"AIRFLOW__CORE__DAGS_FOLDER": str(DAGS)}
 
 
@@ -53,7 +55,7 @@ def _assert_nothing_left(stack: Stack) -> None:
 
 
 def _wait_for_tasks(api: AirflowApi, run_id: str, states: dict[str, str]) -> list[TaskInstance]:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while True:
         tasks = api.task_instances("probe_waiting", run_id)
         found = {task.task_id: task.state for task in tasks}
@@ -116,7 +118,7 @@ def test_a_run_shows_its_log(api: AirflowApi) -> None:
     api.wait_for_dag("probe")
     api.unpause("probe")
     run_id = api.trigger("probe", {"greeting": "good day"})
-    assert api.wait_for_run("probe", run_id, seconds=120).state == "success"
+    assert api.wait_for_run("probe", run_id, seconds=PATIENCE).state == "success"
     (task,) = api.task_instances("probe", run_id)
     assert task.state == "success"
     assert "greeting: good day" in api.task_log("probe", run_id, task.task_id)
@@ -126,9 +128,9 @@ def test_a_cleared_task_runs_again(api: AirflowApi) -> None:
     api.wait_for_dag("probe")
     api.unpause("probe")
     run_id = api.trigger("probe")
-    api.wait_for_run("probe", run_id, seconds=120)
+    api.wait_for_run("probe", run_id, seconds=PATIENCE)
     api.clear_tasks("probe", run_id, ["greet"])
-    assert api.wait_for_run("probe", run_id, seconds=120).state == "success"
+    assert api.wait_for_run("probe", run_id, seconds=PATIENCE).state == "success"
     (task,) = api.task_instances("probe", run_id)
     assert task.try_number == 2
     assert "greeting: hello" in api.task_log("probe", run_id, "greet", try_number=2)
@@ -141,7 +143,7 @@ def test_a_task_marked_as_failed_is_stopped(api: AirflowApi) -> None:
     _wait_for_tasks(api, run_id, {"hold": "running", "deferred": "deferred"})
     api.mark_task("probe_waiting", run_id, "hold", "failed")
     api.mark_task("probe_waiting", run_id, "deferred", "failed")
-    assert api.wait_for_run("probe_waiting", run_id, seconds=60).state == "failed"
+    assert api.wait_for_run("probe_waiting", run_id, seconds=PATIENCE).state == "failed"
 
 
 def test_a_run_that_does_not_end_in_time_is_an_error_that_names_its_tasks(api: AirflowApi) -> None:
@@ -161,6 +163,7 @@ def test_a_missing_dag_is_an_error_that_shows_import_errors(api: AirflowApi) -> 
         api.wait_for_dag("no_such_dag", seconds=0)
 
 
+@pytest.mark.thorough
 def test_backfill_runs_every_date_once(api: AirflowApi) -> None:
     api.wait_for_dag("probe")
     api.unpause("probe")
@@ -170,7 +173,7 @@ def test_backfill_runs_every_date_once(api: AirflowApi) -> None:
     with pytest.raises(AirflowApiError) as refusal:
         api.create_backfill(request)
     assert refusal.value.status == httpx.codes.CONFLICT
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not api.backfill(backfill.backfill_id).completed:
         assert time.monotonic() < deadline
         time.sleep(0.5)
@@ -179,6 +182,7 @@ def test_backfill_runs_every_date_once(api: AirflowApi) -> None:
     assert set(dates) == {request.first, request.last}
 
 
+@pytest.mark.thorough
 def test_tensorboard_shows_what_a_run_wrote(stack: Stack) -> None:
     # In a process of its own: writing through TensorFlow loads it.
     write = (
@@ -189,7 +193,7 @@ def test_tensorboard_shows_what_a_run_wrote(stack: Stack) -> None:
     folder = stack.paths.runs / "abc" / "events"
     subprocess.run([sys.executable, "-c", write, str(folder)], check=True, capture_output=True)
     page = f"{stack.status().tensorboard_url}/data/plugin/timeseries/tags"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while True:
         found = httpx.get(page, trust_env=False).json()
         runs = set(found["scalars"]["runTagInfo"])
@@ -220,12 +224,19 @@ def test_airflow_commands_work_in_the_printed_environment(
     assert "tpu_api_endpoint" in shell.stdout
 
 
-@pytest.mark.parametrize("name", [parts.SCHEDULER, parts.POSTGRES, parts.TPU_EMULATOR])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(parts.SCHEDULER, marks=pytest.mark.thorough),
+        pytest.param(parts.POSTGRES, marks=pytest.mark.thorough),
+        parts.TPU_EMULATOR,
+    ],
+)
 def test_a_killed_part_is_started_again(stack: Stack, name: str) -> None:
     before = next(part for part in stack.status().parts if part.name == name)
     assert before.pid is not None
     os.kill(before.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + PATIENCE
     while True:
         status = stack.status()
         after = next(part for part in status.parts if part.name == name)
@@ -236,6 +247,7 @@ def test_a_killed_part_is_started_again(stack: Stack, name: str) -> None:
     assert after.restarts == before.restarts + 1
 
 
+@pytest.mark.thorough
 def test_a_crashed_supervisor_and_running_tasks_leave_nothing(
     stack: Stack, api: AirflowApi
 ) -> None:
@@ -246,7 +258,7 @@ def test_a_crashed_supervisor_and_running_tasks_leave_nothing(
     while "holding" not in api.task_log("probe_waiting", run_id, "hold"):
         time.sleep(0.2)
     before = stack.status()
-    os.kill(json.loads(stack.paths.record.read_text())["supervisor"]["pid"], signal.SIGKILL)
+    crash(json.loads(stack.paths.record.read_text())["supervisor"]["pid"])
     assert not stack.status().running
 
     assert stack.down()

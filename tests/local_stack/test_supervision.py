@@ -19,6 +19,7 @@ from local_stack.paths import RuntimePaths, StatePaths
 from local_stack.record import StackRecord
 from local_stack.startup import Startup
 from local_stack.supervision import PartProcess, Supervisor, render
+from tests.local_stack.crashing import crash
 
 Begin = Callable[..., Supervisor]
 
@@ -148,7 +149,7 @@ def test_stopping_finds_what_a_killed_supervisor_left(paths: StatePaths, begin: 
     begin(_part("orphan", SLEEP))
     record = StackRecord.load(str(paths.record))
     assert record.supervisor is not None
-    os.kill(record.supervisor.pid, signal.SIGKILL)
+    crash(record.supervisor.pid)
     lines: list[str] = []
     assert shutdown.stop(paths, record, lines.append)
     assert any("ending what was left" in line for line in lines)

@@ -105,12 +105,13 @@ def test_the_same_cause_of_the_same_run_is_one_alert(any_store: str) -> None:
     assert other is not None
 
 
+@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.thorough)])
 def test_processes_that_find_the_same_at_once_tell_it_once(
-    store: StoreLayout, tmp_path: Path
+    store: StoreLayout, tmp_path: Path, rounds: int
 ) -> None:
     told = tmp_path / "told"
     context = multiprocessing.get_context("spawn")
-    for _ in range(3):
+    for _ in range(rounds):
         workers = [
             context.Process(target=raise_and_deliver, args=(store.root, str(told)))
             for _ in range(PROCESSES)

@@ -11,25 +11,31 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from operators import python_module
 from operators.probe import ProbeDataOperator, TpuProbeOperator
 from operators.promotion import JudgeOperator
 from operators.tpu import TpuReserveOperator
 from operators.tpu_failures import FailureKind, TpuTaskFailed
 from pipeline_config import PipelineConfig, with_overrides
+from pipeline_config.task import MIN_JUDGED_EXAMPLES
 from pipeline_store import uris
 from pipeline_store.formats import (
     EvaluationReport,
+    FileDigest,
     ModelScore,
     OutcomeKind,
     ProbeReport,
     RunOutcome,
     RunRecord,
     TaskManifest,
+    TaskRecords,
     TaskSplit,
     Verdict,
 )
-from pipeline_store.layout import RunLayout
-from tests.model_registry.test_gate import Documents
+from pipeline_store.layout import RunLayout, StoreLayout
+from tests.model_registry.test_gate import VERSION, Documents
+from tests.model_registry.test_gate_probes import CANDIDATE, comparison
+from tests.model_registry.test_gate_probes import probe as report
 from tests.plugins.driver import CONN_ID, Driver, connect
 from tests.tpu_lifecycle.world import World
 from tests.training.corpora import TinyStore, tiny_config
@@ -40,6 +46,8 @@ from training import probe
 from training.artifacts import model_files
 
 TASK = "kind-of-thing"
+KEY = "0a1b2c3d4e5f"
+BASELINE = f"/store/lineages/l/versions/{VERSION}"
 DAY, NEXT_DAY = "2026-01-01", "2026-01-02"
 STEPS = {
     "training__train_steps": 150,
@@ -50,6 +58,100 @@ STEPS = {
     "promotion__probe_random_seeds": [1, 2, 3],
 }
 EXAMPLES = {TaskSplit.TRAIN: 300, TaskSplit.VALIDATION: 60, TaskSplit.TEST: 200}
+
+
+def write_run(run: RunLayout, config: PipelineConfig) -> None:
+    """Write a run that is to be judged."""
+    uris.write(run.config, config.to_bytes())
+    RunRecord(
+        run_key=KEY,
+        dag_id="dag",
+        run_id=KEY,
+        partition=NEXT_DAY,
+        lineage_id=config.model.lineage_id,
+        config_sha256=config.sha256,
+        created=datetime(2026, 1, 31, tzinfo=UTC),
+    ).write(run.record)
+
+
+def write_evaluation(run: RunLayout, version: str, models: dict[str, tuple[str, str]]) -> None:
+    """Say that the candidate's loss is better than that of the model in use, whatever it is.
+
+    :param models: URI and SHA-256 of the files, by name.
+    """
+    documents = Documents(NEXT_DAY)
+    shifts = {"candidate": -0.2, "baseline": 0.0}
+    EvaluationReport(
+        partition=NEXT_DAY,
+        current_set=NEXT_DAY,
+        evaluated={NEXT_DAY: "0" * 64},
+        models=[
+            ModelScore(
+                name=name,
+                model_uri=uri,
+                files_sha256=sha256,
+                sets=[documents.score(shifts[name])],
+            )
+            for name, (uri, sha256) in models.items()
+        ],
+        unigram_losses={NEXT_DAY: 6.5},
+    ).write(run.evaluation(version))
+
+
+def judge(run: RunLayout, version: str = VERSION) -> str:
+    operator = JudgeOperator(task_id="judge", run_uri=run.root, baseline=version)
+    return operator.execute({})
+
+
+# --- judging by a report, as if the job had written it
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunLayout:
+    """A run whose evaluation says that its candidate is better."""
+    run = StoreLayout(str(tmp_path)).run(KEY)
+    write_run(run, with_overrides(PipelineConfig(), {"promotion.probe_tasks": [TASK]}))
+    models = {"candidate": (run.training.root, CANDIDATE), "baseline": (BASELINE, "2" * 64)}
+    write_evaluation(run, VERSION, models)
+    return run
+
+
+@pytest.mark.parametrize("difference", [0.05, 0.0, -0.025])
+def test_a_candidate_that_loses_nothing_for_sure_is_promoted(
+    run: RunLayout, difference: float
+) -> None:
+    report(comparison(TASK, difference)).write(run.probe(VERSION))
+    assert judge(run) == "promoted"
+    assert [one.task for one in Verdict.load(run.verdict(VERSION)).probes] == [TASK]
+    assert not uris.exists(run.outcome)
+
+
+def test_a_candidate_that_loses_a_task_is_rejected_though_its_loss_is_better(
+    run: RunLayout,
+) -> None:
+    lost = comparison(TASK, -0.2)
+    report(lost).write(run.probe(VERSION))
+    assert judge(run) == "rejected: downstream"
+    outcome = RunOutcome.load(run.outcome)
+    assert (outcome.outcome, outcome.written_by) == (OutcomeKind.REJECTED, "judge")
+    assert lost.sentence in outcome.reason
+    assert [one.task for one in Verdict.load(run.verdict(VERSION)).probes] == [TASK]
+
+
+def test_without_the_probes_report_nobody_is_promoted(run: RunLayout) -> None:
+    with pytest.raises(FileNotFoundError, match="probes"):
+        judge(run)
+    assert not uris.exists(run.verdict(VERSION))
+    assert not uris.exists(run.outcome)
+
+
+def test_without_labelled_tasks_no_report_is_asked_for(run: RunLayout) -> None:
+    write_run(run, PipelineConfig())
+    assert judge(run) == "promoted"
+    assert Verdict.load(run.verdict(VERSION)).probes == []
+
+
+# --- judging by what the job finds in models that were trained
 
 
 class Lineage:
@@ -69,34 +171,10 @@ class Lineage:
         config = tiny_config(**STEPS | {"training__train_steps": 50} | changes)
         run = self.store.run(key, config)
         assert train(self.store, run, self.next_day, "--init-model", self.baseline) == 0
-        RunRecord(
-            run_key=key,
-            dag_id="dag",
-            run_id=key,
-            partition=NEXT_DAY,
-            lineage_id=config.model.lineage_id,
-            config_sha256=config.sha256,
-            created=datetime(2026, 1, 31, tzinfo=UTC),
-        ).write(run.record)
-        documents = Documents(NEXT_DAY)
-        EvaluationReport(
-            partition=NEXT_DAY,
-            current_set=NEXT_DAY,
-            evaluated={NEXT_DAY: "0" * 64},
-            models=[
-                ModelScore(
-                    name=name,
-                    model_uri=uri,
-                    files_sha256=model_files(uri).sha256,
-                    sets=[documents.score(shift)],
-                )
-                for name, uri, shift in (
-                    ("candidate", run.training.root, -0.2),
-                    ("baseline", self.baseline, 0.0),
-                )
-            ],
-            unigram_losses={NEXT_DAY: 6.5},
-        ).write(run.evaluation(self.version))
+        write_run(run, config)
+        models = {"candidate": run.training.root, "baseline": self.baseline}
+        sha256 = {name: (uri, model_files(uri).sha256) for name, uri in models.items()}
+        write_evaluation(run, self.version, sha256)
         return run
 
     def probe(self, run: RunLayout) -> ProbeReport:
@@ -106,38 +184,30 @@ class Lineage:
         assert probe.main(words) == 0
         return ProbeReport.load(run.probe(self.version))
 
-    def judge(self, run: RunLayout) -> str:
-        operator = JudgeOperator(task_id="judge", run_uri=run.root, baseline=self.version)
-        return operator.execute({})
-
 
 @pytest.fixture(scope="module")
 def lineage(tmp_path_factory: pytest.TempPathFactory) -> Lineage:
     return Lineage(tmp_path_factory.mktemp("lineage"))
 
 
+@pytest.mark.thorough
 def test_a_candidate_that_is_sound_is_promoted(lineage: Lineage) -> None:
     run = lineage.candidate("aaaaaaaaaaaa")
     [found] = lineage.probe(run).comparisons
     # Both have learned something that says what a text is about.
     assert found.reference_mean > 0.5
-    assert lineage.judge(run) == "promoted"
+    assert judge(run, lineage.version) == "promoted"
     assert not uris.exists(run.outcome)
 
 
+@pytest.mark.thorough
 def test_a_damaged_candidate_is_rejected_though_its_loss_is_better(lineage: Lineage) -> None:
     # As if a learning rate had been mistyped, and the evaluation had not noticed.
     run = lineage.candidate("bbbbbbbbbbbb", optimizer__learning_rate=1.0)
-    # Without the probe's report nobody is promoted.
-    with pytest.raises(FileNotFoundError, match="probes"):
-        lineage.judge(run)
     [found] = lineage.probe(run).comparisons
     assert found.high < -0.01
-    assert lineage.judge(run) == "rejected: downstream"
-    outcome = RunOutcome.load(run.outcome)
-    assert (outcome.outcome, outcome.written_by) == (OutcomeKind.REJECTED, "judge")
-    assert found.sentence in outcome.reason
-    assert [one.task for one in Verdict.load(run.verdict(lineage.version)).probes] == [TASK]
+    assert judge(run, lineage.version) == "rejected: downstream"
+    assert found.sentence in RunOutcome.load(run.outcome).reason
 
 
 # --- preparing the tasks
@@ -177,12 +247,82 @@ def describe(folder: Path, name: str, *, examples: int) -> None:
     (task / "task.toml").write_text("max_label_in_text = 1\n")
 
 
-def test_without_labelled_tasks_nothing_is_prepared(tmp_path: Path) -> None:
-    store = TinyStore.create(tmp_path)
+# In the place of beam_jobs.prepare_task: keeps its command line, names what was prepared before.
+PREPARED = """
+import json, sys
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+with open(options["--store"] + "/calls", "a") as calls:
+    print(json.dumps(options), file=calls)
+print(json.dumps({"manifest": options["--store"] + "/" + options["--task"] + ".json"}))
+"""
+
+
+def write_manifest(folder: Path, name: str, *, test: int) -> None:
+    """Write the manifest of a task with so many examples for its test."""
+    digest = FileDigest(path="x", bytes=0, sha256="0" * 64)
+    records = TaskRecords(
+        data=digest, index=digest, sources=digest, records=test, labels={}, truncated=0, tokens=0
+    )
+    TaskManifest(
+        name=name,
+        key="k1",
+        task={},
+        task_kind="classification",
+        compared_by="accuracy",
+        labels=["a", "b"],
+        vocabulary_sha256="0" * 64,
+        max_seq_length=16,
+        inputs={},
+        splits={TaskSplit.TEST: records},
+        dropped={},
+        dead_letter=None,
+        warnings=[],
+    ).write(str(folder / f"{name}.json"))
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a store in which all tasks are prepared that the job is asked for."""
+    monkeypatch.setattr(python_module, "REPOSITORY", str(tmp_path))
+    (tmp_path / "beam_jobs").mkdir()
+    (tmp_path / "beam_jobs/prepare_task.py").write_text(PREPARED)
+    return tmp_path
+
+
+def prepare_played(store: Path, *tasks: str) -> dict[str, Any]:
+    operator = ProbeDataOperator(
+        task_id="probe_data", store_uri=str(store), config_uri=write_config(store, *tasks)
+    )
+    return operator.execute({})
+
+
+def test_the_job_is_asked_for_each_labelled_task(played: Path) -> None:
+    for name in ("things", "moods"):
+        write_manifest(played, name, test=MIN_JUDGED_EXAMPLES)
+    summary = prepare_played(played, "things", "moods")
+    assert summary == {"manifests": [f"{played}/things.json", f"{played}/moods.json"]}
+    calls = [json.loads(line) for line in (played / "calls").read_text().splitlines()]
+    common = {"--config": f"{played}/config.json", "--store": str(played)}
+    assert calls == [common | {"--task": "things"}, common | {"--task": "moods"}]
+
+
+def test_each_task_with_too_few_examples_is_named(played: Path) -> None:
+    for name, examples in (("small", 12), ("things", 400), ("tiny", 3)):
+        write_manifest(played, name, test=examples)
+    with pytest.raises(AirflowFailException) as failed:
+        prepare_played(played, "small", "things", "tiny")
+    assert "'small' has 12 test examples; with fewer" in str(failed.value)
+    assert "'tiny' has 3 test examples" in str(failed.value)
+    assert "things" not in str(failed.value)
+
+
+def test_without_labelled_tasks_nothing_is_prepared(played: Path) -> None:
     with pytest.raises(AirflowSkipException, match="judged by its loss alone"):
-        prepare(store, write_config(tmp_path))
+        prepare_played(played)
+    assert not (played / "calls").exists()
 
 
+@pytest.mark.thorough
 def test_each_labelled_task_is_prepared(tmp_path: Path) -> None:
     store = TinyStore.create(tmp_path)
     for name in ("things", "moods"):
@@ -193,12 +333,14 @@ def test_each_labelled_task_is_prepared(tmp_path: Path) -> None:
     assert TaskSplit.TEST in manifests[0].splits
 
 
+@pytest.mark.thorough
 def test_a_task_that_is_not_there_fails_before_a_tpu_is_rented(tmp_path: Path) -> None:
     store = TinyStore.create(tmp_path)
     with pytest.raises(AirflowFailException, match="nowhere"):
         prepare(store, write_config(tmp_path, "nowhere"))
 
 
+@pytest.mark.thorough
 def test_a_task_with_too_few_examples_fails_before_a_tpu_is_rented(tmp_path: Path) -> None:
     store = TinyStore.create(tmp_path)
     describe(tmp_path, "small", examples=120)

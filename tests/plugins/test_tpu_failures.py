@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,11 @@ def test_a_worker_that_never_reports_is_named(driver: Driver) -> None:
     reserve(driver)
     create(driver)
     deferred = driver.start(run_operator(driver, ENDLESS_JOB))
+    # The shortest timeout that may be set, but for a moment, passed before this test began.
+    record = driver.reservation.attempt(1)
+    ready = record.marks[AttemptEvent.READY]
+    earlier = ready.model_copy(update={"time": ready.time - timedelta(seconds=9)})
+    earlier.write(record.layout.mark(AttemptEvent.READY))
     event = asyncio.run(first_event(from_wire(deferred.trigger)))
     assert (event["outcome"], event["cause"]) == ("lost", "never-reported")
     assert event["reason"].startswith("worker 0 never reported within 10 s of READY (4 of 4")

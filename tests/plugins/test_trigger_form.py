@@ -51,10 +51,13 @@ def test_settings_come_in_the_order_of_the_schema_one_section_after_the_other(pa
 
 @pytest.fixture(scope="module")
 def all_params(params: Any) -> dict[str, Any]:
-    """Return such params of the DAG that has a field, by the field's name."""
+    """Return such params by the field's name, each alone: the server checks one after the other."""
     dag = DAG("finetuning", schedule=None, params=FINETUNING_FORM)
     own = DagSerialization.from_dict(DagSerialization.to_dict(dag)).params
-    return {name: params if form is FORM else own for name, (_, form) in ALL.items()}
+    return {
+        name: type(own)({name: (params if form is FORM else own).get_param(name)})
+        for name, (_, form) in ALL.items()
+    }
 
 
 def test_each_kind_of_run_has_a_form_of_its_own() -> None:

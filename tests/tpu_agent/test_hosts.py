@@ -84,6 +84,7 @@ def test_a_job_does_not_start_alone_because_the_metadata_server_is_slow(
             hosts.environment(0, TOKEN)
 
 
+@pytest.mark.thorough
 def test_the_jobs_of_a_slice_get_what_joins_them(tmp_path: Path, world: World) -> None:
     workers = 4
     with cloud(tmp_path, world, vm_grace=5.0) as tpu:

@@ -7,10 +7,8 @@ import signal
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from pipeline_store.formats import AgentHello, ExitKind
-from tests.tpu_agent.world import TOKEN, World, is_running, wait_for
+from tests.tpu_agent.world import TOKEN, Clock, World, is_running, wait_for
 
 
 def test_two_jobs_run_in_order_and_report(world: World) -> None:
@@ -129,11 +127,12 @@ def test_kill_9_of_the_running_trainer(world: World) -> None:
 
 
 def test_the_deadline_stops_a_job_with_everything_it_started(world: World) -> None:
-    soon = datetime.now(UTC) + timedelta(seconds=4)
-    world.add_job("010-train", "stubborn", deadline=soon)
-    world.start_agent(stop_grace="0.2")
-    helper = int(wait_for("helper", lambda: _read(world, "helper")))
-    status = world.wait_status("010-train")
+    clock = Clock()
+    world.add_job("010-train", "stubborn", deadline=world.expires_at - timedelta(minutes=5))
+    with world.agent_here(clock, stop_grace="0.2"):
+        helper = int(wait_for("helper", lambda: _read(world, "helper")))
+        clock.ahead = timedelta(minutes=6)
+        status = world.wait_status("010-train")
     assert (status.exit_kind, status.exit_code) == (ExitKind.DEADLINE, 46)
     assert "stopping training.stubborn: the job's deadline" in world.log("010-train")
     assert not is_running(helper)
@@ -146,25 +145,24 @@ def test_a_job_past_its_deadline_is_not_started(world: World) -> None:
     assert world.starts() == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"entry_point": "http.server"}, "is not a module of the bundle's training package"),
-        ({"entry_point": "training.nothing"}, "is not a module of the bundle's training package"),
-        ({"entry_point": "training.../x"}, "is not a module of the bundle's training package"),
-        ({"token": "b" * 32}, "it belongs to token bbb"),
-        ({"bundle_sha256": "0" * 64}, "it asks for code bundle 000"),
-    ],
-)
-def test_a_job_that_must_not_run_is_refused(
-    world: World, changes: dict[str, Any], reason: str
-) -> None:
-    world.add_job("010-train", "train", **changes)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"entry_point": "http.server"}, "is not a module of the bundle's training package"),
+    ({"entry_point": "training.nothing"}, "is not a module of the bundle's training package"),
+    ({"entry_point": "training.../x"}, "is not a module of the bundle's training package"),
+    ({"token": "b" * 32}, "it belongs to token bbb"),
+    ({"bundle_sha256": "0" * 64}, "it asks for code bundle 000"),
+]
+
+
+def test_jobs_that_must_not_run_are_refused(world: World) -> None:
+    for number, (changes, _) in enumerate(REFUSED):
+        world.add_job(f"01{number}-train", "train", **changes)
     world.add_job("020-evaluate", "train")
     world.start_agent()
-    status = world.wait_status("010-train")
-    assert status.exit_kind is ExitKind.USER_ERROR
-    assert reason in status.message
+    for number, (_, reason) in enumerate(REFUSED):
+        status = world.wait_status(f"01{number}-train")
+        assert status.exit_kind is ExitKind.USER_ERROR
+        assert reason in status.message
     assert world.wait_status("020-evaluate").exit_kind is ExitKind.OK
     assert len(world.starts()) == 1
 

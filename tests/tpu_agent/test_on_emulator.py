@@ -31,6 +31,7 @@ def test_a_node_boots_into_the_agent_and_runs_a_job(tpu: Cloud, world: World) ->
     assert AgentHello.load(world.mailbox.hello(0)).started <= datetime.now(UTC)
 
 
+@pytest.mark.thorough
 def test_every_worker_of_a_slice_has_its_own_agent(tpu: Cloud, world: World) -> None:
     tpu.create("v5litepod-16")
     for worker in range(4):
@@ -71,6 +72,7 @@ def test_preemption_lets_the_job_save_and_leaves_no_process(tpu: Cloud, world: W
     wait_for("the VM's end", lambda: not tpu.pids())
 
 
+@pytest.mark.thorough
 def test_reboot_goes_on_with_the_job(tpu: Cloud, world: World) -> None:
     world.add_job("010-train", "waits")
     tpu.create()
@@ -83,6 +85,7 @@ def test_reboot_goes_on_with_the_job(tpu: Cloud, world: World) -> None:
     assert AgentHello.load(world.mailbox.hello(0)).starts == 2
 
 
+@pytest.mark.thorough
 def test_all_of_that_in_a_container(tmp_path: Path, world: World) -> None:
     world.add_job("010-train", "waits")
     docker = PlayedDocker(tmp_path / "docker")

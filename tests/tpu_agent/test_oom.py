@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -60,7 +61,8 @@ def memory_cgroup() -> Iterator[Path]:
     end = time.monotonic() + 10
     while (alive := (folder / "cgroup.procs").read_text().split()) and time.monotonic() < end:
         for pid in alive:
-            os.kill(int(pid), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
         time.sleep(0.05)
     folder.rmdir()
 

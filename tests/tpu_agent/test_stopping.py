@@ -15,7 +15,7 @@ import pytest
 from pipeline_store import uris
 from pipeline_store.formats import AgentHello, ExitKind
 from tests.serving import serving
-from tests.tpu_agent.world import PATIENCE, World, is_running, wait_for
+from tests.tpu_agent.world import PATIENCE, Clock, World, is_running, wait_for
 from tpu_agent import metadata
 
 
@@ -88,11 +88,13 @@ def test_a_new_token_in_the_middle_stops_the_job(world: World) -> None:
 
 
 def test_expiry_in_the_middle_is_a_deadline(world: World) -> None:
-    world.expires_at = datetime.now(UTC) + timedelta(seconds=4)
-    far = datetime.now(UTC) + timedelta(hours=1)
-    world.add_job("010-train", "waits", deadline=far)
-    agent = world.start_agent()
-    assert agent.wait(PATIENCE) == 0
+    clock = Clock()
+    world.add_job("010-train", "waits", deadline=world.expires_at + timedelta(hours=1))
+    with world.agent_here(clock) as agent:
+        wait_for("output", lambda: "started" in world.log("010-train"))
+        clock.ahead = timedelta(minutes=30)
+        agent.join(PATIENCE)
+        assert not agent.is_alive()
     status = world.wait_status("010-train")
     assert (status.exit_kind, status.exit_code) == (ExitKind.DEADLINE, 46)
     assert "checkpoint saved" in world.log("010-train")
@@ -112,7 +114,8 @@ def test_sigterm_lets_the_job_save_and_says_preempted(world: World) -> None:
 def test_sigterm_of_the_whole_vm_is_no_failure_of_the_job(world: World) -> None:
     """A job that dies of the VM's own end has no status, so that a reboot runs it again."""
     world.add_job("010-train", "dies_of_sigterm", max_restarts=0)
-    agent = world.start_agent()
+    # However long the agent's own signal takes.
+    agent = world.start_agent(settle="30")
     wait_for("output", lambda: "started" in world.log("010-train"))
     os.kill(world.wait_starts(1), signal.SIGTERM)
     agent.send_signal(signal.SIGTERM)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -84,8 +84,10 @@ class Slice:
 
     def kill_trainer(self, number: int) -> None:
         for pid in processes.marked(self.work_dir(number)):
-            if psutil.Process(pid).cmdline()[1:3] == ["-m", "training.train"]:
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                if process.cmdline()[1:3] == ["-m", "training.train"]:
+                    process.kill()
 
     def close(self) -> None:
         for number, agent in enumerate(self.agents):

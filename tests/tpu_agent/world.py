@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from pipeline_store import uris
 from pipeline_store.formats import Attempt, Heartbeat, JobSpec, JobStatus, Released
 from pipeline_store.layout import AttemptLayout, ReservationLayout, StoreLayout
-from tpu_agent import processes
+from tpu_agent import processes, runner, watch
+from tpu_agent.__main__ import parse_arguments
+from tpu_agent.agent import Agent
 from tpu_lifecycle.bundle import PACKAGES, Bundle, build_bundle
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOKEN = "a" * 32
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 # What every fake job does first: note its start, and whether it is alone on this machine.
 _ALONE = """
@@ -194,6 +201,16 @@ def make_source(folder: Path) -> Path:
     return folder
 
 
+class Clock:
+    """Stands in for ``datetime`` in the agent's modules; a test turns it."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta(0)
+
+    def now(self, zone: tzinfo) -> datetime:
+        return datetime.now(zone) + self.ahead
+
+
 @dataclass
 class World:
     """One attempt: its store, its bundle, its agents."""
@@ -280,6 +297,7 @@ class World:
             "work-dir": str(self.work_dir),
             "poll-interval": "0.1",
             "stop-grace": "5",
+            "settle": "0.2",
         } | {name.replace("_", "-"): value for name, value in options.items()}
         flags = [part for name, value in given.items() for part in (f"--{name}", value)]
         return [sys.executable, "-m", "tpu_agent", *flags]
@@ -301,6 +319,24 @@ class World:
             )
         self.agents.append(agent)
         return agent
+
+    @contextmanager
+    def agent_here(self, clock: Clock, **options: str) -> Iterator[threading.Thread]:
+        """Run an agent in this process, whose clock the block may turn; it ends with the block."""
+        config = parse_arguments(self.agent_command(**options)[3:])
+        config = dataclasses.replace(config, bundle_dir=self.code)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")
+            patch.setattr(runner, "datetime", clock)
+            patch.setattr(watch, "datetime", clock)
+            watching = watch.Watch(config)
+            thread = threading.Thread(target=Agent(config, watching).run)
+            thread.start()
+            try:
+                yield thread
+            finally:
+                watching.shut_down("the test's end")
+                thread.join()
 
     def finish_agent(self, agent: subprocess.Popen[bytes]) -> None:
         """Release the TPU and see the agent leave in peace."""

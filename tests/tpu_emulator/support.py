@@ -174,5 +174,12 @@ def new_request_id() -> str:
 
 def alive(pids: list[int]) -> list[int]:
     """Those of the processes that still run; an orphan nobody waits for may stay a zombie."""
-    found = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    return [process.pid for process in found if process.status() != psutil.STATUS_ZOMBIE]
+    return [pid for pid in pids if status(pid) not in {None, psutil.STATUS_ZOMBIE}]
+
+
+def status(pid: int) -> str | None:
+    """What the process does; None when it has ended and its parent knows."""
+    try:
+        return str(psutil.Process(pid).status())
+    except psutil.NoSuchProcess:
+        return None

@@ -45,6 +45,7 @@ def test_nodes_are_disturbed(lonely: Tpu) -> None:
     assert tpu.admin.clear_faults(tpu.zone) == 1
 
 
+@pytest.mark.thorough
 def test_the_schedule_goes_on_after_a_restart(state_folder: Path) -> None:
     with start_emulator(state_folder) as emulator:
         emulator.admin.chaos(1, mean_seconds=0.3, kinds=["stockout"], events=6)

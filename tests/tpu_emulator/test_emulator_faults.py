@@ -16,11 +16,13 @@ def _last_call(tpu: Tpu, method: str) -> dict[str, object]:
 
 def test_a_create_that_commits_late_lands_after_its_client_is_gone(tpu: Tpu) -> None:
     name = unique()
-    tpu.admin.delay_next("CreateQueuedResource", seconds=2.0, commit_late=True)
     with connect(tpu.emulator) as hasty:
+        # Connected before, so that the call arrives in the time that it has.
+        list(hasty.client.list_nodes(parent=hasty.parent))
+        tpu.admin.delay_next("CreateQueuedResource", seconds=2.5, commit_late=True)
         request = hasty.queued_request(name)
         with pytest.raises(exceptions.DeadlineExceeded):
-            hasty.client.create_queued_resource(request=request, timeout=0.3)
+            hasty.client.create_queued_resource(request=request, timeout=0.5)
     assert _last_call(tpu, "CreateQueuedResource")["code"] == ""  # still in flight
     with pytest.raises(exceptions.NotFound):
         tpu.delete_queued(name)
@@ -34,7 +36,7 @@ def test_a_slow_reply_has_its_effect_at_once(tpu: Tpu) -> None:
     tpu.admin.delay_next("CreateQueuedResource", seconds=60.0)
     request = tpu.queued_request(name)
     with pytest.raises(exceptions.DeadlineExceeded):
-        tpu.client.create_queued_resource(request=request, timeout=0.5)
+        tpu.client.create_queued_resource(request=request, timeout=1.0)
     tpu.wait_queued(name, "ACTIVE")
 
 

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from tests.tpu_emulator.support import Tpu, connect, node_body, unique
+from tpu_emulator import billing
 from tpu_emulator.testing import start_emulator, wait_for
 
 HOUR = 3600.0
@@ -83,6 +84,20 @@ def test_a_preempted_node_costs_nothing_more(lonely: Tpu) -> None:
     assert not row["running"]
 
 
+@pytest.mark.parametrize(
+    ("price", "problem"),
+    [
+        ({"v99": "1"}, "v99=1: unknown accelerator type; known: .*v5p-8"),
+        ({"v5p-8": "much"}, "much"),
+        ({"v5p-8": "-1"}, "v5p-8=-1: a price is not negative"),
+    ],
+)
+def test_a_price_that_is_none_is_an_error(price: dict[str, str], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        billing.prices(price)
+
+
+@pytest.mark.thorough
 def test_a_price_that_is_none_is_refused(state_folder: Path) -> None:
     for price in ({"v99": "1"}, {"v5p-8": "much"}, {"v5p-8": "-1"}):
         with (
@@ -92,7 +107,7 @@ def test_a_price_that_is_none_is_refused(state_folder: Path) -> None:
             pass
 
 
-@pytest.mark.parametrize("skew", [-HOUR, HOUR])
+@pytest.mark.parametrize("skew", [pytest.param(-HOUR, marks=pytest.mark.thorough), HOUR])
 def test_the_clock_of_the_service_may_differ(state_folder: Path, skew: float) -> None:
     with start_emulator(state_folder, clock_skew=skew) as emulator, connect(emulator) as tpu:
         name = unique()
@@ -111,6 +126,7 @@ def test_the_clock_of_the_service_may_differ(state_folder: Path, skew: float) ->
         tpu.wait_queued(late, "FAILED" if skew > 0 else "WAITING_FOR_RESOURCES")
 
 
+@pytest.mark.thorough
 def test_the_state_of_another_version_is_refused(state_folder: Path) -> None:
     with start_emulator(state_folder) as emulator:
         emulator.stop()

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from google.api_core import exceptions
 
-from tests.tpu_emulator.support import Tpu, alive, metadata, node_body, unique
+from tests.tpu_emulator.support import Tpu, alive, metadata, node_body, status, unique
 from tpu_emulator.testing import wait_for
 
 SLICE = "v5litepod-16"
@@ -156,7 +156,7 @@ def test_one_worker_of_a_slice_breaks(lonely: Tpu, fault: str) -> None:
 
 def _is_frozen(tpu: Tpu, name: str, worker: int) -> bool:
     pids = tpu.worker(name, worker)["pids"]
-    return bool(pids) and all(psutil.Process(pid).status() == "stopped" for pid in pids)
+    return bool(pids) and all(status(pid) == psutil.STATUS_STOPPED for pid in pids)
 
 
 def test_senseless_disturbances_of_nodes_are_refused(lonely: Tpu) -> None:

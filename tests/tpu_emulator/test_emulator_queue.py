@@ -133,11 +133,12 @@ def test_the_deadline_fails_a_request_that_waits(tpu: Tpu) -> None:
 
 
 def test_the_deadline_leaves_an_active_request_alone(tpu: Tpu) -> None:
-    name = tpu.active(queueing_policy={"valid_until_duration": {"seconds": 1}})
+    # Time enough to become active on a busy machine.
+    name = tpu.active(queueing_policy={"valid_until_duration": {"seconds": 2}})
     after = unique()
     tpu.admin.stockout("us-central1-a", shape="wait")
     # This request's deadline lies after the first one's, so both have passed when it fails.
-    tpu.create_queued(after, queueing_policy={"valid_until_duration": {"seconds": 1}})
+    tpu.create_queued(after, queueing_policy={"valid_until_duration": {"seconds": 2}})
     tpu.wait_queued(after, "FAILED")
     assert tpu.queued_state(name) == "ACTIVE"
 

@@ -7,9 +7,18 @@ import psutil
 import pytest
 from google.api_core import exceptions
 
-from tests.tpu_emulator.support import Tpu, alive, connect, metadata, new_request_id, node_body
+from tests.tpu_emulator.support import (
+    Tpu,
+    alive,
+    connect,
+    metadata,
+    new_request_id,
+    node_body,
+    status,
+)
 from tpu_emulator.testing import RunningEmulator, start_emulator, wait_for
 
+SLOW_FAULTS = [pytest.param(name, marks=pytest.mark.thorough) for name in ("no-boot", "fail")]
 COUNT_BOOTS = "#!/bin/sh\necho boot >> boots\nexec sleep 600\n"
 
 
@@ -75,6 +84,7 @@ def test_a_stopped_emulator_leaves_no_process_and_boots_its_nodes_at_the_next_st
             wait_for(lambda: _boots(tpu, name) == "boot\nboot\n")
 
 
+@pytest.mark.thorough
 def test_an_emulator_told_to_keep_them_leaves_the_vms_running(state_folder: Path) -> None:
     with start_emulator(state_folder, on_exit="keep") as emulator:
         with connect(emulator) as tpu:
@@ -88,6 +98,7 @@ def test_an_emulator_told_to_keep_them_leaves_the_vms_running(state_folder: Path
             assert tpu.worker(name) == before
 
 
+@pytest.mark.thorough
 def test_a_vm_whose_script_has_ended_is_not_booted_again(state_folder: Path) -> None:
     with start_emulator(state_folder) as emulator:
         with connect(emulator) as tpu:
@@ -98,6 +109,7 @@ def test_a_vm_whose_script_has_ended_is_not_booted_again(state_folder: Path) -> 
             assert tpu.worker(name)["boots"] == 1
 
 
+@pytest.mark.thorough
 def test_a_metadata_port_taken_meanwhile_makes_the_vm_boot_with_another(
     state_folder: Path,
 ) -> None:
@@ -120,6 +132,7 @@ def test_a_metadata_port_taken_meanwhile_makes_the_vm_boot_with_another(
         assert not alive(before["pids"])
 
 
+@pytest.mark.thorough
 def test_what_was_under_way_goes_on_after_a_kill(state_folder: Path) -> None:
     with start_emulator(state_folder, boot_delay=2.0, delete_delay=2.0) as emulator:
         with connect(emulator) as tpu:
@@ -138,6 +151,7 @@ def test_what_was_under_way_goes_on_after_a_kill(state_folder: Path) -> None:
             assert tpu.admin.calls("DeleteQueuedResource")[-1]["code"] == "OK"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("outcome", ["PREEMPTED", "GONE"])
 def test_a_preemption_under_way_goes_on_after_a_kill(state_folder: Path, outcome: str) -> None:
     stubborn = "#!/bin/sh\ntrap '' TERM\ntouch up\nwhile :; do sleep 0.1; done\n"
@@ -174,6 +188,7 @@ def test_a_deletion_that_is_stuck_stays_so(state_folder: Path) -> None:
         tpu.wait_gone(name)
 
 
+@pytest.mark.thorough
 def test_armed_preemptions_and_notices_survive(state_folder: Path, tmp_path: Path) -> None:
     mark = tmp_path / "checkpoint"
     with start_emulator(state_folder) as emulator, connect(emulator) as tpu:
@@ -187,7 +202,7 @@ def test_armed_preemptions_and_notices_survive(state_folder: Path, tmp_path: Pat
         tpu.wait_queued(name, "SUSPENDED")
 
 
-@pytest.mark.parametrize("fault", ["no-boot", "fail", "hang"])
+@pytest.mark.parametrize("fault", [*SLOW_FAULTS, "hang"])
 def test_a_node_with_a_broken_worker_is_adopted_as_it_is(state_folder: Path, fault: str) -> None:
     with start_emulator(state_folder) as emulator, connect(emulator) as tpu:
         emulator.admin.arm_worker(tpu.zone, 1, fault)
@@ -205,9 +220,10 @@ def test_a_node_with_a_broken_worker_is_adopted_as_it_is(state_folder: Path, fau
 
 
 def _is_frozen(pids: list[int]) -> bool:
-    return bool(pids) and all(psutil.Process(pid).status() == "stopped" for pid in pids)
+    return bool(pids) and all(status(pid) == psutil.STATUS_STOPPED for pid in pids)
 
 
+@pytest.mark.thorough
 def test_a_late_operation_and_its_planned_failure_survive(state_folder: Path) -> None:
     with start_emulator(state_folder) as emulator, connect(emulator) as tpu:
         emulator.admin.slow_operation("CreateNode", seconds=2.0)
@@ -219,6 +235,7 @@ def test_a_late_operation_and_its_planned_failure_survive(state_folder: Path) ->
         assert operation.exception().grpc_status_code.name == "INTERNAL"
 
 
+@pytest.mark.thorough
 def test_the_emulator_can_be_told_to_crash_and_come_back(state_folder: Path) -> None:
     with start_emulator(state_folder) as emulator, connect(emulator) as tpu:
         name = tpu.active(node=node_body(COUNT_BOOTS))

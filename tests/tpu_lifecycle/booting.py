@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -67,6 +68,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+
+def kill(found: Iterable[psutil.Process]) -> None:
+    """Kill processes, of which some may have ended since they were found."""
+    for process in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 class Vm:
@@ -132,9 +140,14 @@ class Vm:
         for boot_script in self.boots:
             boot_script.kill()
             boot_script.wait()
-        for process in self.orphans():
-            process.kill()
+        wait_for("the end of all processes", self._has_ended)
         processes.kill(self.work_dir)
+
+    def _has_ended(self) -> bool:
+        # Looked for anew: one that was found may have started another before it was killed.
+        found = self.orphans()
+        kill(found)
+        return not found
 
     def orphans(self) -> list[psutil.Process]:
         """Return agents and switches, also those that no boot script keeps alive any more."""

@@ -150,10 +150,21 @@ def test_a_node_that_was_not_made_for_it_is_refused(vm: Vm) -> None:
         ({}, 0),
     ],
 )
-def test_worker_number(vm: Vm, attributes: dict[str, str], worker: int) -> None:
-    vm.set(attributes)
+def test_worker_number(
+    server: MetadataServer,
+    monkeypatch: pytest.MonkeyPatch,
+    attributes: dict[str, str],
+    worker: int,
+) -> None:
+    monkeypatch.setattr(boot, "METADATA_HOST", f"127.0.0.1:{server.server_port}")
+    server.values |= {f"attributes/{name}": value for name, value in attributes.items()}
+    assert boot.worker_number(boot.tpu_env()) == worker
+
+
+def test_the_agent_is_told_its_number(vm: Vm) -> None:
+    vm.set({"tpu-env": "WORKER_ID: '2'\n"})
     vm.boot()
-    assert vm.hello(worker).worker == worker
+    assert vm.hello(2).worker == 2
 
 
 def test_cloud_storage_is_shown_the_vm_s_own_token(
@@ -262,7 +273,7 @@ def supervise(folder: Path, agent: str, switch: str) -> boot.Supervisor:
 def test_a_vm_on_which_nothing_starts_gives_itself_back(
     real_cloud: MetadataServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boot, "LONGEST_PAUSE", 3.0)
+    monkeypatch.setattr(boot, "LONGEST_PAUSE", 1.5)
     real_cloud.answers = [200] * 99
     supervisor = supervise(tmp_path, "false", "false")
     thread = threading.Thread(target=supervisor.run)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -67,25 +68,50 @@ def test_a_tpu_that_no_record_mentions_is_found_by_its_label(world: World) -> No
     assert world.release(reservation).deleted == [record.name]
 
 
+def test_a_request_that_lands_during_the_grace_period_is_caught_by_the_second_sweep(
+    world: World,
+) -> None:
+    reservation = world.reserve()
+    record = reservation.new_attempt(1, ZONE)
+    request = world.request(reservation, record)
+    sweeper = world.sweeper()
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        if not pauses:
+            # Its caller is gone, it was on its way, and the first sweep has seen nothing.
+            assert not world.backend.describe(record.name).exists
+            world.backend.create(request)
+        pauses.append(seconds)
+        time.sleep(0.02)
+
+    sweeper.sleep = sleep
+    assert release.release(reservation, sweeper, reason="test").deleted == [record.name]
+    assert pauses[0] == reservation.record.delete_grace_seconds
+
+
+@pytest.mark.thorough
 def test_a_request_that_lands_after_its_caller_died_is_caught_by_the_second_sweep(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reservation = world.reserve()
     record = reservation.new_attempt(1, ZONE)
     request = world.request(reservation, record)
-    world.emulator.admin.delay_next("CreateQueuedResource", seconds=2.0, commit_late=True)
-    monkeypatch.setattr(cloud_tpu, "RPC_TIMEOUT_SECONDS", 0.2)
+    # Connects, so that the call below arrives in the time that it has.
+    assert not world.backend.describe(record.name).exists
+    world.emulator.admin.delay_next("CreateQueuedResource", seconds=5.0, commit_late=True)
+    monkeypatch.setattr(cloud_tpu, "RPC_TIMEOUT_SECONDS", 1.0)
     with pytest.raises(TpuUnavailableError):
         world.backend.create(request)  # the process that called is gone, its request is not
     monkeypatch.setattr(cloud_tpu, "RPC_TIMEOUT_SECONDS", 10.0)
     assert not world.backend.describe(record.name).exists
-    monkeypatch.setattr(release, "IN_FLIGHT_SECONDS", 4.0)
+    monkeypatch.setattr(release, "IN_FLIGHT_SECONDS", 8.0)
     assert world.release(reservation).deleted == [record.name]
 
 
 def test_a_living_creator_undoes_a_request_that_lands_during_the_release(world: World) -> None:
     reservation = world.reserve()
-    world.emulator.admin.delay_next("CreateQueuedResource", seconds=1.0, commit_late=True)
+    world.emulator.admin.delay_next("CreateQueuedResource", seconds=2.0, commit_late=True)
     before = len(world.create_calls())
     outcome: list[BaseException] = []
 
