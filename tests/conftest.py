@@ -16,14 +16,13 @@ from xdist.scheduler import LoadFileScheduling
 helpers = [path for path in Path(__file__).parent.iterdir() if path.is_dir()]
 pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in helpers))
 
-# Airflow reads these when it is first imported. Importing it here, rather than in the middle of
-# the collection, keeps its log handlers off a stream that pytest closes after each module.
+# Airflow reads these when it is first imported, which is left to the folders whose tests need it.
+# There it happens in conftest.py, as pytest captures nothing while it reads that: log handlers that
+# are made while a test module is imported, or a test runs, would keep a stream of pytest's.
 if "AIRFLOW_HOME" not in os.environ:
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-")
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "false")
-
-import airflow.sdk  # noqa: E402, F401
 
 # Files of this folder share one stack, so one process runs them all.
 SHARED_STACK = "tests/stack/"

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import airflow.sdk  # noqa: F401 - before the tests import operators; see tests/conftest.py
 import pytest
 
 from tests.plugins.driver import Driver

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import airflow.sdk  # noqa: F401 - before a test imports an operator; see tests/conftest.py
 import pytest
 
 from local_stack.paths import RuntimePaths

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline_store.layout import RunLayout
+from pipeline_store.layout import RunLayout, StoreLayout
 from tests.pipeline_store.stores import cloud_storage
 from tests.training.corpora import TinyStore
-from tests.training.jobs import train
+from tests.training.jobs import PREEMPTED, committed_steps, train, train_until
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -66,7 +68,58 @@ class TwoDays:
         assert train(store, self.second, second, *init) == 0
 
 
+@dataclass(frozen=True)
+class OneDay:
+    """A store with one partition and a run on it."""
+
+    store: TinyStore
+    run: RunLayout
+    manifest: str
+
+    @classmethod
+    def begin(cls, folder: Path) -> OneDay:
+        """Return a run of which nothing is trained yet."""
+        store = TinyStore.create(folder)
+        return cls(store, store.run("r"), store.partition("2026-01-01"))
+
+    def copied_to(self, folder: Path) -> OneDay:
+        """Return the same in another folder: what is in the store names its files by their paths.
+
+        A training costs some hundred times as much, as TensorFlow traces and compiles its step.
+        """
+        old, new = self.store.layout.root, str(folder)
+        shutil.copytree(old, new)
+        for path in folder.rglob("*.json"):
+            path.write_bytes(path.read_bytes().replace(old.encode(), new.encode()))
+        run = RunLayout(self.run.root.replace(old, new))
+        return OneDay(
+            TinyStore(StoreLayout(new), self.store.config), run, self.manifest.replace(old, new)
+        )
+
+
+@pytest.fixture(scope="session")
+def _half_trained(tmp_path_factory: pytest.TempPathFactory) -> OneDay:
+    day = OneDay.begin(tmp_path_factory.mktemp("half-trained") / "store")
+    with pytest.MonkeyPatch.context() as patch:
+        assert train_until(4, patch, day.store, day.run, day.manifest) == PREEMPTED
+    assert committed_steps(day.run) == [4, 8]
+    return day
+
+
+@pytest.fixture
+def half_trained(_half_trained: OneDay, tmp_path: Path) -> OneDay:
+    """Return a run with checkpoints 4 and 8 of 12 steps; each test has its own."""
+    return _half_trained.copied_to(tmp_path / "half-trained")
+
+
 @pytest.fixture(scope="session")
 def two_days(tmp_path_factory: pytest.TempPathFactory) -> TwoDays:
     """Return two trained days; tests must not change them."""
     return TwoDays(TinyStore.create(tmp_path_factory.mktemp("two-days")))
+
+
+@pytest.fixture
+def trained(two_days: TwoDays, tmp_path: Path) -> OneDay:
+    """Return the first of two trained days, of 12 steps; each test has its own."""
+    day = OneDay(two_days.store, two_days.first, two_days.manifests["2026-01-01"])
+    return day.copied_to(tmp_path / "trained")

@@ -30,7 +30,14 @@ def in_parts(parts: int, **overrides: Any) -> PipelineConfig:
     )
 
 
-@pytest.mark.parametrize(("parts", "rows"), [(2, {}), (4, {}), (4, PAIRS)])
+@pytest.mark.parametrize(
+    ("parts", "rows"),
+    [
+        (4, PAIRS),
+        pytest.param(2, {}, marks=pytest.mark.thorough),
+        pytest.param(4, {}, marks=pytest.mark.thorough),
+    ],
+)
 def test_parts_do_not_change_the_update(parts: int, rows: dict[str, str]) -> None:
     whole, split = Training(in_parts(1, **rows)), Training(in_parts(parts, **rows))
     start = whole.weights

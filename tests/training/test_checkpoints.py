@@ -12,8 +12,7 @@ import pytest
 import tensorflow as tf
 
 from pipeline_store.formats import CheckpointManifest, Holder, TrainingInputs
-from pipeline_store.layout import RunLayout
-from tests.training.conftest import TwoDays
+from tests.training.conftest import OneDay, TwoDays
 from tests.training.corpora import TinyStore, tiny_config
 from tests.training.damages import DAMAGES, flip, weights_file
 from tests.training.jobs import (
@@ -31,25 +30,16 @@ from training.errors import UserError
 from training.model import build_model, named_variables, weights_sha256
 
 
-def half_trained(tiny: TinyStore, monkeypatch: pytest.MonkeyPatch) -> tuple[RunLayout, str]:
-    """Return a run with checkpoints 4 and 8 of 12 steps, and its manifest."""
-    manifest, run = tiny.partition("2026-01-01"), tiny.run("interrupted")
-    assert train_until(4, monkeypatch, tiny, run, manifest) == PREEMPTED
-    assert committed_steps(run) == [4, 8]
-    return run, manifest
-
-
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_checkpoint_is_passed_over_and_replaced(
-    tiny: TinyStore,
+    half_trained: OneDay,
     two_days: TwoDays,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     damage: str,
 ) -> None:
-    run, manifest = half_trained(tiny, monkeypatch)
+    run = half_trained.run
     DAMAGES[damage](run, 8)
-    assert train(tiny, run, manifest) == 0
+    assert train(half_trained.store, run, half_trained.manifest) == 0
     output = capsys.readouterr().out
     assert "0000000008.json is not used" in output
     assert "Resuming from checkpoint 4" in output
@@ -61,20 +51,20 @@ def test_damaged_checkpoint_is_passed_over_and_replaced(
 
 
 def test_nothing_good_left_starts_from_the_beginning(
-    tiny: TinyStore, two_days: TwoDays, monkeypatch: pytest.MonkeyPatch
+    half_trained: OneDay, two_days: TwoDays
 ) -> None:
-    run, manifest = half_trained(tiny, monkeypatch)
+    run = half_trained.run
     for step in (4, 8):
         flip(weights_file(run, step, ".data"))
-    assert train(tiny, run, manifest) == 0
+    assert train(half_trained.store, run, half_trained.manifest) == 0
     assert result(run).resumed_from == []
     assert result(run).weights_sha256 == result(two_days.first).weights_sha256
 
 
 def test_changed_configuration_is_refused_with_what_differs(
-    tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    half_trained: OneDay, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, manifest = half_trained(tiny, monkeypatch)
+    tiny, run, manifest = half_trained.store, half_trained.run, half_trained.manifest
     before = all_files(run.training.root)
     changed = tiny_config(optimizer__learning_rate=0.5, training__checkpoint_interval=6)
     Path(run.config).write_bytes(changed.to_bytes())
@@ -86,10 +76,8 @@ def test_changed_configuration_is_refused_with_what_differs(
     assert all_files(run.training.root) == before
 
 
-def test_changes_can_be_accepted(
-    tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, manifest = half_trained(tiny, monkeypatch)
+def test_changes_can_be_accepted(half_trained: OneDay, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny, run, manifest = half_trained.store, half_trained.run, half_trained.manifest
     changed = tiny_config(optimizer__learning_rate=0.5)
     Path(run.config).write_bytes(changed.to_bytes())
     other = tiny.partition("2026-01-02")
@@ -107,9 +95,9 @@ def test_changes_can_be_accepted(
 
 
 def test_changes_whose_tensors_do_not_fit_are_refused_all_the_same(
-    tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    half_trained: OneDay, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, manifest = half_trained(tiny, monkeypatch)
+    tiny, run, manifest = half_trained.store, half_trained.run, half_trained.manifest
     for overrides in ({"model__hidden_size": 64}, {"optimizer__type": "amos"}):
         Path(run.config).write_bytes(tiny_config(**overrides).to_bytes())
         assert train(tiny, run, manifest, "--accept-changes") == USER_ERROR
@@ -117,19 +105,16 @@ def test_changes_whose_tensors_do_not_fit_are_refused_all_the_same(
     assert committed_steps(run) == [4, 8]
 
 
-def test_changed_data_is_refused(
-    tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, manifest = half_trained(tiny, monkeypatch)
+def test_changed_data_is_refused(half_trained: OneDay, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny, run, manifest = half_trained.store, half_trained.run, half_trained.manifest
     assert train(tiny, run, manifest, tiny.partition("2026-01-02")) == USER_ERROR
     assert "0 shards of records are gone and 2 are new" in capsys.readouterr().out
 
 
 def test_finished_training_with_changed_configuration_is_refused(
-    tiny: TinyStore, capsys: pytest.CaptureFixture[str]
+    trained: OneDay, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    manifest, run = tiny.partition("2026-01-01"), tiny.run("finished")
-    assert train(tiny, run, manifest) == 0
+    tiny, run, manifest = trained.store, trained.run, trained.manifest
     Path(run.config).write_bytes(tiny_config(training__random_seed=5).to_bytes())
     assert train(tiny, run, manifest) == USER_ERROR
     assert "training.random_seed was 1 and is 5" in capsys.readouterr().out
@@ -176,9 +161,9 @@ def test_result_describes_the_checkpoint_that_another_process_committed(
 
 
 def test_checkpoint_that_replaced_a_damaged_one_is_not_deleted(
-    tiny: TinyStore, two_days: TwoDays, monkeypatch: pytest.MonkeyPatch
+    half_trained: OneDay, two_days: TwoDays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, manifest = half_trained(tiny, monkeypatch)
+    run = half_trained.run
     damaged = weights_file(run, 8, ".data")
     flip(damaged)
     other = "other"
@@ -189,7 +174,7 @@ def test_checkpoint_that_replaced_a_damaged_one_is_not_deleted(
         CheckpointManifest.load(uri).model_copy(update={"holder_token": other}).write(uri)
 
     while_saving(monkeypatch, 1, repair)
-    assert train(tiny, run, manifest) == 0
+    assert train(half_trained.store, run, half_trained.manifest) == 0
     assert CheckpointManifest.load(run.training.checkpoint(8)).holder_token == other
     assert result(run).resumed_from == [8]
     assert result(run).weights_sha256 == result(two_days.first).weights_sha256
@@ -314,11 +299,11 @@ def test_inputs_say_what_the_weights_depend_on(two_days: TwoDays) -> None:
     assert len(inputs.records) == 2
 
 
-def test_optimizer_state_is_restored_too(tiny: TinyStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, _ = half_trained(tiny, monkeypatch)
+def test_optimizer_state_is_restored_too(half_trained: OneDay) -> None:
+    run = half_trained.run
     manifest = CheckpointManifest.load(run.training.checkpoint(8))
     reader = tf.train.load_checkpoint(str(Path(run.training.root, manifest.prefix)))
     slots = [key for key in reader.get_variable_to_shape_map() if "OPTIMIZER_SLOT" in key]
-    model = build_model(tiny.config)
+    model = build_model(half_trained.store.config)
     assert len(slots) == 2 * (len(model.trainable_variables) - 2)
     assert any(np.abs(reader.get_tensor(key)).max() > 0 for key in slots)

@@ -43,16 +43,27 @@ def arguments(store: TinyStore) -> list[str]:
     return [new, "--replay-manifest", old]
 
 
+@pytest.mark.parametrize(
+    ("parts", "stops"),
+    [
+        ((6,), [10]),
+        # Between two loops, at the end of the short rows, and among the long ones.
+        pytest.param((3, 2, 1), [6, 9, 10], marks=pytest.mark.thorough),
+    ],
+)
 def test_interrupted_training_ends_bit_identical(
-    store: TinyStore, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+    store: TinyStore,
+    arguments: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    parts: tuple[int, ...],
+    stops: list[int],
 ) -> None:
     straight, interrupted = store.run("straight"), store.run("interrupted")
     assert train(store, straight, *arguments) == 0
-    # Between two loops, at the end of the short rows, and among the long ones.
-    for loops in (3, 2, 1):
+    for loops in parts:
         assert train_until(loops, monkeypatch, store, interrupted, *arguments) == PREEMPTED
     assert train(store, interrupted, *arguments) == 0
-    assert result(interrupted).resumed_from == [6, 9, 10]
+    assert result(interrupted).resumed_from == stops
     assert result(interrupted).weights_sha256 == result(straight).weights_sha256
     assert result(interrupted).final_loss == result(straight).final_loss
 

@@ -89,7 +89,7 @@ def test_batch_has_the_model_inputs_in_types_for_a_tpu(reader: RecordReader) -> 
     }
 
 
-@pytest.mark.parametrize("count", [2, 8])
+@pytest.mark.parametrize("count", [2, pytest.param(8, marks=pytest.mark.thorough)])
 def test_replicas_together_get_the_same_rows_in_the_same_order(
     reader: RecordReader, count: int
 ) -> None:

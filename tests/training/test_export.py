@@ -220,19 +220,34 @@ def test_a_wrong_tensor_is_found_before_anything_is_committed(
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "message", "formats"),
     [
-        ({"weight": "bert_encoder/pooler_transform/bias"}, "saved_model is not the model: hidden"),
-        ({"weight": "bert/cls/predictions/output_bias/bias"}, "and logits by 1.0e-03"),
-        ({"tokens": [*TOKENS[:5], *reversed(TOKENS[5:])]}, "makes other tokens of"),
+        # The other format, written first, is right; its bytes are not stored either.
+        (
+            {"weight": "bert_encoder/pooler_transform/bias"},
+            "saved_model is not the model: hidden",
+            ("hugging_face", "saved_model"),
+        ),
+        (
+            {"weight": "bert/cls/predictions/output_bias/bias"},
+            "and logits by 1.0e-03",
+            ("saved_model",),
+        ),
+        (
+            {"tokens": [*TOKENS[:5], *reversed(TOKENS[5:])]},
+            "makes other tokens of",
+            ("saved_model",),
+        ),
     ],
 )
 def test_a_wrong_saved_model_is_found_before_anything_is_committed(
     fresh: Exported,
     monkeypatch: pytest.MonkeyPatch,
     capsys: Capture,
+    *,
     change: dict[str, Any],
     message: str,
+    formats: tuple[str, ...],
 ) -> None:
     write = saved_model.write_saved_model
 
@@ -248,8 +263,7 @@ def test_a_wrong_saved_model_is_found_before_anything_is_committed(
             weight.assign_sub(tf.fill(weight.shape, 0.001))
 
     monkeypatch.setattr(exporter, "write_saved_model", write_wrongly)
-    # The other format, written first, is right; its bytes are not stored either.
-    assert fresh.export("--format", "hugging_face", "--format", "saved_model") == BAD_DATA
+    assert fresh.export(*(f"--format={name}" for name in formats)) == BAD_DATA
     assert message in capsys.readouterr().err
     assert not Path(fresh.layout.root).exists()
 

@@ -47,7 +47,11 @@ def multiplied(config: PipelineConfig) -> int:
 
 @pytest.mark.parametrize(
     "overrides",
-    [{}, {"training__frozen_layers": 2}, {"masking__packing": "segment_pair"}],
+    [
+        pytest.param({}, marks=pytest.mark.thorough),
+        {"training__frozen_layers": 2},
+        {"masking__packing": "segment_pair"},
+    ],
     ids=["plain", "frozen", "pairs"],
 )
 def test_formula_counts_the_products_of_the_exported_step(overrides: dict[str, Any]) -> None:

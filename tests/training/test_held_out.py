@@ -87,8 +87,11 @@ def best_run(tiny: TinyStore, config: PipelineConfig, key: str) -> tuple[RunLayo
     return run, manifest
 
 
+@pytest.mark.parametrize(
+    "parts", [(5,), pytest.param((1, 2, 4, 4), marks=pytest.mark.thorough)], ids=str
+)
 def test_the_result_is_the_best_checkpoint(
-    tiny: TinyStore, monkeypatch: pytest.MonkeyPatch
+    tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, parts: tuple[int, ...]
 ) -> None:
     config = tiny_config(**FALLS_APART, training__keep_best=True)
     run, manifest = best_run(tiny, config, "straight")
@@ -109,7 +112,7 @@ def test_the_result_is_the_best_checkpoint(
     assert train(tiny, run, manifest) == 0, "a finished run verifies"
 
     interrupted = tiny.run("interrupted", config)
-    for loops in (1, 2, 4, 4):
+    for loops in parts:
         assert train_until(loops, monkeypatch, tiny, interrupted, manifest) == PREEMPTED
     assert train(tiny, interrupted, manifest) == 0
     assert result(interrupted).weights_sha256 == done.weights_sha256
@@ -132,8 +135,9 @@ def test_without_keep_best_the_result_is_the_last(tiny: TinyStore) -> None:
     assert held_out.loss == scores(run)[24]
 
 
+@pytest.mark.parametrize("parts", [(3,), pytest.param((1, 2), marks=pytest.mark.thorough)], ids=str)
 def test_training_stops_when_scores_do_not_fall_any_more(
-    tiny: TinyStore, monkeypatch: pytest.MonkeyPatch
+    tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, parts: tuple[int, ...]
 ) -> None:
     config = tiny_config(**STANDS_STILL, training__early_stop_evaluations=3)
     run, manifest = best_run(tiny, config, "straight")
@@ -143,7 +147,7 @@ def test_training_stops_when_scores_do_not_fall_any_more(
     assert committed_steps(run)[-1] == 8
 
     interrupted = tiny.run("interrupted", config)
-    for loops in (1, 2):
+    for loops in parts:
         assert train_until(loops, monkeypatch, tiny, interrupted, manifest) == PREEMPTED
     assert train(tiny, interrupted, manifest) == 0
     assert result(interrupted).train_steps == 8

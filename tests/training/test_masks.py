@@ -169,7 +169,7 @@ def test_masks_from_a_step_are_those_of_an_uninterrupted_run(
         assert_equal(batches(reader, masker, first_step=step), everything[step:])
 
 
-@pytest.mark.parametrize("count", [2, 8])
+@pytest.mark.parametrize("count", [2, pytest.param(8, marks=pytest.mark.thorough)])
 def test_replicas_do_not_change_the_masks(reader: RecordReader, masker: Masker, count: int) -> None:
     assert_equal(batches(reader, masker, count=count), batches(reader, masker))
 

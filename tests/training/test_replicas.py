@@ -45,21 +45,24 @@ def loss_curve(count: int, config: PipelineConfig, reader: RecordReader) -> list
     return [float(m.loss_sum) / float(m.masked_tokens) for m in metrics]
 
 
-def test_replicas_change_neither_the_losses_nor_the_order_of_records(tiny: TinyStore) -> None:
+# What is traced for each replica takes the time.
+@pytest.mark.parametrize("several", [2, pytest.param(8, marks=pytest.mark.thorough)])
+def test_replicas_change_neither_the_losses_nor_the_order_of_records(
+    tiny: TinyStore, several: int
+) -> None:
     config = tiny_config(training__train_steps=STEPS)
     manifest = tiny.partition("2026-01-01")
     curves, orders = [], []
-    for count in (1, 2, 8):
+    for count in (1, several):
         reader = NotingReader(tiny, manifest)
         curves.append(loss_curve(count, config, reader))
         orders.append(reader.numbers[: STEPS * config.training.global_batch_size])
 
-    assert orders[0] == orders[1] == orders[2]
+    assert orders[0] == orders[1]
     assert len(set(orders[0])) == len(reader) < len(orders[0])
     assert curves[0][-1] < curves[0][0] - 1.0, "nothing was learned"
     # Float32 sums in another order, after which Adam divides by the root of a moment.
     assert curves[1] == pytest.approx(curves[0], rel=1e-5)
-    assert curves[2] == pytest.approx(curves[0], rel=1e-5)
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def test_records_of_a_bad_loop_are_passed_over(
     assert CheckpointManifest.load(run.training.checkpoint(4)).rollbacks == []
 
 
-@pytest.mark.parametrize("from_init_model", [False, True])
+@pytest.mark.parametrize("from_init_model", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_without_a_checkpoint_training_goes_back_to_the_start(
     tiny: TinyStore, two_days: TwoDays, monkeypatch: pytest.MonkeyPatch, from_init_model: bool
 ) -> None:
@@ -106,8 +106,14 @@ def test_without_a_checkpoint_training_goes_back_to_the_start(
     assert committed_steps(stopped) == [4, 8, 12]
 
 
+# Right before and after going back, which then is done again, and in between.
+@pytest.mark.parametrize(
+    "interruptions",
+    [[(3, 1)], pytest.param([(3, 1, 2), (1, 4, 1)], marks=pytest.mark.thorough)],
+    ids=str,
+)
 def test_interrupted_around_a_rollback_ends_bit_identical(
-    tiny: TinyStore, monkeypatch: pytest.MonkeyPatch
+    tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, interruptions: list[tuple[int, ...]]
 ) -> None:
     config = tiny_config(**SPIKE, model__hidden_dropout_prob=0.1)
     manifest = poisoned(tiny, config, 7)
@@ -119,8 +125,7 @@ def test_interrupted_around_a_rollback_ends_bit_identical(
 
     own = {"seconds", "resumed_from"}
     expected = result(straight).model_dump(exclude=own)
-    # Right before and after going back, which then is done again, and in between.
-    for number, parts in enumerate([(3, 1, 2), (1, 4, 1)]):
+    for number, parts in enumerate(interruptions):
         interrupted = tiny.run(f"interrupted-{number}", config)
         for loops in parts:
             assert train_until(loops, monkeypatch, tiny, interrupted, manifest) == PREEMPTED
@@ -133,8 +138,8 @@ def test_what_sigterm_saved_is_no_place_to_go_back_to(
 ) -> None:
     config = tiny_config(training__max_to_keep=2, training__steps_per_loop=1)
     manifest, run = poisoned(tiny, config, 7), tiny.run("r", config)
-    # Saved at 5, 6 and 7: more than are kept, and 4 is kept all the same.
-    for loops in (5, 1, 1):
+    # Saved at 6 and 7 too: more than are kept, and 4 is kept all the same.
+    for loops in (6, 1):
         assert train_until(loops, monkeypatch, tiny, run, manifest) == PREEMPTED
     assert committed_steps(run) == [4, 6, 7]
     assert train(tiny, run, manifest) == 0

@@ -141,6 +141,7 @@ def test_a_slice_scores_held_out_rows_as_one_machine_does(twin: Twin) -> None:
     assert held_out(twin.driven) == pytest.approx(held_out(twin.alone), rel=LOSS_TOLERANCE)
 
 
+@pytest.mark.thorough
 def test_a_lost_host_is_named_and_the_next_slice_goes_on_where_it_was(
     twin: Twin, tmp_path: Path
 ) -> None:

@@ -51,7 +51,14 @@ def pairs(tiny: TinyStore) -> RecordReader:
     return RecordReader(corpus.training_sources([uri], store.layout, store.config))
 
 
-@pytest.mark.parametrize(("rows", "count"), [("reader", 2), ("pairs", 8)])
+@pytest.mark.parametrize(
+    ("rows", "count"),
+    [
+        ("pairs", 2),
+        pytest.param("reader", 2, marks=pytest.mark.thorough),
+        pytest.param("pairs", 8, marks=pytest.mark.thorough),
+    ],
+)
 def test_replicas_do_not_change_the_training(
     rows: str, count: int, request: pytest.FixtureRequest
 ) -> None:
@@ -159,7 +166,7 @@ def test_loss_is_the_mean_over_tokens_and_the_mean_over_rows(pairs: RecordReader
     assert [float(m) for m in means] == pytest.approx([float(masked_lm), float(next_sentence)])
 
 
-@pytest.mark.parametrize("rows", ["reader", "pairs"])
+@pytest.mark.parametrize("rows", ["pairs", pytest.param("reader", marks=pytest.mark.thorough)])
 def test_step_compiles_to_one_static_program(rows: str, request: pytest.FixtureRequest) -> None:
     # What a TPU needs: every shape known, nothing that calls back to the host.
     reader: RecordReader = request.getfixturevalue(rows)

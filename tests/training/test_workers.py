@@ -122,6 +122,7 @@ def test_the_first_host_alone_writes_checkpoints_each_once(twin: Twin) -> None:
     assert committed_steps(twin.both) == committed_steps(twin.alone)
 
 
+@pytest.mark.thorough
 def test_a_killed_host_stops_the_other_which_names_it_and_both_resume_to_the_same_weights(
     twin: Twin, tmp_path: Path
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_killed_host_stops_the_other_which_names_it_and_both_resume_to_the_sam
     assert result(run).weights_sha256 == result(twin.both).weights_sha256
 
 
+@pytest.mark.thorough
 def test_sigterm_to_one_host_stops_both_with_a_checkpoint(twin: Twin, tmp_path: Path) -> None:
     config = together(
         training__train_steps=2000,

@@ -113,16 +113,26 @@ def test_what_is_done_counts_for_the_same_trial_only(
     assert "the task's manifest was " in refusal()
 
 
+# Looks are one before each trial, and one for each loop of two steps.
+@pytest.mark.parametrize(
+    ("seeds", "stops"),
+    [((1,), (3,)), pytest.param((1, 2), (3, 1, 8, 4), marks=pytest.mark.thorough)],
+    ids=str,
+)
 def test_stopped_it_goes_on_where_it_was(
-    pretrained: Pretrained, monkeypatch: pytest.MonkeyPatch
+    pretrained: Pretrained,
+    monkeypatch: pytest.MonkeyPatch,
+    seeds: tuple[int, ...],
+    stops: tuple[int, ...],
 ) -> None:
     store, model = pretrained
-    uri = task(store, "stopped")
-    straight = write_run(store, "straight", model=model, manifest_uri=uri)
+    name = f"stopped-{len(stops)}"
+    uri = task(store, name)
+    settings: dict[str, Any] = {"model": model, "manifest_uri": uri, "seeds": seeds}
+    straight = write_run(store, f"{name}-straight", **settings)
     assert finetune(store, straight) == 0
-    run = write_run(store, "stopped", model=model, manifest_uri=uri)
-    # Looks are one before each trial, and one for each loop of two steps.
-    for looks in (3, 1, 8, 4):
+    run = write_run(store, name, **settings)
+    for looks in stops:
         with monkeypatch.context() as patch:
             patch.setattr(finetune_command, "StopRequest", lambda n=looks: StopAfter(n))
             assert finetune(store, run) == PREEMPTED
@@ -133,7 +143,7 @@ def test_stopped_it_goes_on_where_it_was(
         for split, score in ours.scores.items():
             assert score.metrics == theirs.scores[split].metrics
             assert score.loss == theirs.scores[split].loss
-    assert sum(len(result.resumed_from) for result in results(run)) >= 2
+    assert sum(len(result.resumed_from) for result in results(run)) >= len(seeds)
 
 
 def test_models_of_another_run_are_measured_again(

@@ -60,7 +60,11 @@ def by_heart(store: TinyStore, kind: TaskKind, label_ids: np.ndarray, **changes:
 
 
 @pytest.mark.parametrize(
-    ("kind", "two_labels"), [*((kind, False) for kind in KINDS), ("classification", True)]
+    ("kind", "two_labels"),
+    [
+        *((kind, False) for kind in KINDS),
+        pytest.param("classification", True, marks=pytest.mark.thorough),
+    ],
 )
 def test_it_learns_thirty_two_examples_by_heart(
     tiny: TinyStore, *, kind: TaskKind, two_labels: bool
@@ -253,7 +257,8 @@ def test_the_classifier_computes_in_float32(tiny: TinyStore) -> None:
     assert np.mean(rounded.numpy() != logits.numpy()) > 0.5
 
 
-def test_replicas_compute_the_same_update(tiny: TinyStore) -> None:
+@pytest.mark.parametrize("several", [2, pytest.param(4, marks=pytest.mark.thorough)])
+def test_replicas_compute_the_same_update(tiny: TinyStore, several: int) -> None:
     from tests.training.conftest import replicas
     from training.commit import CommitGuard
     from training.finetuning.trial import train_trial
@@ -261,16 +266,16 @@ def test_replicas_compute_the_same_update(tiny: TinyStore) -> None:
 
     uri = write_task(tiny)
     few: dict[str, Any] = {"num_train_epochs": 1.0, "keep_best": False, "layer_decay": 0.5}
-    one, four = (
+    one, other = (
         train_trial(
             trial_job(tiny, uri, f"on-{count}", **NO_DROPOUT, **few),
             strategy=replicas(count),
             guard=CommitGuard.from_environment(),
             stop=StopRequest(),
         )
-        for count in (1, 4)
+        for count in (1, several)
     )
-    assert one.train_loss == pytest.approx(four.train_loss, rel=1e-4)
+    assert one.train_loss == pytest.approx(other.train_loss, rel=1e-4)
     for split, score in one.scores.items():
-        assert four.scores[split].loss == pytest.approx(score.loss, rel=1e-4)
-    assert RECIPE.global_batch_size % 4 == 0
+        assert other.scores[split].loss == pytest.approx(score.loss, rel=1e-4)
+    assert RECIPE.global_batch_size % several == 0

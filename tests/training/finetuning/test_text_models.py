@@ -206,6 +206,12 @@ def test_every_line_gets_an_answer_or_a_reason(
         assert [answer["labels"] for answer in good] == sets
 
 
+# A process that imports TensorFlow.
+@pytest.mark.parametrize(
+    "exported",
+    ["classification", *(pytest.param(k, marks=pytest.mark.thorough) for k in [*RUNS][1:])],
+    indirect=True,
+)
 def test_serving_needs_nothing_but_tensorflow(exported: TextRun, tmp_path: Path) -> None:
     code = """
 import json, sys
