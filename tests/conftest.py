@@ -9,9 +9,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests import sharing
+
+# On a busy machine an example can take any time, and drawing it as well: that is no failure.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 # So that a failed assertion in the tests' own helpers shows its values, too.
 helpers = [path for path in Path(__file__).parent.iterdir() if path.is_dir()]
