@@ -39,8 +39,7 @@ _OF_ONE_TPU = (
 def _of_finetuning() -> Iterator[Scenario]:
     """Yield the same for a DAG whose TPU tasks are a mapped group, and what only it can meet.
 
-    The control has no such DAG. A few of them are enough for ``make test``: the operators are the
-    same.
+    The control has no such DAG. A few of them are enough for the tests: the operators are the same.
     """
     for scenario in _OF_ONE_TPU:
         yield replace(

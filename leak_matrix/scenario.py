@@ -73,7 +73,7 @@ class Scenario:
     :param accident: name of what happens to the whole stack, once for all scenarios that share it.
     :param control: also done to the control DAG.
     :param check: says afterwards what is wrong besides what is left.
-    :param fast: part of ``make test``.
+    :param fast: one that tests play; some of these are part of ``make test``.
     :param subject: the DAG whose tasks and task groups its DAG has.
     :param tpus: how many of them; more than one only for a fine-tuning run.
     """

@@ -9,8 +9,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
-from xdist.scheduler import LoadFileScheduling
+
+from tests import sharing
+
+# On a busy machine an example can take any time, and drawing it as well: that is no failure.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 # So that a failed assertion in the tests' own helpers shows its values, too.
 helpers = [path for path in Path(__file__).parent.iterdir() if path.is_dir()]
@@ -24,28 +32,32 @@ if "AIRFLOW_HOME" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "false")
 
-# Files of this folder share one stack, so one process runs them all.
-SHARED_STACK = "tests/stack/"
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what :mod:`tests.sharing` is told."""
+    parser.addoption(
+        "--store-durations", action="store_true", help="write tests/durations.json from this run"
+    )
 
 
-class ByFile(LoadFileScheduling):
-    """Shares the tests out to the processes of ``make test``: by file, or those on the stack."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return SHARED_STACK if nodeid.startswith(SHARED_STACK) else super()._split_scope(nodeid)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.ByFile:
+    """Share out by file."""
+    return sharing.ByFile(config, log)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
-    """Share out by :class:`ByFile`."""
-    return ByFile(config, log)
-
-
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what waits for others most of the time: processes that compute go on beside it."""
-    items.sort(key=_order)
+    """Begin with what takes longest, so that no process is left alone with it at the end."""
+    sharing.sort(items, sharing.load())
 
 
-def _order(item: pytest.Item) -> int:
-    if item.nodeid.startswith(SHARED_STACK):
-        return 0
-    return 1 if item.get_closest_marker("stack") else 2
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say where the time went."""
+    reports = [r for found in terminalreporter.stats.values() for r in found]
+    found = sharing.measured(r for r in reports if isinstance(r, pytest.TestReport))
+    if len(found) > 1:
+        terminalreporter.section("durations by folder")
+        for line in sharing.table(found):
+            terminalreporter.write_line(line)
+    if config.getoption("--store-durations"):
+        sharing.store({part: sum(found[part]) for part in found}, config.rootpath)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -230,7 +231,11 @@ def test_modules_explain_themselves(module: str) -> None:
 
 
 def test_killed_run_is_finished_by_the_next(
-    workspace: Workspace, arguments: list[str], tmp_path: Path
+    workspace: Workspace,
+    arguments: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     for number in range(12):
         workspace.put(f"{number:02d}.txt", as_text(documents(60, first=100 * number)))
@@ -246,11 +251,11 @@ def test_killed_run_is_finished_by_the_next(
     committed = len(list(shards.glob("*/shard.json")))
     assert committed >= 1
 
-    process = run("beam_jobs.prepare_corpus", *arguments)
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    assert "12 of 12 shards" in errors
-    summary = json.loads(output)
+    capsys.readouterr()
+    caplog.set_level(logging.INFO, "beam_jobs")
+    assert prepare_corpus.main(arguments) == 0
+    assert "12 of 12 shards" in caplog.text
+    summary = last_json(capsys)
     assert summary["shards_reused"] == committed
     assert summary["shards_processed"] == 12 - committed
 

@@ -149,6 +149,8 @@ def test_another_seed_gives_other_masks(
     assert len(set(other) & set(expected)) < 0.05 * len(expected)
 
 
+# That workers need nothing but pickled functions is also asked of worker processes, above.
+@pytest.mark.thorough
 def test_pipeline_runs_on_a_separate_job_service(
     vocabulary: str, expected: list[str], tmp_path: Path
 ) -> None:
@@ -190,6 +192,8 @@ def killed_and_finished(workspace: Workspace, folder: Path, kills: int, seed: in
     return workspace.record_hashes(PartitionManifest.load(str(uri)))
 
 
+# One kill, and what is left of it, is in test_commands.py.
+@pytest.mark.thorough
 def test_kills_change_no_record(vocabulary: str, expected: list[str], tmp_path: Path) -> None:
     workspace = new_workspace(tmp_path / "store", vocabulary)
     fill(workspace, NAMES)

@@ -136,7 +136,7 @@ def run_folders(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_no_worker_process_outlives_the_job(
-    number: signal.Signals, workspace: Workspace, tmp_path: Path
+    number: signal.Signals, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = documents(60)
     workspace.put("a.txt", as_text(texts))
@@ -159,6 +159,8 @@ def test_no_worker_process_outlives_the_job(
         stderr=subprocess.PIPE,
         text=True,
     )
+    # Both: one can have begun before the other is to be seen.
+    eventually(lambda: len(workers_of(process)) == 2)
     eventually(lambda: bool(list(scratch.glob("prepare-corpus-*/progress/signing-*"))))
     workers = workers_of(process)
     assert len(workers) == 2
@@ -173,9 +175,10 @@ def test_no_worker_process_outlives_the_job(
         return
     # A killed process removes nothing; the next run does.
     assert len(run_folders(scratch)) == 1
-    again = [*command[:-2], "--input=corpus/{partition}/a.txt"]
-    env = os.environ | {"TMPDIR": str(scratch)}
-    subprocess.run(again, cwd=REPOSITORY, env=env, check=True, capture_output=True)
+    for name in ("b.txt", "c.txt"):
+        (workspace.corpus / name).unlink()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    workspace.prepare()
     assert run_folders(scratch) == []
 
 

@@ -290,6 +290,7 @@ def test_files_that_cannot_be_read_own_nothing(workspace: Workspace) -> None:
     assert document_ids(workspace, prepared.manifest) == ids_of(texts)
 
 
+@pytest.mark.thorough
 def test_two_runs_at_once_agree(workspace: Workspace, tmp_path: Path) -> None:
     texts = documents(80)
     for number in range(6):

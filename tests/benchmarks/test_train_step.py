@@ -19,6 +19,7 @@ from training import step
 ROWS = 4
 
 
+@pytest.mark.thorough
 def test_the_measured_step_is_the_exported_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

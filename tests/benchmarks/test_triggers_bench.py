@@ -24,6 +24,7 @@ def test_without_looks_there_is_no_lateness() -> None:
     assert lags([], interval=10.0, seconds=25.0)["late_median_seconds"] is None
 
 
+@pytest.mark.thorough
 def test_a_bare_loop_with_a_few_triggers(capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--plain", "--triggers", "3", "--seconds", "4", "--poll-interval", "0.5"]
     assert main(few) == 0

@@ -22,6 +22,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     return Campaign(tmp_path_factory.mktemp("chaos"), parallel=len(SEEDS))
 
 
+@pytest.mark.thorough
 def test_nothing_is_left_or_lost(campaign: Campaign) -> None:
     reports = campaign.run([Item(seed, real=False) for seed in SEEDS])
     assert [report["problems"] for report in reports] == [[]] * len(SEEDS)
@@ -32,6 +33,8 @@ def test_nothing_is_left_or_lost(campaign: Campaign) -> None:
 def test_a_campaign_goes_on_where_it_was(campaign: Campaign) -> None:
     item = Item(SEEDS[0], real=False)
     (before,) = campaign.run([item])
+    assert before["problems"] == []
+    assert before["caused"]
     (again,) = campaign.run([item])
     assert again == before
 
@@ -50,6 +53,7 @@ print(json.dumps(report.to_json()))
 """
 
 
+@pytest.mark.thorough
 def test_a_run_without_its_teardown_is_found_out(campaign: Campaign, tmp_path: Path) -> None:
     code = campaign.code(real=False)
     environment = {

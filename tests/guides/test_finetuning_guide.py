@@ -67,6 +67,7 @@ def test_each_block_runs_here_or_says_why_not() -> None:
     assert json.loads(settings)["conf"]["finetuning.tasks"] == ["modules"]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1200)
 def test_a_csv_becomes_a_tested_classifier(tmp_path: Path) -> None:
     store = StoreLayout(str(tmp_path / "store"))

@@ -37,7 +37,7 @@ def test_fine_tuning_runs_go_through_all_that_others_go_through() -> None:
     several = [scenario for scenario in SCENARIOS if scenario.tpus > 1]
     assert several
     assert {scenario.subject for scenario in several} == {Subject.FINETUNING}
-    # `make test` plays some of both.
+    # The tests play some of both.
     assert {scenario.subject for scenario in SCENARIOS if scenario.fast} == set(Subject)
 
 

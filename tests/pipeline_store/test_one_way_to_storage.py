@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -109,8 +110,14 @@ def names_used(tree: ast.AST) -> Iterator[str]:
             yield ".".join([imported[inner.id], *parts])
 
 
+# Each source is asked two things.
+@cache
+def parsed(text: str) -> ast.AST:
+    return ast.parse(text)
+
+
 def ways_around(text: str) -> set[str]:
-    used = set(names_used(ast.parse(text)))
+    used = set(names_used(parsed(text)))
     return {
         way
         for way in WAYS_AROUND
@@ -121,7 +128,7 @@ def ways_around(text: str) -> set[str]:
 def looks_at_schemes(text: str) -> list[int]:
     """Return the lines at which a module takes a string apart by its scheme."""
     lines = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         operands: list[ast.expr] = []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             operands = node.args if node.func.attr in _LOOKING else []

@@ -121,6 +121,24 @@ def test_what_the_tpu_service_does_not_offer_is_refused(request_: Request) -> No
     assert not uris.exists(request_.run.record)
 
 
+@pytest.mark.parametrize(
+    ("conf", "expected"),
+    [
+        ({"training.train_step": 5}, "Did you mean 'training.train_steps'?"),
+        ({"training": {"train_steps": 5}}, "settings are not nested"),
+        ({"masking.max_seq_length": 512}, "do not fit a model"),
+        ({"corpus.partition": "2031-01-01"}, "2031-01-01"),
+    ],
+)
+def test_a_bad_request_is_refused_in_words(
+    request_: Request, conf: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(AirflowFailException) as refused:
+        request_.validate(**conf)
+    assert expected in str(refused.value)
+    assert not uris.exists(request_.run.record)
+
+
 def test_a_dry_run_refuses_what_a_run_would_refuse(request_: Request) -> None:
     with pytest.raises(AirflowFailException, match=r"vocabulary\.uri"):
         request_.validate(run__dry_run=True, vocabulary__uri="/nowhere/vocab.txt")

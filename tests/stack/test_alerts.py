@@ -23,13 +23,15 @@ from tests.pipeline_alerts import situations
 from tests.pipeline_alerts.servers import Endpoint, Mailbox, mail_server, web_endpoint
 from tests.stack.driver import until
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.thorough]
 
 DAG_ID = "alert_probe"
 WATCH = "pipeline_watch"
 OVERDUE_SECONDS = 20
 SECONDS = 300.0
 AIRFLOW = {
+    # All runs work at once, and the watch beside them.
+    "AIRFLOW__CORE__PARALLELISM": "8",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "5",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
@@ -49,13 +51,12 @@ class Alarmed:
     endpoint: Endpoint
 
     def working_runs(self, count: int) -> list[str]:
-        """Start runs one by one; return their ids when the work of all is under way.
+        """Start runs and return their ids when the work of all is under way.
 
         Work that is under way has recorded its run.
         """
-        run_ids = []
-        for _ in range(count):
-            run_ids.append(run_id := self.api.trigger(DAG_ID))
+        run_ids = [self.api.trigger(DAG_ID) for _ in range(count)]
+        for run_id in run_ids:
             record = self.run(run_id).record
             until(partial(uris.exists, record), seconds=SECONDS, name=f"the work of {run_id}")
         return run_ids
@@ -141,22 +142,28 @@ def lose_heartbeat(alarmed: Alarmed, run_id: str, task_id: str) -> None:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """Runs that ended in ways of which Airflow says little or nothing."""
+class Runs:
+    """Runs that end in ways of which Airflow says little or nothing, and one that goes on."""
 
     lost_heartbeat: str
     failed_by_person: str
     failed_task_by_person: str
     deleted: str
+    going_on: str
 
 
 @pytest.fixture(scope="module")
-def ended(alarmed: Alarmed) -> Ended:
+def runs(alarmed: Alarmed) -> Runs:
+    """Start all runs at once: each waits for processes that Airflow starts."""
+    # Until Airflow has made its calls of those that end: a pass of the watch could be first.
+    alarmed.api.pause(WATCH)
+    return Runs(*alarmed.working_runs(5))
+
+
+@pytest.fixture(scope="module")
+def ended(alarmed: Alarmed, runs: Runs) -> Runs:
     """End four runs at once, and let the watch look twice: what is told again would be seen."""
-    api = alarmed.api
-    # Until Airflow has made its calls: a pass of the watch could be first.
-    api.pause(WATCH)
-    ended = Ended(*alarmed.working_runs(4))
+    api, ended = alarmed.api, runs
     lose_heartbeat(alarmed, ended.lost_heartbeat, "work")
     api.mark_run(DAG_ID, ended.failed_by_person, "failed")
     api.mark_task(DAG_ID, ended.failed_task_by_person, "work", "failed")
@@ -172,30 +179,32 @@ def ended(alarmed: Alarmed) -> Ended:
     return ended
 
 
-def test_a_lost_heartbeat_is_told_once(alarmed: Alarmed, ended: Ended) -> None:
+def test_a_lost_heartbeat_is_told_once(alarmed: Alarmed, ended: Runs) -> None:
     # Airflow may call twice, and says that the run failed besides.
     assert alarmed.told_failures(ended.lost_heartbeat) == ["task-failed"]
     assert alarmed.links(ended.lost_heartbeat)["task-failed"] == "/tasks/work"
     assert alarmed.outcome(ended.lost_heartbeat) is OutcomeKind.FAILED
 
 
-def test_a_run_that_a_person_fails_is_told_once(alarmed: Alarmed, ended: Ended) -> None:
+def test_a_run_that_a_person_fails_is_told_once(alarmed: Alarmed, ended: Runs) -> None:
     assert alarmed.told_failures(ended.failed_by_person) == ["ended-without-outcome"]
     assert alarmed.outcome(ended.failed_by_person) is OutcomeKind.CANCELLED
 
 
-def test_a_task_that_a_person_fails_is_told_once(alarmed: Alarmed, ended: Ended) -> None:
+def test_a_task_that_a_person_fails_is_told_once(alarmed: Alarmed, ended: Runs) -> None:
     assert alarmed.told_failures(ended.failed_task_by_person) == ["run-failed"]
     assert alarmed.outcome(ended.failed_task_by_person) is OutcomeKind.FAILED
 
 
-def test_a_run_that_was_deleted_is_told_once(alarmed: Alarmed, ended: Ended) -> None:
+def test_a_run_that_was_deleted_is_told_once(alarmed: Alarmed, ended: Runs) -> None:
     assert alarmed.told_failures(ended.deleted) == ["ended-without-outcome"]
     assert alarmed.outcome(ended.deleted) is OutcomeKind.CANCELLED
 
 
-def test_a_run_that_goes_on_is_told_to_be_late_and_to_wait_for_a_person(alarmed: Alarmed) -> None:
-    [run_id] = alarmed.working_runs(1)
+def test_a_run_that_goes_on_is_told_to_be_late_and_to_wait_for_a_person(
+    alarmed: Alarmed, ended: Runs
+) -> None:
+    run_id = ended.going_on
     situations.asked(alarmed.run(run_id))
     place = alarmed.store.alert(identity.run_key(DAG_ID, run_id), "overdue")
 

@@ -14,7 +14,7 @@ from local_stack.airflow_api import AirflowApiError, DagRun
 from pipeline_store import uris
 from tests.stack.driver import DAG_ID, Pipeline, until
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.thorough]
 
 WATCH, ARRIVALS = "corpus_watch", "corpus_arrivals"
 ASSET = "corpus_partition"

@@ -17,7 +17,7 @@ import pytest
 from local_stack.airflow_api import AirflowApi, AirflowApiError, BackfillRequest, DagRun
 from tests.stack.driver import DAG_ID, TINY, Pipeline, until
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.thorough]
 
 # Before the DAG's start date, and days that no other test uses.
 FIRST = datetime(2024, 2, 28, tzinfo=UTC)

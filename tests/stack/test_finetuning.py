@@ -25,7 +25,7 @@ from tests.stack.driver import RUN_SECONDS, Pipeline, until
 from tests.stack.story import FIRST_NOUN, FirstModel
 from tpu_lifecycle.trainings import rental_folders
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.thorough]
 
 DAG_ID = "bert_finetuning"
 FIRST_TRIAL = f"{FIRST_NOUN}.model.0.003.1"

@@ -17,7 +17,7 @@ from pipeline_store.layout import StoreLayout
 from tests.model_registry.runs import FinishedRun
 from tests.stack.driver import DAG_ID, Pipeline
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.thorough]
 
 GUIDE = REPOSITORY / "docs" / "operation.md"
 PLACEHOLDER = "v-0a1b2c3d4e5f"
