@@ -31,29 +31,29 @@ $(INSTALLED): requirements.txt requirements-dev.txt
 install: $(INSTALLED)  ## Create .venv from the locked requirements
 
 demo: $(INSTALLED)  ## Run the main job for two days of text; CORPUS=<folder or glob> for your own
-	$(BIN)/python -m demo --state-dir $(STATE) $(if $(CORPUS),--corpus '$(CORPUS)')
+	$(BIN)/python -m local.demo --state-dir $(STATE) $(if $(CORPUS),--corpus '$(CORPUS)')
 
 finetune-docstrings: $(INSTALLED)  ## Fine-tune: which package is a docstring from? Against simple methods; SEEDS=1,2,3
-	$(BIN)/python -m demo.finetuning docstrings --state-dir $(STATE) $(if $(SEEDS),--seeds $(SEEDS))
+	$(BIN)/python -m local.demo.finetuning docstrings --state-dir $(STATE) $(if $(SEEDS),--seeds $(SEEDS))
 
 finetune-neighbours: $(INSTALLED)  ## Fine-tune: do two sentences follow each other? Against simple methods; SEEDS=1,2,3
-	$(BIN)/python -m demo.finetuning neighbours --state-dir $(STATE) $(if $(SEEDS),--seeds $(SEEDS))
+	$(BIN)/python -m local.demo.finetuning neighbours --state-dir $(STATE) $(if $(SEEDS),--seeds $(SEEDS))
 
 finetune-word-order: $(INSTALLED)  ## Fine-tune: have two words of a sentence changed places? Against simple methods; SEEDS=1,2,3
-	$(BIN)/python -m demo.finetuning word-order --state-dir $(STATE) $(if $(SEEDS),--seeds $(SEEDS))
+	$(BIN)/python -m local.demo.finetuning word-order --state-dir $(STATE) $(if $(SEEDS),--seeds $(SEEDS))
 
 recompute: $(INSTALLED)  ## Score the demo's saved models again and compare with what it reported
-	$(BIN)/python -m demo.recompute --state-dir $(STATE)
+	$(BIN)/python -m local.demo.recompute --state-dir $(STATE)
 
 overhead: $(INSTALLED)  ## Compare the demo's wall clock with the same work done plainly
-	$(BIN)/python -m benchmarks.overhead --state-dir $(STATE)
+	$(BIN)/python -m verification.benchmarks.overhead --state-dir $(STATE)
 
 $(BENCH_INSTALLED): $(INSTALLED) requirements-bench.txt
 	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --require-hashes -r requirements-bench.txt
 	@touch $@
 
 bench-data: $(BENCH_INSTALLED)  ## Measure the data job and its peers; QUICK=1 for 10 MB, ONLY=row
-	$(BIN)/python -m benchmarks.data --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m verification.benchmarks.data --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 $(TORCH_INSTALLED): requirements-torch.in requirements-torch.txt scripts/install-torch
 	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@) $(UV_VERSION)
@@ -62,25 +62,25 @@ $(TORCH_INSTALLED): requirements-torch.in requirements-torch.txt scripts/install
 	@touch $@
 
 bench-triggers: $(INSTALLED)  ## Measure one process with 300 TPU triggers: memory, polls, lateness
-	$(BIN)/python -m benchmarks.triggers $(BENCH_ARGS)
+	$(BIN)/python -m verification.benchmarks.triggers $(BENCH_ARGS)
 
 bench-train: $(INSTALLED) $(TORCH_INSTALLED)  ## Measure the training and its peers; QUICK=1 for few steps, ONLY=row
-	$(BIN)/python -m benchmarks.train --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m verification.benchmarks.train --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 bench-finetune: $(INSTALLED) $(TORCH_INSTALLED)  ## Measure fine-tuning and PyTorch's: speed, metrics; QUICK=1, ONLY=speed
-	$(BIN)/python -m benchmarks.finetune --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m verification.benchmarks.finetune --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 compare-optimizers: $(INSTALLED)  ## Train with AdamW, LAMB and Amos and compare held-out losses; 18 trainings
-	$(BIN)/python -m benchmarks.recipes.optimizers --state-dir $(STATE) --plot $(STATE)/optimizers.png
+	$(BIN)/python -m verification.benchmarks.recipes.optimizers --state-dir $(STATE) --plot $(STATE)/optimizers.png
 
 compare-numerics: $(INSTALLED)  ## Train in float32 and bfloat16 and compare held-out losses; 9 trainings
-	$(BIN)/python -m benchmarks.recipes.numerics --state-dir $(STATE)
+	$(BIN)/python -m verification.benchmarks.recipes.numerics --state-dir $(STATE)
 
 updates: $(INSTALLED)  ## Update a model seven times, with and without replay, and compare what it forgets
-	$(BIN)/python -m benchmarks.recipes.updates --state-dir $(STATE) --plot $(STATE)/updates.png
+	$(BIN)/python -m verification.benchmarks.recipes.updates --state-dir $(STATE) --plot $(STATE)/updates.png
 
 packing-loss: $(INSTALLED)  ## Train with rows packed in two ways and compare held-out losses
-	$(BIN)/python -m benchmarks.packing_loss
+	$(BIN)/python -m verification.benchmarks.packing_loss
 
 $(COMPILER_INSTALLED): $(INSTALLED) requirements-tpu-compile.txt
 	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@) $(UV_VERSION)
@@ -88,16 +88,16 @@ $(COMPILER_INSTALLED): $(INSTALLED) requirements-tpu-compile.txt
 	@touch $@
 
 tpu-compile-check: $(COMPILER_INSTALLED)  ## Compile the training step for a TPU without one (1.2 GB, libtpu's own terms)
-	$(BIN)/python -m tpu_compile_check --preset bert_base_v5e --preset bert_base_v5e_512 --compare-plain
+	$(BIN)/python -m verification.tpu_compile_check --preset bert_base_v5e --preset bert_base_v5e_512 --compare-plain
 
 up: $(INSTALLED)  ## Start the local stack: PostgreSQL, Airflow, TPU emulator, TensorBoard
-	$(BIN)/python -m local_stack up --state-dir $(STATE)
+	$(BIN)/python -m local.stack up --state-dir $(STATE)
 
 down: $(INSTALLED)  ## Stop the local stack and check that nothing of it is left
-	$(BIN)/python -m local_stack down --state-dir $(STATE)
+	$(BIN)/python -m local.stack down --state-dir $(STATE)
 
 status: $(INSTALLED)  ## Show the parts of the local stack
-	$(BIN)/python -m local_stack status --state-dir $(STATE)
+	$(BIN)/python -m local.stack status --state-dir $(STATE)
 
 test: lint types imports unit  ## Everything that must pass before a change lands
 
@@ -125,7 +125,7 @@ terraform-validate:  ## Check infrastructure/ against the provider's schema; nee
 
 images: $(INSTALLED)  ## Build the images of docker/, try them, list what is in them; ONLY=name, KEEP=1; needs root
 	scripts/need-buildah
-	$(BIN)/python -m container_images --output $(STATE)/images $(if $(ONLY),--only $(ONLY)) $(if $(KEEP),--keep)
+	$(BIN)/python -m verification.container_images --output $(STATE)/images $(if $(ONLY),--only $(ONLY)) $(if $(KEEP),--keep)
 
 images-lint: $(INSTALLED)  ## Check docker/*.Dockerfile
 	$(BIN)/hadolint docker/*.Dockerfile
@@ -140,7 +140,7 @@ e2e: $(INSTALLED)  ## Only the tests on the local stack
 	$(BIN)/pytest -m "stack and not browser"
 
 chaos: $(INSTALLED)  ## 200 random fault schedules over the TPU tasks, 10 with real training; SEED=123 for one, REAL=1
-	$(BIN)/python -m chaos --state-dir $(STATE)/chaos $(if $(SEED),--seed $(SEED)) $(if $(REAL),--real) $(CHAOS_ARGS)
+	$(BIN)/python -m verification.chaos --state-dir $(STATE)/chaos $(if $(SEED),--seed $(SEED)) $(if $(REAL),--real) $(CHAOS_ARGS)
 
 CONTRACT_ARGS ?=
 
@@ -155,15 +155,15 @@ contract-bucket: $(INSTALLED)  ## Check the store's promises in a real bucket; n
 		--bucket '$(BUCKET)' $(CONTRACT_ARGS)
 
 leak-matrix: $(INSTALLED)  ## Show that no TPU is left, whatever breaks; DAG=id, ONLY=ids, SEED=, JOBS=, WITHOUT=layer, FRESH=1
-	$(BIN)/python -m leak_matrix --state-dir $(STATE)/leak-matrix $(if $(DAG),--dag $(DAG)) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) \
+	$(BIN)/python -m verification.leak_matrix --state-dir $(STATE)/leak-matrix $(if $(DAG),--dag $(DAG)) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(JOBS),--jobs $(JOBS)) $(if $(WITHOUT),--without $(WITHOUT)) $(if $(FRESH),--fresh)
 
 schedule-check: $(INSTALLED)  ## Show that each partition is learned once, by schedule, event, backfill and hand
-	$(BIN)/python -m schedule_check --state-dir $(STATE)/schedule-check
+	$(BIN)/python -m verification.schedule_check --state-dir $(STATE)/schedule-check
 
 screenshots: $(INSTALLED)  ## Make the pictures of Airflow's pages in docs/images: three small runs, a real Chromium
 	scripts/need-chromium
-	$(BIN)/python -m demo.screenshots
+	$(BIN)/python -m local.demo.screenshots
 
 browser: $(INSTALLED)  ## The tests in a real Chromium (Debian package chromium)
 	scripts/need-chromium

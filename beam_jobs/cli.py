@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from beam_jobs.errors import JobError, UserError
+from corpus.errors import JobError, UserError
 from pipeline_config import ConfigError, PipelineConfig, parse_config
 from pipeline_store import identity, uris
 from pipeline_store.formats import ExitKind, FormatError

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from beam_jobs.cli import JobArguments, read_arguments, run_cli
-from beam_jobs.errors import raise_failures
 from beam_jobs.job.dry_run import list_shards
 from beam_jobs.job.options import parse_options
 from beam_jobs.job.partition import (
@@ -28,9 +27,10 @@ from beam_jobs.job.partition import (
 )
 from beam_jobs.job.pipeline import PartitionJob
 from beam_jobs.job.running import RemoteJob, run_job
-from beam_jobs.text.inputs import list_inputs
-from beam_jobs.text.readable import check_readable
-from beam_jobs.tokens.lineage_vocabulary import load_vocabulary, refuse_other
+from corpus.errors import raise_failures
+from corpus.text.inputs import list_inputs
+from corpus.text.readable import check_readable
+from corpus.tokens.lineage_vocabulary import load_vocabulary, refuse_other
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import PartitionManifest, ShardManifest, ShardOutcome, Split
 from pipeline_store.layout import StoreLayout

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from beam_jobs.cli import run_cli
-from beam_jobs.errors import UserError
 from beam_jobs.job.engines import Engine
 from beam_jobs.job.options import job_parser, parse_job
 from beam_jobs.job.progress import Pass
@@ -27,6 +26,7 @@ from beam_jobs.labelled.outcome import TaskOutcome
 from beam_jobs.labelled.pipeline import run_pipeline, run_plainly
 from beam_jobs.labelled.preparation import Preparation, in_folder, plan_preparation
 from beam_jobs.labelled.verdict import warnings
+from corpus.errors import UserError
 from pipeline_config import ConfigError, FinetuningConfig, parse_rental_config
 from pipeline_config.schema import BeamConfig, PipelineConfig
 from pipeline_store import uris

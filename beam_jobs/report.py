@@ -16,9 +16,9 @@ from pathlib import Path
 import jinja2
 
 from beam_jobs.cli import run_cli
-from beam_jobs.errors import UserError
 from beam_jobs.reports.content import ReportContent
 from beam_jobs.reports.plots import bar_chart
+from corpus.errors import UserError
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, ShardManifest
 from pipeline_store.layout import LineageLayout, StoreLayout

@@ -16,22 +16,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_jobs.cli import JobArguments, read_arguments, run_cli
-from beam_jobs.errors import BadDataError, UserError
-from beam_jobs.text.inputs import list_inputs
-from beam_jobs.tokens.domain_words import find_domain_words
-from beam_jobs.tokens.lineage_vocabulary import (
+from corpus.errors import BadDataError, UserError
+from corpus.text.inputs import list_inputs
+from corpus.tokens.domain_words import find_domain_words
+from corpus.tokens.lineage_vocabulary import (
     create_vocabulary,
     find_vocabulary,
     given_vocabulary,
     refuse_other,
     refuse_unfit,
 )
-from beam_jobs.tokens.sentencepiece_training import UntrainableTextError, train_sentencepiece
-from beam_jobs.tokens.tokenizing import make_tokenizer
-from beam_jobs.tokens.training_text import TrainingText
-from beam_jobs.tokens.unused_places import unused_places, with_domain_words
-from beam_jobs.tokens.vocabulary import Vocabulary
-from beam_jobs.tokens.wordpiece_training import train_wordpiece
+from corpus.tokens.sentencepiece_training import UntrainableTextError, train_sentencepiece
+from corpus.tokens.tokenizing import make_tokenizer
+from corpus.tokens.training_text import TrainingText
+from corpus.tokens.unused_places import unused_places, with_domain_words
+from corpus.tokens.vocabulary import Vocabulary
+from corpus.tokens.wordpiece_training import train_wordpiece
 from pipeline_store.formats import VocabularyInfo
 
 logger = logging.getLogger(__name__)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from model_registry.downstream.report import write_report
 from model_registry.errors import RegistryError
 from model_registry.finetuning_plans import make_plan
 from pipeline_config import ConfigError, parse_finetuning_config
 from pipeline_store import uris
 from pipeline_store.formats import FormatError, TaskManifest
 from pipeline_store.layout import RunLayout, StoreLayout
-from training.errors import JobError
+from trained_models.downstream.report import write_report
+from trained_models.errors import JobError
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from model_registry import outcomes
 from model_registry.errors import RegistryError
 from model_registry.production import production
-from model_registry.retention_records import pruned_versions
+from model_registry.retention.records import pruned_versions
 from model_registry.versions import list_versions, load_version
 from pipeline_config import FinetuningConfig, parse_config
 from pipeline_config.finetuning import MODEL
@@ -27,7 +27,7 @@ from pipeline_store.formats import (
     Trial,
 )
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, VersionLayout
-from training.artifacts import model_files
+from trained_models.artifacts import model_files
 
 PREVIOUS, START = "previous", "start"
 """The other keys of :attr:`FinetuningPlan.models`."""

@@ -18,7 +18,7 @@ from pipeline_store.formats import (
     Verdict,
     VocabularyInfo,
 )
-from training.updates import effective_config
+from trained_models.updates import effective_config
 
 _KINDS = {"wordpiece": "WordPiece", "sentencepiece": "SentencePiece"}
 

@@ -12,8 +12,8 @@ from pipeline_store import identity, uris
 from pipeline_store.details import ObjectDetails
 from pipeline_store.formats import LineageLease, ModelVersion, PartitionManifest, RunPlan, RunRecord
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
-from training import corpus
-from training.errors import UserError
+from trained_models import record_sources
+from trained_models.errors import UserError
 
 
 class SeenAlreadyError(RegistryError):
@@ -73,7 +73,7 @@ def _decide(store: StoreLayout, run: RunLayout, lease: LineageLease, manifest_ur
     lineage = store.lineage(record.lineage_id)
     parent = production(lineage)
     seen = verified_manifests(lineage, parent) if parent else {}
-    own = corpus.training_manifest(manifest_uri, store, config)
+    own = record_sources.training_manifest(manifest_uri, store, config)
     if parent is not None and not config.training.train_again:
         _require_unseen(parent, seen, own, manifest_uri)
 
@@ -149,7 +149,7 @@ def _general(store: StoreLayout, lineage: LineageLayout, config: PipelineConfig)
     fitting = []
     for one in prepared:
         try:
-            corpus.load_manifest(one.uri, store, config)
+            record_sources.load_manifest(one.uri, store, config)
         except UserError as error:
             misfits.append(str(error))
         else:
@@ -185,7 +185,7 @@ def _newest(found: list[ObjectDetails], config: PipelineConfig) -> str:
 
 def _misfit_in_training(uri: str, store: StoreLayout, config: PipelineConfig) -> str | None:
     try:
-        corpus.training_manifest(uri, store, config)
+        record_sources.training_manifest(uri, store, config)
     except UserError as error:
         return str(error)
     return None

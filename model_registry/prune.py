@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 
-from model_registry import retention
-from model_registry.retention import PrunePlan, PruneReport, RetentionPolicy
+from model_registry.retention import pruning
+from model_registry.retention.pruning import PrunePlan, PruneReport, RetentionPolicy
 from pipeline_config import ConfigError, load_preset
 from pipeline_config.settings import load_settings
 from pipeline_store.layout import StoreLayout
@@ -35,9 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
         )
         store = StoreLayout(options.store)
         report = (
-            retention.prune(store, policy, _Progress())
+            pruning.prune(store, policy, _Progress())
             if options.delete
-            else PruneReport(retention.plan(store, policy))
+            else PruneReport(pruning.plan(store, policy))
         )
     except (ConfigError, ValueError, OSError) as error:
         sys.stderr.write(f"{error}\n")

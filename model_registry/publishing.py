@@ -26,7 +26,12 @@ from pipeline_store.formats import (
     VocabularyInfo,
 )
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, VersionLayout
-from training.artifacts import copy_checkpoint_files, copy_exports, model_files, version_prefix
+from trained_models.artifacts import (
+    copy_checkpoint_files,
+    copy_exports,
+    model_files,
+    version_prefix,
+)
 
 
 def publish(store: StoreLayout, run: RunLayout) -> ModelVersion:

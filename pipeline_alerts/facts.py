@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pipeline_store import uris
 from pipeline_store.formats import AlertedTpu, AttemptEvent, FormatError, RunRecord, Spending
 from pipeline_store.layout import RunLayout
-from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.budgets import chip_seconds
-from tpu_lifecycle.observe import RECAP_LINES, recap
-from tpu_lifecycle.reservation import OpenReservation, newest_generation, open_reservation
-from tpu_lifecycle.trainings import rental_folders
+from tpu_lifecycle.control.observe import RECAP_LINES, recap
+from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.budgets import chip_seconds
+from tpu_lifecycle.records.reservation import OpenReservation, newest_generation, open_reservation
+from tpu_lifecycle.records.trainings import rental_folders
 
 MAX_LINE = 300
 """Characters of a log line that are quoted."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from corpus.partitions import find_partitions
 from pipeline_alerts.causes import Cause
 from pipeline_alerts.raising import raise_about_installation
 from pipeline_store.formats import Alert, CorpusSeen, FormatError
 from pipeline_store.layout import StoreLayout
-from preflight.partitions import find_partitions
-from tpu_lifecycle.reaper_status import newest_pass, reaper_problem
+from tpu_lifecycle.control.reaper_status import newest_pass, reaper_problem
 
 REAPER_MAX_AGE = timedelta(hours=1)
 """Of its newest pass: a reaper that is started every ten minutes has then missed several."""

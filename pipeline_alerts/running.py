@@ -14,10 +14,10 @@ from pipeline_alerts.facts import read_reservations
 from pipeline_store import uris
 from pipeline_store.formats import Answer, AttemptEvent, RunApproval, RunRecord
 from pipeline_store.layout import RunLayout
-from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.budgets import chip_seconds
-from tpu_lifecycle.reservation import OpenReservation
-from tpu_lifecycle.trainings import rental_folders
+from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.budgets import chip_seconds
+from tpu_lifecycle.records.reservation import OpenReservation
+from tpu_lifecycle.records.trainings import rental_folders
 
 STORM_LOSSES = 3
 STORM_WINDOW = timedelta(hours=1)

@@ -1,6 +1,6 @@
 """Rules that join several settings of a fine-tuning run; as those of :mod:`pipeline_config.rules`.
 
-That tasks and models are there is checked in :mod:`preflight.finetuning`.
+That tasks and models are there is checked in :mod:`preflight.run.finetuning`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rules that join several settings. Each is a small function that yields a line per violation.
 
 Limits of a single setting are in the schema. Rules that have to look at files or at the cloud are
-in :mod:`preflight.checks`.
+in :mod:`preflight.run.checks`.
 """
 
 from __future__ import annotations

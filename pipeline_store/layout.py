@@ -129,7 +129,7 @@ class TrainingLayout:
 
     @property
     def metrics(self) -> str:
-        """Folder of metrics, JSON lines; see :mod:`training.metric_files`."""
+        """Folder of metrics, JSON lines; see :mod:`trained_models.metric_files`."""
         return uris.join(self.root, "metrics")
 
     @property

@@ -19,6 +19,7 @@ import argparse
 import os
 import sys
 
+from corpus.partitions import choose_partition
 from pipeline_config import (
     ConfigError,
     FinetuningConfig,
@@ -33,11 +34,11 @@ from pipeline_config.loading import parse_overrides
 from pipeline_config.settings import load_settings
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
-from preflight import finetuning, finetuning_estimates
-from preflight.checks import check
-from preflight.cloud_arguments import add_arguments
-from preflight.estimates import estimate
-from preflight.partitions import choose_partition
+from preflight.cloud.arguments import add_arguments
+from preflight.estimates import finetuning_estimates
+from preflight.estimates.estimates import estimate
+from preflight.run import finetuning
+from preflight.run.checks import check
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -84,7 +85,7 @@ def _check_finetuning(options: argparse.Namespace) -> int:
 
 def _check_cloud(options: argparse.Namespace) -> int:
     # Imported late: Google's libraries are slow to load.
-    from preflight.cloud_command import check_cloud
+    from preflight.cloud.command import check_cloud
 
     return check_cloud(_config(options), options)
 
@@ -218,7 +219,7 @@ def _ask_tpu_service(config: PipelineConfig, options: argparse.Namespace) -> Non
 
     from preflight.cloud.tpu_service import read_offer, tpu_rows
     from preflight.findings import problems
-    from tpu_lifecycle.cloud_tpu import connect
+    from tpu_lifecycle.service.cloud_tpu import connect
 
     try:
         backend = connect(

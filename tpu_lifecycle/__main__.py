@@ -21,11 +21,11 @@ from google.auth.exceptions import GoogleAuthError
 from pipeline_config.settings import load_settings
 from pipeline_store.formats import FormatError
 from pipeline_store.layout import StoreLayout
-from tpu_lifecycle.backend import TpuError
-from tpu_lifecycle.cloud_tpu import connect
-from tpu_lifecycle.labels import TpuLabels
-from tpu_lifecycle.reaper import Reaper, ReaperReport, describe
-from tpu_lifecycle.reaper_status import newest_pass, reaper_problem
+from tpu_lifecycle.control.reaper import Reaper, ReaperReport, describe
+from tpu_lifecycle.control.reaper_status import newest_pass, reaper_problem
+from tpu_lifecycle.service.backend import TpuError
+from tpu_lifecycle.service.cloud_tpu import connect
+from tpu_lifecycle.service.labels import TpuLabels
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,12 +14,13 @@ from typing import NoReturn
 from pipeline_store import uris
 from pipeline_store.formats import EvaluationReport, PartitionManifest
 from pipeline_store.layout import StoreLayout
-from training import artifacts, slices
-from training import report as reports
-from training.commit import CommitGuard
-from training.errors import BadDataError, PreemptedError, UserError
-from training.job import load_config, on_sigterm, run_job
-from training.workers import Cluster, naming_lost_workers
+from trained_models import artifacts
+from trained_models.commit import CommitGuard
+from trained_models.errors import BadDataError, PreemptedError, UserError
+from training.reporting import report as reports
+from training.runtime import slices
+from training.runtime.job import load_config, on_sigterm, run_job
+from training.runtime.workers import Cluster, naming_lost_workers
 
 log = logging.getLogger("training")
 
@@ -97,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
 def evaluate(arguments: argparse.Namespace) -> None:
     """Print the scores, computing them unless the output has them already.
 
-    :raises JobError: see :mod:`training.errors`.
+    :raises JobError: see :mod:`trained_models.errors`.
     """
     sets, models = dict(arguments.sets), dict(arguments.models)
     _check(arguments, sets, models)
@@ -118,7 +119,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
     slices.prepare(config)
 
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
-    from training import evaluator
+    from training.evaluation import evaluator
 
     report = evaluator.evaluate(
         store=store,
@@ -151,7 +152,7 @@ def _check(arguments: argparse.Namespace, sets: dict[str, str], models: dict[str
 def _made_from(
     arguments: argparse.Namespace, store: StoreLayout, sets: dict[str, str], models: dict[str, str]
 ) -> dict[str, str]:
-    """Return what a report with these arguments rests on, as :func:`training.report.made_from`."""
+    """Return what a report with these arguments rests on, as :func:`training.reporting.report.made_from`."""
     manifests = {n: PartitionManifest.load(store.resolve(uri)) for n, uri in sets.items()}
     return {
         "current set": arguments.current_set,

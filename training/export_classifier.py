@@ -15,12 +15,12 @@ from typing import Any, NoReturn, get_args
 
 from pipeline_config.finetuning import RecipeConfig
 from pipeline_store.layout import ExportsLayout, StoreLayout
-from training import artifacts
-from training.commit import CommitGuard
-from training.errors import PreemptedError, UserError
+from trained_models import artifacts
+from trained_models.commit import CommitGuard
+from trained_models.errors import PreemptedError, UserError
 from training.exporting import writing
 from training.finetuning.exporting.chosen import TrainedRun
-from training.job import on_sigterm, run_job
+from training.runtime.job import on_sigterm, run_job
 
 (_CHOICE,) = get_args(RecipeConfig.model_fields["export_formats"].annotation)
 FORMATS: tuple[str, ...] = get_args(_CHOICE)
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
 def export_classifiers(arguments: argparse.Namespace) -> None:
     """Write what is not there already; print what is.
 
-    :raises JobError: see :mod:`training.errors`.
+    :raises JobError: see :mod:`trained_models.errors`.
     """
     if arguments.output is not None and arguments.trial is None:
         raise UserError("--output: it is the folder of one model; say which one by --trial.")

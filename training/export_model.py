@@ -15,11 +15,11 @@ from typing import NoReturn, get_args
 
 from pipeline_config.schema import PromotionConfig
 from pipeline_store.layout import ExportsLayout, StoreLayout
-from training import artifacts
-from training.commit import CommitGuard
-from training.errors import PreemptedError
+from trained_models import artifacts
+from trained_models.commit import CommitGuard
+from trained_models.errors import PreemptedError
 from training.exporting import writing
-from training.job import load_config, on_sigterm, run_job
+from training.runtime.job import load_config, on_sigterm, run_job
 
 (_CHOICE,) = get_args(PromotionConfig.model_fields["export_formats"].annotation)
 FORMATS: tuple[str, ...] = get_args(_CHOICE)
@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
 def export_model(arguments: argparse.Namespace) -> None:
     """Write what is not there already; print what is.
 
-    :raises JobError: see :mod:`training.errors`.
+    :raises JobError: see :mod:`trained_models.errors`.
     """
     store = StoreLayout(arguments.store)
     config = load_config(store.resolve(arguments.config))

@@ -16,13 +16,13 @@ from pipeline_config.schema import ModelConfig
 from pipeline_store import uris
 from pipeline_store.formats import FinetuningPlan, TaskManifest, TaskSplit, Trial, TrialResult
 from pipeline_store.layout import RunLayout, StoreLayout
-from training import tpu_runtime
-from training.commit import CommitGuard
-from training.errors import PreemptedError, UserError
+from trained_models.commit import CommitGuard
+from trained_models.errors import PreemptedError, UserError
 from training.finetuning.encoder import architecture
 from training.finetuning.finished import require_same, require_same_model
-from training.job import StopRequest, on_sigterm, run_job
-from training.workers import Cluster
+from training.runtime import tpu_runtime
+from training.runtime.job import StopRequest, on_sigterm, run_job
+from training.runtime.workers import Cluster
 
 log = logging.getLogger("training")
 
@@ -90,7 +90,7 @@ def _group(text: str) -> tuple[int, int]:
 def finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
     """Check everything that needs no TensorFlow, then do the trials.
 
-    :raises JobError: see :mod:`training.errors`.
+    :raises JobError: see :mod:`trained_models.errors`.
     """
     if Cluster.from_environment().index > 0:
         log.info("Worker 0 fine-tunes; this host of the slice has nothing to do.")

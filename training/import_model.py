@@ -12,11 +12,11 @@ from pathlib import Path
 
 from pipeline_config import load_preset
 from pipeline_store import uris
-from training.errors import UserError
+from trained_models.errors import UserError
+from trained_models.importing.plan import refuse_unfit
+from trained_models.importing.vocabulary import TOKENIZER
 from training.importing.inspection import Inspection, inspect
-from training.importing.plan import refuse_unfit
-from training.importing.vocabulary import TOKENIZER
-from training.job import run_job
+from training.runtime.job import run_job
 
 log = logging.getLogger("training")
 
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 def import_model(arguments: argparse.Namespace) -> None:
     """Show what weights are, and write the settings for them if asked to.
 
-    :raises JobError: they cannot be trained from; see :mod:`training.errors`.
+    :raises JobError: they cannot be trained from; see :mod:`trained_models.errors`.
     """
     source = _absolute(arguments.source)
     vocabulary = arguments.vocabulary and _absolute(arguments.vocabulary)

@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 from pipeline_store.layout import RunLayout
-from training import metric_files
-from training.errors import UserError
-from training.job import run_job
-from training.metric_files import FIELDS, Record
+from trained_models import metric_files
+from trained_models.errors import UserError
+from trained_models.metric_files import FIELDS, Record
+from training.runtime.job import run_job
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
 def show(arguments: argparse.Namespace) -> None:
     """Print or draw the metrics.
 
-    :raises JobError: see :mod:`training.errors`.
+    :raises JobError: see :mod:`trained_models.errors`.
     """
     folder = RunLayout(arguments.run).training.metrics
     records = metric_files.read(folder)
@@ -60,7 +60,7 @@ def show(arguments: argparse.Namespace) -> None:
     if arguments.plot is not None:
         # Here, as matplotlib is no part of the environment that trains.
         try:
-            from training import learning_curve
+            from training.reporting import learning_curve
         except ModuleNotFoundError as error:
             raise UserError(
                 f"--plot needs {error.name}, which is not installed here. Install it, draw where "

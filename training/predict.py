@@ -20,9 +20,9 @@ from typing import NoReturn
 from pipeline_store import uris
 from pipeline_store.formats import TaskManifest, TaskSplit
 from pipeline_store.layout import StoreLayout
-from training.errors import BadDataError, PreemptedError, UserError
+from trained_models.errors import BadDataError, PreemptedError, UserError
 from training.finetuning.exporting.chosen import TrainedRun
-from training.job import on_sigterm, run_job
+from training.runtime.job import on_sigterm, run_job
 
 log = logging.getLogger("training")
 
@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
 def predict(arguments: argparse.Namespace) -> None:
     """Ask the model about every text; write the answers.
 
-    :raises JobError: see :mod:`training.errors`.
+    :raises JobError: see :mod:`trained_models.errors`.
     """
     if arguments.batch_size < 1:
         raise UserError(

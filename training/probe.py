@@ -25,14 +25,15 @@ from pipeline_store.formats import (
     Trial,
 )
 from pipeline_store.layout import RunLayout, StoreLayout, VersionLayout
-from training import artifacts, slices
-from training.commit import CommitGuard
-from training.downstream.comparison import compare
-from training.downstream.summaries import summarise
-from training.downstream.trials import FinishedTrial
-from training.errors import UserError
-from training.job import StopRequest, load_config, on_sigterm, run_job
-from training.workers import Cluster, naming_lost_workers
+from trained_models import artifacts
+from trained_models.commit import CommitGuard
+from trained_models.downstream.comparison import compare
+from trained_models.downstream.summaries import summarise
+from trained_models.downstream.trials import FinishedTrial
+from trained_models.errors import UserError
+from training.runtime import slices
+from training.runtime.job import StopRequest, load_config, on_sigterm, run_job
+from training.runtime.workers import Cluster, naming_lost_workers
 
 log = logging.getLogger("training")
 
@@ -93,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
 def probe(arguments: argparse.Namespace, stop: StopRequest) -> None:
     """Do all trials that are not done, and write the report unless it is there.
 
-    :raises JobError: see :mod:`training.errors`.
+    :raises JobError: see :mod:`trained_models.errors`.
     """
     store = StoreLayout(arguments.store)
     run = RunLayout(store.resolve(arguments.run))

@@ -13,13 +13,14 @@ from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.formats import TrainingResult
 from pipeline_store.layout import RunLayout, StoreLayout
-from training import corpus, slices, updates, workers
-from training.checkpoint_store import CheckpointStore
-from training.commit import CommitGuard
-from training.finished import finished_training
-from training.job import StopRequest, load_config, on_sigterm, run_job
-from training.profiling import check_range, step_range
-from training.report import next_sentence_text
+from trained_models import record_sources, updates
+from trained_models.checkpoint_store import CheckpointStore
+from trained_models.commit import CommitGuard
+from trained_models.finished import finished_training
+from training.reporting.report import next_sentence_text
+from training.runtime import slices, workers
+from training.runtime.job import StopRequest, load_config, on_sigterm, run_job
+from training.runtime.profiling import check_range, step_range
 
 log = logging.getLogger("training")
 
@@ -93,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
 def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     """Check everything that needs no TensorFlow, then train.
 
-    :raises JobError: see :mod:`training.errors`.
+    :raises JobError: see :mod:`trained_models.errors`.
     """
     store = StoreLayout(arguments.store)
     run = RunLayout(store.resolve(arguments.run))
@@ -106,16 +107,18 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     slices.prepare(config)
     if arguments.profile is not None:
         check_range(arguments.profile, config)
-    sources = corpus.phase_sources(arguments.manifest, arguments.replay_manifest, store, config)
-    vocabulary = corpus.vocabulary_info(store, config)
-    inputs = corpus.training_inputs(sources, vocabulary, config)
+    sources = record_sources.phase_sources(
+        arguments.manifest, arguments.replay_manifest, store, config
+    )
+    vocabulary = record_sources.vocabulary_info(store, config)
+    inputs = record_sources.training_inputs(sources, vocabulary, config)
     guard = CommitGuard.from_environment()
     checkpoints = CheckpointStore(
         run.training,
         guard,
         config,
         inputs=inputs,
-        data_sha256=corpus.fingerprint(inputs),
+        data_sha256=record_sources.fingerprint(inputs),
         accept_changes=arguments.accept_changes,
     )
     done = finished_training(
@@ -128,12 +131,12 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
         return
 
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
-    from training import dry_run, trainer
-    from training.checkpoints import check_architecture
-    from training.data import load_training_data
-    from training.held_out import HeldOut
+    from training.evaluation.held_out import HeldOut
     from training.importing.loading import initial_model
-    from training.pretraining import Pretraining
+    from training.input.data import load_training_data
+    from training.loop import dry_run, trainer
+    from training.loop.pretraining import Pretraining
+    from training.model.checkpoints import check_architecture
 
     init_uri = _resolved(arguments.init_model or config.model.init_checkpoint, store)
     if init_uri is not None:
@@ -171,7 +174,9 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
 
 
 def _log_sources(
-    sources: list[corpus.PhaseSources], arguments: argparse.Namespace, config: PipelineConfig
+    sources: list[record_sources.PhaseSources],
+    arguments: argparse.Namespace,
+    config: PipelineConfig,
 ) -> None:
     for part in sources:
         pools = {"new": part.new, "replayed": part.replay}
@@ -193,7 +198,7 @@ def _log_sources(
         )
 
 
-def _size(kind: str, sources: list[corpus.RecordSource]) -> str:
+def _size(kind: str, sources: list[record_sources.RecordSource]) -> str:
     records = sum(source.file.records for source in sources)
     return f"{records:,} {kind} records of {len(sources)} shards"
 

@@ -11,7 +11,7 @@ import google.auth
 import google.auth.exceptions
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
-from beam_jobs.errors import UserError
+from corpus.errors import UserError
 from pipeline_config.schema import BeamConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from beam_jobs.cli import JobArguments
-from beam_jobs.duplicates.indexes import list_indexes
-from beam_jobs.duplicates.signing import SignedInput, find_signatures, identify
 from beam_jobs.job.planning import decide_partition
 from beam_jobs.job.shards import find_done, plan_shard
-from beam_jobs.text.inputs import list_inputs
-from beam_jobs.tokens.lineage_vocabulary import load_vocabulary
+from corpus.duplicates.indexes import list_indexes
+from corpus.duplicates.signing import SignedInput, find_signatures, identify
+from corpus.text.inputs import list_inputs
+from corpus.tokens.lineage_vocabulary import load_vocabulary
 from pipeline_store.formats import ShardDecisions
 
 _PARALLEL_READS = 16

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.errors import UserError
+from corpus.errors import UserError
 
 _DESCRIPTION = """\
 Turns one partition of raw text into masked-LM records, shard by shard.

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from beam_jobs.cli import JobArguments
-from beam_jobs.errors import BadDataError
-from beam_jobs.text.drops import count_bad
-from beam_jobs.text.readable import Tally
+from corpus.errors import BadDataError
+from corpus.text.drops import count_bad
+from corpus.text.readable import Tally
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
     DataStatistics,

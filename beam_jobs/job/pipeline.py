@@ -14,16 +14,16 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.runners.runner import PipelineResult
 
-from beam_jobs.duplicates.signing import SignedInput, Signer
-from beam_jobs.errors import JOB_ERRORS, failure_of
 from beam_jobs.job.balance import spread
 from beam_jobs.job.engines import NAMESPACE, Engine
 from beam_jobs.job.planning import Plan, make_plan
 from beam_jobs.job.progress import Pass, ProgressMeter, announce_plan
 from beam_jobs.job.shards import ShardProcessor, ShardWork
-from beam_jobs.rows.conversion import ShardStatistics
-from beam_jobs.text.inputs import list_inputs
-from beam_jobs.tokens.lineage_vocabulary import load_vocabulary
+from corpus.duplicates.signing import SignedInput, Signer
+from corpus.errors import JOB_ERRORS, failure_of
+from corpus.rows.conversion import ShardStatistics
+from corpus.text.inputs import list_inputs
+from corpus.tokens.lineage_vocabulary import load_vocabulary
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.formats import JobFailure, ShardManifest, ShardOutcome, ShardOutcomes

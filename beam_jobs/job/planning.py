@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from beam_jobs.duplicates.decisions import Decided, decide
-from beam_jobs.duplicates.indexes import (
+from beam_jobs.job.shards import ShardWork, find_done, plan_shard
+from corpus.duplicates.decisions import Decided, decide
+from corpus.duplicates.indexes import (
     NamedIndex,
     list_indexes,
     load_documents,
     store_documents,
 )
-from beam_jobs.duplicates.signatures import Signatures
-from beam_jobs.duplicates.signing import SignedInput, find_signatures
-from beam_jobs.job.shards import ShardWork, find_done, plan_shard
+from corpus.duplicates.signatures import Signatures
+from corpus.duplicates.signing import SignedInput, find_signatures
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import DuplicateIndex, FormatError, ShardDecisions, ShardOutcome
 from pipeline_store.layout import LineageLayout, StoreLayout

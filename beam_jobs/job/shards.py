@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from beam_jobs.duplicates.signing import SignedInput
-from beam_jobs.errors import BadDataError
-from beam_jobs.rows.conversion import (
+from corpus.duplicates.signing import SignedInput
+from corpus.errors import BadDataError
+from corpus.rows.conversion import (
     RECIPE_VERSION,
     RowSet,
     RowSetStatistics,
@@ -24,9 +24,9 @@ from beam_jobs.rows.conversion import (
     ShardStatistics,
     row_sets,
 )
-from beam_jobs.rows.record_files import DeadLetterWriter, LocalFile, RecordWriter
-from beam_jobs.text.metered import InputChangedError, MeteredStream
-from beam_jobs.tokens.vocabulary import Vocabulary
+from corpus.rows.record_files import DeadLetterWriter, LocalFile, RecordWriter
+from corpus.text.metered import InputChangedError, MeteredStream
+from corpus.tokens.vocabulary import Vocabulary
 from pipeline_config import PipelineConfig
 from pipeline_store import identity, uris
 from pipeline_store.formats import (

@@ -17,9 +17,9 @@ from beam_jobs.labelled.label_leaks import Counts, LabelSearch
 from beam_jobs.labelled.reading import Example, read_examples
 from beam_jobs.labelled.records import TaskRecordBuilder
 from beam_jobs.labelled.task_examples import LEFT_OUT, SPLITS, Decided
-from beam_jobs.rows.record_files import RecordWriter
-from beam_jobs.tokens.tokenizing import Tokenizer
-from beam_jobs.tokens.vocabulary import Vocabulary
+from corpus.rows.record_files import RecordWriter
+from corpus.tokens.tokenizing import Tokenizer
+from corpus.tokens.vocabulary import Vocabulary
 from pipeline_config import TaskConfig
 from pipeline_store.formats import TaskSplit
 

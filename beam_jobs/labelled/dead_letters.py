@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from beam_jobs.labelled.problems import Unusable
-from beam_jobs.rows.record_files import LocalFile
+from corpus.rows.record_files import LocalFile
 
 
 class DeadLetters(LocalFile):

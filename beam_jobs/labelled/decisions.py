@@ -14,7 +14,7 @@ from beam_jobs.labelled.facts import NAMED_PLACES, FileFacts, Noted
 from beam_jobs.labelled.labels import ordered
 from beam_jobs.labelled.problems import HARMLESS, ExampleProblem
 from beam_jobs.labelled.task_examples import SPLITS, Decided, TaskExamples, place_of, some
-from beam_jobs.text.drops import BAD_FILE
+from corpus.text.drops import BAD_FILE
 from pipeline_config import TaskConfig
 from pipeline_config.task import MIN_COMPARED_EXAMPLES, MIN_JUDGED_EXAMPLES, one_label_alone
 from pipeline_store.formats import TaskSplit

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from beam_jobs.errors import UserError
-from beam_jobs.text.inputs import InputFormat, format_of_name, list_inputs
+from corpus.errors import UserError
+from corpus.text.inputs import InputFormat, format_of_name, list_inputs
 from pipeline_config import ConfigError, TaskConfig
 from pipeline_config.schema import TASK_NAME_PATTERN
 from pipeline_config.task import task_violations

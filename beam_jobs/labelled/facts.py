@@ -14,9 +14,9 @@ import numpy.typing as npt
 from beam_jobs.labelled.dead_letters import DeadLetters
 from beam_jobs.labelled.problems import Unusable
 from beam_jobs.labelled.reading import read_examples
-from beam_jobs.text.cleaning import Cleaner
-from beam_jobs.text.drops import RejectedFileError
-from beam_jobs.text.inputs import InputFormat
+from corpus.text.cleaning import Cleaner
+from corpus.text.drops import RejectedFileError
+from corpus.text.inputs import InputFormat
 from pipeline_config import TaskConfig
 from pipeline_config.schema import CorpusConfig
 from pipeline_store.formats import TaskSplit

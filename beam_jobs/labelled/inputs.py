@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from beam_jobs.labelled.description import TaskFiles, file_format
 from beam_jobs.labelled.facts import TaskFile
-from beam_jobs.text.reading import HashingStream
+from corpus.text.reading import HashingStream
 from pipeline_config import TaskConfig
 from pipeline_store import uris
 from pipeline_store.formats import TaskInput, TaskSplit

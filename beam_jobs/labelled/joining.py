@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from beam_jobs.labelled.outcome import StoredPart
-from beam_jobs.rows.record_files import LocalFile
-from beam_jobs.text.compression import BLOCK_BYTES
+from corpus.rows.record_files import LocalFile
+from corpus.text.compression import BLOCK_BYTES
 from pipeline_store import uris
 from pipeline_store.formats import FileDigest
 

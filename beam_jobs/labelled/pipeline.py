@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, cast
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
-from beam_jobs.errors import JOB_ERRORS, failure_of
 from beam_jobs.job.balance import spread
 from beam_jobs.job.engines import Engine
 from beam_jobs.job.progress import Pass, ProgressMeter, announce_plan
@@ -27,7 +26,8 @@ from beam_jobs.labelled.facts import FileFacts, TaskFile, collect_facts
 from beam_jobs.labelled.outcome import StoredPart, TaskOutcome
 from beam_jobs.labelled.task_examples import Decided
 from beam_jobs.labelled.task_vocabulary import TaskVocabulary
-from beam_jobs.text.metered import InputChangedError, MeteredStream
+from corpus.errors import JOB_ERRORS, failure_of
+from corpus.text.metered import InputChangedError, MeteredStream
 from pipeline_config import TaskConfig
 from pipeline_store import uris
 from pipeline_store.formats import JobFailure

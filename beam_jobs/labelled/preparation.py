@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, replace
 
-from beam_jobs.errors import BadDataError, raise_failures
 from beam_jobs.labelled.description import load_task, task_files
 from beam_jobs.labelled.inputs import identify, manifest_inputs, preparation_key
 from beam_jobs.labelled.joining import join_letters, join_records
@@ -13,6 +12,7 @@ from beam_jobs.labelled.outcome import TaskOutcome
 from beam_jobs.labelled.pipeline import LETTERS, TaskJob
 from beam_jobs.labelled.task_vocabulary import TaskVocabulary
 from beam_jobs.labelled.verdict import TaskRefusedError, refusals, warnings
+from corpus.errors import BadDataError, raise_failures
 from pipeline_store import uris
 from pipeline_store.formats import FileDigest, TaskManifest, TaskRecords, TaskSplit
 from pipeline_store.layout import StoreLayout, TaskLayout

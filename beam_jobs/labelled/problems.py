@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from beam_jobs.text.drops import DropReason
+from corpus.text.drops import DropReason
 
 
 class ExampleProblem(StrEnum):
-    """Reasons besides those of :class:`beam_jobs.text.drops.DropReason`."""
+    """Reasons besides those of :class:`corpus.text.drops.DropReason`."""
 
     EMPTY_TEXT = "empty_text"
     MISSING_LABEL = "missing_label"

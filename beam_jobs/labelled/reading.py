@@ -8,11 +8,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 from beam_jobs.labelled.labels import Label, parse_label
 from beam_jobs.labelled.problems import ExampleProblem, LabelError, Unusable
-from beam_jobs.text.decoding import DocumentError, decode
-from beam_jobs.text.drops import Rejected
-from beam_jobs.text.inputs import InputFormat
-from beam_jobs.text.json_documents import json_objects, text_of
-from beam_jobs.text.tables import table_rows
+from corpus.text.decoding import DocumentError, decode
+from corpus.text.drops import Rejected
+from corpus.text.inputs import InputFormat
+from corpus.text.json_documents import json_objects, text_of
+from corpus.text.tables import table_rows
 from pipeline_config import TaskConfig
 
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -138,7 +138,7 @@ def _of_json(stream: BinaryIO, texts: list[str], label: Columns) -> Iterator[_Fo
 
 def _of_parquet(stream: BinaryIO, texts: Columns, label: Columns) -> Iterator[_Found | Unusable]:
     # Takes a second to import, and most tasks have none.
-    from beam_jobs.text.parquet_documents import parquet_rows, text_of_bytes
+    from corpus.text.parquet_documents import parquet_rows, text_of_bytes
 
     for number, row in enumerate(parquet_rows(stream, texts, label), 1):
         try:

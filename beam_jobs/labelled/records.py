@@ -11,9 +11,9 @@ import numpy.typing as npt
 from beam_jobs.labelled.labels import Label
 from beam_jobs.labelled.reading import Example
 from beam_jobs.labelled.segments import lay_out
-from beam_jobs.rows.examples import serialize_examples
-from beam_jobs.tokens.tokenizing import Tokenizer
-from beam_jobs.tokens.vocabulary import CLS, SEP, Vocabulary
+from corpus.rows.examples import serialize_examples
+from corpus.tokens.tokenizing import Tokenizer
+from corpus.tokens.vocabulary import CLS, SEP, Vocabulary
 from pipeline_config import TaskConfig
 
 

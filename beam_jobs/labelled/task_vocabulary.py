@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from beam_jobs.errors import UserError
 from beam_jobs.labelled.conversion import TaskConverter
-from beam_jobs.tokens.lineage_vocabulary import read_committed
-from beam_jobs.tokens.tokenizing import make_tokenizer
-from beam_jobs.tokens.vocabulary import Vocabulary
+from corpus.errors import UserError
+from corpus.tokens.lineage_vocabulary import read_committed
+from corpus.tokens.tokenizing import make_tokenizer
+from corpus.tokens.vocabulary import Vocabulary
 from pipeline_config import TaskConfig
 from pipeline_store.formats import VocabularyInfo
 from pipeline_store.layout import StoreLayout

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from beam_jobs.errors import BadDataError
 from beam_jobs.labelled.label_leaks import told_by_label
 from beam_jobs.labelled.outcome import SplitTotals, TaskOutcome
+from corpus.errors import BadDataError
 from pipeline_config import TaskConfig
 from pipeline_store.formats import TaskSplit
 

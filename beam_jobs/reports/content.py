@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from beam_jobs.text.drops import HARMLESS, DropReason, count_bad
+from corpus.text.drops import HARMLESS, DropReason, count_bad
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, RecordFile, ShardManifest, Split
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
 
 if TYPE_CHECKING:
-    from tpu_lifecycle.backend import TpuBackend
-    from tpu_lifecycle.cloud_tpu import CloudTpuBackend
+    from tpu_lifecycle.service.backend import TpuBackend
+    from tpu_lifecycle.service.cloud_tpu import CloudTpuBackend
 
 # One channel for all tasks or triggers of a process. The process id is part of the key because a
 # channel does not survive a fork.
@@ -74,7 +74,7 @@ class TpuHook(GoogleBaseHook):
     def new_backend(self, project_id: str) -> CloudTpuBackend:
         """Return a backend with a channel of its own; the caller closes it."""
         # Imported late: the client library is slow to load.
-        from tpu_lifecycle.cloud_tpu import connect
+        from tpu_lifecycle.service.cloud_tpu import connect
 
         if self.is_insecure:
             return connect(
@@ -91,7 +91,7 @@ class TpuHook(GoogleBaseHook):
         """Say whether the API answers, for the button in Airflow's connection form."""
         from pipeline_config import load_preset
         from pipeline_config.settings import load_settings
-        from tpu_lifecycle.backend import TpuError
+        from tpu_lifecycle.service.backend import TpuError
 
         zone = load_preset(load_settings().preset).tpu.zones[0]
         try:

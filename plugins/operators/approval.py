@@ -29,7 +29,7 @@ from pipeline_store.formats import (
     VerdictKind,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
-from tpu_lifecycle import ledger
+from tpu_lifecycle.records import ledger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

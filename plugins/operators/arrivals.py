@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from beam_jobs.errors import UserError
+from corpus.arrivals import CorpusArrivals
+from corpus.errors import UserError
 from operators.pipeline_assets import CORPUS_PARTITION
 from pipeline_config import ConfigError, load_preset
 from pipeline_store import identity
 from pipeline_store.layout import StoreLayout
-from preflight.arrivals import CorpusArrivals
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

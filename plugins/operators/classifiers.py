@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from beam_jobs.errors import UserError
+from corpus.errors import UserError
 from model_registry import outcomes
 from operators.python_module import PythonModuleOperator
 from pipeline_config import ConfigError, parse_finetuning_config
 from pipeline_store import uris
 from pipeline_store.formats import FinetuningPlan, OutcomeKind
 from pipeline_store.layout import RunLayout, StoreLayout
-from preflight.finetuning import predict_files
+from preflight.run.finetuning import predict_files
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

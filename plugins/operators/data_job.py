@@ -13,7 +13,7 @@ from links.data import DataflowJobLink
 from operators.python_module import PythonModuleOperator
 from pipeline_config import parse_rental_config
 from pipeline_store import identity, uris
-from tpu_lifecycle.labels import DAG, RUN_KEY, label_value
+from tpu_lifecycle.service.labels import DAG, RUN_KEY, label_value
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

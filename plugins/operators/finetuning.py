@@ -9,7 +9,6 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from model_registry import finetuning_plans, outcomes
-from model_registry.downstream.report import write_report
 from model_registry.errors import RegistryError
 from operators.data_job import DataJobOperator
 from operators.validate_base import ValidateOperator
@@ -22,8 +21,10 @@ from pipeline_config import (
 from pipeline_store import uris
 from pipeline_store.formats import FinetuningReport, FormatError, OutcomeKind, TaskManifest
 from pipeline_store.layout import RunLayout, StoreLayout
-from preflight import estimates, finetuning, finetuning_estimates
-from training.errors import BadDataError
+from preflight.estimates import estimates, finetuning_estimates
+from preflight.run import finetuning
+from trained_models.downstream.report import write_report
+from trained_models.errors import BadDataError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

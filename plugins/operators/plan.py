@@ -12,7 +12,7 @@ from model_registry import lease, outcomes, plans
 from model_registry.errors import RegistryError
 from pipeline_store.formats import OutcomeKind, RunPlan, RunRecord
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
-from training.errors import UserError
+from trained_models.errors import UserError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -12,7 +12,7 @@ from model_registry.versions import load_version
 from pipeline_config import ConfigError, load_finetuning_preset
 from pipeline_store import identity
 from pipeline_store.layout import StoreLayout
-from preflight.finetuning import idle_reason
+from preflight.run.finetuning import idle_reason
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from model_registry import prune, retention
+from model_registry import prune
+from model_registry.retention import pruning
 from pipeline_store.layout import StoreLayout
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class StoreRetentionOperator(BaseOperator):
         *,
         store_uri: str,
         delete: Any = False,
-        keep_versions: Any = retention.RetentionPolicy.keep_versions,
-        older_than_days: Any = retention.RetentionPolicy.older_than / timedelta(days=1),
+        keep_versions: Any = pruning.RetentionPolicy.keep_versions,
+        older_than_days: Any = pruning.RetentionPolicy.older_than / timedelta(days=1),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -53,7 +54,7 @@ class StoreRetentionOperator(BaseOperator):
         """Make one pass."""
         store = StoreLayout(self.store_uri)
         try:
-            policy = retention.RetentionPolicy(
+            policy = pruning.RetentionPolicy(
                 keep_versions=int(self.keep_versions),
                 older_than=timedelta(days=float(self.older_than_days)),
                 pinned=tuple(prune.preset_pins()),
@@ -62,9 +63,9 @@ class StoreRetentionOperator(BaseOperator):
             raise AirflowFailException(str(error)) from error
         deletes = str(self.delete).lower() == "true"
         report = (
-            retention.prune(store, policy, self._log_progress)
+            pruning.prune(store, policy, self._log_progress)
             if deletes
-            else retention.PruneReport(retention.plan(store, policy))
+            else pruning.PruneReport(pruning.plan(store, policy))
         )
         for line in prune.lines(report, deleted=deletes):
             self.log.info("%s", line)

@@ -29,22 +29,22 @@ from operators.tpu_failures import (
 from pipeline_config.settings import load_settings
 from pipeline_store.formats import AttemptEvent, ExitKind
 from pipeline_store.layout import RunLayout, StoreLayout
-from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.budgets import renewal_advice
-from tpu_lifecycle.bundle import build_bundle
-from tpu_lifecycle.ledger import idle_share, summary, total
-from tpu_lifecycle.mailbox import submit_job
-from tpu_lifecycle.observe import recap, reported
-from tpu_lifecycle.reaper import Reaper
-from tpu_lifecycle.release import ReleaseReport, release
-from tpu_lifecycle.reservation import (
+from tpu_lifecycle.boot.bundle import build_bundle
+from tpu_lifecycle.control.mailbox import submit_job
+from tpu_lifecycle.control.observe import recap, reported
+from tpu_lifecycle.control.reaper import Reaper
+from tpu_lifecycle.control.release import ReleaseReport, release
+from tpu_lifecycle.control.verdict import Outcome
+from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.budgets import renewal_advice
+from tpu_lifecycle.records.ledger import idle_share, summary, total
+from tpu_lifecycle.records.reservation import (
     OpenReservation,
     check_there,
     open_reservation,
     reserve,
     write_tombstones,
 )
-from tpu_lifecycle.verdict import Outcome
 from triggers.tpu import TpuJobTrigger
 
 if TYPE_CHECKING:

@@ -14,22 +14,25 @@ from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 from links.tpu import RunFolderLink, TpuConsoleLink
 from operators.tpu_failures import FailureKind, TpuTaskFailed, TpuTaskRetry, typed_failures
 from pipeline_store.layout import StoreLayout
-from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.backend import TpuBackend, TpuError, TpuName
-from tpu_lifecycle.budgets import renewal_advice
-from tpu_lifecycle.holder import CancelledAttemptError, become_holder
-from tpu_lifecycle.launcher import boot_metadata
-from tpu_lifecycle.ledger import timeline
-from tpu_lifecycle.provisioning import Provisioner
-from tpu_lifecycle.release import fenced_delete
-from tpu_lifecycle.reservation import (
+from tpu_lifecycle.boot.launcher import boot_metadata
+from tpu_lifecycle.control.provisioning import Provisioner
+from tpu_lifecycle.control.release import (
+    CancelledAttemptError,
+    Sweeper,
+    become_holder,
+    fenced_delete,
+)
+from tpu_lifecycle.control.verdict import Outcome
+from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.budgets import renewal_advice
+from tpu_lifecycle.records.ledger import timeline
+from tpu_lifecycle.records.reservation import (
     OpenReservation,
     ReleasedError,
     SupersededError,
     open_reservation,
 )
-from tpu_lifecycle.sweep import Sweeper
-from tpu_lifecycle.verdict import Outcome
+from tpu_lifecycle.service.backend import TpuBackend, TpuError, TpuName
 from triggers.tpu import TpuReadyTrigger
 
 if TYPE_CHECKING:

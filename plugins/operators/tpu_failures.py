@@ -10,7 +10,15 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from pipeline_config import ConfigError
 from pipeline_store.formats import ExitKind, FormatError
-from tpu_lifecycle.backend import (
+from tpu_lifecycle.control.capacity import QuotaExhaustedError
+from tpu_lifecycle.records.budgets import BootFailureError, BudgetError, PreemptionBudgetError
+from tpu_lifecycle.records.reservation import (
+    ExpiredError,
+    ReleasedError,
+    ReservationError,
+    SupersededError,
+)
+from tpu_lifecycle.service.backend import (
     TpuCapacityError,
     TpuConflictError,
     TpuError,
@@ -18,14 +26,6 @@ from tpu_lifecycle.backend import (
     TpuNotFoundError,
     TpuPermissionError,
     TpuQuotaError,
-)
-from tpu_lifecycle.budgets import BootFailureError, BudgetError, PreemptionBudgetError
-from tpu_lifecycle.capacity import QuotaExhaustedError
-from tpu_lifecycle.reservation import (
-    ExpiredError,
-    ReleasedError,
-    ReservationError,
-    SupersededError,
 )
 
 

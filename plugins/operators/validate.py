@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from corpus.partitions import choose_partition, input_patterns
 from operators.validate_base import ValidateOperator
 from pipeline_config import ConfigError, PipelineConfig, load_preset, with_overrides
 from pipeline_store import uris
 from pipeline_store.layout import RunLayout, StoreLayout
-from preflight import checks, estimates
-from preflight.partitions import choose_partition, input_patterns
+from preflight.estimates import estimates
+from preflight.run import checks
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

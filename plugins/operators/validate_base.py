@@ -22,12 +22,12 @@ from pipeline_config.settings import load_settings
 from pipeline_store import identity, uris
 from pipeline_store.formats import FormatError, OutcomeKind, RunRecord
 from pipeline_store.layout import RunLayout, StoreLayout
-from tpu_lifecycle.reaper_status import reaper_problem
+from tpu_lifecycle.control.reaper_status import reaper_problem
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from tpu_lifecycle.cloud_tpu import CloudTpuBackend
+    from tpu_lifecycle.service.cloud_tpu import CloudTpuBackend
 
 REAPER_MAX_AGE = timedelta(hours=1)
 """Of its newest pass: a reaper that is started every ten minutes has then missed several."""
@@ -87,7 +87,7 @@ class ValidateOperator(BaseOperator):
         # Imported late: Google's libraries are slow to load, and DAG files import this module.
         from google.auth.credentials import AnonymousCredentials
 
-        from preflight import catalogue
+        from preflight.cloud import catalogue
         from preflight.cloud.apis import GoogleApis
         from preflight.cloud.site import Site
         from preflight.findings import problems

@@ -21,7 +21,7 @@ from pipeline_store.formats import (
     TrialResult,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
-from tpu_lifecycle.trainings import rental_folders
+from tpu_lifecycle.records.trainings import rental_folders
 
 MOST_TRIALS = 200
 

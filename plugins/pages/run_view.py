@@ -24,7 +24,7 @@ from pipeline_store.formats import (
     VerdictKind,
 )
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
-from training import metric_files
+from trained_models import metric_files
 
 
 @dataclass(frozen=True)

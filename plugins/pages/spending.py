@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pipeline_store.formats import Ledger, LedgerEntry, Reservation
 from pipeline_store.layout import ReservationLayout, RunLayout
-from tpu_lifecycle import ledger
-from tpu_lifecycle.attempts import AttemptRecord, load_attempts
-from tpu_lifecycle.budgets import chip_count, chip_seconds
+from tpu_lifecycle.records import ledger
+from tpu_lifecycle.records.attempts import AttemptRecord, load_attempts
+from tpu_lifecycle.records.budgets import chip_count, chip_seconds
 
 
 @dataclass(frozen=True)

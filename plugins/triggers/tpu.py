@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from tpu_lifecycle.backend import TpuError
-from tpu_lifecycle.mailbox import LogReader
-from tpu_lifecycle.observe import JobWatch, Observation, ReadyWatch, progress_text
-from tpu_lifecycle.release import fenced_delete
-from tpu_lifecycle.reservation import OpenReservation, open_reservation
+from tpu_lifecycle.control.mailbox import LogReader
+from tpu_lifecycle.control.observe import JobWatch, Observation, ReadyWatch, progress_text
+from tpu_lifecycle.control.release import fenced_delete
+from tpu_lifecycle.records.reservation import OpenReservation, open_reservation
+from tpu_lifecycle.service.backend import TpuError
 from triggers.threads import in_thread
 
 if TYPE_CHECKING:
     from hooks.tpu import TpuHook
-    from tpu_lifecycle.attempts import AttemptRecord
-    from tpu_lifecycle.backend import TpuBackend
+    from tpu_lifecycle.records.attempts import AttemptRecord
+    from tpu_lifecycle.service.backend import TpuBackend
 
 MAX_ERRORS = 20
 """Looks in a row that may fail for a reason that does not pass by itself before the task is told. A
@@ -48,7 +48,7 @@ _KILLS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tpu-kill")
 class _TpuTrigger(BaseTrigger):
     """Looks at an attempt again and again until the wait is over.
 
-    The event is a dictionary: ``outcome`` (:class:`tpu_lifecycle.verdict.Outcome` or ``error``),
+    The event is a dictionary: ``outcome`` (:class:`tpu_lifecycle.control.verdict.Outcome` or ``error``),
     ``reason``, ``cause``, ``generation``, ``attempt``, ``holder_sequence``, and for a failed job
     ``exit_kind`` and ``worker``. It says all that the task needs to go on, as ``dag.test()`` passes
     on nothing else.
@@ -59,7 +59,7 @@ class _TpuTrigger(BaseTrigger):
     :param deadline: epoch seconds after which the trigger fires by itself; earlier than the
         timeout of the deferral, which would leave nobody to stop the job.
     :param poll_interval: seconds between two looks.
-    :param holder_sequence: see :func:`tpu_lifecycle.release.fenced_delete`.
+    :param holder_sequence: see :func:`tpu_lifecycle.control.release.fenced_delete`.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from preflight.cloud.apis import GoogleApis
 from preflight.cloud.tpu_service import Offer, read_offer
-from tpu_lifecycle.backend import TpuBackend
+from tpu_lifecycle.service.backend import TpuBackend
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pipeline_config import PipelineConfig
 from pipeline_config.peaks import PEAK_FLOPS_PER_CHIP
 from preflight.findings import Finding, Row, failed, not_checked, ok, warning
-from tpu_lifecycle.backend import TpuBackend, TpuError
+from tpu_lifecycle.service.backend import TpuBackend, TpuError
 
 _NAMED = 5
 # Images of one generation: https://cloud.google.com/tpu/docs/runtimes. Others boot on several, and

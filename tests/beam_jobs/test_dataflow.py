@@ -15,11 +15,11 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.dataflow.internal import apiclient
 
-from beam_jobs.errors import UserError
 from beam_jobs.job import dataflow
 from beam_jobs.job.engines import Engine
 from beam_jobs.job.options import refuse_unknown
 from beam_jobs.job.pipeline import PartitionJob, build
+from corpus.errors import UserError
 from pipeline_config import PipelineConfig
 from pipeline_store.layout import StoreLayout
 from tests.beam_jobs.workspace import PARTITION, make_config

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.rows.conversion import ShardConverter, ShardOutputs, ShardStatistics, row_sets
-from beam_jobs.rows.record_files import DeadLetterWriter, RecordWriter
-from beam_jobs.tokens.lineage_vocabulary import load_vocabulary
 from beam_jobs.train_vocabulary import ensure_vocabulary
+from corpus.rows.conversion import ShardConverter, ShardOutputs, ShardStatistics, row_sets
+from corpus.rows.record_files import DeadLetterWriter, RecordWriter
+from corpus.tokens.lineage_vocabulary import load_vocabulary
 from pipeline_store.formats import PartitionManifest, ShardDecisions
 from pipeline_store.layout import StoreLayout
 from tests.beam_jobs.job_service import job_service

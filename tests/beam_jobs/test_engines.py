@@ -19,11 +19,11 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.errors import BadDataError, UserError, failure_of, raise_failures
 from beam_jobs.job.balance import spread
 from beam_jobs.job.engines import Engine, is_local, local_engine, processes_for
 from beam_jobs.job.progress import Pass, ProgressLines, ProgressMeter, announce_plan
 from beam_jobs.job.run_folder import run_folder
+from corpus.errors import BadDataError, UserError, failure_of, raise_failures
 from pipeline_store.formats import FormatError
 from tests.beam_jobs.workspace import PARTITION, Workspace, as_text, documents
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.duplicates.indexes import list_indexes
-from beam_jobs.errors import BadDataError, UserError
 from beam_jobs.prepare_corpus import PreparedPartition
 from beam_jobs.train_vocabulary import ensure_vocabulary
-from mlm_records import document_key
+from corpus.duplicates.indexes import list_indexes
+from corpus.errors import BadDataError, UserError
+from corpus.mlm_records import document_key
 from pipeline_store.formats import PartitionManifest, ShardDecisions, ShardManifest, Split
 from pipeline_store.layout import StoreLayout
 from tests.beam_jobs.records import document_ids

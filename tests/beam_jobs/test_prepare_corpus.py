@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_jobs.duplicates.signing import Signer
 from beam_jobs.job.shards import ShardProcessor, ShardWork, plan_shard
 from beam_jobs.prepare_corpus import prepare
-from beam_jobs.text.content import Content, ContentMaker, split_of
-from beam_jobs.text.metered import InputChangedError
-from beam_jobs.tokens.lineage_vocabulary import load_vocabulary
-from beam_jobs.tokens.tokenizing import make_tokenizer
 from beam_jobs.train_vocabulary import ensure_vocabulary
-from mlm_records import document_key, record_features
+from corpus.duplicates.signing import Signer
+from corpus.mlm_records import document_key, record_features
+from corpus.text.content import Content, ContentMaker, split_of
+from corpus.text.metered import InputChangedError
+from corpus.tokens.lineage_vocabulary import load_vocabulary
+from corpus.tokens.tokenizing import make_tokenizer
 from pipeline_store.formats import PartitionManifest, ShardDecisions, Split
 from tests.beam_jobs.workspace import (
     PARTITION,

@@ -14,7 +14,7 @@ import pytest
 
 from beam_jobs import report
 from beam_jobs.reports.content import MEANINGS, ReportContent
-from beam_jobs.text.drops import DropReason
+from corpus.text.drops import DropReason
 from pipeline_store import uris
 from pipeline_store.formats import DuplicateIndex, ShardManifest, Split
 from pipeline_store.layout import StoreLayout

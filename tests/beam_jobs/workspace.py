@@ -13,8 +13,8 @@ from typing import Any
 
 from beam_jobs.cli import JobArguments
 from beam_jobs.prepare_corpus import PreparedPartition, prepare_partition
-from beam_jobs.text.content import Content, ContentMaker
 from beam_jobs.train_vocabulary import ensure_vocabulary
+from corpus.text.content import Content, ContentMaker
 from pipeline_config import PipelineConfig, load_preset, with_overrides
 from pipeline_config.schema import CorpusConfig
 from pipeline_store.formats import PartitionManifest, ShardManifest, Split

@@ -21,10 +21,10 @@ from pipeline_store.formats import RunRecord
 from pipeline_store.identity import run_key
 from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_emulator.admin import AdminClient
-from tpu_lifecycle import labels
-from tpu_lifecycle.backend import TpuName, TpuRequest, TpuState
-from tpu_lifecycle.cloud_tpu import CloudTpuBackend
-from tpu_lifecycle.sweep import Sweeper
+from tpu_lifecycle.control.release import Sweeper
+from tpu_lifecycle.service import labels
+from tpu_lifecycle.service.backend import TpuName, TpuRequest, TpuState
+from tpu_lifecycle.service.cloud_tpu import CloudTpuBackend
 
 SUITE_SECONDS = 3600.0
 """After so long everything of the suite is deleted, whatever it is doing."""

@@ -15,8 +15,8 @@ from pipeline_config import PipelineConfig
 from pipeline_store.layout import StoreLayout
 from tests.contract.cloud import Cloud, TooExpensiveError, check_cost
 from tpu_emulator.testing import ZONE, start_emulator
-from tpu_lifecycle.backend import TpuState
-from tpu_lifecycle.cloud_tpu import connect
+from tpu_lifecycle.service.backend import TpuState
+from tpu_lifecycle.service.cloud_tpu import connect
 
 EMULATOR_PATIENCE = 60.0
 

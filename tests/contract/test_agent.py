@@ -15,16 +15,15 @@ from pipeline_store.formats import AttemptEvent, Heartbeat, PartitionManifest, T
 from pipeline_store.layout import RunLayout, StoreLayout
 from tests.contract.cloud import SUITE_SECONDS, Cloud
 from tests.contract.conftest import option
-from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.bundle import build_bundle
-from tpu_lifecycle.holder import become_holder
-from tpu_lifecycle.launcher import boot_metadata
-from tpu_lifecycle.mailbox import LogReader, submit_job
-from tpu_lifecycle.observe import JobWatch, ReadyWatch
-from tpu_lifecycle.provisioning import Provisioner
-from tpu_lifecycle.release import give_up, release
-from tpu_lifecycle.reservation import OpenReservation, reserve
-from tpu_lifecycle.verdict import Outcome, Verdict
+from tpu_lifecycle.boot.bundle import build_bundle
+from tpu_lifecycle.boot.launcher import boot_metadata
+from tpu_lifecycle.control.mailbox import LogReader, submit_job
+from tpu_lifecycle.control.observe import JobWatch, ReadyWatch
+from tpu_lifecycle.control.provisioning import Provisioner
+from tpu_lifecycle.control.release import become_holder, give_up, release
+from tpu_lifecycle.control.verdict import Outcome, Verdict
+from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.reservation import OpenReservation, reserve
 
 SILENT_BEATS = 20
 """So many heartbeats without a new one, and the agent has stopped. Of an emulated TPU fewer: its

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.cloud import Cloud
-from tpu_lifecycle.backend import TpuConflictError, TpuState, TpuUnavailableError
+from tpu_lifecycle.service.backend import TpuConflictError, TpuState, TpuUnavailableError
 
 
 @pytest.fixture(scope="module")

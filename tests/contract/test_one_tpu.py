@@ -7,7 +7,7 @@ from google.api_core import exceptions
 
 from pipeline_config.rules import chips
 from tests.contract.cloud import ANOTHER, Cloud
-from tpu_lifecycle.backend import TpuConflictError, TpuState, TpuUnavailableError
+from tpu_lifecycle.service.backend import TpuConflictError, TpuState, TpuUnavailableError
 
 
 def test_it_is_active_with_a_node_of_the_same_name(cloud: Cloud, tpu: TpuState) -> None:

@@ -12,7 +12,10 @@ import pytest
 from pipeline_store.formats import AttemptEvent, Released
 from pipeline_store.layout import StoreLayout
 from tests.contract.cloud import ANOTHER, Cloud
-from tpu_lifecycle.backend import (
+from tpu_lifecycle.control.provisioning import Provisioner
+from tpu_lifecycle.control.release import release
+from tpu_lifecycle.records.reservation import OpenReservation, ReleasedError, reserve
+from tpu_lifecycle.service.backend import (
     TpuCapacityError,
     TpuConflictError,
     TpuError,
@@ -23,10 +26,7 @@ from tpu_lifecycle.backend import (
     TpuRequest,
     TpuState,
 )
-from tpu_lifecycle.cloud_tpu import CloudTpuBackend
-from tpu_lifecycle.provisioning import Provisioner
-from tpu_lifecycle.release import release
-from tpu_lifecycle.reservation import OpenReservation, ReleasedError, reserve
+from tpu_lifecycle.service.cloud_tpu import CloudTpuBackend
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from tests.golden.discovery import (
     subclasses,
 )
 from tests.golden.more_files import full
-from tpu_lifecycle.verdict import Outcome, Verdict
+from tpu_lifecycle.control.verdict import Outcome, Verdict
 
 ARGUMENTS: dict[str, Any] = {
     "attempt": 2,

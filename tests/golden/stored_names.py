@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from mlm_records import record_features
+from corpus.mlm_records import record_features
 from pipeline_config import (
     FinetuningConfig,
     PipelineConfig,
@@ -27,9 +27,9 @@ from pipeline_store.formats import Attempt, ExitKind, Reservation, StoredFile
 from pipeline_store.layout import READY_MARKERS, StoreLayout, VersionLayout
 from tests.golden.discovery import calls, sources, subclasses
 from tests.golden.more_files import full
-from tpu_lifecycle.labels import attempt_labels
-from tpu_lifecycle.launcher import boot_metadata
-from training.metric_files import FIELDS
+from tpu_lifecycle.boot.launcher import boot_metadata
+from tpu_lifecycle.service.labels import attempt_labels
+from trained_models.metric_files import FIELDS
 
 ROOT = "/store"
 

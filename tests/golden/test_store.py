@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from model_registry import consistency, lease, registry, retention
+from model_registry import consistency, lease, registry
+from model_registry.retention import pruning
 from pipeline_alerts.delivery import list_alerts
 from pipeline_alerts.facts import read_facts
 from pipeline_config import FinetuningConfig, PipelineConfig, TaskConfig, parse_rental_config
@@ -23,9 +24,9 @@ from tests.golden.discovery import subclasses
 from tests.golden.stored_names import lines
 from tests.pipeline_store.gcs_server import GcsState
 from tests.pipeline_store.stores import cloud_storage
-from tpu_lifecycle.reaper_status import newest_pass
-from tpu_lifecycle.reservation import open_reservation
-from training import metric_files
+from tpu_lifecycle.control.reaper_status import newest_pass
+from tpu_lifecycle.records.reservation import open_reservation
+from trained_models import metric_files
 
 __all__ = ["cloud_storage"]
 
@@ -129,6 +130,6 @@ def test_a_kept_store_is_read_as_a_whole(store: StoreLayout) -> None:
 
 
 def test_retention_knows_every_kept_file(store: StoreLayout) -> None:
-    found = retention.plan(store, retention.RetentionPolicy(keep_versions=1))
+    found = pruning.plan(store, pruning.RetentionPolicy(keep_versions=1))
     # The watch's own two files are left alone for being unknown, as they were then.
     assert found.unknown == ["alerts/corpus.json", "alerts/watch.json"]

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.tokens.lineage_vocabulary import create_vocabulary
-from beam_jobs.tokens.wordpiece_training import train_wordpiece
-from local_stack.paths import REPOSITORY
+from corpus.tokens.lineage_vocabulary import create_vocabulary
+from corpus.tokens.wordpiece_training import train_wordpiece
+from local.stack.paths import REPOSITORY
 from model_registry import registry
 from pipeline_store.formats import ModelVersion
 from pipeline_store.layout import LineageLayout, StoreLayout
-from tests.beam_jobs.real_text import docstrings
+from tests.corpus.real_text import docstrings
 from tests.training.corpora import TinyStore, tiny_config
 from tests.training.jobs import train
-from training import artifacts
+from trained_models import artifacts
 
 GUIDE = REPOSITORY / "docs" / "finetuning.md"
 FENCE = re.compile(r"^( *)```(.*)\n((?:.*\n)*?)\1```$", re.MULTILINE)

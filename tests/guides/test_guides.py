@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from local_stack.paths import REPOSITORY
+from local.stack.paths import REPOSITORY
 
 GUIDES = [
     REPOSITORY / "docs" / name for name in ("where-to-run.md", "deployment.md", "containers.md")

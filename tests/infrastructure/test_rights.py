@@ -134,11 +134,11 @@ def test_a_role_has_what_the_code_asks_for_and_nothing_else(
 
 
 def test_the_calls_are_those_of_the_code() -> None:
-    backend = source("tpu_lifecycle/cloud_tpu.py")
+    backend = source("tpu_lifecycle/service/cloud_tpu.py")
     called = set(re.findall(r"_client\.(\w+)", backend)) - {"transport"}
     listed = set(re.findall(r'_list\(f"[^"]+", "(\w+)"', backend))
     assert called | {f"list_{items}" for items in listed} == set(PERMISSIONS)
-    assert set(re.findall(r"backend\.(\w+)\(", source("tpu_lifecycle/reaper.py"))) == set(
+    assert set(re.findall(r"backend\.(\w+)\(", source("tpu_lifecycle/control/reaper.py"))) == set(
         REAPER_CALLS
     )
     switch = source("tpu_agent/own_tpu.py")

@@ -9,7 +9,8 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from model_registry import registry, retention
+from model_registry import registry
+from model_registry.retention import pruning
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
     DataStatistics,
@@ -34,7 +35,7 @@ from tests.pipeline_store.gcs_server import GcsState
 NO_STATISTICS = DataStatistics(
     document_tokens={}, row_tokens={}, text_tokens=0, unknown_tokens=0, new_words={}
 )
-POLICY = retention.RetentionPolicy(keep_versions=1)
+POLICY = pruning.RetentionPolicy(keep_versions=1)
 
 
 def write_shard(store: StoreLayout, text: str) -> ShardManifest:

@@ -30,7 +30,7 @@ from pipeline_store.formats import (
     VocabularyInfo,
 )
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
-from training.artifacts import model_files
+from trained_models.artifacts import model_files
 
 CONFIG = load_preset("smoke")
 VOCABULARY = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n"

@@ -24,7 +24,8 @@ from pipeline_store.layout import RunLayout
 from tests.training.corpora import FIRST_WORD, WORDS, TinyStore, tiny_config
 from tests.training.jobs import train
 from tests.training.poison import rewrite
-from training import corpus, evaluate
+from trained_models import record_sources
+from training import evaluate
 
 VERSION = "v-0123456789ab"
 OLD, NEW = "2026-01-01", "2026-01-02"
@@ -132,7 +133,9 @@ def shuffle_labels(family: Family) -> str:
         labels = features["masked_lm_ids"].int64_list.value
         labels[:] = [FIRST_WORD + choice.randrange(WORDS) if label else 0 for label in labels]
 
-    for source in corpus.training_sources([manifest], family.store.layout, family.store.config):
+    for source in record_sources.training_sources(
+        [manifest], family.store.layout, family.store.config
+    ):
         rewrite(source, range(source.file.records), exchange)
     return manifest
 

@@ -14,7 +14,7 @@ from pipeline_config import with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import LineageLease, PartitionManifest, RunPlan, RunRecord
 from tests.model_registry.runs import CONFIG, NOW, FinishedRun, change_manifest
-from training.errors import UserError
+from trained_models.errors import UserError
 
 
 def in_use(store: str, name: str, parent: str | None = None) -> FinishedRun:

@@ -25,7 +25,7 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import VersionLayout
 from tests.model_registry.runs import VOCABULARY, FinishedRun
-from training.artifacts import model_files
+from trained_models.artifacts import model_files
 
 
 def publish(run: FinishedRun) -> ModelVersion:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from model_registry import registry, retention
-from model_registry.retention import Kind, PrunePlan, RetentionPolicy
+from model_registry import registry
+from model_registry.retention import pruning
+from model_registry.retention.pruning import Kind, PrunePlan, RetentionPolicy
 from pipeline_config import with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, ProductionPointer, RunPlan
@@ -38,7 +39,7 @@ def store(tmp_path: Path) -> str:
 
 
 def plan(store: str, policy: RetentionPolicy = POLICY) -> PrunePlan:
-    return retention.plan(StoreLayout(store), policy)
+    return pruning.plan(StoreLayout(store), policy)
 
 
 def names(found: PrunePlan, kind: Kind) -> list[str]:

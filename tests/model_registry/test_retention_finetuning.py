@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from model_registry import finetuning_plans, retention
-from model_registry.retention import Kind, PrunePlan
+from model_registry import finetuning_plans
+from model_registry.retention import pruning
+from model_registry.retention.pruning import Kind, PrunePlan
 from pipeline_config import with_overrides
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
@@ -26,7 +27,7 @@ def store(tmp_path: Path) -> StoreLayout:
 
 
 def plan(store: StoreLayout) -> PrunePlan:
-    return retention.plan(store, POLICY)
+    return pruning.plan(store, POLICY)
 
 
 def names(found: PrunePlan, kind: Kind) -> list[str]:
@@ -71,7 +72,7 @@ def test_the_newest_classifiers_of_a_task_stay_and_older_ones_go(store: StoreLay
     assert item.commits == (
         f"runs/{first.key}/trials/weather.model.0.001.1/training/checkpoints/0000000010.json",
     )
-    retention.prune(store, POLICY)
+    pruning.prune(store, POLICY)
     for run in (second, other):
         [trial] = run.plan.trials
         assert uris.list_files(run.run.trial(trial.trial_id).training.checkpoints)
@@ -146,7 +147,7 @@ def test_prepared_tasks_that_no_run_names_go(store: StoreLayout) -> None:
     uris.write(uris.join(store.task("weather").preparation("d" * 16), "try-1", "x"), b"killed")
     age(store.root)
     assert names(plan(store), Kind.TASK) == [f"weather/{'c' * 16}", f"weather/{'d' * 16}"]
-    retention.prune(store, POLICY)
+    pruning.prune(store, POLICY)
     # What people wrote is not touched.
     assert uris.exists(store.task("weather").description)
     assert uris.exists(store.task("weather").manifest("b" * 16))

@@ -14,8 +14,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from model_registry import retention
-from model_registry.retention import RetentionPolicy
+from model_registry.retention import pruning
+from model_registry.retention.pruning import RetentionPolicy
 from pipeline_store import identity
 from pipeline_store.formats import (
     FileDigest,
@@ -324,7 +324,7 @@ def test_nothing_that_is_reachable_goes(
         store = DrawnStore(f"{folder}/store", drawn, in_use, holder)
         needed = store.needed()
         policy = RetentionPolicy(keep_versions=keep_versions)
-        report = retention.prune(store.layout, policy)
+        report = pruning.prune(store.layout, policy)
         left = objects(store.layout.root)
         assert needed - left == set()
         assert report.left == {}

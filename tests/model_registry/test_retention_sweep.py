@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from model_registry import registry, retention
+from model_registry import registry
 from model_registry.consistency import check
 from model_registry.prune import main
-from model_registry.retention import Kind, PruneReport, RetentionPolicy
-from model_registry.retention_records import pruned_versions
-from model_registry.retention_sweep import Sweep
+from model_registry.retention import pruning
+from model_registry.retention.pruning import Kind, PruneReport, RetentionPolicy
+from model_registry.retention.records import pruned_versions
+from model_registry.retention.sweep import Sweep
 from pipeline_config import parse_config
 from pipeline_store import uris
 from pipeline_store.formats import (
@@ -41,8 +42,8 @@ from tests.model_registry.retained import (
 )
 from tests.model_registry.runs import FinishedRun
 from tests.pipeline_store.gcs_server import GcsState
-from training import corpus
-from training.artifacts import verify_files
+from trained_models import record_sources
+from trained_models.artifacts import verify_files
 
 Capture = pytest.CaptureFixture[str]
 ARGUMENTS = ["--keep-versions", "1", "--older-than-days", "14"]
@@ -54,7 +55,7 @@ def store(tmp_path: Path) -> str:
 
 
 def prune(store: str, policy: RetentionPolicy = POLICY, **options: float) -> PruneReport:
-    return retention.prune(StoreLayout(store), policy, **options)
+    return pruning.prune(StoreLayout(store), policy, **options)
 
 
 def past(store: str) -> list[FinishedRun]:
@@ -87,7 +88,7 @@ def test_everything_that_can_go_goes_and_nothing_else(store: str) -> None:
     assert objects(store) == before - gone | records
     # A second pass finds nothing.
     age(store)
-    assert retention.plan(StoreLayout(store), POLICY).items == []
+    assert pruning.plan(StoreLayout(store), POLICY).items == []
 
 
 def test_in_a_bucket(cloud_storage: GcsState) -> None:
@@ -119,7 +120,7 @@ def test_what_is_left_can_be_used(store: str) -> None:
     run = finished(store, "next", in_use.version_id)
     config = parse_config(uris.read(run.run.config), run.run.config)
     for uri in RunPlan.load(run.run.plan).evaluated.values():
-        manifest = corpus.training_manifest(uri, layout, config)
+        manifest = record_sources.training_manifest(uri, layout, config)
         assert_readable(layout, manifest)
     registry.publish(run.store, run.run)
     registry.rollback(lineage, runs[2].version_id, reason="test")
@@ -185,7 +186,7 @@ def test_nothing_half_removed_is_trusted(
     prune(store)
     assert_all_commits_hold(store, runs)
     age(store)
-    assert retention.plan(StoreLayout(store), POLICY).items == []
+    assert pruning.plan(StoreLayout(store), POLICY).items == []
 
 
 def assert_all_commits_hold(store: str, runs: list[FinishedRun]) -> None:
@@ -238,7 +239,7 @@ def test_a_killed_pass_is_finished_by_the_next(store: str, die_at: int) -> None:
     assert_all_commits_hold(store, runs)
     assert main(["--store", store, "--delete", *ARGUMENTS]) == 0
     age(store)
-    assert retention.plan(StoreLayout(store), POLICY).items == []
+    assert pruning.plan(StoreLayout(store), POLICY).items == []
     assert [m.version_id for m in registry.list_versions(runs[0].lineage)] == [
         run.version_id for run in runs[2:]
     ]
@@ -272,12 +273,12 @@ def test_a_rollback_at_the_last_moment_wins(store: str, monkeypatch: pytest.Monk
 def test_a_run_that_begins_in_between_keeps_what_it_names(store: str) -> None:
     runs = past(store)
     layout = StoreLayout(store)
-    planned = retention.plan(layout, POLICY).items
+    planned = pruning.plan(layout, POLICY).items
     looks: list[int] = []
 
     def look() -> list[Any]:
         looks.append(1)
-        return retention.plan(layout, POLICY).items
+        return pruning.plan(layout, POLICY).items
 
     late = finished(store, "late", runs[3].version_id)
     late.plan(parent_version=runs[0].version_id)
@@ -291,7 +292,7 @@ def test_a_run_that_begins_in_between_keeps_what_it_names(store: str) -> None:
 def test_the_look_is_repeated(store: str) -> None:
     past(store)
     layout = StoreLayout(store)
-    planned = retention.plan(layout, POLICY).items
+    planned = pruning.plan(layout, POLICY).items
     looks: list[int] = []
 
     def look() -> list[Any]:

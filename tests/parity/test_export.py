@@ -17,16 +17,16 @@ from pipeline_store.formats import ModelExports
 from pipeline_store.layout import ExportsLayout
 from tests.parity.conftest import RunTorch
 from tests.training.corpora import TOKENS, TinyStore, tiny_config
+from tests.training.exporting.test_export_text import of_the_data_job, texts, wordpiece
 from tests.training.jobs import train
-from tests.training.test_export_text import of_the_data_job, texts, wordpiece
 from training import export_model
-from training.checkpoints import load_weights
 from training.exporting.hugging_face import (
     wordpiece_tokenizer,
     write_configuration,
     write_tokenizer,
 )
-from training.model import build_model
+from training.model.bert import build_model
+from training.model.checkpoints import load_weights
 
 pytestmark = pytest.mark.parity
 

@@ -21,8 +21,8 @@ from tests.training.finetuning.text_tasks import (
     scored_texts,
     train_run,
 )
+from trained_models.downstream import metrics
 from training import export_classifier
-from training.finetuning import metrics
 from training.finetuning.task_data import Task
 
 pytestmark = pytest.mark.parity

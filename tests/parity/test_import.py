@@ -10,12 +10,13 @@ import pytest
 
 from pipeline_config import load_preset, with_overrides
 from tests.parity.conftest import RunTorch
-from training import checkpoints, import_model
+from trained_models.importing.sources import SourceKind
+from trained_models.importing.vocabulary import source_vocabulary
+from trained_models.loaded_weights import LoadedWeights
+from training import import_model
 from training.importing.loading import InitialModel
-from training.importing.sources import SourceKind
-from training.importing.vocabulary import source_vocabulary
-from training.loaded_weights import LoadedWeights
-from training.model import build_model
+from training.model import checkpoints
+from training.model.bert import build_model
 
 pytestmark = pytest.mark.parity
 

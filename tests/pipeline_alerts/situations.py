@@ -25,7 +25,7 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import RunLayout, StoreLayout
 from tests.tpu_lifecycle.world import ZONE, write_run
-from tpu_lifecycle.reservation import OpenReservation, reserve
+from tpu_lifecycle.records.reservation import OpenReservation, reserve
 
 OWNER = "our-team"
 PATTERN = "corpus/{partition}/*"

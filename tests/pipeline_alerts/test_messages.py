@@ -16,8 +16,8 @@ from pipeline_store import uris
 from pipeline_store.formats import Alert, AlertedTpu, Heartbeat, Spending
 from pipeline_store.layout import StoreLayout
 from tests.pipeline_alerts import situations
-from tpu_lifecycle.mailbox import submit_job
-from tpu_lifecycle.reservation import OpenReservation
+from tpu_lifecycle.control.mailbox import submit_job
+from tpu_lifecycle.records.reservation import OpenReservation
 
 REPOSITORY = Path(__file__).parents[2]
 ALERT = Alert(

@@ -47,9 +47,12 @@ WAYS_AROUND = (
 EXCEPTIONS = {
     "pipeline_store/gcs.py": {"google.cloud.storage"},  # what uris is made of
     "preflight/bucket.py": {"google.cloud.storage"},  # asks for rights, touches no object
-    # Tensors from a folder that `training.artifacts` has fetched and verified, or to one from which
-    # `training.checkpoint_store` uploads.
-    "training/checkpoints.py": {"tensorflow.train.Checkpoint", "tensorflow.train.load_checkpoint"},
+    # Tensors from a folder that `trained_models.artifacts` has fetched and verified, or to one from which
+    # `trained_models.checkpoint_store` uploads.
+    "training/model/checkpoints.py": {
+        "tensorflow.train.Checkpoint",
+        "tensorflow.train.load_checkpoint",
+    },
     "training/importing/tensorflow_checkpoints.py": {"tensorflow.train.load_checkpoint"},
     # Written to a folder of this machine and uploaded file by file.
     "training/exporting/saved_model.py": {"tensorflow.saved_model"},
@@ -57,16 +60,16 @@ EXCEPTIONS = {
     "training/finetuning/exporting/checks.py": {"tensorflow.saved_model"},
     "training/finetuning/exporting/functions.py": {"tensorflow.saved_model"},
     "training/serve_check.py": {"tensorflow.saved_model"},
-    "training/events.py": {"tensorflow.summary"},
-    "training/profiling.py": {"tensorflow.profiler.experimental"},
+    "training/reporting/events.py": {"tensorflow.summary"},
+    "training/runtime/profiling.py": {"tensorflow.profiler.experimental"},
     # What others do, to compare with: files of this machine.
-    "benchmarks/data/peers/count_tokens.py": {"tensorflow.data.TFRecordDataset"},
-    "benchmarks/train/sides/tensorflow_side.py": {"tensorflow.profiler.experimental"},
+    "verification/benchmarks/data/peers/count_tokens.py": {"tensorflow.data.TFRecordDataset"},
+    "verification/benchmarks/train/sides/tensorflow_side.py": {"tensorflow.profiler.experimental"},
 }
 """Who uses one of them all the same."""
 
 KNOW_SCHEMES = {
-    "container_images/registry_access.py",  # of package indexes
+    "verification/container_images/registry_access.py",  # of package indexes
     "pipeline_store/gcs.py",
     "pipeline_store/local.py",
     "pipeline_store/uris.py",

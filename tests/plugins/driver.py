@@ -20,8 +20,8 @@ from airflow.triggers.base import BaseTrigger
 import operators.tpu
 from pipeline_store.layout import RunLayout
 from tests.tpu_lifecycle.world import World, write_run
-from tpu_lifecycle.bundle import PACKAGES, build_bundle
-from tpu_lifecycle.reservation import OpenReservation, open_reservation
+from tpu_lifecycle.boot.bundle import PACKAGES, build_bundle
+from tpu_lifecycle.records.reservation import OpenReservation, open_reservation
 
 CONN_ID = "tpu_emulator"
 REPOSITORY = Path(__file__).parents[2]

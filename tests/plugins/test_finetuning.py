@@ -38,7 +38,7 @@ from tests.model_registry.finetunings import write_manifest, write_trained
 from tests.model_registry.runs import NOW, FinishedRun
 from tests.plugins.driver import CONN_ID, connect
 from tests.tpu_lifecycle.world import World
-from tpu_lifecycle.trainings import rental_folders, trainings
+from tpu_lifecycle.records.trainings import rental_folders, trainings
 
 DAG_ID = "bert_finetuning"
 TASK = "weather"

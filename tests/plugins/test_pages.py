@@ -26,8 +26,8 @@ from pipeline_store.formats import (
 from pipeline_store.layout import StoreLayout
 from tests.model_registry.runs import NOW, FinishedRun
 from tests.model_registry.test_gate_probes import comparison
-from training import metric_files
-from training.metric_files import MetricFiles
+from trained_models import metric_files
+from trained_models.metric_files import MetricFiles
 
 DAG_ID = "dag"
 """Of the runs that the registry's tests make; their run ids are `1`, `2`, …"""

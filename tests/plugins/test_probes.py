@@ -42,8 +42,8 @@ from tests.training.corpora import TinyStore, tiny_config
 from tests.training.finetuning.tasks import write_task
 from tests.training.jobs import train
 from tests.training.versions import version_of
+from trained_models.artifacts import model_files
 from training import probe
-from training.artifacts import model_files
 
 TASK = "kind-of-thing"
 KEY = "0a1b2c3d4e5f"

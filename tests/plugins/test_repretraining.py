@@ -31,7 +31,7 @@ from tests.model_registry.runs import CONFIG, FinishedRun, change_manifest
 from tests.plugins.driver import CONN_ID, connect
 from tests.plugins.lineages import hold
 from tests.tpu_lifecycle.world import World
-from tpu_lifecycle.reaper_status import write_pass
+from tpu_lifecycle.control.reaper_status import write_pass
 
 
 def promoted(store: str, name: str, parent: str | None = None) -> FinishedRun:

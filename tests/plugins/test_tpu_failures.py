@@ -33,7 +33,9 @@ from tests.plugins.test_tpu_operators import (
 )
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE
 from tpu_emulator.testing import wait_for
-from tpu_lifecycle import backend, budgets, capacity, reservation
+from tpu_lifecycle.control import capacity
+from tpu_lifecycle.records import budgets, reservation
+from tpu_lifecycle.service import backend
 
 QUOTA = "Quota limit 'TPUV5PerProjectPerZoneForTPUAPI' has been exceeded."
 

@@ -399,7 +399,7 @@ def test_delete_has_at_least_five_retries(driver: Driver, default_retries: int |
 def test_the_reaper_takes_what_was_released_and_left(
     driver: Driver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpu_lifecycle.reaper.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("tpu_lifecycle.control.reaper.PAUSE_SECONDS", 0.0)
 
     def reap(**changes: Any) -> list[str]:
         arguments = {"store_uri": driver.world.store.root, "gcp_conn_id": CONN_ID}

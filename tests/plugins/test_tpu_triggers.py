@@ -22,10 +22,10 @@ from tests.plugins.driver import CONN_ID, Driver, first_event, from_wire
 from tests.tpu_lifecycle.test_observe import JOB, Mailbox
 from tests.tpu_lifecycle.world import World
 from tpu_emulator.testing import wait_for
-from tpu_lifecycle.backend import TpuName, TpuPermissionError, TpuState, TpuUnavailableError
-from tpu_lifecycle.holder import become_holder
-from tpu_lifecycle.mailbox import submit_job
-from tpu_lifecycle.reservation import OpenReservation
+from tpu_lifecycle.control.mailbox import submit_job
+from tpu_lifecycle.control.release import become_holder
+from tpu_lifecycle.records.reservation import OpenReservation
+from tpu_lifecycle.service.backend import TpuName, TpuPermissionError, TpuState, TpuUnavailableError
 from triggers import tpu as triggers
 from triggers.tpu import TpuJobTrigger, TpuReadyTrigger
 

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.tokens.vocabulary import SPECIAL_TOKENS
+from corpus.tokens.vocabulary import SPECIAL_TOKENS
 from model_registry import registry
 from pipeline_config import load_preset, with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, TrainingInputs, VocabularyInfo
 from pipeline_store.layout import StoreLayout, VersionLayout
 from preflight.bucket import rights_finding
-from preflight.checks import check
-from preflight.disk import checkpoint_bytes, needed_bytes, weight_count
 from preflight.findings import Status
+from preflight.run.checks import check
+from preflight.run.disk import checkpoint_bytes, needed_bytes, weight_count
 from tests.model_registry.runs import FinishedRun, sha256
 from tests.pipeline_store.gcs_server import GcsState
-from training.artifacts import model_files
-from training.importing.descriptions import ARCHITECTURE
+from trained_models.artifacts import model_files
+from trained_models.importing.descriptions import ARCHITECTURE
 
 DAY = "2026-01-31"
 SMOKE = load_preset("smoke")

@@ -18,8 +18,8 @@ import pytest
 from pipeline_config import load_preset
 from pipeline_store.layout import StoreLayout
 from preflight.__main__ import main
-from preflight.catalogue import ACCOUNT_CHECKS, make
 from preflight.cloud.apis import GoogleApis
+from preflight.cloud.catalogue import ACCOUNT_CHECKS, make
 from preflight.cloud.site import Site
 from tests.pipeline_store.gcs_server import GcsState, StoredObject
 from tests.preflight.cloud_world import IMAGE, TRAINER, CloudWorld
@@ -493,7 +493,7 @@ def test_an_api_that_is_down_refuses_nothing(world: CloudWorld, capsys: Capture)
 def test_a_tpu_service_that_is_down_refuses_nothing(
     world: CloudWorld, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpu_lifecycle.cloud_tpu.PAUSES_SECONDS", ())
+    monkeypatch.setattr("tpu_lifecycle.service.cloud_tpu.PAUSES_SECONDS", ())
     world.emulator.admin.fail_next("ListLocations", code="UNAVAILABLE")
     status, checks = world.check(capsys)
     assert checks["tpu.zones"]["status"] == "not checked"

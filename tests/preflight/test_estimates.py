@@ -20,10 +20,10 @@ from pipeline_store.formats import (
     RunEstimate,
 )
 from pipeline_store.layout import StoreLayout
-from preflight.estimates import estimate, write_estimate
-from preflight.speed import ASSUMED_UTILIZATION
+from preflight.compiled import saved
+from preflight.estimates.estimates import estimate, write_estimate
+from preflight.estimates.speed import ASSUMED_UTILIZATION
 from tests.model_registry.runs import NOW, FinishedRun
-from tpu_compile_check import saved
 
 SMOKE, BERT = load_preset("smoke"), load_preset("bert_base_v5e")
 

@@ -190,7 +190,7 @@ def test_help_and_imports() -> None:
     assert "--partition" in done.stdout
     code = """
 import sys
-import preflight.checks, preflight.__main__
+import preflight.run.checks, preflight.__main__
 heavy = ("grpc", "tensorflow", "apache_beam", "airflow", "tokenizers", "py3langid", "pyarrow")
 heavy += ("sentencex",)
 sys.exit(",".join(name for name in heavy if name in sys.modules) or 0)

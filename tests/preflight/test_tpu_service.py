@@ -12,8 +12,8 @@ from pipeline_config import load_preset, with_overrides
 from preflight import findings
 from preflight.cloud.tpu_service import read_offer, tpu_rows
 from tpu_emulator.testing import RunningEmulator, start_emulator
-from tpu_lifecycle import cloud_tpu
-from tpu_lifecycle.cloud_tpu import CloudTpuBackend, connect
+from tpu_lifecycle.service import cloud_tpu
+from tpu_lifecycle.service.cloud_tpu import CloudTpuBackend, connect
 
 ZONE, OTHER_ZONE = "us-central1-a", "us-west4-a"
 

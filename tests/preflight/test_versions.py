@@ -10,16 +10,16 @@ import pytest
 from packaging.version import Version
 
 from pipeline_config import load_preset, with_overrides
-from preflight.findings import Status
-from preflight.prices import price_finding
-from preflight.reports import documentation
-from preflight.versions import (
+from preflight.cloud.reports import documentation
+from preflight.cloud.versions import (
     GUARANTEES,
     PYTHON,
     airflow_finding,
     installed_airflow,
     python_finding,
 )
+from preflight.estimates.prices import price_finding
+from preflight.findings import Status
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

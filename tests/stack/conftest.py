@@ -8,8 +8,8 @@ from pathlib import Path
 import airflow.sdk  # noqa: F401 - before a test imports an operator; see tests/conftest.py
 import pytest
 
-from local_stack.paths import RuntimePaths
-from local_stack.stack import Stack
+from local.stack.paths import RuntimePaths
+from local.stack.stack import Stack
 from pipeline_store.layout import StoreLayout
 from tests.stack.driver import DAG_ID, RUN_SECONDS, Pipeline, until
 from tests.stack.story import FINETUNING_PRESET, FIRST, SECOND, FirstModel, settings, write_tasks

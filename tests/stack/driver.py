@@ -11,9 +11,9 @@ from typing import Any
 
 import psutil
 
-from demo import tiny
-from local_stack.airflow_api import AirflowApi, TaskInstance
-from local_stack.stack import Stack
+from local.demo import tiny
+from local.stack.airflow_api import AirflowApi, TaskInstance
+from local.stack.stack import Stack
 from pipeline_store import identity, uris
 from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_emulator.admin import AdminClient

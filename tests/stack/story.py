@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from demo import tiny
-from local_stack.airflow_api import DagRun
+from local.demo import tiny
+from local.stack.airflow_api import DagRun
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 

@@ -14,8 +14,8 @@ from urllib.parse import quote
 import psutil
 import pytest
 
-from local_stack.airflow_api import AirflowApi
-from local_stack.stack import Stack
+from local.stack.airflow_api import AirflowApi
+from local.stack.stack import Stack
 from pipeline_store import identity, uris
 from pipeline_store.formats import OutcomeKind, RunOutcome, WatchPass
 from pipeline_store.layout import RunLayout, StoreLayout

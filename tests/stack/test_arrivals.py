@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 import pytest
 
-from local_stack.airflow_api import AirflowApiError, DagRun
+from local.stack.airflow_api import AirflowApiError, DagRun
 from pipeline_store import uris
 from tests.stack.driver import DAG_ID, Pipeline, until
 

@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 import pytest
 
-from local_stack.airflow_api import AirflowApi, AirflowApiError, BackfillRequest, DagRun
+from local.stack.airflow_api import AirflowApi, AirflowApiError, BackfillRequest, DagRun
 from tests.stack.driver import DAG_ID, TINY, Pipeline, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.thorough]

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from demo import browser
+from local.demo import browser
 from pipeline_config import FinetuningConfig, load_preset, parse_config, with_overrides
 from pipeline_config.finetuning import RecipeConfig
 from pipeline_store import uris

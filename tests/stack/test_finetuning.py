@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from demo import tiny
-from local_stack.airflow_api import TaskInstance
+from local.demo import tiny
+from local.stack.airflow_api import TaskInstance
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
     FinetuningReport,
@@ -23,7 +23,7 @@ from pipeline_store.formats import (
 from pipeline_store.layout import RunLayout
 from tests.stack.driver import RUN_SECONDS, Pipeline, until
 from tests.stack.story import FIRST_NOUN, FirstModel
-from tpu_lifecycle.trainings import rental_folders
+from tpu_lifecycle.records.trainings import rental_folders
 
 pytestmark = [pytest.mark.stack, pytest.mark.thorough]
 

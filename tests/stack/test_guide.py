@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from local_stack.paths import REPOSITORY
+from local.stack.paths import REPOSITORY
 from model_registry import registry
 from pipeline_store.formats import ReaperPass
 from pipeline_store.layout import StoreLayout

@@ -17,7 +17,7 @@ from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
 from tests.tpu_agent.world import TOKEN, World, wait_for
 from tpu_emulator.testing import RunningEmulator, start_emulator
-from tpu_lifecycle.launcher import boot_metadata
+from tpu_lifecycle.boot.launcher import boot_metadata
 
 NODE_ID = "bert-0a1b2c3d4e5f-g1-a1"
 RUNTIME_VERSION = "v2-alpha-tpuv5-lite"

@@ -13,8 +13,8 @@ from pipeline_store.formats import AgentHello, AttemptEvent, AttemptMark, ExitKi
 from tests.tpu_agent.cloud import NODE_ID, Cloud, cloud
 from tests.tpu_agent.played_docker import IMAGE, PlayedDocker
 from tests.tpu_agent.world import TOKEN, World, wait_for
-from tpu_lifecycle.backend import TpuName, TpuState
-from tpu_lifecycle.verdict import Facts, Outcome, judge_job
+from tpu_lifecycle.control.verdict import Facts, Outcome, judge_job
+from tpu_lifecycle.service.backend import TpuName, TpuState
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.training.corpora import TinyStore, tiny_config
 from tests.training.jobs import ROOT, result
 from tpu_agent import processes
 from tpu_emulator.metadata import MetadataServer
-from tpu_lifecycle.bundle import build_bundle
+from tpu_lifecycle.boot.bundle import build_bundle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 

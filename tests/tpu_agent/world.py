@@ -27,7 +27,7 @@ from pipeline_store.layout import AttemptLayout, ReservationLayout, StoreLayout
 from tpu_agent import processes, runner, watch
 from tpu_agent.__main__ import parse_arguments
 from tpu_agent.agent import Agent
-from tpu_lifecycle.bundle import PACKAGES, Bundle, build_bundle
+from tpu_lifecycle.boot.bundle import PACKAGES, Bundle, build_bundle
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOKEN = "a" * 32

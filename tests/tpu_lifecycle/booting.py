@@ -14,7 +14,7 @@ import psutil
 from pipeline_store.formats import AgentHello
 from tests.tpu_agent.world import TOKEN, World, wait_for
 from tpu_agent import processes
-from tpu_lifecycle import launcher
+from tpu_lifecycle.boot import launcher
 
 INSTANCE = "/computeMetadata/v1/instance/"
 TPU_NAME = "projects/p/locations/z/queuedResources/bert-g1-a1"

@@ -26,7 +26,7 @@ from tests.tpu_lifecycle.booting import (
     Vm,
     kill,
 )
-from tpu_lifecycle import boot, launcher
+from tpu_lifecycle.boot import boot, launcher
 
 PROGRAMS = "bash cat chmod curl date mkdir rm sed sh sleep timeout"
 SCRIPT = launcher.CONTAINER_SCRIPT.read_text()

@@ -20,8 +20,11 @@ from pipeline_store.formats import (
 from pipeline_store.layout import RunLayout
 from tests.tpu_lifecycle.test_observe import JOB, watch
 from tests.tpu_lifecycle.world import ZONE, World
-from tpu_lifecycle.attempts import AttemptRecord, Loss
-from tpu_lifecycle.budgets import (
+from tpu_lifecycle.control.mailbox import submit_job
+from tpu_lifecycle.control.provisioning import Provisioner
+from tpu_lifecycle.control.verdict import BOOT_ADVICE, Outcome
+from tpu_lifecycle.records.attempts import AttemptRecord, Loss
+from tpu_lifecycle.records.budgets import (
     BootFailureError,
     BudgetError,
     ChipHoursBudgetError,
@@ -33,10 +36,7 @@ from tpu_lifecycle.budgets import (
     job_deadline,
     newest_checkpoint,
 )
-from tpu_lifecycle.mailbox import submit_job
-from tpu_lifecycle.provisioning import Provisioner
-from tpu_lifecycle.reservation import ExpiredError, OpenReservation
-from tpu_lifecycle.verdict import BOOT_ADVICE, Outcome
+from tpu_lifecycle.records.reservation import ExpiredError, OpenReservation
 
 
 def lose(

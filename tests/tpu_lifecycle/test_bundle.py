@@ -15,7 +15,7 @@ import pytest
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from tests.tpu_agent.world import make_source
-from tpu_lifecycle.bundle import build_bundle
+from tpu_lifecycle.boot.bundle import build_bundle
 
 
 @pytest.fixture

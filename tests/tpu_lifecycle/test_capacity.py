@@ -7,8 +7,7 @@ import pytest
 from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, ZoneCooldown
 from tests.tpu_lifecycle.world import OTHER_ZONE, ZONE, World
-from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.capacity import (
+from tpu_lifecycle.control.capacity import (
     QUOTA,
     STOCKOUT,
     Cooldowns,
@@ -17,7 +16,8 @@ from tpu_lifecycle.capacity import (
     next_zone,
     present_round,
 )
-from tpu_lifecycle.reservation import OpenReservation
+from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.reservation import OpenReservation
 
 ZONES = [ZONE, OTHER_ZONE, "us-east1-c", "us-east5-a", "us-south1-a", "europe-west4-b"]
 

@@ -5,7 +5,7 @@ import pytest
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError, TransportError
 
-from tpu_lifecycle.backend import (
+from tpu_lifecycle.service.backend import (
     TpuCapacityError,
     TpuConflictError,
     TpuError,
@@ -15,7 +15,7 @@ from tpu_lifecycle.backend import (
     TpuQuotaError,
     TpuUnavailableError,
 )
-from tpu_lifecycle.cloud_errors import api_call, failure_of_creation, to_tpu_error
+from tpu_lifecycle.service.cloud_errors import api_call, failure_of_creation, to_tpu_error
 
 NO_CAPACITY = "There is no more capacity in the zone"
 NO_QUOTA = "Quota limit 'TPUV5sLitepodPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 8"

@@ -10,10 +10,10 @@ from google.cloud import tpu_v2
 from pipeline_store.formats import Attempt, AttemptEvent, Reservation
 from tests.tpu_lifecycle.world import OTHER_ZONE, ZONE, World, connect_to
 from tpu_emulator.testing import wait_for
-from tpu_lifecycle import cloud_messages, cloud_tpu, labels
-from tpu_lifecycle.backend import TpuName, TpuState, TpuUnavailableError
-from tpu_lifecycle.cloud_tpu import CloudTpuBackend, connect
-from tpu_lifecycle.labels import TpuLabels, label_value, owner_label
+from tpu_lifecycle.service import cloud_messages, cloud_tpu, labels
+from tpu_lifecycle.service.backend import TpuName, TpuState, TpuUnavailableError
+from tpu_lifecycle.service.cloud_tpu import CloudTpuBackend, connect
+from tpu_lifecycle.service.labels import TpuLabels, label_value, owner_label
 
 MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -20,7 +20,7 @@ from tests.tpu_agent.played_docker import IMAGE
 from tests.tpu_agent.world import PATIENCE, TOKEN, World, is_running, wait_for
 from tests.tpu_lifecycle.booting import NODE_PATH, QUEUED_PATH, TPU_NAME, MetadataServer, Vm
 from tpu_agent import processes
-from tpu_lifecycle import boot, launcher
+from tpu_lifecycle.boot import boot, launcher
 
 
 @pytest.fixture

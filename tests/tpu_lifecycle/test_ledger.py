@@ -7,8 +7,8 @@ import pytest
 from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, Heartbeat, JobUsage
 from tests.tpu_lifecycle.world import World
-from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.ledger import idle_share, summary
+from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.ledger import idle_share, summary
 
 
 def report_usage(record: AttemptRecord, stepping: list[float], *, token: str = "") -> None:

@@ -18,12 +18,12 @@ from pipeline_store.formats import (
     Progress,
 )
 from tests.tpu_lifecycle.world import World
-from tpu_lifecycle import mailbox as mailbox_module
-from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.mailbox import LogReader, WorkerReport, read_worker, submit_job
-from tpu_lifecycle.observe import JobWatch, progress_text, recap, reported
-from tpu_lifecycle.reservation import OpenReservation, ReservationError
-from tpu_lifecycle.verdict import Outcome
+from tpu_lifecycle.control import mailbox as mailbox_module
+from tpu_lifecycle.control.mailbox import LogReader, WorkerReport, read_worker, submit_job
+from tpu_lifecycle.control.observe import JobWatch, progress_text, recap, reported
+from tpu_lifecycle.control.verdict import Outcome
+from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.reservation import OpenReservation, ReservationError
 
 JOB = "010-train"
 

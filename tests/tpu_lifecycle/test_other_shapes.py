@@ -11,13 +11,13 @@ from pipeline_store.formats import AttemptEvent
 from tests.tpu_lifecycle.test_reaper import expired, make_reaper
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE, World, idle_launcher
 from tpu_emulator.testing import wait_for
-from tpu_lifecycle import cloud_messages
-from tpu_lifecycle.backend import TpuConflictError, TpuName, TpuRequest, TpuState
-from tpu_lifecycle.cloud_tpu import connect
-from tpu_lifecycle.labels import run_labels
-from tpu_lifecycle.observe import ReadyWatch
-from tpu_lifecycle.provisioning import StockoutError
-from tpu_lifecycle.verdict import Outcome
+from tpu_lifecycle.control.observe import ReadyWatch
+from tpu_lifecycle.control.provisioning import StockoutError
+from tpu_lifecycle.control.verdict import Outcome
+from tpu_lifecycle.service import cloud_messages
+from tpu_lifecycle.service.backend import TpuConflictError, TpuName, TpuRequest, TpuState
+from tpu_lifecycle.service.cloud_tpu import connect
+from tpu_lifecycle.service.labels import run_labels
 
 NODES = {"tpu.api": "nodes"}
 TWO = {"tpu.slice_count": 2}

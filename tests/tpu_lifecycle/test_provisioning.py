@@ -11,8 +11,22 @@ from google.cloud import tpu_v2
 from pipeline_store.formats import AttemptEvent, TpuPlace
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE, World, write_run
 from tpu_emulator.testing import wait_for
-from tpu_lifecycle import asking, attempts, cloud_messages
-from tpu_lifecycle.backend import (
+from tpu_lifecycle.control import provisioning
+from tpu_lifecycle.control.capacity import QuotaExhaustedError, StockoutError
+from tpu_lifecycle.control.observe import ReadyWatch
+from tpu_lifecycle.control.release import become_holder, give_up
+from tpu_lifecycle.control.verdict import Outcome
+from tpu_lifecycle.records import attempts
+from tpu_lifecycle.records.budgets import PreemptionBudgetError
+from tpu_lifecycle.records.reservation import (
+    ReleasedError,
+    ReservationError,
+    SupersededError,
+    open_reservation,
+    reserve,
+)
+from tpu_lifecycle.service import cloud_messages
+from tpu_lifecycle.service.backend import (
     TpuBackend,
     TpuConflictError,
     TpuInvalidRequestError,
@@ -20,19 +34,6 @@ from tpu_lifecycle.backend import (
     TpuRequest,
     TpuUnavailableError,
 )
-from tpu_lifecycle.budgets import PreemptionBudgetError
-from tpu_lifecycle.capacity import QuotaExhaustedError, StockoutError
-from tpu_lifecycle.holder import become_holder
-from tpu_lifecycle.observe import ReadyWatch
-from tpu_lifecycle.release import give_up
-from tpu_lifecycle.reservation import (
-    ReleasedError,
-    ReservationError,
-    SupersededError,
-    open_reservation,
-    reserve,
-)
-from tpu_lifecycle.verdict import Outcome
 
 
 class After:
@@ -57,7 +58,7 @@ class After:
 
 @pytest.fixture(autouse=True)
 def _quick_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "CREATE_PAUSES_SECONDS", (0.05, 0.05))
+    monkeypatch.setattr(provisioning, "CREATE_PAUSES_SECONDS", (0.05, 0.05))
 
 
 def test_a_reservation_opens_the_next_generation_and_releases_earlier_ones(world: World) -> None:
@@ -322,7 +323,7 @@ def test_a_refusal_after_a_call_without_answer_is_no_answer_to_that(
         code, message = next(pauses)
         world.emulator.admin.fail_next("CreateQueuedResource", code=code, message=message)
 
-    monkeypatch.setattr(asking.time, "sleep", sleep)
+    monkeypatch.setattr(provisioning.time, "sleep", sleep)
     with pytest.raises(TpuPermissionError):
         world.provisioner(reservation).obtain()
     record = reservation.attempt(1)

@@ -15,12 +15,12 @@ from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, Lease
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE, World, idle_launcher
 from tpu_emulator.testing import wait_for
-from tpu_lifecycle import reaper
 from tpu_lifecycle.__main__ import main
-from tpu_lifecycle.backend import TpuName, TpuRequest
-from tpu_lifecycle.reaper import Reaper, ReaperReport, stored_places
-from tpu_lifecycle.reaper_status import newest_pass, reaper_problem
-from tpu_lifecycle.reservation import OpenReservation
+from tpu_lifecycle.control import reaper
+from tpu_lifecycle.control.reaper import Reaper, ReaperReport, stored_places
+from tpu_lifecycle.control.reaper_status import newest_pass, reaper_problem
+from tpu_lifecycle.records.reservation import OpenReservation
+from tpu_lifecycle.service.backend import TpuName, TpuRequest
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -12,13 +12,19 @@ from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, FormatError, Holder, Ledger, Released
 from tests.tpu_lifecycle.world import OTHER_ZONE, ZONE, World, write_run
 from tpu_emulator.testing import wait_for
-from tpu_lifecycle import cloud_tpu, release
-from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.backend import TpuError, TpuPermissionError, TpuUnavailableError
-from tpu_lifecycle.holder import CancelledAttemptError, become_holder, cancel_holder
-from tpu_lifecycle.ledger import timeline, total
-from tpu_lifecycle.release import fenced_delete, give_up
-from tpu_lifecycle.reservation import OpenReservation, ReleasedError, open_reservation
+from tpu_lifecycle.control import release
+from tpu_lifecycle.control.release import (
+    CancelledAttemptError,
+    become_holder,
+    cancel_holder,
+    fenced_delete,
+    give_up,
+)
+from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.ledger import timeline, total
+from tpu_lifecycle.records.reservation import OpenReservation, ReleasedError, open_reservation
+from tpu_lifecycle.service import cloud_tpu
+from tpu_lifecycle.service.backend import TpuError, TpuPermissionError, TpuUnavailableError
 
 
 def test_everything_is_given_back_and_accounted_for(world: World) -> None:

@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 
 from pipeline_store.formats import AttemptEvent, AttemptMark, ExitKind, JobStatus
-from tpu_lifecycle.attempts import Loss
-from tpu_lifecycle.backend import TpuCapacityError, TpuInvalidRequestError, TpuName, TpuState
-from tpu_lifecycle.verdict import BOOT_ADVICE, Facts, Outcome, judge_job, judge_readiness
+from tpu_lifecycle.control.verdict import BOOT_ADVICE, Facts, Outcome, judge_job, judge_readiness
+from tpu_lifecycle.records.attempts import Loss
+from tpu_lifecycle.service.backend import (
+    TpuCapacityError,
+    TpuInvalidRequestError,
+    TpuName,
+    TpuState,
+)
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 NAME = TpuName("us-central1-a", "bert-0a1b2c3d4e5f-g1-a1")

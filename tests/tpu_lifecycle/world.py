@@ -16,15 +16,13 @@ from pipeline_store.formats import AttemptEvent, RunRecord
 from pipeline_store.identity import run_key
 from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_emulator.testing import RunningEmulator, wait_for
-from tpu_lifecycle.asking import Asker
-from tpu_lifecycle.attempts import AttemptRecord
-from tpu_lifecycle.backend import TpuBackend, TpuRequest
-from tpu_lifecycle.cloud_tpu import connect
-from tpu_lifecycle.observe import ReadyWatch
-from tpu_lifecycle.provisioning import Provisioner
-from tpu_lifecycle.release import ReleaseReport, release
-from tpu_lifecycle.reservation import OpenReservation, reserve
-from tpu_lifecycle.sweep import Sweeper
+from tpu_lifecycle.control.observe import ReadyWatch
+from tpu_lifecycle.control.provisioning import Asker, Provisioner
+from tpu_lifecycle.control.release import ReleaseReport, Sweeper, release
+from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.reservation import OpenReservation, reserve
+from tpu_lifecycle.service.backend import TpuBackend, TpuRequest
+from tpu_lifecycle.service.cloud_tpu import connect
 
 ZONE, OTHER_ZONE = "us-central1-a", "us-west4-a"
 OWNER = "our-team"

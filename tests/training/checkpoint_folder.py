@@ -9,9 +9,9 @@ from typing import Any
 from pipeline_store.formats import BestCheckpoint, TrainingInputs
 from pipeline_store.layout import RunLayout
 from tests.training.corpora import tiny_config
-from training.checkpoint_store import CheckpointStore
-from training.commit import CommitGuard
-from training.state import TrainingState
+from trained_models.checkpoint_store import CheckpointStore
+from trained_models.commit import CommitGuard
+from trained_models.state import TrainingState
 
 
 def open_store(run: RunLayout, **overrides: Any) -> CheckpointStore:

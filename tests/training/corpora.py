@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlm_records import MaskingRecipe, document_key, mask_rows, row_keys, token_table
+from corpus.mlm_records import MaskingRecipe, document_key, mask_rows, row_keys, token_table
 from pipeline_config import PipelineConfig
 from pipeline_config.loading import with_overrides
 from pipeline_store import identity, uris
@@ -24,15 +24,15 @@ from pipeline_store.formats import (
     VocabularyInfo,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
-from training import corpus
-from training.row_format import RowFormat
+from trained_models import record_sources
+from trained_models.row_format import RowFormat
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from training.data import TrainingData
-    from training.masks import Masker
-    from training.records import RecordReader
+    from training.input.data import TrainingData
+    from training.input.masks import Masker
+    from training.input.records import RecordReader
 
 VOCABULARY_SIZE = 300
 CLS, SEP, MASK, FIRST_WORD = 2, 3, 4, 5
@@ -159,9 +159,9 @@ class TinyStore:
 
     def training_data(self, *manifests: str, replay: Sequence[str] = ()) -> TrainingData:
         """Open partitions for a training with the store's configuration."""
-        from training.data import load_training_data
+        from training.input.data import load_training_data
 
-        sources = corpus.phase_sources(manifests, replay, self.layout, self.config)
+        sources = record_sources.phase_sources(manifests, replay, self.layout, self.config)
         return load_training_data(sources, self.layout, self.config)
 
     def _shard(self, name: str, documents: int, validation: int) -> ShardManifest:
@@ -277,9 +277,9 @@ def training_batches(
     masker: Masker | None = None,
 ) -> tf.data.Dataset:
     """Return the batches of a training of one phase on all records of a reader."""
-    from training.data import PhaseData, TrainingData, training_dataset
-    from training.order import Order
-    from training.phases import phases
+    from trained_models.phases import phases
+    from training.input.data import PhaseData, TrainingData, training_dataset
+    from training.input.order import Order
 
     (phase,) = phases(config)
     order = Order(phase, config.training.random_seed, len(reader))

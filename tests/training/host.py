@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pipeline_store import uris
 from training import train
-from training.records import RecordReader
+from training.input.records import RecordReader
 
 
 class Notes:

@@ -24,7 +24,7 @@ from pipeline_store.layout import RunLayout
 from tests.training.corpora import TinyStore
 from tests.training.host import Notes
 from tests.training.jobs import ROOT, result, train_arguments
-from training import metric_files
+from trained_models import metric_files
 
 HOSTS = 2
 PATIENCE = 150.0

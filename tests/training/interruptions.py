@@ -24,7 +24,7 @@ from tests.training.jobs import (
     train_until,
     wait_for_step,
 )
-from training import checkpoints
+from training.model import checkpoints
 
 # Longest that a signal comes after the step it waited for: some loops of steps, or a save.
 SECONDS = 0.05

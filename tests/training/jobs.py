@@ -14,7 +14,7 @@ from pipeline_store.formats import CheckpointManifest, ExitKind, Progress, Train
 from pipeline_store.layout import RunLayout
 from tests.training.corpora import TinyStore
 from training import train as train_command
-from training.job import StopRequest
+from training.runtime.job import StopRequest
 
 ROOT = Path(__file__).parents[2]
 

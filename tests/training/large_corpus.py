@@ -17,9 +17,9 @@ import numpy as np
 from pipeline_store.formats import FileDigest, RecordFile, Split
 from pipeline_store.layout import StoreLayout
 from tests.training.corpora import tiny_config
-from training.corpus import PhaseSources, RecordSource
-from training.phases import Phase
-from training.row_format import RowFormat
+from trained_models.phases import Phase
+from trained_models.record_sources import PhaseSources, RecordSource
+from trained_models.row_format import RowFormat
 
 ROWS = RowFormat(max_seq_length=1, max_predictions_per_seq=1, masked=False, next_sentence=False)
 BATCH = 4096
@@ -101,7 +101,7 @@ def read(sources: list[RecordSource], steps: list[int]) -> int:
     """Read some steps through the input pipeline, compare every byte, and return the rows."""
     import tensorflow as tf
 
-    from training.data import TrainingBatches, load_training_data
+    from training.input.data import TrainingBatches, load_training_data
 
     records = sum(source.file.records for source in sources)
     parts = [PhaseSources(phase(records), sources, [])]

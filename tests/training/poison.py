@@ -16,8 +16,8 @@ import tensorflow as tf
 from pipeline_store import uris
 from pipeline_store.formats import ShardManifest
 from tests.training.corpora import TinyStore
-from training import corpus
-from training.corpus import RecordSource
+from trained_models import record_sources
+from trained_models.record_sources import RecordSource
 
 # A word that no text has, and more weight than everything else in the batch.
 UNSEEN_WORD, HEAVY = 120, 1000.0
@@ -51,7 +51,7 @@ def poison(
     :param step: counted from 0, as if no records were passed over.
     :param replay: manifests that are replayed besides.
     """
-    sources = corpus.phase_sources([manifest], replay, store.layout, store.config)
+    sources = record_sources.phase_sources([manifest], replay, store.layout, store.config)
     order = store.training_data(manifest, replay=replay).parts[0].order
     numbers = order.rows(tf.constant(step, tf.int64)).numbers.numpy().tolist()
     number = next(number for number in numbers if number < order.new_records)

@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from pipeline_config import PipelineConfig
 from tests.training.corpora import FIRST_WORD
-from training.dropout import make_dropout_stateless
-from training.model import build_model, named_variables, trained_variables
-from training.optimizers import build_optimizer
-from training.step import Batch, StepMetrics, make_replica_step
+from training.loop.step import Batch, StepMetrics, make_replica_step
+from training.model.bert import build_model, named_variables, trained_variables
+from training.model.dropout import make_dropout_stateless
+from training.optimization.optimizers import build_optimizer
 
 ROWS = 8
 

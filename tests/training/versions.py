@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pipeline_store.formats import ModelVersion
 from pipeline_store.layout import RunLayout
 from tests.training.corpora import TinyStore
-from training import artifacts
+from trained_models import artifacts
 
 
 def version_of(store: TinyStore, run: RunLayout) -> str:

@@ -15,13 +15,13 @@ from tokenizers import Tokenizer
 
 from pipeline_config import PipelineConfig, with_overrides
 from pipeline_store.formats import ExportCheck
-from training.checkpoints import load_weights
-from training.errors import BadDataError
+from trained_models.errors import BadDataError
 from training.exporting.held_out_rows import Rows
 from training.exporting.saved_model import ENCODE, FILL_MASK, MLM_LOGITS, TOP_WORDS
 from training.exporting.text_ops import MASK
 from training.importing.loading import InitialModel
-from training.model import build_model
+from training.model.bert import build_model
+from training.model.checkpoints import load_weights
 
 LARGEST_DIFFERENCE = 1e-4
 """Of hidden states and logits, between float32 programs that compute the same in another order."""

@@ -10,8 +10,7 @@ from pipeline_config import PipelineConfig, with_overrides
 from pipeline_config.schema import ModelConfig
 from pipeline_store.formats import ExportCheck, TrainingInputs
 from pipeline_store.layout import StoreLayout
-from training import artifacts
-from training.checkpoints import check_architecture, load_weights
+from trained_models import artifacts
 from training.exporting import card, hugging_face
 from training.exporting.checks import Subject, check_hugging_face, check_saved_model
 from training.exporting.held_out_rows import held_out_rows, texts_of
@@ -19,7 +18,8 @@ from training.exporting.lineage_tokenizer import LineageTokenizer
 from training.exporting.saved_model import write_saved_model
 from training.exporting.text_ops import RowBuilder
 from training.exporting.writing import HUGGING_FACE
-from training.model import build_model, named_variables
+from training.model.bert import build_model, named_variables
+from training.model.checkpoints import check_architecture, load_weights
 
 log = logging.getLogger("training")
 
@@ -38,7 +38,7 @@ _PLAIN = {
 class Exporter:
     """One model, ready to be written.
 
-    :param files_sha256: of its files, as :attr:`training.artifacts.ModelFiles.sha256`.
+    :param files_sha256: of its files, as :attr:`trained_models.artifacts.ModelFiles.sha256`.
     :param subject: the model and what its exports are tried out on.
     :param model: the architecture as it was trained.
     :param has_next_sentence_head: whether such a head was trained.
@@ -55,7 +55,7 @@ class Exporter:
     def load(cls, model_uri: str, store: StoreLayout, config: PipelineConfig) -> Exporter:
         """Load a model of ours, in float32 and without dropout, and its held-out rows.
 
-        :raises JobError: see :mod:`training.errors`.
+        :raises JobError: see :mod:`trained_models.errors`.
         """
         files = artifacts.model_files(model_uri)
         tokenizer = LineageTokenizer.load(store, config)

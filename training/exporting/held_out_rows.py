@@ -11,11 +11,11 @@ import tensorflow as tf
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import ShardManifest, Split, TrainingInputs
 from pipeline_store.layout import StoreLayout
-from training import examples
-from training.corpus import RecordSource
-from training.errors import BadDataError
+from trained_models.errors import BadDataError
+from trained_models.record_sources import RecordSource
 from training.exporting.text_ops import CLS, MASK, SEP, UNK
-from training.records import RecordReader
+from training.input import examples
+from training.input.records import RecordReader
 
 PAD = "[PAD]"
 _NOT_TEXT = {PAD, CLS, SEP, UNK}

@@ -17,11 +17,11 @@ from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokeniz
 from tokenizers.models import WordPiece
 
 from pipeline_config.schema import ModelConfig
+from trained_models.importing.descriptions import LAYER_NORM_EPSILON
+from trained_models.importing.sources import WEIGHTS
+from trained_models.weight_names import Layout, Part, Weight, weights
 from training.exporting.text_ops import CLS, MASK, MAX_WORD_CHARACTERS, SEP, UNK
-from training.importing.descriptions import LAYER_NORM_EPSILON
-from training.importing.sources import WEIGHTS
-from training.model import INITIALIZER_RANGE
-from training.weight_names import Layout, Part, Weight, weights
+from training.model.bert import INITIALIZER_RANGE
 
 PAD = "[PAD]"
 TOKENIZER = "tokenizer.json"
@@ -76,7 +76,7 @@ def write_weights(
     The pooler and the next-sentence head, which that class does not have, are written only if both
     are trained, as in Google's BERT. The output embedding is the input's, so it is not written.
 
-    :param variables: values by name, as :func:`training.model.named_variables` has them.
+    :param variables: values by name, as :func:`training.model.bert.named_variables` has them.
     :param next_sentence: whether a next-sentence head was trained.
     """
     found = weights(model, next_sentence=next_sentence)

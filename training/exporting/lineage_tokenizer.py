@@ -11,10 +11,10 @@ from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.formats import FormatError, VocabularyInfo
 from pipeline_store.layout import StoreLayout
-from training import corpus
+from trained_models import record_sources
+from trained_models.vocabulary import lineage_tokens
 from training.exporting.hugging_face import wordpiece_tokenizer
 from training.exporting.text_ops import SentencePieceText, WordPieceText
-from training.vocabulary import lineage_tokens
 
 _NO_SENTENCEPIECE = (
     "the vocabulary is a SentencePiece model. Hugging Face's tokenizers compute it with other "
@@ -43,7 +43,7 @@ class LineageTokenizer:
         :raises FormatError: a file is not the one that it began with.
         :raises UserError: there are more tokens than the model has embeddings.
         """
-        info = corpus.vocabulary_info(store, config)
+        info = record_sources.vocabulary_info(store, config)
         model = _sentencepiece_model(store, config.model.lineage_id, info)
         return cls(info, lineage_tokens(store, config), model)
 

@@ -19,9 +19,9 @@ from pipeline_store.formats import (
     ModelExports,
 )
 from pipeline_store.layout import ExportsLayout
-from training import artifacts
-from training.commit import CommitGuard
-from training.errors import UserError
+from trained_models import artifacts
+from trained_models.commit import CommitGuard
+from trained_models.errors import UserError
 
 log = logging.getLogger("training")
 
@@ -33,7 +33,7 @@ class FormatWriter(Protocol):
 
     @property
     def files_sha256(self) -> str:
-        """Return the hash of its files, as :attr:`training.artifacts.ModelFiles.sha256`."""
+        """Return the hash of its files, as :attr:`trained_models.artifacts.ModelFiles.sha256`."""
         ...
 
     def reason_against(self, name: str) -> str | None:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from training.data import distribute
+from trained_models.phases import Phase
 from training.finetuning.task_data import LABELS, Examples
-from training.order import Order
-from training.phases import Phase
+from training.input.data import distribute
+from training.input.order import Order
 
 
 def order_of(examples: int, *, train_steps: int, batch_size: int, seed: int) -> Order:

@@ -6,9 +6,9 @@ from pipeline_config import PipelineConfig
 from pipeline_config.schema import ModelConfig
 from pipeline_store.formats import EncoderSource, TrainingInputs
 from pipeline_store.layout import StoreLayout
-from training import artifacts
-from training.errors import UserError
-from training.importing.sources import SourceKind, source_kind
+from trained_models import artifacts
+from trained_models.errors import UserError
+from trained_models.importing.sources import SourceKind, source_kind
 
 
 def architecture(uri: str) -> ModelConfig:
@@ -50,7 +50,7 @@ def check_encoder(
     :param vocabulary_sha256: of the vocabulary that the task's tokens are from.
     :raises UserError: with the difference.
     """
-    from training.checkpoints import check_architecture
+    from training.model.checkpoints import check_architecture
 
     uri = encoder_uri(encoder, store)
     if uri is None:

@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from pipeline_config.finetuning import RecipeConfig
 from pipeline_store.formats import EncoderSource, TaskManifest, Trial, TrialResult
-from training.errors import UserError
+from trained_models.errors import UserError
 
 # What the weights of a trial do not depend on, or what the trial itself says.
 _ELSEWHERE = {

@@ -12,7 +12,7 @@ import tf_keras
 from training.finetuning.batches import in_order
 from training.finetuning.model import INPUTS
 from training.finetuning.task_data import Examples
-from training.strategies import on_replicas
+from training.runtime.strategies import on_replicas
 
 Forward = Callable[[Examples], npt.NDArray[np.float32]]
 

@@ -9,7 +9,7 @@ import tf_keras
 from official.nlp.modeling.networks import BertEncoderV2
 
 from pipeline_config import PipelineConfig
-from training.model import arithmetic, build_encoder, initializer
+from training.model.bert import arithmetic, build_encoder, initializer
 
 CLASSIFIER = "classifier"
 FEATURES = "features"

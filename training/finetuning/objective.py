@@ -12,24 +12,24 @@ import tf_keras
 from pipeline_config import PipelineConfig
 from pipeline_config.finetuning import RecipeConfig
 from pipeline_store.formats import TaskManifest, ValidationScore
-from training import checkpoints
-from training.finetuning import metrics
+from trained_models.downstream import metrics
+from trained_models.flops import TRAINED, layer_flops
 from training.finetuning.batches import ExampleBatches, order_of
 from training.finetuning.forward import logits_of
 from training.finetuning.losses import ClassWeights, balanced_weights
 from training.finetuning.model import Classifier, build_classifier
 from training.finetuning.step import ClassifierMetrics, make_replica_step
 from training.finetuning.task_data import Examples, Task
-from training.flops import TRAINED, layer_flops
 from training.importing.loading import InitialModel
-from training.objective import Initial, LoopScores
-from training.optimizers import build_optimizer
-from training.step import TrainLoop, compile_loop
+from training.loop.objective import Initial, LoopScores
+from training.loop.step import TrainLoop, compile_loop
+from training.model import checkpoints
+from training.optimization.optimizers import build_optimizer
 
 
 @dataclass(frozen=True)
 class FineTuning:
-    """The :class:`training.objective.Objective` of a classifier and its encoder.
+    """The :class:`training.loop.objective.Objective` of a classifier and its encoder.
 
     :param config: of the trial: :func:`pipeline_config.finetuning.training_config`.
     :param train: the examples that are used.

@@ -8,12 +8,12 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from trained_models.flops import TRAINED
 from training.finetuning.forward import Forward, mean_hidden_states
 from training.finetuning.model import FEATURES, Probe, build_classifier, build_probe
 from training.finetuning.objective import FineTuning
 from training.finetuning.task_data import Examples
-from training.flops import TRAINED
-from training.objective import Initial
+from training.loop.objective import Initial
 
 # Of a feature whose deviation is smaller than this nothing can be learned but noise.
 _LEAST_DEVIATION = 1e-6

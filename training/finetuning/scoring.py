@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from pipeline_store import uris
 from pipeline_store.formats import FileDigest, TaskManifest, TaskSplit, TrialScores
-from training.errors import BadDataError
-from training.finetuning import metrics
+from trained_models.downstream import metrics
+from trained_models.errors import BadDataError
 from training.finetuning.forward import Forward
 from training.finetuning.task_data import Examples
 

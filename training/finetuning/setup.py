@@ -12,14 +12,14 @@ from pipeline_config.finetuning import RecipeConfig, training_config
 from pipeline_config.schema import ModelConfig, TpuConfig
 from pipeline_store.formats import EncoderSource, TaskSplit, TrainingInputs, Trial
 from pipeline_store.layout import StoreLayout, TrialLayout
-from training.errors import UserError
+from trained_models.errors import UserError
 from training.finetuning.encoder import check_encoder, encoder_uri
 from training.finetuning.finished import recipe_settings
 from training.finetuning.lengths import evaluation_interval, kept_rows, steps_of
 from training.finetuning.objective import FineTuning
 from training.finetuning.task_data import Examples, Task
 from training.importing.loading import initial_model
-from training.strategies import create_strategy
+from training.runtime.strategies import create_strategy
 
 log = logging.getLogger("training")
 

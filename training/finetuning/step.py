@@ -11,15 +11,15 @@ import tf_keras
 from pipeline_config.task import TaskKind
 from training.finetuning.losses import ClassWeights, example_losses
 from training.finetuning.task_data import LABELS
-from training.one_pass import elementwise_in_one_pass
-from training.step import Batch, apply_summed
+from training.loop.step import Batch, apply_summed
+from training.model.one_pass import elementwise_in_one_pass
 
 
 class ClassifierMetrics(NamedTuple):
     """Sums over all replicas of one step, or over the steps of a loop; scalars.
 
     ``loss_sum`` is weighted as it is optimized. ``input_wait_seconds`` as in
-    :class:`training.step.StepMetrics`.
+    :class:`training.loop.step.StepMetrics`.
     """
 
     loss_sum: tf.Tensor

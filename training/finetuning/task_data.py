@@ -19,8 +19,8 @@ from pipeline_store.formats import (
     TaskRecords,
     TaskSplit,
 )
-from training.errors import BadDataError, UserError
-from training.records import FOOTER_BYTES, HEADER_BYTES
+from trained_models.errors import BadDataError, UserError
+from training.input.records import FOOTER_BYTES, HEADER_BYTES
 
 Arrays = dict[str, npt.NDArray[Any]]
 

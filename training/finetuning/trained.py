@@ -17,16 +17,16 @@ from pipeline_config.finetuning import RecipeConfig, training_config
 from pipeline_config.task import TaskKind
 from pipeline_store.formats import EncoderSource, TrainingInputs, TrialResult
 from pipeline_store.layout import StoreLayout, TrialLayout
-from training import artifacts
-from training.checkpoints import load_encoder, load_ours
-from training.errors import BadDataError
+from trained_models import artifacts
+from trained_models.errors import BadDataError
 from training.finetuning.encoder import check_encoder, encoder_uri, model_settings
 from training.finetuning.forward import Forward, logits_of, mean_hidden_states
 from training.finetuning.model import Classifier, Probe, build_classifier, build_probe
 from training.finetuning.probing import with_features
 from training.finetuning.task_data import Examples
 from training.importing.loading import initial_model
-from training.model import named_variables, weights_sha256
+from training.model.bert import named_variables, weights_sha256
+from training.model.checkpoints import load_encoder, load_ours
 
 
 @dataclass(frozen=True)

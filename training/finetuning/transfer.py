@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pipeline_config import TaskConfig
 from pipeline_store.formats import TaskManifest, TaskSplit
-from training.errors import UserError
+from trained_models.errors import UserError
 from training.finetuning.trained import TrainedTrial
 
 _HELD_OUT = (TaskSplit.VALIDATION, TaskSplit.TEST)

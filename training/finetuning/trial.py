@@ -19,8 +19,9 @@ from pipeline_store.formats import (
     TrialScores,
 )
 from pipeline_store.layout import TrialLayout
-from training.checkpoint_store import CheckpointStore
-from training.commit import CommitGuard
+from trained_models.checkpoint_store import CheckpointStore
+from trained_models.commit import CommitGuard
+from trained_models.finished import finished_training
 from training.finetuning.finished import require_same
 from training.finetuning.forward import Forward
 from training.finetuning.lengths import kept_rows
@@ -37,9 +38,8 @@ from training.finetuning.setup import (
 from training.finetuning.task_data import Task
 from training.finetuning.trained import load_trained, load_trial_model
 from training.finetuning.transfer import check_fits, check_splits
-from training.finished import finished_training
-from training.job import StopRequest
-from training.trainer import Trainer, TrainingJob
+from training.loop.trainer import Trainer, TrainingJob
+from training.runtime.job import StopRequest
 
 __all__ = ["TrialJob", "evaluate_trial", "make_strategy", "train_trial"]
 
@@ -63,7 +63,7 @@ def train_trial(
         out.
     :raises PreemptedError: it was asked to stop; a checkpoint is saved, and the same call goes on
         from there.
-    :raises JobError: see :mod:`training.errors`.
+    :raises JobError: see :mod:`trained_models.errors`.
     """
     task = Task.load(job.manifest_uri)
     found = TrialResult.load_or_none(job.layout.result)

@@ -10,13 +10,12 @@ from pipeline_config import PipelineConfig
 from pipeline_config.loading import with_overrides
 from pipeline_config.schema import ModelConfig
 from pipeline_store import uris
-from training.errors import UserError
-from training.importing.descriptions import Description, describe
-from training.importing.loading import describe_shapes, embedding_rows, open_reader
-from training.importing.plan import make_plan
-from training.importing.readers import Reader
-from training.importing.sources import SourceKind, file_names, source_kind, split
-from training.importing.vocabulary import (
+from trained_models.errors import UserError
+from trained_models.importing.descriptions import Description, describe
+from trained_models.importing.plan import make_plan
+from trained_models.importing.readers import Reader
+from trained_models.importing.sources import SourceKind, file_names, source_kind, split
+from trained_models.importing.vocabulary import (
     SPECIAL_TOKENS,
     TOKENIZER,
     SourceVocabulary,
@@ -24,9 +23,10 @@ from training.importing.vocabulary import (
     source_vocabulary,
     vocabulary_kind,
 )
-from training.loaded_weights import LoadedWeights
-from training.vocabulary import split_tokens
-from training.weight_names import Part, weights
+from trained_models.loaded_weights import LoadedWeights
+from trained_models.vocabulary import split_tokens
+from trained_models.weight_names import Part, weights
+from training.importing.loading import describe_shapes, embedding_rows, open_reader
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 

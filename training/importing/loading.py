@@ -11,17 +11,17 @@ from pipeline_config import PipelineConfig
 from pipeline_config.schema import ModelConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
-from training.errors import UserError
-from training.importing.descriptions import (
+from trained_models.errors import UserError
+from trained_models.importing.descriptions import (
     GOOGLE_CONFIG,
     TF_MODELS_CONFIG,
     Description,
     check_description,
 )
-from training.importing.hugging_face import HuggingFaceReader
-from training.importing.plan import make_plan, refuse_unfit
-from training.importing.readers import Reader
-from training.importing.sources import (
+from trained_models.importing.hugging_face import HuggingFaceReader
+from trained_models.importing.plan import make_plan, refuse_unfit
+from trained_models.importing.readers import Reader
+from trained_models.importing.sources import (
     SourceKind,
     checkpoint_files,
     local_files,
@@ -29,10 +29,10 @@ from training.importing.sources import (
     split,
     weight_files,
 )
-from training.importing.vocabulary import plan_rows, source_vocabulary
-from training.loaded_weights import LoadedWeights
-from training.vocabulary import lineage_tokens
-from training.weight_names import WORD_EMBEDDINGS, weights
+from trained_models.importing.vocabulary import plan_rows, source_vocabulary
+from trained_models.loaded_weights import LoadedWeights
+from trained_models.vocabulary import lineage_tokens
+from trained_models.weight_names import WORD_EMBEDDINGS, weights
 
 if TYPE_CHECKING:
     import tensorflow as tf

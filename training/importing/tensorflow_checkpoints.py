@@ -12,10 +12,10 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-from training.errors import BadDataError, UserError
-from training.importing.descriptions import GOOGLE_CONFIG
-from training.importing.readers import Reader, StoredTensor
-from training.weight_names import NEXT_SENTENCE, Layout, Part, Weight
+from trained_models.errors import BadDataError, UserError
+from trained_models.importing.descriptions import GOOGLE_CONFIG
+from trained_models.importing.readers import Reader, StoredTensor
+from trained_models.weight_names import NEXT_SENTENCE, Layout, Part, Weight
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # Children that hold no weights of the model, in any object that has them.

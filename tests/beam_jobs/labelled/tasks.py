@@ -16,13 +16,13 @@ import tensorflow as tf
 
 from beam_jobs.labelled.verdict import TaskRefusedError
 from beam_jobs.prepare_task import PreparedTask, prepare_task, try_task
-from beam_jobs.tokens.lineage_vocabulary import create_vocabulary
-from beam_jobs.tokens.vocabulary import Vocabulary
+from corpus.tokens.lineage_vocabulary import create_vocabulary
+from corpus.tokens.vocabulary import Vocabulary
 from pipeline_store import uris
 from pipeline_store.formats import FileDigest, TaskManifest, TaskSplit
 from pipeline_store.layout import StoreLayout
-from tests.beam_jobs.converted import VOCABULARY
 from tests.beam_jobs.workspace import document, make_config
+from tests.corpus.converted import VOCABULARY
 
 NAME = "toy"
 LINEAGE = "default"

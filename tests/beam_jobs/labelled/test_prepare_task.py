@@ -16,16 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_jobs import prepare_task
-from beam_jobs.errors import BadDataError, UserError
 from beam_jobs.labelled import conversion
-from beam_jobs.text.metered import InputChangedError
-from beam_jobs.tokens.sentencepiece_training import train_sentencepiece
-from beam_jobs.tokens.tokenizing import make_tokenizer
-from beam_jobs.tokens.vocabulary import CLS, SEP
+from corpus.errors import BadDataError, UserError
+from corpus.text.metered import InputChangedError
+from corpus.tokens.sentencepiece_training import train_sentencepiece
+from corpus.tokens.tokenizing import make_tokenizer
+from corpus.tokens.vocabulary import CLS, SEP
 from pipeline_config import ConfigError, FinetuningConfig, PipelineConfig
 from pipeline_config.finetuning import EncoderConfig, RecipeConfig
 from pipeline_store.formats import TaskManifest
-from tests.beam_jobs.converted import VOCABULARY
 from tests.beam_jobs.labelled.tasks import (
     LINEAGE,
     NAME,
@@ -42,6 +41,7 @@ from tests.beam_jobs.labelled.tasks import (
     tsv,
     words,
 )
+from tests.corpus.converted import VOCABULARY
 
 REPOSITORY = Path(__file__).parents[3]
 LABELLED = (TRAIN, VALIDATION, TEST)

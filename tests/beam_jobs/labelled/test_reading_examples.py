@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from beam_jobs.labelled.problems import Unusable
 from beam_jobs.labelled.reading import Example, has_text, read_examples
-from beam_jobs.text.drops import RejectedFileError
-from beam_jobs.text.inputs import InputFormat
-from beam_jobs.tokens.tokenizing import make_tokenizer
+from corpus.text.drops import RejectedFileError
+from corpus.text.inputs import InputFormat
+from corpus.tokens.tokenizing import make_tokenizer
 from pipeline_config import TaskConfig
-from tests.beam_jobs.converted import VOCABULARY
-from tests.beam_jobs.input_bytes import COMPRESS, any_bytes, wrapped
+from tests.corpus.converted import VOCABULARY
+from tests.corpus.input_bytes import COMPRESS, any_bytes, wrapped
 
 TASK = TaskConfig(text_pair_column="other", unicode_normalization="none")
 SINGLE = TaskConfig()

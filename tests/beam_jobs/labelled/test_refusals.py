@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.labelled.verdict import TaskRefusedError
-from beam_jobs.text.drops import DropReason
+from corpus.text.drops import DropReason
 from pipeline_config import ConfigError
-from tests.beam_jobs.input_bytes import any_bytes
 from tests.beam_jobs.labelled.tasks import (
     TEST,
     TRAIN,
@@ -25,6 +24,7 @@ from tests.beam_jobs.labelled.tasks import (
     sentence,
     tsv,
 )
+from tests.corpus.input_bytes import any_bytes
 
 THREE = {"validation": "validation.*", "test": "test.*"}
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tokenizers import processors
 
 from beam_jobs.labelled.segments import lay_out, truncated_lengths
-from beam_jobs.tokens.tokenizing import make_tokenizer
-from beam_jobs.tokens.vocabulary import CLS, SEP
-from beam_jobs.tokens.wordpiece import wordpiece_pipeline
-from tests.beam_jobs.converted import VOCABULARY
+from corpus.tokens.tokenizing import make_tokenizer
+from corpus.tokens.vocabulary import CLS, SEP
+from corpus.tokens.wordpiece import wordpiece_pipeline
 from tests.beam_jobs.labelled.tasks import sentence
+from tests.corpus.converted import VOCABULARY
 
 CLS_ID, SEP_ID = VOCABULARY.ids[CLS], VOCABULARY.ids[SEP]
 TOKENIZER = make_tokenizer(VOCABULARY, True)

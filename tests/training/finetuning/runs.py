@@ -11,8 +11,8 @@ from pipeline_store.formats import EncoderSource, FinetuningPlan, Trial, TrialRe
 from pipeline_store.layout import RunLayout
 from tests.training.corpora import TinyStore
 from tests.training.finetuning.tasks import RECIPE
+from trained_models.artifacts import model_files
 from training import finetune as finetune_command
-from training.artifacts import model_files
 
 TASK = "kind-of-thing"
 

@@ -23,8 +23,8 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import TrialLayout
 from tests.training.corpora import CLS, FIRST_WORD, SEP, TinyStore
-from training.commit import CommitGuard
-from training.job import StopRequest
+from trained_models.commit import CommitGuard
+from training.runtime.job import StopRequest
 
 if TYPE_CHECKING:
     from training.finetuning.trial import TrialJob

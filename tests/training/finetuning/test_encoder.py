@@ -17,15 +17,15 @@ from tests.training.pretrained import (
     bert_weights,
     write_hugging_face,
 )
-from training import artifacts
-from training.checkpoints import load_encoder
+from trained_models import artifacts
 from training.finetuning.encoder import architecture
 from training.finetuning.forward import mean_hidden_states
 from training.finetuning.model import build_classifier
 from training.finetuning.task_data import Examples
 from training.importing.loading import InitialModel
 from training.importing.tensorflow_checkpoints import keys_by_name
-from training.model import named_variables
+from training.model.bert import named_variables
+from training.model.checkpoints import load_encoder
 
 
 def stored(training: str, folder: Path) -> dict[str, np.ndarray]:

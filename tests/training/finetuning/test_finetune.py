@@ -253,7 +253,7 @@ def test_a_trial_of_another_share_is_refused(pretrained: Pretrained) -> None:
 
 
 def test_a_trained_model_that_changes_is_not_used(pretrained: Pretrained) -> None:
-    from training.errors import BadDataError
+    from trained_models.errors import BadDataError
     from training.finetuning.trained import load_trial_model
 
     store, model = pretrained
@@ -267,7 +267,7 @@ def test_a_trained_model_that_changes_is_not_used(pretrained: Pretrained) -> Non
 
 
 def test_a_probe_whose_encoder_changes_is_not_used(pretrained: Pretrained) -> None:
-    from training.errors import UserError
+    from trained_models.errors import UserError
     from training.finetuning.trained import load_trial_model
 
     store, model = pretrained

@@ -25,7 +25,8 @@ from tests.training.finetuning.tasks import (
     trial_job,
     write_task,
 )
-from training.finetuning import metrics
+from trained_models.downstream import metrics
+from trained_models.flops import available_flops
 from training.finetuning.losses import example_losses
 from training.finetuning.model import build_classifier
 from training.finetuning.objective import rate_factors
@@ -33,9 +34,8 @@ from training.finetuning.setup import trial_config, used_examples
 from training.finetuning.step import ClassifierMetrics, make_replica_step
 from training.finetuning.task_data import Task
 from training.finetuning.trained import load_trial_model, predict_logits
-from training.flops import available_flops
-from training.model import named_variables
-from training.optimizers import build_optimizer
+from training.model.bert import named_variables
+from training.optimization.optimizers import build_optimizer
 
 NO_DROPOUT: dict[str, Any] = {
     "hidden_dropout_prob": 0.0,
@@ -137,7 +137,7 @@ def test_the_best_checkpoint_by_the_metric_is_the_result(tiny: TinyStore) -> Non
     job = trial_job(tiny, uri, num_train_epochs=8.0)
     result = do(job)
     training = TrainingResult.load(job.layout.training.result)
-    from training import metric_files
+    from trained_models import metric_files
 
     scores = [
         (record["accuracy"], -record["loss"], -record["step"])
@@ -260,9 +260,9 @@ def test_the_classifier_computes_in_float32(tiny: TinyStore) -> None:
 @pytest.mark.parametrize("several", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_replicas_compute_the_same_update(tiny: TinyStore, several: int) -> None:
     from tests.training.conftest import replicas
-    from training.commit import CommitGuard
+    from trained_models.commit import CommitGuard
     from training.finetuning.trial import train_trial
-    from training.job import StopRequest
+    from training.runtime.job import StopRequest
 
     uri = write_task(tiny)
     few: dict[str, Any] = {"num_train_epochs": 1.0, "keep_best": False, "layer_decay": 0.5}

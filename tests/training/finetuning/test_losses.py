@@ -9,7 +9,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from pipeline_config.task import TaskKind
 from tests.training.finetuning.tasks import KINDS
-from training.finetuning import metrics
+from trained_models.downstream import metrics
 from training.finetuning.losses import balanced_weights, example_losses
 from training.finetuning.task_data import Examples
 

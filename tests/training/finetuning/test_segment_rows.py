@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.labelled.segments import lay_out
-from beam_jobs.tokens.tokenizing import make_tokenizer
+from corpus.tokens.tokenizing import make_tokenizer
 from tests.training.finetuning.text_tasks import texts, vocabulary
 from training.exporting.text_ops import SentencePieceText, WordPieceText
 from training.finetuning.exporting.segment_rows import SegmentRowBuilder

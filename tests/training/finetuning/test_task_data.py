@@ -11,7 +11,7 @@ from pipeline_config.task import TaskKind
 from pipeline_store.formats import FormatError, TaskSplit
 from tests.training.corpora import TinyStore
 from tests.training.finetuning.tasks import KINDS, LENGTH, labels_of, rows, write_task
-from training.errors import BadDataError, UserError
+from trained_models.errors import BadDataError, UserError
 from training.finetuning import task_data
 from training.finetuning.task_data import Task
 

@@ -18,7 +18,7 @@ import zstandard
 from beam_jobs.labelled.problems import Unusable
 from beam_jobs.labelled.reading import read_examples
 from pipeline_config import TaskConfig
-from training.errors import BadDataError, UserError
+from trained_models.errors import BadDataError, UserError
 from training.finetuning.exporting.text_files import read_texts
 
 PAIRS = TaskConfig(text_pair_column="second")

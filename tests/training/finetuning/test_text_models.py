@@ -37,8 +37,9 @@ from tests.training.finetuning.text_tasks import (
     vocabulary,
 )
 from tests.training.jobs import BAD_DATA, USER_ERROR, all_files
-from training import artifacts, export_classifier, predict, serve_check
-from training.finetuning import metrics
+from trained_models import artifacts
+from trained_models.downstream import metrics
+from training import export_classifier, predict, serve_check
 from training.finetuning.exporting import exporter, functions, hugging_face
 from training.finetuning.task_data import Task
 

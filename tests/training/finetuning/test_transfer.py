@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline_store.formats import TaskInput, TaskManifest, TaskSplit
-from training.errors import UserError
+from trained_models.errors import UserError
 from training.finetuning.transfer import check_splits
 
 

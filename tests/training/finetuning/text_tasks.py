@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.prepare_task import prepare_task
-from beam_jobs.tokens.lineage_vocabulary import create_vocabulary
-from beam_jobs.tokens.sentencepiece_training import train_sentencepiece
-from beam_jobs.tokens.vocabulary import Vocabulary
-from beam_jobs.tokens.wordpiece_training import train_wordpiece
+from corpus.tokens.lineage_vocabulary import create_vocabulary
+from corpus.tokens.sentencepiece_training import train_sentencepiece
+from corpus.tokens.vocabulary import Vocabulary
+from corpus.tokens.wordpiece_training import train_wordpiece
 from pipeline_config import FinetuningConfig, PipelineConfig
 from pipeline_config.finetuning import RecipeConfig
 from pipeline_config.task import TaskKind
@@ -32,10 +32,10 @@ from pipeline_store.formats import (
     Trial,
 )
 from pipeline_store.layout import ExportsLayout, RunLayout, StoreLayout
-from tests.beam_jobs.real_text import docstrings
+from tests.corpus.real_text import docstrings
 from tests.training import pretrained
 from tests.training.corpora import tiny_config
-from training.downstream.trials import FinishedTrial
+from trained_models.downstream.trials import FinishedTrial
 
 LABELS = ("alpha", "beta gamma", "Größe, 尺寸")
 MARKS = ("return", "value", "object")
@@ -145,9 +145,9 @@ def train_run(
     **recipe: Any,
 ) -> TextRun:
     """Prepare a task named by its kind, train one trial on it, and report."""
-    from training.commit import CommitGuard
+    from trained_models.commit import CommitGuard
     from training.finetuning.trial import TrialJob, make_strategy, train_trial
-    from training.job import StopRequest
+    from training.runtime.job import StopRequest
 
     task = kind.replace("_", "-") + ("-pairs" if pairs else "")
     write_task(store, task, kind, pairs=pairs)

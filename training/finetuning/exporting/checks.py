@@ -13,14 +13,14 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from pipeline_store.formats import ClassifierCheck
-from training.checkpoints import load_encoder
-from training.errors import BadDataError
+from trained_models.downstream import metrics
+from trained_models.errors import BadDataError
+from trained_models.importing.sources import WEIGHTS
 from training.exporting.checks import LARGEST_DIFFERENCE
 from training.exporting.held_out_rows import PAD, texts_of
 from training.exporting.hugging_face import TOKENIZER
 from training.exporting.lineage_tokenizer import LineageTokenizer
 from training.exporting.text_ops import UNK
-from training.finetuning import metrics
 from training.finetuning.exporting.functions import (
     LOGITS,
     PREDICT,
@@ -33,7 +33,7 @@ from training.finetuning.model import INPUTS, build_classifier
 from training.finetuning.task_data import Examples
 from training.finetuning.trained import TrainedTrial
 from training.importing.loading import InitialModel
-from training.importing.sources import WEIGHTS
+from training.model.checkpoints import load_encoder
 
 Floats = npt.NDArray[Any]
 Tokens = list[list[int]]

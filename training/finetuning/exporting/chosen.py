@@ -10,7 +10,7 @@ from pipeline_config.finetuning import MODEL, FinetuningConfig
 from pipeline_store import uris
 from pipeline_store.formats import FinetuningPlan, FinetuningReport, TaskManifest, TrialResult
 from pipeline_store.layout import RunLayout, StoreLayout, TrialLayout
-from training.errors import UserError
+from trained_models.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from pydantic import JsonValue
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import ClassifierCheck, FormatError, TaskManifest, TaskSplit
 from pipeline_store.layout import StoreLayout
-from training import artifacts
-from training.errors import BadDataError
+from trained_models import artifacts
+from trained_models.errors import BadDataError
 from training.exporting import hugging_face as tokenizer_files
 from training.exporting.lineage_tokenizer import LineageTokenizer
 from training.exporting.writing import HUGGING_FACE
@@ -59,7 +59,7 @@ class TextModel:
     def load(cls, chosen: ChosenTrial, store: StoreLayout) -> TextModel:
         """Load a trial's model and the vocabulary of its tokens.
 
-        :raises JobError: see :mod:`training.errors`.
+        :raises JobError: see :mod:`trained_models.errors`.
         :raises FormatError: a file is damaged, or another than the trial's.
         """
         manifest, result = chosen.manifest, chosen.result
@@ -113,7 +113,7 @@ class ClassifierExporter:
     def load(cls, chosen: ChosenTrial, store: StoreLayout) -> ClassifierExporter:
         """Load a trial's model, and the examples that its exports are tried out on.
 
-        :raises JobError: see :mod:`training.errors`.
+        :raises JobError: see :mod:`trained_models.errors`.
         :raises FormatError: a file is damaged.
         """
         model = TextModel.load(chosen, store)

@@ -12,10 +12,10 @@ import numpy as np
 
 from pipeline_config.schema import ModelConfig
 from pipeline_config.task import TaskConfig
+from trained_models.weight_names import Part, weights
 from training.exporting import hugging_face
 from training.finetuning.model import Classifier
-from training.model import named_variables
-from training.weight_names import Part, weights
+from training.model.bert import named_variables
 
 KERNEL, BIAS = "classifier.weight", "classifier.bias"
 _PROBLEMS = {

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from pipeline_config.task import TaskConfig
-from training.errors import BadDataError, UserError
-from training.importing.sources import local_files, split
+from trained_models.errors import BadDataError, UserError
+from trained_models.importing.sources import local_files, split
 
 FORMATS = ("tsv", "csv", "jsonl", "parquet")
 _DELIMITERS = {"csv": ",", "tsv": "\t"}

@@ -1,0 +1,1 @@
+"""Text to masked-LM records: reading, vocabularies, rows, duplicates; neither Beam nor TensorFlow."""

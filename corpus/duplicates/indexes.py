@@ -1,0 +1,86 @@
+"""The documents that the partitions of a lineage own: named by its manifests, never changed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from corpus.duplicates.signatures import IndexedDocuments
+from pipeline_store import uris
+from pipeline_store.formats import DuplicateIndex, FileDigest, PartitionManifest
+from pipeline_store.layout import LineageLayout
+
+_PARALLEL_READS = 16
+
+
+@dataclass(frozen=True)
+class NamedIndex:
+    """The index of one manifest; None where the manifest was made without looking for copies."""
+
+    partition: str
+    manifest_id: str
+    index: DuplicateIndex | None
+
+    @property
+    def name(self) -> str:
+        """How a snapshot names it."""
+        return f"{self.partition}/{self.manifest_id}"
+
+
+def list_indexes(lineage: LineageLayout) -> list[NamedIndex]:
+    """Return the indexes of all manifests of a lineage, in order of partition and manifest."""
+    found = [uri for uri in uris.list_files(lineage.partitions) if uri.endswith(".json")]
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+        manifests = list(pool.map(PartitionManifest.load, found))
+    named = [
+        NamedIndex(
+            manifest.partition,
+            uri.rpartition("/")[2].removesuffix(".json"),
+            manifest.duplicate_index,
+        )
+        for uri, manifest in zip(found, manifests, strict=True)
+    ]
+    return sorted(named, key=lambda item: (item.partition, item.manifest_id))
+
+
+def load_documents(
+    lineage: LineageLayout, indexes: Sequence[NamedIndex]
+) -> Iterator[IndexedDocuments]:
+    """Yield what indexes hold, each different one once.
+
+    :raises FormatError: a file is gone or damaged.
+    """
+    seen: set[str] = set()
+    for named in indexes:
+        if named.index is None or named.index.data.sha256 in seen:
+            continue
+        digest = named.index.data
+        seen.add(digest.sha256)
+        yield IndexedDocuments.load(
+            uris.join(lineage.manifests(named.partition), digest.path), digest
+        )
+
+
+def store_documents(
+    lineage: LineageLayout,
+    partition: str,
+    documents: IndexedDocuments,
+    snapshot: Sequence[NamedIndex],
+) -> DuplicateIndex:
+    """Store what a partition owns, for its manifest to name.
+
+    :param snapshot: the indexes of earlier partitions that were looked at.
+    """
+    data = documents.to_bytes()
+    sha256 = hashlib.sha256(data).hexdigest()
+    uri = lineage.duplicate_index(partition, sha256)
+    uris.create_if_absent(uri, data)
+    looked_at = [named for named in snapshot if named.index is not None]
+    lines = [f"{named.name} {named.index.data.sha256}\n" for named in looked_at if named.index]
+    return DuplicateIndex(
+        data=FileDigest(path=uri.rpartition("/")[2], bytes=len(data), sha256=sha256),
+        snapshot_sha256=hashlib.sha256("".join(lines).encode()).hexdigest(),
+        snapshot=[named.name for named in looked_at],
+    )

@@ -1,0 +1,129 @@
+"""What tells copies of documents apart, as arrays: of an input file, and of a whole partition."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from corpus.duplicates.minhash import PERMUTATIONS, Sketch, sketch_of
+from corpus.text.content import Content
+from pipeline_store import uris
+from pipeline_store.formats import FileDigest, FormatError
+
+Hashes = npt.NDArray[np.uint64]
+_HASH_BYTES = 16
+
+_one_header_at_a_time = threading.Lock()
+"""numpy reads an array's header by ``ast``, which in CPython 3.11 counts the depth of its recursion
+once for all threads and raises SystemError when two of them get in each other's way."""
+
+
+class Signatures(NamedTuple):
+    """The usable documents of an input file, in order, or those that a partition owns.
+
+    ``ordinals``: numbers among all documents read, shape [N]. ``hashes``: the first 16 bytes of the
+    content's SHA-256 as two little-endian numbers, shape [N, 2]. ``sketches``: MinHash, shape
+    [N, 128], or None if similar documents are not looked for.
+    """
+
+    ordinals: npt.NDArray[np.int64]
+    hashes: Hashes
+    sketches: npt.NDArray[np.uint32] | None
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file; equal arrays, equal bytes."""
+        return to_npz(ordinals=self.ordinals, hashes=self.hashes, sketches=self.sketches)
+
+    @classmethod
+    def load(cls, uri: str, digest: FileDigest) -> Self:
+        """Read from the store.
+
+        :raises FormatError: the file is not the one that the digest describes.
+        """
+        arrays = load_npz(uri, digest)
+        return cls(arrays["ordinals"], arrays["hashes"], arrays.get("sketches"))
+
+
+class IndexedDocuments(NamedTuple):
+    """The documents that a partition owns, as later runs look for copies of them.
+
+    ``hashes`` and ``sketches`` as in :class:`Signatures`, in order of the hashes; ``held_out``:
+    whether they are on the validation side, shape [N].
+    """
+
+    hashes: Hashes
+    held_out: npt.NDArray[np.bool_]
+    sketches: npt.NDArray[np.uint32] | None
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file; equal arrays, equal bytes."""
+        return to_npz(hashes=self.hashes, held_out=self.held_out, sketches=self.sketches)
+
+    @classmethod
+    def load(cls, uri: str, digest: FileDigest) -> Self:
+        """Read from the store.
+
+        :raises FormatError: the file is not the one that the digest describes.
+        """
+        arrays = load_npz(uri, digest)
+        return cls(arrays["hashes"], arrays["held_out"], arrays.get("sketches"))
+
+
+def sign(contents: Iterable[Content], *, with_sketches: bool) -> Signatures:
+    """Return the signatures of documents.
+
+    :param with_sketches: also what is needed to find similar ones.
+    """
+    ordinals: list[int] = []
+    hashes = bytearray()
+    sketches: list[Sketch] = []
+    for content in contents:
+        ordinals.append(content.ordinal)
+        hashes += content.sha256[:_HASH_BYTES]
+        if with_sketches:
+            sketches.append(sketch_of(" ".join(content.sentences)))
+    return Signatures(
+        np.array(ordinals, np.int64),
+        np.frombuffer(bytes(hashes), "<u8").reshape(-1, 2).astype(np.uint64),
+        np.array(sketches, np.uint32).reshape(-1, PERMUTATIONS) if with_sketches else None,
+    )
+
+
+def are_held_out(hashes: Hashes, validation_fraction: float) -> npt.NDArray[np.bool_]:
+    """Return which documents their own content puts on the validation side.
+
+    The same as :func:`corpus.text.content.split_of`, for many.
+
+    :param hashes: shape [N, 2].
+    """
+    held_out: npt.NDArray[np.bool_] = hashes[:, 1] / 2.0**64 < validation_fraction
+    return held_out
+
+
+def to_npz(**arrays: npt.NDArray[Any] | None) -> bytes:
+    """Return arrays as a numpy ``.npz`` file; those that are None are left out."""
+    buffer = io.BytesIO()
+    there = {name: array for name, array in arrays.items() if array is not None}
+    np.savez(buffer, **there)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def load_npz(uri: str, digest: FileDigest) -> dict[str, npt.NDArray[Any]]:
+    """Read the arrays of a ``.npz`` file.
+
+    :raises FormatError: the file is gone or not the one that the digest describes.
+    """
+    data = uris.read_or_none(uri)
+    if data is None or hashlib.sha256(data).hexdigest() != digest.sha256:
+        raise FormatError(
+            f"{uri} is {'gone' if data is None else 'damaged'}: its SHA-256 should be "
+            f"{digest.sha256}. Restore it, or delete the JSON file that names it and run again."
+        )
+    with _one_header_at_a_time, np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return dict(arrays)

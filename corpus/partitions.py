@@ -1,0 +1,97 @@
+"""Finds the partitions of a corpus from its input pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from corpus.text.inputs import input_patterns
+from pipeline_config import ConfigError, PipelineConfig
+from pipeline_config.schema import PARTITION_PATTERN
+from pipeline_store import identity, uris
+from pipeline_store.layout import READY_MARKERS, StoreLayout
+
+__all__ = ["FoundFile", "choose_partition", "find_files", "find_partitions", "input_patterns"]
+
+PLACEHOLDER = "{partition}"
+_SIGNS = re.compile(r"(\*|\?|\[!?\]?[^\]]*\]|\{partition\})")
+
+
+def choose_partition(config: PipelineConfig, wanted: str | None, store: StoreLayout) -> str:
+    """Return the partition to work on: the wanted, else the configured, else the newest.
+
+    :raises ConfigError: it is not a partition id, or no partition has a file.
+    """
+    named = wanted or config.corpus.partition
+    if named is not None:
+        try:
+            return identity.check_partition(named)
+        except ValueError as error:
+            raise ConfigError([f"corpus.partition: {error}"]) from error
+    pattern = config.corpus.input_pattern
+    try:
+        found = find_partitions(pattern, store)
+    except Exception as error:  # each kind of store has errors of its own
+        raise ConfigError([f"{store.root}: {type(error).__name__}: {error}"]) from error
+    if not found:
+        line = f"corpus.input_pattern: {pattern!r} matches no file of any partition below "
+        raise ConfigError([f"{line}{store.root}; add text there or name another pattern."])
+    return found[-1]
+
+
+class FoundFile(NamedTuple):
+    """A file of a partition: the pattern that it matches, its partition, its address and size."""
+
+    pattern: str
+    partition: str
+    uri: str
+    bytes: int
+
+
+def find_partitions(pattern: str, store: StoreLayout) -> list[str]:
+    """Return the ids of all partitions that have at least one file, sorted.
+
+    Empty when the pattern has no ``{partition}``, as nothing then tells partitions apart.
+
+    :param pattern: ``corpus.input_pattern``: patterns separated by commas.
+    """
+    return sorted({file.partition for file in find_files(pattern, store)})
+
+
+def find_files(pattern: str, store: StoreLayout) -> Iterator[FoundFile]:
+    """Yield the files of all partitions, each once for every pattern that it matches.
+
+    Hidden files are none, nor are those that only say that their folder is complete.
+
+    :param pattern: ``corpus.input_pattern``; of its parts those that have ``{partition}``.
+    """
+    for part in partition_patterns(pattern, store):
+        expression = re.compile(_expression(uris.for_library(part)))
+        folder = re.split(r"[*?\[{]", part, maxsplit=1)[0].rpartition("/")[0]
+        for found in uris.list_details(folder):
+            match = expression.fullmatch(uris.for_library(found.uri))
+            name = found.uri.rpartition("/")[2]
+            if match and not name.startswith(".") and name not in READY_MARKERS:
+                yield FoundFile(part, match["partition"], found.uri, found.bytes)
+
+
+def partition_patterns(pattern: str, store: StoreLayout) -> list[str]:
+    """Return the absolute patterns that tell partitions apart, their ``{partition}`` in place."""
+    return [part for part in input_patterns(pattern, PLACEHOLDER, store) if PLACEHOLDER in part]
+
+
+def _expression(pattern: str) -> str:
+    """Turn a pattern into a regular expression whose group ``partition`` is the placeholder."""
+    signs = {"*": "[^/]*", "?": "[^/]"}
+    result = ""
+    for token in _SIGNS.split(pattern):
+        if token == PLACEHOLDER:
+            # A second placeholder must repeat the first.
+            known = "(?P<partition>" in result
+            result += "(?P=partition)" if known else f"(?P<partition>{PARTITION_PATTERN})"
+        elif token.startswith("["):
+            result += "(?!/)" + token.replace("[!", "[^", 1)
+        else:
+            result += signs.get(token) or re.escape(token)
+    return result

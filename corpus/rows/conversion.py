@@ -1,0 +1,175 @@
+"""The core of the data job, free of Beam and of the store: one shard's bytes to its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from corpus.mlm_records import document_key
+from corpus.rows.decided import decided
+from corpus.rows.masked_records import RecordBuilder
+from corpus.rows.plans import Documents
+from corpus.rows.record_files import DeadLetterWriter, RecordWriter
+from corpus.rows.shard_statistics import RowSet, RowSetStatistics, ShardStatistics, row_sets
+from corpus.rows.shard_writer import ShardWriter
+from corpus.text.content import Content
+from corpus.text.drops import DropReason, Rejected, RejectedFileError
+from corpus.text.inputs import InputFormat
+from corpus.text.shard_contents import read_contents
+from corpus.tokens.tokenizing import make_tokenizer
+from corpus.tokens.vocabulary import SEP, UNK, Vocabulary
+from pipeline_config import PipelineConfig
+from pipeline_store.formats import ShardDecisions, Split
+
+__all__ = [
+    "RECIPE_VERSION",
+    "RowSet",
+    "RowSetStatistics",
+    "ShardConverter",
+    "ShardOutputs",
+    "ShardStatistics",
+    "row_sets",
+]
+
+# Part of every shard's key. Raise it when equal input and settings give other bytes than before.
+RECIPE_VERSION = 2
+BATCH_CHARACTERS = 1 << 19
+# Rare new words are forgotten after as much text, so that the batches make no difference.
+_BLOCK_CHARACTERS = 1 << 23
+
+
+class ShardOutputs(NamedTuple):
+    """Where a shard's records and rejected documents go."""
+
+    records: Mapping[RowSet, RecordWriter]
+    dead_letters: DeadLetterWriter
+
+    def clear(self) -> None:
+        """Forget what was written."""
+        for writer in (*self.records.values(), self.dead_letters):
+            writer.clear()
+
+
+class _Batch(NamedTuple):
+    """Documents with their sides; ``ends_block``: rare new words are forgotten after it."""
+
+    contents: list[Content]
+    sides: list[Split]
+    ends_block: bool
+
+
+class ShardConverter:
+    """Turns shards into records.
+
+    The bytes depend on input, vocabulary, configuration and decisions alone.
+
+    :param batch_characters: text converted at once; bounds the memory, changes no byte.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        vocabulary: Vocabulary,
+        batch_characters: int = BATCH_CHARACTERS,
+    ) -> None:
+        self._config = config
+        self._vocabulary = vocabulary
+        self._tokenizer = make_tokenizer(vocabulary, config.vocabulary.do_lower_case)
+        self._builders = {rows: self._record_builder(rows) for rows in row_sets(config)}
+        self._batch_characters = batch_characters
+
+    def _record_builder(self, rows: RowSet) -> RecordBuilder:
+        copies = self._config.masking.dupe_factor if rows.split == Split.TRAIN else 1
+        return RecordBuilder(
+            self._config.masking,
+            self._vocabulary,
+            max_seq_length=rows.max_seq_length,
+            max_predictions_per_seq=rows.max_predictions_per_seq,
+            copies=copies if rows.masked else 0,
+        )
+
+    def convert(
+        self,
+        stream: BinaryIO,
+        input_format: InputFormat,
+        decisions: ShardDecisions,
+        outputs: ShardOutputs,
+        report: Callable[[ShardStatistics], None] = lambda statistics: None,
+    ) -> ShardStatistics:
+        """Write a shard's records.
+
+        Nothing is written of a file that is binary, cut short or damaged. It counts as the
+        documents that were read before that showed, and at least as one.
+
+        :param stream: the shard's bytes, compressed or not.
+        :param decisions: what becomes of its documents because of other ones.
+        :param report: called after each batch with the statistics so far.
+        :raises ValueError: the decisions are about documents that the file does not have.
+        """
+        statistics = ShardStatistics.of(self._builders)
+        sep_id = self._vocabulary.ids[SEP]
+        writer = ShardWriter(
+            self._config.masking, sep_id, self._builders, outputs.records, statistics
+        )
+        contents = read_contents(
+            stream,
+            input_format,
+            self._config.corpus,
+            split_sentences=self._config.masking.packing == "segment_pair",
+            counts=statistics,
+            reject=outputs.dead_letters.add,
+        )
+        fraction = self._config.corpus.validation_fraction
+        try:
+            for batch in self._batches(decided(contents, decisions, fraction, statistics)):
+                writer.add(self._tokenized(batch, statistics))
+                if batch.ends_block:
+                    statistics.new_words.prune()
+                report(statistics)
+        except RejectedFileError as error:
+            outputs.clear()
+            outputs.dead_letters.add(Rejected(error.reason, error.detail, error.offset, line=0))
+            return ShardStatistics.of(self._builders, statistics)
+        writer.finish()
+        report(statistics)
+        return statistics
+
+    def _batches(self, chosen: Iterator[tuple[Content, Split]]) -> Iterator[_Batch]:
+        contents: list[Content] = []
+        sides: list[Split] = []
+        in_batch = in_block = 0
+        for content, side in chosen:
+            contents.append(content)
+            sides.append(side)
+            size = sum(map(len, content.sentences))
+            in_batch, in_block = in_batch + size, in_block + size
+            ends_block = in_block >= _BLOCK_CHARACTERS
+            if ends_block or in_batch >= self._batch_characters:
+                yield _Batch(contents, sides, ends_block)
+                contents, sides, in_batch = [], [], 0
+                in_block = 0 if ends_block else in_block
+        if contents:
+            yield _Batch(contents, sides, ends_block=False)
+
+    def _tokenized(self, batch: _Batch, statistics: ShardStatistics) -> dict[Split, Documents]:
+        """Return the documents of each side; those without a token are dropped."""
+        texts = [text for content in batch.contents for text in content.sentences]
+        ids, lengths = self._tokenizer.encode(texts, statistics.new_words)
+        text_ends = np.cumsum(lengths)
+        last_texts = np.cumsum([len(content.sentences) for content in batch.contents])
+        ends = np.append(0, text_ends)[last_texts]
+        starts = np.append(0, ends[:-1])
+        keys = np.array([document_key(content.sha256) for content in batch.contents], np.uint64)
+        documents = Documents(ids, starts, ends, keys, text_ends[lengths > 0])
+
+        has_tokens = ends > starts
+        statistics.drop(DropReason.EMPTY, int(np.count_nonzero(~has_tokens)))
+        statistics.count_documents((ends - starts)[has_tokens])
+        statistics.unknown_tokens += int(np.count_nonzero(ids == self._vocabulary.ids[UNK]))
+        held_out = np.array([side == Split.VALIDATION for side in batch.sides])
+        return {
+            Split.TRAIN: documents.select(has_tokens & ~held_out),
+            Split.VALIDATION: documents.select(has_tokens & held_out),
+        }

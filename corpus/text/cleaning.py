@@ -1,0 +1,71 @@
+"""Text as it is used: Unicode normalised, no control characters, single spaces."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from corpus.text.drops import DropReason
+from corpus.text.languages import LanguageFilter
+from pipeline_config.schema import CorpusConfig
+
+# In UTF-8 a byte below 128 is never part of another character.
+_SPACE_BYTES = b"\t\x0b\x0c\r\x1c\x1d\x1e\x1f"
+_CONTROL_BYTES = bytes([*range(9), *range(14, 28), 127])
+_KEEP_LINES = bytes.maketrans(_SPACE_BYTES, b" " * len(_SPACE_BYTES))
+_ONE_LINE = bytes.maketrans(_SPACE_BYTES + b"\n", b" " * (len(_SPACE_BYTES) + 1))
+_RARE_SPACES = "\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+# The other control characters, the soft hyphen and the byte order mark.
+_INVISIBLE = "\x80-\x84\x86-\x9f\xad\ufeff"
+_RARE_SPACE = re.compile(f"[{_RARE_SPACES}]")
+_INVISIBLES = re.compile(f"[{_INVISIBLE}]")
+_RARE = re.compile(f"[{_RARE_SPACES}{_INVISIBLE}]")
+_SPACES = re.compile("  +")
+
+
+class Cleaner:
+    """Cleans text as ``corpus`` says, and tells which documents it does not want.
+
+    :raises UserError: ``corpus.keep_languages`` names a language that cannot be recognised.
+    """
+
+    def __init__(self, corpus: CorpusConfig) -> None:
+        self._form = corpus.unicode_normalization
+        self._min_characters = corpus.min_document_characters
+        self._languages = LanguageFilter(corpus.keep_languages) if corpus.keep_languages else None
+
+    def clean(self, text: str) -> str:
+        """Return a text as one line.
+
+        :param text: without lone surrogates.
+        """
+        return _single_spaces(self._normalized(text, _ONE_LINE)).strip(" ")
+
+    def clean_lines(self, text: str) -> list[str]:
+        """Return the lines that are not blank; joined by spaces they are the text as one line."""
+        lines = _single_spaces(self._normalized(text, _KEEP_LINES)).split("\n")
+        return [stripped for line in lines if (stripped := line.strip(" "))]
+
+    def unwanted(self, text: str) -> DropReason | None:
+        """Return why a clean text is not used, or None when it is."""
+        if not text:
+            return DropReason.EMPTY
+        if len(text) < self._min_characters:
+            return DropReason.TOO_SHORT
+        if self._languages is not None and not self._languages.keeps(text):
+            return DropReason.OTHER_LANGUAGE
+        return None
+
+    def _normalized(self, text: str, table: bytes) -> str:
+        """Return text whose only white space are spaces and what the table leaves."""
+        normal = text.encode().translate(table, _CONTROL_BYTES).decode()
+        if normal.isascii():
+            return normal
+        if _RARE.search(normal):
+            normal = _INVISIBLES.sub("", _RARE_SPACE.sub(" ", normal))
+        return normal if self._form == "none" else unicodedata.normalize(self._form, normal)
+
+
+def _single_spaces(text: str) -> str:
+    # Looking whether there are any is faster than replacing none.
+    return _SPACES.sub(" ", text) if "  " in text else text

@@ -1,0 +1,153 @@
+"""Which files are the input of a partition, and in which format each of them is."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from corpus.errors import UserError
+from pipeline_config import PipelineConfig
+from pipeline_store import uris
+from pipeline_store.layout import READY_MARKERS, StoreLayout
+
+InputFormat = Literal["text", "sentences", "jsonl", "csv", "tsv", "parquet"]
+
+_SET_MEMBER = re.compile(
+    r"(?P<folder>.*)/(?P<stem>[^/]*-)(?P<index>\d+)-of-(?P<count>\d+)(?P<end>[^/]*)"
+)
+_NAMED = 3
+_SETTING = "corpus.input_pattern"
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
+_FORMATS: dict[str, InputFormat] = {
+    "jsonl": "jsonl",
+    "csv": "csv",
+    "tsv": "tsv",
+    "parquet": "parquet",
+}
+
+
+def input_patterns(pattern: str, partition: str, store: StoreLayout) -> list[str]:
+    """Return the absolute patterns of a partition's input files.
+
+    :param pattern: ``corpus.input_pattern``: patterns separated by commas.
+    """
+    parts = [part.strip() for part in pattern.split(",") if part.strip()]
+    return [store.resolve(part.replace("{partition}", partition)) for part in parts]
+
+
+def list_inputs(
+    pattern: str, partition: str, store: StoreLayout, setting: str = _SETTING
+) -> list[str]:
+    """Return the partition's input files, sorted, each once.
+
+    :param setting: what the pattern is called in messages.
+    :raises UserError: a pattern matches no file; the message names it and what lies there. Or of a
+        set ``-i-of-N`` files are missing.
+    """
+    found = match_inputs(pattern, partition, store, setting)
+    for problem in incomplete_sets(found, setting):
+        raise UserError(problem)
+    return found
+
+
+def match_inputs(
+    pattern: str, partition: str, store: StoreLayout, setting: str = _SETTING
+) -> list[str]:
+    """Return what the patterns match, as :func:`list_inputs`, without looking for holes in it.
+
+    A file that only says that its folder is complete is no input.
+    """
+    patterns = input_patterns(pattern, partition, store)
+    if not patterns:
+        raise UserError(f"{setting} {pattern!r} contains no pattern.")
+    found: set[str] = set()
+    for part in patterns:
+        try:
+            matches = uris.glob(part)
+        except ValueError as error:
+            raise UserError(f"{setting}: {error}") from error
+        shards = [uri for uri in matches if uri.rpartition("/")[2] not in READY_MARKERS]
+        if not shards:
+            raise UserError(_no_match(part, setting))
+        found.update(shards)
+    return sorted(found)
+
+
+def _no_match(pattern: str, setting: str) -> str:
+    message = f"{setting}: no file matches {pattern}"
+    if not any(sign in pattern for sign in "*?[") and uris.list_files(pattern):
+        return f"{message}, which is a folder; write {pattern.rstrip('/')}/* for its files."
+    folder = pattern.rpartition("/")[0]
+    if any(sign in folder for sign in "*?["):
+        return f"{message}."
+    names = {uri: uri.rpartition("/")[2] for uri in uris.list_files(folder)}
+    others = [u for u, n in names.items() if not n.startswith(".") and n not in READY_MARKERS]
+    if not others:
+        return f"{message}: the folder {folder} is empty or does not exist."
+    return f"{message}; the folder has {len(others)} other files, such as {others[0]}."
+
+
+def incomplete_sets(files: list[str], setting: str = _SETTING) -> Iterator[str]:
+    """Yield a line for every set of files ``-i-of-N`` that has a hole."""
+    sets = {member.set for uri in files if (member := _member(uri))}
+    for found in sorted(sets):
+        # What lies beside the matched files counts: a pattern may leave members out on purpose.
+        beside = filter(None, map(_member, uris.list_files(found.folder)))
+        present = {member.number for member in beside if member.set == found}
+        # Most tools count from 0, some from 1.
+        first = 1 if 0 not in present and found.size in present else 0
+        expected = range(first, first + found.size)
+        missing = found.size - sum(index in expected for index in present)
+        if missing:
+            absent = (found.name(index) for index in expected if index not in present)
+            names = ", ".join(itertools.islice(absent, _NAMED))
+            more = f" and {missing - _NAMED} more" if missing > _NAMED else ""
+            yield (
+                f"{setting}: in {found.folder} {missing} of {found.size} files of a set are "
+                f"missing: {names}{more}. Add them, or name a pattern without that set."
+            )
+
+
+class _FileSet(NamedTuple):
+    """The files ``<stem>-<index>-of-<digits><end>`` of a folder."""
+
+    folder: str
+    stem: str
+    digits: str
+    end: str
+
+    @property
+    def size(self) -> int:
+        return int(self.digits)
+
+    def name(self, index: int) -> str:
+        return f"{self.stem}{index:0{len(self.digits)}d}-of-{self.digits}{self.end}"
+
+
+class _Member(NamedTuple):
+    set: _FileSet
+    number: int
+
+
+def _member(uri: str) -> _Member | None:
+    match = _SET_MEMBER.fullmatch(uri)
+    if match is None:
+        return None
+    file_set = _FileSet(match["folder"], match["stem"], match["count"], match["end"])
+    return _Member(file_set, int(match["index"]))
+
+
+def input_format(uri: str, config: PipelineConfig) -> InputFormat:
+    """Return the format of an input file; ``auto`` goes by the end of its name."""
+    chosen = config.corpus.input_format
+    return format_of_name(uri) if chosen == "auto" else chosen
+
+
+def format_of_name(name: str) -> InputFormat:
+    """Return the format that the end of a file's name stands for, before that of a compression."""
+    stem, dot, end = name.lower().rpartition(".")
+    if dot + end in COMPRESSED_SUFFIXES:
+        end = stem.rpartition(".")[2]
+    return _FORMATS.get(end, "text")

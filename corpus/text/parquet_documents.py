@@ -1,0 +1,150 @@
+"""Rows of Parquet files; their documents: one column, a document a row."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from corpus.text.compression import read_blocks
+from corpus.text.decoding import DocumentError, decode
+from corpus.text.drops import DropReason, Rejected, RejectedFileError
+from corpus.text.reading import MAX_LINE_BYTES, MEBIBYTE
+from corpus.text.tables import find_columns
+
+MAX_VALUE_BYTES = MAX_LINE_BYTES
+_MAGIC = b"PAR1"
+_BATCH_BYTES = 4 << 20
+_MAX_BATCH_ROWS = 1024
+_READ_AHEAD_BYTES = 1 << 20
+
+
+def parquet_documents(stream: BinaryIO, text_column: str) -> Iterator[str | Rejected]:
+    """Yield the documents of a Parquet file in order; a null is an empty one.
+
+    :raises RejectedFileError: as :func:`parquet_rows`.
+    """
+    rows = parquet_rows(stream, {"corpus.text_field": text_column})
+    for row, (value,) in enumerate(rows):
+        try:
+            yield text_of_bytes(value)
+        except DocumentError as error:
+            yield Rejected(error.reason, error.detail, row, 0)
+
+
+def parquet_rows(
+    stream: BinaryIO, texts: Mapping[str, str], others: Mapping[str, str] | None = None
+) -> Iterator[tuple[Any, ...]]:
+    """Yield of every row the values of some columns; of columns with text as bytes, or None.
+
+    A Parquet file is read from its end, so a stream that is not a file of this machine is first
+    copied to a temporary one. The offset of what is rejected is the number of its row, from 0.
+
+    :param texts: names of columns that must hold text, by the setting that names them.
+    :param others: the same of columns that may hold anything.
+    :raises RejectedFileError: it is no Parquet file or damaged, has no such column, or a column
+        holds no text.
+    """
+    with _as_file(stream) as file:
+        head = file.read(len(_MAGIC))
+        if head and head != _MAGIC:
+            detail = f"no Parquet file, for it begins with {head!r}"
+            raise RejectedFileError(
+                DropReason.WRONG_FORMAT, f"{detail}; give it another name or set input_format"
+            )
+        if head:
+            yield from _rows(file, texts, others or {})
+
+
+def text_of_bytes(value: bytes | None) -> str:
+    """Return the text of a value; of None the empty one.
+
+    :raises DocumentError: it is too long, no UTF-8, or has a NUL.
+    """
+    if value is None:
+        return ""
+    if len(value) > MAX_VALUE_BYTES:
+        limit = f"a value of over {MAX_VALUE_BYTES // MEBIBYTE} MiB"
+        raise DocumentError(DropReason.TOO_LONG, limit)
+    return decode(value)
+
+
+def _rows(
+    file: BinaryIO, texts: Mapping[str, str], others: Mapping[str, str]
+) -> Iterator[tuple[Any, ...]]:
+    try:
+        table = pq.ParquetFile(file, buffer_size=_READ_AHEAD_BYTES, page_checksum_verification=True)
+        wanted = {**texts, **others}
+        find_columns(table.schema_arrow.names, wanted)
+        for setting, name in texts.items():
+            kind = table.schema_arrow.field(name).type
+            if not _is_text(kind):
+                detail = f"column {name!r} ({setting}) is of type {kind}, not text"
+                raise RejectedFileError(DropReason.COLUMN_IS_NOT_TEXT, detail)
+        names = list(wanted.values())
+        rows = 0
+        batches = table.iter_batches(_batch_rows(table.metadata), columns=names, use_threads=False)
+        for batch in batches:
+            rows += batch.num_rows
+            yield from zip(*(_values(batch.column(name)) for name in names), strict=True)
+        if rows != table.metadata.num_rows:
+            raise pa.ArrowInvalid(f"{rows} rows instead of {table.metadata.num_rows}")
+    except (pa.ArrowException, OSError, ValueError) as error:
+        detail = " ".join(str(error).split())
+        raise RejectedFileError(DropReason.CORRUPT_PARQUET, detail) from error
+
+
+def _values(column: Any) -> list[Any]:
+    """Return text undecoded, so that a value that is no UTF-8 costs only its own row."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if _is_text(column.type):
+        column = column.cast(pa.large_binary())
+    return cast("list[Any]", column.to_pylist())
+
+
+def _is_text(kind: Any) -> bool:
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    # Some writers do not mark text as such, hence the binary types.
+    checks = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_binary_view,
+    )
+    return any(check(values) for check in checks)
+
+
+def _batch_rows(metadata: Any) -> int:
+    """Return how many rows to read at once, so that they take a few megabytes.
+
+    All columns are counted: with a damaged directory, Arrow 25 ends the process when asked for one.
+    """
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    mean = sum(group.total_byte_size for group in groups) / max(1, metadata.num_rows)
+    return max(1, min(_MAX_BATCH_ROWS, int(_BATCH_BYTES / max(1.0, mean))))
+
+
+@contextmanager
+def _as_file(stream: BinaryIO) -> Iterator[BinaryIO]:
+    """Yield the uncompressed content as a file of this machine."""
+    try:
+        stream.fileno()
+        is_parquet = stream.read(len(_MAGIC)) == _MAGIC
+        stream.seek(0)
+    except (AttributeError, OSError):
+        is_parquet = False
+    if is_parquet:
+        yield stream
+        return
+    with tempfile.TemporaryFile(prefix="parquet-") as copy:
+        for block in read_blocks(stream):
+            copy.write(block)
+        copy.seek(0)
+        yield cast("BinaryIO", copy)

@@ -1,0 +1,205 @@
+"""The vocabulary of a lineage in the store: read and verified, or created once and for all."""
+
+from __future__ import annotations
+
+import hashlib
+
+from corpus.errors import UserError
+from corpus.tokens.sentencepiece_model import parse_sentencepiece
+from corpus.tokens.unused_places import domain_words
+from corpus.tokens.vocabulary import Vocabulary, check_vocabulary, parse_vocabulary
+from pipeline_config import PipelineConfig
+from pipeline_store import uris
+from pipeline_store.formats import VocabularyInfo
+from pipeline_store.layout import LineageLayout, StoreLayout
+
+MODEL_SUFFIX = ".model"
+
+
+def load_vocabulary(config: PipelineConfig, store: StoreLayout) -> Vocabulary:
+    """Return the vocabulary that the lineage's records are made with.
+
+    :raises UserError: there is none yet, or the configuration does not fit it.
+    """
+    lineage = store.lineage(config.model.lineage_id)
+    vocabulary = find_vocabulary(config, lineage)
+    if vocabulary is None:
+        raise UserError(
+            f"lineage {config.model.lineage_id!r} has no vocabulary ({lineage.vocabulary_info}); "
+            "create it first: python -m beam_jobs.train_vocabulary with the same arguments."
+        )
+    return vocabulary
+
+
+def given_vocabulary(config: PipelineConfig, store: StoreLayout) -> Vocabulary | None:
+    """Return the vocabulary that ``vocabulary.uri`` names; None: it is empty.
+
+    :raises UserError: it cannot be read, or the configuration does not fit it.
+    """
+    if config.vocabulary.uri is None:
+        return None
+    uri = store.resolve(config.vocabulary.uri)
+    vocabulary = read_vocabulary(uri)
+    refuse_unfit(vocabulary, config, uri)
+    return vocabulary
+
+
+def refuse_other(config: PipelineConfig, store: StoreLayout, found: Vocabulary) -> None:
+    """Refuse a lineage whose vocabulary is not the given one, nor that one with domain words.
+
+    :raises UserError: it is another one.
+    """
+    given = given_vocabulary(config, store)
+    if given is not None and domain_words(given, found) is None:
+        lineage = store.lineage(config.model.lineage_id)
+        raise UserError(
+            f"lineage {config.model.lineage_id!r} has the vocabulary {lineage.vocabulary}, which "
+            f"differs from vocabulary.uri={config.vocabulary.uri}. Leave vocabulary.uri empty or "
+            "use another model.lineage_id."
+        )
+
+
+def find_vocabulary(config: PipelineConfig, lineage: LineageLayout) -> Vocabulary | None:
+    """Return the lineage's vocabulary, or None when it has none yet.
+
+    :raises UserError: it is damaged, or the configuration does not fit it.
+    """
+    info = VocabularyInfo.load_or_none(lineage.vocabulary_info)
+    if info is None:
+        return None
+    vocabulary = read_committed(info, lineage)
+    if info.do_lower_case != config.vocabulary.do_lower_case:
+        raise UserError(
+            f"vocabulary.do_lower_case={config.vocabulary.do_lower_case} differs from "
+            f"{info.do_lower_case}, with which lineage {config.model.lineage_id!r} was begun "
+            f"({lineage.vocabulary_info}). Use that value or another model.lineage_id."
+        )
+    refuse_unfit(vocabulary, config, lineage.vocabulary)
+    return vocabulary
+
+
+def read_committed(info: VocabularyInfo, lineage: LineageLayout) -> Vocabulary:
+    """Read the files that ``vocabulary.json`` speaks of.
+
+    :raises UserError: one is missing, or not what was committed.
+    """
+    expected = {lineage.vocabulary: info.tokens_sha256}
+    if info.vocabulary_kind == "sentencepiece":
+        expected[lineage.sentencepiece_model] = info.sha256
+    for uri, sha256 in expected.items():
+        data = uris.read_or_none(uri)
+        if data is None:
+            raise UserError(
+                f"{uri} is missing, but {lineage.vocabulary_info} names it. Restore it."
+            )
+        if (found := hashlib.sha256(data).hexdigest()) != sha256:
+            raise UserError(
+                f"{uri} has SHA-256 {found}, but {lineage.vocabulary_info} says {sha256}: it was "
+                "changed after it was committed. Restore it."
+            )
+    return read_vocabulary(_defining_file(info.vocabulary_kind, lineage))
+
+
+def _defining_file(kind: str, lineage: LineageLayout) -> str:
+    return lineage.vocabulary if kind == "wordpiece" else lineage.sentencepiece_model
+
+
+def read_vocabulary(uri: str) -> Vocabulary:
+    """Read a ``vocab.txt``, or a SentencePiece model if the name ends in ``.model``.
+
+    :raises UserError: there is none, or it is not what its name says.
+    """
+    parse = parse_sentencepiece if uri.endswith(MODEL_SUFFIX) else parse_vocabulary
+    try:
+        return parse(uris.read(uri))
+    except FileNotFoundError as error:
+        raise UserError(f"vocabulary {uri} does not exist.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"vocabulary {uri} is not UTF-8 text: {error}.") from error
+    except ValueError as error:
+        raise UserError(f"vocabulary {uri} {error}.") from error
+
+
+def unfit(vocabulary: Vocabulary, config: PipelineConfig) -> list[str]:
+    """Return one line for every way in which a vocabulary does not fit the configuration."""
+    if vocabulary.kind != config.vocabulary.kind:
+        problem = (
+            f"it is of the kind {vocabulary.kind}, but vocabulary.kind is "
+            f"{config.vocabulary.kind}. Set vocabulary.kind to {vocabulary.kind}, or use another "
+            f"vocabulary (the name of a SentencePiece model ends in {MODEL_SUFFIX})."
+        )
+        return [problem]
+    return check_vocabulary(
+        vocabulary.tokens,
+        do_lower_case=config.vocabulary.do_lower_case,
+        vocab_size=config.model.vocab_size,
+    )
+
+
+def refuse_unfit(vocabulary: Vocabulary, config: PipelineConfig, uri: str) -> None:
+    """Check a vocabulary against the configuration.
+
+    :raises UserError: it is :func:`unfit`; all reasons are named.
+    """
+    problems = unfit(vocabulary, config)
+    if problems:
+        raise UserError(f"{uri}: {' '.join(problems)}")
+
+
+def create_vocabulary(
+    vocabulary: Vocabulary,
+    source: str,
+    config: PipelineConfig,
+    lineage: LineageLayout,
+    given: Vocabulary | None = None,
+) -> Vocabulary:
+    """Give a lineage its vocabulary; return the one it has now, which may be another writer's.
+
+    The file that defines it is only ever created, never replaced, and ``vocabulary.json``, the
+    commit, is made from what is then stored. So two writers, or one that died in between, cannot
+    leave files that do not belong together.
+
+    :param source: where the vocabulary comes from, for ``vocabulary.json``.
+    :param given: the vocabulary that it was made of, by adding domain words.
+    :raises UserError: a file that another writer left does not fit.
+    """
+    stored = _store(vocabulary, config, lineage)
+    if stored != vocabulary:
+        source = f"{lineage.vocabulary}, left there by another writer"
+    info = VocabularyInfo(
+        vocabulary_kind=stored.kind,
+        sha256=stored.sha256,
+        tokens_sha256=stored.tokens_sha256,
+        size=len(stored.tokens),
+        do_lower_case=config.vocabulary.do_lower_case,
+        source=source,
+        domain_words=(domain_words(given, stored) or []) if given is not None else [],
+    )
+    info.create(lineage.vocabulary_info)
+    committed = find_vocabulary(config, lineage)
+    assert committed is not None  # noqa: S101 - it was created two lines above
+    return committed
+
+
+def _store(vocabulary: Vocabulary, config: PipelineConfig, lineage: LineageLayout) -> Vocabulary:
+    """Write the vocabulary's files; return what is in them then."""
+    uri = _defining_file(vocabulary.kind, lineage)
+    if vocabulary.kind == "wordpiece" and uris.exists(lineage.sentencepiece_model):
+        raise _left_over(lineage.sentencepiece_model)
+    data = vocabulary.sentencepiece_model or vocabulary.to_bytes()
+    if not uris.create_if_absent(uri, data):
+        vocabulary = read_vocabulary(uri)
+        refuse_unfit(vocabulary, config, uri)
+    # Of the kind sentencepiece, the readable list of tokens is still to be written.
+    tokens = vocabulary.to_bytes()
+    uris.create_if_absent(lineage.vocabulary, tokens)
+    if uris.read(lineage.vocabulary) != tokens:
+        raise _left_over(lineage.vocabulary)
+    return vocabulary
+
+
+def _left_over(uri: str) -> UserError:
+    return UserError(
+        f"{uri} was left by a try with other settings that never ended. Delete it if no other job "
+        "is making a vocabulary for this lineage, and run again."
+    )

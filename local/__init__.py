@@ -1,0 +1,1 @@
+"""What runs on a laptop only: the local stack and the demo."""

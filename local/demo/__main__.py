@@ -1,0 +1,201 @@
+"""The whole story on this machine: two days of text, two runs of the DAG, one model in use.
+
+python -m local.demo [--corpus FOLDER_OR_GLOB]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from local.demo import corpus, follow, summary
+from local.stack.airflow_api import AirflowApi, AirflowApiError
+from local.stack.errors import StackError
+from local.stack.paths import RuntimePaths
+from local.stack.settings import PRESET
+from local.stack.stack import Stack
+from pipeline_config import ConfigError, load_preset, with_overrides
+from pipeline_config.loading import parse_overrides
+from pipeline_store import identity
+from pipeline_store.layout import StoreLayout
+from tpu_emulator.admin import AdminClient
+
+DAG_ID = "bert_repretraining"
+RUN_SECONDS = 1800.0
+FILES = (
+    ".txt, .jsonl, .csv, .tsv or .parquet files (field or column text), plain or packed as .gz, "
+    ".bz2, .zst or .xz"
+)
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the message says why."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the demo; return the exit status."""
+    options = _parser().parse_args(argv)
+    console = Console(soft_wrap=True, highlight=False)
+    try:
+        _run(options, console)
+    except corpus.CorpusError as error:
+        hint = f"Name a folder or glob of {FILES}."
+        print(f"demo: {error} {hint} Nothing was started.", file=sys.stderr)
+        return 1
+    except (DemoError, StackError, AirflowApiError) as error:
+        print(f"demo: {error}\n`make down` stops what is running.", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted; `make down` stops what is running.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m local.demo",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--corpus",
+        metavar="FOLDER_OR_GLOB",
+        help=f"your own files instead of the text of the installed packages: {FILES}",
+    )
+    parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="SECTION.NAME=VALUE",
+        help="a setting of the runs, such as training.train_steps=100",
+    )
+    return parser
+
+
+def _run(options: argparse.Namespace, console: Console) -> None:
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        console.print(f"[{time.monotonic() - began:5.0f} s] {line}", markup=False)
+
+    settings = _overrides(options.settings)
+    stack = Stack(options.state_dir, say=say)
+    store = StoreLayout(str(stack.paths.store))
+    lineage_id = _new_lineage(store)
+    text = Path(store.root) / "corpora" / lineage_id
+    # The corpus first: a bad one must be known before anything is started.
+    if options.corpus:
+        say(f"corpus: your files, {options.corpus}")
+        parts = corpus.from_folder(options.corpus, text, partitions=corpus.PARTITIONS)
+    else:
+        say("corpus: documentation of the Python packages installed here")
+        parts = corpus.build(text, partitions=corpus.PARTITIONS)
+    for part in parts:
+        say(f"  {part}")
+    stack.up()
+    api = stack.api()
+    api.wait_for_dag(DAG_ID)
+    api.unpause(DAG_ID)
+    conf = settings | {
+        "corpus.input_pattern": f"corpora/{lineage_id}/{{partition}}/*",
+        "model.lineage_id": lineage_id,
+    }
+    days = [_day(api, store, partition, conf, say) for partition in corpus.PARTITIONS]
+    results = [
+        summary.load_result(day, store.lineage(lineage_id).manifests(day.partition)) for day in days
+    ]
+    left = _tpus_left(stack)
+    path = _write(options.state_dir, summary.to_json(days, results, len(left)))
+    summary.show(days, results, console)
+    _where_to_look(stack, store.lineage(lineage_id).root, results, console)
+    if left:
+        raise DemoError(f"TPUs are left: {', '.join(left)}")
+    console.print("No TPU left: the emulator's table has no node and no queued resource.")
+    console.print(f"summary: {path}")
+
+
+def _overrides(words: list[str]) -> dict[str, Any]:
+    try:
+        overrides = parse_overrides(words)
+        with_overrides(load_preset(PRESET), overrides)
+        return overrides
+    except ConfigError as error:
+        raise DemoError(str(error)) from error
+
+
+def _new_lineage(store: StoreLayout) -> str:
+    """Return an unused lineage, so that each demo starts from nothing and tells one story."""
+    number = 1
+    while (
+        Path(store.lineage(f"demo-{number}").root).exists()
+        or (Path(store.root) / "corpora" / f"demo-{number}").exists()
+    ):
+        number += 1
+    return f"demo-{number}"
+
+
+def _day(
+    api: AirflowApi,
+    store: StoreLayout,
+    partition: str,
+    conf: dict[str, Any],
+    say: Callable[[str], None],
+) -> summary.Day:
+    began = time.monotonic()
+    run_id = api.trigger(DAG_ID, conf | {"corpus.partition": partition})
+    run = store.run(identity.run_key(DAG_ID, run_id))
+    say(f"day {partition}: DAG run {run_id}")
+    ended = follow.follow(api, dag_id=DAG_ID, run_id=run_id, run=run, say=say, seconds=RUN_SECONDS)
+    tasks = api.task_instances(DAG_ID, run_id)
+    if ended.state != "success":
+        failed = [task.task_id for task in tasks if task.state == "failed"]
+        raise DemoError(_failure(api, run_id, ended.state, failed))
+    seconds = {task.task_id: round(task.seconds or 0.0, 1) for task in tasks}
+    return summary.Day(partition, run, ended.state, seconds, time.monotonic() - began)
+
+
+def _failure(api: AirflowApi, run_id: str, state: str, failed: list[str]) -> str:
+    text = f"DAG run {run_id} ended {state}; failed: {', '.join(failed) or 'no task'}."
+    for task_id in failed[:1]:
+        tail = api.task_log(DAG_ID, run_id, task_id).splitlines()[-15:]
+        text += f"\nLast lines of {task_id}:\n" + "\n".join(tail)
+    return text
+
+
+def _tpus_left(stack: Stack) -> list[str]:
+    socket = RuntimePaths.of(stack.paths.root).emulator_socket
+    with AdminClient(socket) as admin:
+        table = admin.table()
+    return [entry["name"] for kind in ("nodes", "queued_resources") for entry in table[kind]]
+
+
+def _write(state_dir: Path, content: dict[str, Any]) -> Path:
+    path = (state_dir / "demo-summary.json").resolve()
+    path.write_text(json.dumps(content, indent=2) + "\n")
+    return path
+
+
+def _where_to_look(
+    stack: Stack, models: str, results: list[summary.DayResult], console: Console
+) -> None:
+    status = stack.status()
+    console.print("Where to look")
+    console.print(f"  Airflow      {status.url}  user {status.user}, password {stack.password()}")
+    console.print(f"  TensorBoard  {status.tensorboard_url}")
+    console.print(f"  models       {models}")
+    for result in results:
+        console.print(f"  data report  {result.data_report}")
+    console.print("  stop it all  make down")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""The English text that every installation has: docstrings and documents of installed packages."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from local.demo.prose import paragraphs
+
+MAX_GROUP_SHARE = 0.2
+# One topic is about numbers, the other about services and the standard library, so that a model
+# that knows only one of them has something to learn from the other.
+NUMERIC = (
+    *("numpy", "scipy", "pandas", "tensorflow", "sklearn", "matplotlib", "tf_keras", "keras"),
+    *("official", "orbit", "statsmodels", "sympy", "torch", "jax", "h5py", "pyarrow"),
+    *("tensorflow_hub", "tensorflow_datasets", "tensorflow_metadata", "tensorflow_text"),
+    *("tensorflow_model_optimization", "tensorboard", "ml_dtypes", "opt_einsum", "einops"),
+)
+SERVICES = ("airflow", "sqlalchemy", "apache_beam", "fastapi", "starlette", "pydantic", "aiohttp")
+_SKIPPED_FOLDERS = {
+    *("test", "tests", "testing", "_vendor", "vendor", "vendored", "__pycache__", "node_modules"),
+    *("site-packages", "idlelib", "lib2to3", "ensurepip", "migrations"),
+}
+_DOCUMENT_SUFFIXES = {".rst", ".md", ".txt"}
+_LEGAL = re.compile(
+    r"licen[cs]e|copying|notice|authors|requirements|top_level|entry_points", re.IGNORECASE
+)
+_MAX_DOCUMENT_CHARACTERS = 4000
+_MIN_DOCUMENT_CHARACTERS = 200
+_MAX_FILE_BYTES = 2_000_000
+
+_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Harvest:
+    """Collects documents, no paragraph twice."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def collect(self, groups: list[list[Path]], characters: int) -> list[str]:
+        """Return documents of the groups, in order, until there are enough.
+
+        :param groups: packages (folders) that together give at most ``MAX_GROUP_SHARE`` of it.
+        :param characters: how much text to return.
+        """
+        documents: list[str] = []
+        missing = characters
+        for group in groups:
+            allowance = min(missing, int(characters * MAX_GROUP_SHARE))
+            if allowance <= 0:
+                break
+            for document in self._of_group(group):
+                documents.append(document)
+                allowance -= len(document)
+                missing -= len(document)
+                if allowance <= 0:
+                    break
+        return documents
+
+    def _of_group(self, group: list[Path]) -> Iterator[str]:
+        for package in group:
+            for path in package_files(package):
+                yield from self._documents(file_texts(path))
+
+    def _documents(self, texts: Iterable[str]) -> Iterator[str]:
+        """Join the texts of one file to documents of a bounded length, a paragraph a line."""
+        lines: list[str] = []
+        size = 0
+        for text in texts:
+            new = [line for line in dict.fromkeys(paragraphs(text)) if line not in self._seen]
+            self._seen.update(new)
+            if size and size + sum(map(len, new)) > _MAX_DOCUMENT_CHARACTERS:
+                if size >= _MIN_DOCUMENT_CHARACTERS:
+                    yield "\n".join(lines)
+                lines, size = [], 0
+            lines += new
+            size += sum(map(len, new))
+        if size >= _MIN_DOCUMENT_CHARACTERS:
+            yield "\n".join(lines)
+
+
+def package_files(package: Path) -> Iterator[Path]:
+    """Yield a package's files in a fixed order, without tests and copies of other packages."""
+    entries = sorted(package.iterdir())
+    yield from (entry for entry in entries if entry.is_file())
+    for entry in entries:
+        if entry.is_dir() and not entry.is_symlink() and entry.name not in _SKIPPED_FOLDERS:
+            yield from package_files(entry)
+
+
+def file_texts(path: Path) -> Iterator[str]:
+    """Yield the docstrings of a module, or the text of a document."""
+    is_document = path.suffix in _DOCUMENT_SUFFIXES and not _LEGAL.search(path.name)
+    if path.suffix != ".py" and path.name != "METADATA" and not is_document:
+        return
+    if path.stat().st_size > _MAX_FILE_BYTES:
+        return
+    text = path.read_text(encoding="utf-8", errors="ignore")
+    if path.suffix != ".py":
+        # The long description of METADATA follows its header after a blank line.
+        yield text.partition("\n\n")[2] if path.name == "METADATA" else text
+        return
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return
+    yield from _docstrings(tree)
+
+
+def _docstrings(node: _Documented) -> Iterator[str]:
+    """Yield the docstrings of a definition and of those directly inside it."""
+    if docstring := ast.get_docstring(node):
+        yield docstring
+    for child in node.body:
+        if isinstance(child, _Documented):
+            yield from _docstrings(child)
+
+
+def topics() -> tuple[list[list[Path]], list[list[Path]]]:
+    """Return the groups of packages of two topics, services and numerics, best first."""
+    paths = sysconfig.get_paths()
+    found: dict[str, Path] = {}
+    for site in dict.fromkeys((paths["purelib"], paths["platlib"])):
+        found |= {path.name: path for path in sorted(Path(site).iterdir()) if path.is_dir()}
+    readmes = {name: path for name, path in found.items() if name.endswith(".dist-info")}
+    numeric = [[found[name]] for name in NUMERIC if name in found]
+    services = [[found[name]] for name in SERVICES if name in found]
+    others = [
+        [path]
+        for name, path in found.items()
+        if name not in {*readmes, *NUMERIC, *SERVICES, *_SKIPPED_FOLDERS}
+    ]
+    library = [Path(paths["stdlib"])]
+    return [library, list(readmes.values()), *services, *others], numeric

@@ -1,0 +1,58 @@
+"""Makes the pictures of Airflow's pages in docs/images, from small runs on a stack of its own.
+
+python -m local.demo.screenshots [--output docs/images]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from local.demo import browser
+from local.demo.screenshots import finetuning, repretraining
+from local.demo.screenshots.studio import ScreenshotError, Studio
+from local.stack.airflow_api import AirflowApiError
+from local.stack.errors import StackError
+from local.stack.stack import Stack
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Make the pictures; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m local.demo.screenshots",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        help="new folder for the stack, which is kept (default: a temporary one)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("docs/images"),
+        help="folder of the pictures (default: %(default)s)",
+    )
+    options = parser.parse_args(argv)
+    options.output.mkdir(parents=True, exist_ok=True)
+    try:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Stack(options.state_dir or Path(folder) / "state") as stack,
+        ):
+            status = stack.status()
+            with browser.logged_in(status.url, status.user, stack.password()) as page:
+                studio = Studio(stack, page, options.output)
+                repretraining.make(studio)
+                finetuning.make(studio)
+    except (ScreenshotError, StackError, AirflowApiError) as error:
+        print(f"screenshots: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""A stack and a person's browser, which runs are made and pictures are taken with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from PIL import Image
+from playwright.sync_api import Page
+
+from local.stack.airflow_api import AirflowApi
+from local.stack.stack import Stack
+from pipeline_store.layout import StoreLayout
+
+RUN_SECONDS = 900.0
+WIDTH = 1400
+
+
+class ScreenshotError(Exception):
+    """A picture cannot be made; the message says why."""
+
+
+class Studio:
+    """Starts runs, waits for them and takes pictures of pages.
+
+    :param page: logged in to the stack's Airflow.
+    :param output: folder of the pictures.
+    """
+
+    def __init__(self, stack: Stack, page: Page, output: Path) -> None:
+        self.page = page
+        self.api: AirflowApi = stack.api()
+        self.url = self.api.base_url
+        self.store = StoreLayout(str(stack.paths.store))
+        self._output = output
+
+    def switch_on(self, dag_id: str) -> None:
+        """Let a DAG's runs start."""
+        self.api.wait_for_dag(dag_id)
+        self.api.unpause(dag_id)
+
+    def finish(self, dag_id: str, run_id: str) -> None:
+        """Wait for the end of a run.
+
+        :raises ScreenshotError: it has not succeeded.
+        """
+        ended = self.api.wait_for_run(dag_id, run_id, seconds=RUN_SECONDS)
+        if ended.state != "success":
+            raise ScreenshotError(f"Run {run_id} ended {ended.state}; its log is in Airflow.")
+
+    def open(self, place: str, *, height: int, width: int = WIDTH) -> None:
+        """Go to a page of Airflow in a window of so many pixels.
+
+        :param place: path and query.
+        """
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.goto(f"{self.url}{place}")
+
+    def open_run(self, dag_id: str, run_id: str, place: str, *, height: int) -> None:
+        """Go to a place below a run's page."""
+        self.open(f"/dags/{dag_id}/runs/{quote(run_id, safe='')}{place}", height=height)
+
+    def take(self, name: str) -> None:
+        """Take a picture of what is seen."""
+        # Airflow draws its graphs, and fades its dialogs in, after everything has been loaded.
+        self.page.wait_for_load_state("networkidle")
+        self.page.wait_for_timeout(1000)
+        path = self._output / f"{name}.png"
+        self.page.screenshot(path=path)
+        with Image.open(path) as picture:
+            # Few colours: a third of the size, and no difference to be seen.
+            picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+        print(path)
+
+
+def until(is_so: Callable[[], bool], name: str) -> None:
+    """Wait until something is so.
+
+    :raises ScreenshotError: it is not in time.
+    """
+    deadline = time.monotonic() + RUN_SECONDS
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise ScreenshotError(f"Waited {RUN_SECONDS:.0f} s in vain for {name}.")
+        time.sleep(1)

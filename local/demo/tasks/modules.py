@@ -1,0 +1,94 @@
+"""The docstrings of installed packages, module by module, each for one use only."""
+
+from __future__ import annotations
+
+import hashlib
+import sysconfig
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from local.demo.installed_text import file_texts, package_files
+from local.demo.prose import paragraphs
+
+# Folders of site-packages; every installation of this project has them. "python" is the standard
+# library.
+PACKAGES = (
+    *("airflow", "apache_beam", "google", "keras", "matplotlib", "numpy"),
+    *("pandas", "python", "scipy", "sklearn", "sqlalchemy", "tensorflow"),
+)
+MAX_CHARACTERS = 3_000_000
+_PRETRAINING_SHARE = 0.6
+_TRAIN_SHARE = 0.22
+_VALIDATION_SHARE = 0.07
+
+
+class Use(StrEnum):
+    """What a module's text is for."""
+
+    PRETRAINING = "pretraining"
+    TRAIN = "train"
+    VALIDATION = "validation"
+    TEST = "test"
+
+
+class Docstring(NamedTuple):
+    """A docstring's prose; ``module`` is the file it is from, relative to its package."""
+
+    package: str
+    module: str
+    paragraphs: tuple[str, ...]
+
+    @property
+    def use(self) -> Use:
+        """Return what it is for: the same for all of a module, whose docstrings resemble."""
+        share = unit_interval(f"{self.package}/{self.module}")
+        for use, width in (
+            (Use.PRETRAINING, _PRETRAINING_SHARE),
+            (Use.TRAIN, _TRAIN_SHARE),
+            (Use.VALIDATION, _VALIDATION_SHARE),
+        ):
+            if share < width:
+                return use
+            share -= width
+        return Use.TEST
+
+
+def unit_interval(text: str) -> float:
+    """Return a number in [0, 1) that is drawn by the hash of a text."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
+
+
+def harvest(*, max_characters: int = MAX_CHARACTERS) -> list[Docstring]:
+    """Return the docstrings of :data:`PACKAGES`; no paragraph occurs twice.
+
+    The same installation gives the same list.
+
+    :param max_characters: of each package; modules are taken in the order of their hashes.
+    :raises FileNotFoundError: a package is not installed.
+    """
+    seen: set[str] = set()
+    found: list[Docstring] = []
+    for package in PACKAGES:
+        missing = max_characters
+        for docstring in _of_package(package, seen):
+            found.append(docstring)
+            missing -= sum(map(len, docstring.paragraphs))
+            if missing <= 0:
+                break
+    return found
+
+
+def _of_package(package: str, seen: set[str]) -> Iterator[Docstring]:
+    paths = sysconfig.get_paths()
+    folder = Path(paths["stdlib"]) if package == "python" else Path(paths["purelib"], package)
+    modules = {str(path.relative_to(folder)): path for path in package_files(folder)}
+    for module in sorted(modules, key=unit_interval):
+        if modules[module].suffix != ".py":
+            continue
+        for text in file_texts(modules[module]):
+            new = [part for part in dict.fromkeys(paragraphs(text)) if part not in seen]
+            seen.update(new)
+            if new:
+                yield Docstring(package, module, tuple(new))

@@ -1,0 +1,122 @@
+"""Breaks parts of a running stack, for tests of what survives it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterable
+
+import psutil
+
+from local.stack.errors import StackError
+from local.stack.parts import Part
+from local.stack.stack import Stack
+
+PATIENCE_SECONDS = 120.0
+POLL_SECONDS = 0.3
+
+
+class Breaker:
+    """Kills, halts and starts single parts.
+
+    :param stack: a stack that runs.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+        self._supervisor = stack.supervisor()
+        self._parts = {part.name: part for part in stack.parts()}
+
+    def kill(self, name: str, *, children: bool = False) -> None:
+        """Send SIGKILL to a part, which is then started again.
+
+        :param children: whether everything it has started dies with it.
+        :raises StackError: it does not run.
+        """
+        process = self._process(name)
+        for victim in [process, *(process.children(recursive=True) if children else [])]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                victim.kill()
+
+    def halt(self, names: Iterable[str]) -> None:
+        """Send SIGKILL to parts and all that they have started; :meth:`start` brings them back.
+
+        None of them can react: all are frozen before the first of them is told to stop.
+
+        :raises StackError: one does not run, or does not end.
+        """
+        victims: dict[str, list[psutil.Process]] = {}
+        for name in names:
+            process = self._process(name)
+            victims[name] = [process, *process.children(recursive=True)]
+        everyone = [process for found in victims.values() for process in found]
+        _signal(everyone, signal.SIGSTOP)
+        for name in victims:
+            self._supervisor.stop(self._parts[name])
+        _signal(everyone, signal.SIGKILL)
+        self._wait(victims, frozenset({"STOPPED", "EXITED"}))
+
+    def stop(self, name: str) -> None:
+        """Let a part shut down in order and wait until it has; :meth:`start` brings it back.
+
+        :raises StackError: it does not end.
+        """
+        self._supervisor.stop(self._part(name))
+        self._wait([name], frozenset({"STOPPED", "EXITED"}))
+
+    def start(self, names: Iterable[str]) -> None:
+        """Start parts that were halted or stopped, and wait until they do their job.
+
+        :raises StackError: one does not.
+        """
+        names = list(names)
+        for name in names:
+            self._supervisor.start(self._part(name))
+        self.wait_ready(names)
+
+    def wait_ready(self, names: Iterable[str] = ()) -> None:
+        """Wait until parts do their job.
+
+        :param names: which; none: all.
+        :raises StackError: one does not in time.
+        """
+        wanted = set(names) or set(self._parts)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while problems := {
+            part.name: part.problem
+            for part in self._stack.status().parts
+            if part.name in wanted and part.problem is not None
+        }:
+            if time.monotonic() > deadline:
+                raise StackError(f"Not working after {PATIENCE_SECONDS:.0f} s: {problems}")
+            time.sleep(POLL_SECONDS)
+
+    def _part(self, name: str) -> Part:
+        if name not in self._parts:
+            raise StackError(f"No part is called {name!r}; there are: {', '.join(self._parts)}.")
+        return self._parts[name]
+
+    def _process(self, name: str) -> psutil.Process:
+        self._part(name)
+        pid = self._supervisor.processes()[name].pid
+        if pid is None:
+            raise StackError(f"{name} does not run, so it cannot be killed.")
+        return psutil.Process(pid)
+
+    def _wait(self, names: Iterable[str], states: frozenset[str]) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            found = self._supervisor.processes()
+            left = [name for name in names if found[name].state not in states]
+            if not left:
+                return
+            if time.monotonic() > deadline:
+                raise StackError(f"{', '.join(left)} did not end in {PATIENCE_SECONDS:.0f} s.")
+            time.sleep(POLL_SECONDS)
+
+
+def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)

@@ -1,0 +1,153 @@
+"""The programs of the stack: how each is started, in which order, and how it is stopped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from local.stack.paths import RuntimePaths, StatePaths
+from local.stack.ports import HOST
+from local.stack.settings import API_SERVER, MARKER, TASK_LOGS, TENSORBOARD, search_path
+
+POSTGRES, MIGRATION, TPU_EMULATOR = "postgres", "db-migration", "tpu-emulator"
+SCHEDULER, DAG_PROCESSOR, TRIGGERER = "scheduler", "dag-processor", "triggerer"
+
+
+class Tier(IntEnum):
+    """Stopping goes backwards, one tier after the other."""
+
+    DATABASE = 1
+    SERVICES = 2
+    # Tasks that are being stopped still report to the API server, so it outlives the schedulers.
+    API = 3
+    AIRFLOW = 4
+
+
+@dataclass(frozen=True)
+class Part:
+    """One program under supervision."""
+
+    name: str
+    command: tuple[str, ...]
+    tier: Tier
+    needs: tuple[str, ...] = ()
+    """Parts that must do their job before it is started."""
+    stop_signal: str = "TERM"
+    stop_seconds: int = 15
+    """How long it may take to stop before it and its process group are killed."""
+    stop_group: bool = False
+    """Whether its child processes get the stop signal too."""
+    once: bool = False
+    """Runs to its end instead of staying."""
+
+
+def all_parts(
+    paths: StatePaths, runtime: RuntimePaths, ports: Mapping[str, int]
+) -> tuple[Part, ...]:
+    """Return the parts in start order."""
+    return (
+        Part(
+            name=POSTGRES,
+            command=_python(
+                "local.stack.postgres",
+                *("--data-dir", str(paths.database)),
+                *("--socket-dir", str(runtime.database)),
+            ),
+            tier=Tier.DATABASE,
+            # "Fast" shutdown; TERM would wait for clients to leave.
+            stop_signal="INT",
+        ),
+        Part(
+            name=MIGRATION,
+            command=_python("local.stack.migration", "--done-file", str(paths.schema_version)),
+            tier=Tier.SERVICES,
+            needs=(POSTGRES,),
+            stop_group=True,
+            once=True,
+        ),
+        Part(
+            name=TPU_EMULATOR,
+            command=_python(
+                "tpu_emulator",
+                "serve",
+                *("--socket", str(runtime.emulator_socket)),
+                *("--state-dir", str(paths.emulator)),
+                # A TPU VM starts from an empty environment. It needs this Python, and the marker
+                # by which `down` finds its processes.
+                *("--vm-env", f"PATH={search_path()}"),
+                *("--vm-env", f"{MARKER}={paths.root}"),
+            ),
+            tier=Tier.SERVICES,
+            stop_seconds=30,
+        ),
+        Part(
+            name=TENSORBOARD,
+            command=_python(
+                "local.stack.tensorboard_server",
+                *("--logdir", str(paths.runs)),
+                *("--host", HOST),
+                *("--port", str(ports[TENSORBOARD])),
+            ),
+            tier=Tier.SERVICES,
+        ),
+        Part(
+            # Airflow's scheduler and triggerer would each start this server on all interfaces.
+            name=TASK_LOGS,
+            command=_python(
+                "uvicorn",
+                "--factory",
+                "airflow.utils.serve_logs.log_server:get_app",
+                *("--host", HOST),
+                *("--port", str(ports[TASK_LOGS])),
+                "--no-access-log",
+            ),
+            tier=Tier.SERVICES,
+        ),
+        Part(
+            name=API_SERVER,
+            command=_airflow("api-server"),
+            tier=Tier.API,
+            needs=(MIGRATION,),
+        ),
+        Part(
+            name=SCHEDULER,
+            command=_airflow("scheduler", "--skip-serve-logs"),
+            tier=Tier.AIRFLOW,
+            needs=(MIGRATION,),
+            # Its workers pass the signal on, so that running tasks clean up (`on_kill`). A task
+            # that goes on regardless is not worth waiting for.
+            stop_group=True,
+            stop_seconds=10,
+        ),
+        Part(
+            name=DAG_PROCESSOR,
+            command=_airflow("dag-processor"),
+            tier=Tier.AIRFLOW,
+            needs=(MIGRATION,),
+        ),
+        Part(
+            name=TRIGGERER,
+            command=_airflow("triggerer", "--skip-serve-logs"),
+            tier=Tier.AIRFLOW,
+            needs=(MIGRATION,),
+        ),
+    )
+
+
+def stop_seconds(parts: Iterable[Part]) -> int:
+    """Return how long stopping may take: the slowest of each tier, one tier after the other."""
+    slowest: dict[Tier, int] = {}
+    for part in parts:
+        slowest[part.tier] = max(part.stop_seconds, slowest.get(part.tier, 0))
+    return sum(slowest.values())
+
+
+def _python(module: str, *arguments: str) -> tuple[str, ...]:
+    # -P: the working folder is no place to import from.
+    return (sys.executable, "-P", "-m", module, *arguments)
+
+
+def _airflow(*arguments: str) -> tuple[str, ...]:
+    return _python("airflow", *arguments)

@@ -1,0 +1,89 @@
+"""Which processes and listening sockets belong to a stack, and how to end what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psutil
+
+from local.stack.paths import StatePaths
+from local.stack.settings import MARKER
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A TCP socket that accepts connections."""
+
+    pid: int
+    address: str
+    port: int
+
+
+def find(paths: StatePaths) -> list[psutil.Process]:
+    """Return the processes of a stack, wherever they ended up in the process tree.
+
+    A process counts when it carries the stack's marker in its environment. PostgreSQL overwrites
+    that memory, so its processes count when they work in the stack's data folder. The caller and
+    its ancestors never count.
+    """
+    own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    return [
+        process
+        for process in psutil.process_iter()
+        if process.pid not in own and _belongs(process, paths)
+    ]
+
+
+def _belongs(process: psutil.Process, paths: StatePaths) -> bool:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        if process.name() == "postgres":
+            # Linux adds a remark when somebody has removed the folder.
+            return process.cwd().removesuffix(" (deleted)") == str(paths.database)
+        return process.environ().get(MARKER) == str(paths.root)
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+
+
+def listeners(processes: Iterable[psutil.Process]) -> list[Listener]:
+    """Return the TCP sockets on which the processes listen, sorted by port."""
+    found = set()
+    for process in processes:
+        try:
+            connections = process.net_connections(kind="inet")
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        found |= {
+            Listener(process.pid, connection.laddr.ip, connection.laddr.port)
+            for connection in connections
+            if connection.status == psutil.CONN_LISTEN
+        }
+    return sorted(found, key=lambda listener: (listener.port, listener.pid))
+
+
+def end(processes: list[psutil.Process], patience: float) -> None:
+    """Ask processes to stop, then kill those that do not.
+
+    :param patience: seconds to wait after each of the two signals.
+    """
+    alive = processes
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in alive:
+            try:
+                process.send_signal(number)
+            except psutil.NoSuchProcess:
+                continue
+        _, alive = psutil.wait_procs(alive, timeout=patience)
+
+
+def describe(process: psutil.Process) -> str:
+    """Return one line that names a process."""
+    try:
+        command = " ".join(process.cmdline()) or process.name()
+        return f"{process.pid} {command[:100]}"
+    except psutil.NoSuchProcess:
+        return f"{process.pid} (gone)"

@@ -1,0 +1,155 @@
+"""The environment in which the parts run: every setting that makes Airflow this local stack.
+
+Airflow reads ``AIRFLOW__SECTION__OPTION``; the options are described in
+https://airflow.apache.org/docs/apache-airflow/stable/configurations-ref.html
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from local.stack import credentials
+from local.stack.paths import REPOSITORY, RuntimePaths, StatePaths
+from local.stack.ports import HOST
+
+# Every process of a stack carries the state folder in this variable, which is how `down` proves
+# that none is left. It is never part of what a user's own shell gets.
+MARKER = "REPRETRAIN_STACK"
+API_SERVER, TASK_LOGS, TENSORBOARD = "api-server", "task-logs", "tensorboard"
+PORT_NAMES = (API_SERVER, TASK_LOGS, TENSORBOARD)
+DATABASE_USER = "airflow"
+# What the trigger forms start from: models that a CPU trains in minutes.
+PRESET, FINETUNING_PRESET = "smoke", "finetuning_smoke"
+# Passed on from the caller. Nothing else is: a proxy, a cloud login or an Airflow setting of the
+# caller's shell would make the same stack behave differently on another day.
+INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TERM", "TMPDIR")
+
+
+def url(port: int) -> str:
+    """Return the address of a part that speaks HTTP."""
+    return f"http://{HOST}:{port}"
+
+
+def database_url(driver: str, runtime: RuntimePaths) -> str:
+    """Return the SQLAlchemy URL of the metadata database.
+
+    It holds no password: PostgreSQL asks the kernel who is at the other end of the socket.
+    """
+    folder = quote(str(runtime.database), safe="/")
+    return f"postgresql{driver}://{DATABASE_USER}@/postgres?host={folder}"
+
+
+def environment(
+    paths: StatePaths,
+    runtime: RuntimePaths,
+    ports: Mapping[str, int],
+    extra: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the environment for Airflow commands against this stack. It holds no secret.
+
+    :param paths: the state folder.
+    :param runtime: the folder of the sockets.
+    :param ports: port by part, see :data:`PORT_NAMES`.
+    :param extra: settings that the caller adds or replaces.
+    """
+    result = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    result["PATH"] = search_path()
+    result["PYTHONPATH"] = str(REPOSITORY)
+    result |= _airflow(paths, runtime, ports)
+    result |= _project(paths, runtime)
+    result |= _quiet(paths)
+    return result | dict(extra)
+
+
+def process_environment(base: Mapping[str, str], paths: StatePaths) -> dict[str, str]:
+    """Return the environment of the stack's own processes: ``base`` plus the marks of ownership."""
+    # Airflow renames its processes; by default that overwrites the memory in which the kernel
+    # shows the environment, and with it the marker.
+    return {**base, MARKER: str(paths.root), "SPT_NOENV": "1"}
+
+
+def search_path() -> str:
+    """Return PATH with this Python environment's programs first."""
+    own = str(Path(sys.executable).parent)
+    return os.pathsep.join([own, os.environ.get("PATH", os.defpath)])
+
+
+def _airflow(paths: StatePaths, runtime: RuntimePaths, ports: Mapping[str, int]) -> dict[str, str]:
+    base_url = url(ports[API_SERVER])
+    sections: dict[str, dict[str, object]] = {
+        "core": {
+            "dags_folder": REPOSITORY / "dags",
+            "plugins_folder": REPOSITORY / "plugins",
+            "load_examples": False,
+            "executor": "LocalExecutor",
+            "parallelism": 4,
+            "auth_manager": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager"
+            ".SimpleAuthManager",
+            "simple_auth_manager_users": f"{credentials.USER}:admin",
+            "simple_auth_manager_all_admins": False,
+            "simple_auth_manager_passwords_file": paths.passwords,
+            "execution_api_server_url": f"{base_url}/execution/",
+            "hostname_callable": "local.stack.hostname.loopback",
+        },
+        "database": {
+            "sql_alchemy_conn": database_url("+psycopg2", runtime),
+            "sql_alchemy_conn_async": database_url("+asyncpg", runtime),
+        },
+        "api": {"host": HOST, "port": ports[API_SERVER], "base_url": base_url, "workers": 1},
+        "logging": {
+            # One server for both, see parts.py; Airflow's own ones listen on every interface.
+            "worker_log_server_port": ports[TASK_LOGS],
+            "trigger_log_server_port": ports[TASK_LOGS],
+            "colored_console_log": False,
+        },
+        "dag_processor": {
+            # Changed files are read after the refresh; unchanged ones need not be read often.
+            "refresh_interval": 10,
+            "min_file_process_interval": 60,
+            "parsing_processes": 1,
+        },
+        # On a busy machine a task that is not let in within five seconds fails before it begins.
+        "workers": {"execution_api_timeout": 30},
+        # A shorter sleep makes a task follow the one before it at once.
+        "scheduler": {"enable_health_check": False, "scheduler_idle_sleep_time": 0.3},
+    }
+    result = {"AIRFLOW_HOME": str(paths.airflow_home)}
+    for section, options in sections.items():
+        for option, value in options.items():
+            result[f"AIRFLOW__{section.upper()}__{option.upper()}"] = str(value)
+    return result
+
+
+def _project(paths: StatePaths, runtime: RuntimePaths) -> dict[str, str]:
+    connection = {
+        "conn_type": "google_cloud_platform",
+        "extra": {
+            "is_anonymous": True,
+            "project": "local-project",
+            "tpu_api_endpoint": f"unix:{runtime.emulator_socket}",
+            "tpu_insecure": True,
+        },
+    }
+    return {
+        "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection),
+        "REPRETRAIN_STORE_URI": str(paths.store),
+        "REPRETRAIN_PRESET": PRESET,
+        "REPRETRAIN_FINETUNING_PRESET": FINETUNING_PRESET,
+    }
+
+
+def _quiet(paths: StatePaths) -> dict[str, str]:
+    """Keep libraries from looking for a cloud that is not there."""
+    return {
+        "CLOUDSDK_CONFIG": str(paths.no_gcloud),
+        "NO_GCE_CHECK": "true",
+        "GCE_METADATA_TIMEOUT": "1",
+        # gcsfs otherwise makes one gRPC call per bucket that ignores emulators and stalls a minute.
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }

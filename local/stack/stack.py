@@ -1,0 +1,268 @@
+"""The local stack of one state folder: up, down, status."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+from local.stack import credentials, ports, processes, settings, shutdown
+from local.stack.airflow_api import AirflowApi
+from local.stack.errors import StackError
+from local.stack.health import HealthCheck
+from local.stack.parts import Part, all_parts, stop_seconds
+from local.stack.paths import RuntimePaths, StatePaths
+from local.stack.record import StackRecord
+from local.stack.startup import Startup
+from local.stack.status import PartStatus, StackStatus
+from local.stack.supervision import NotAnsweringError, Supervisor, render
+from pipeline_store.formats.base import FormatError
+
+DEFAULT_STATE_DIR = Path(".local")
+DEFAULT_START_SECONDS = 300.0
+SUPERVISOR_STOP_SECONDS = 10
+RECOVERY_SECONDS = 60.0
+RECOVERY_POLL_SECONDS = 1.0
+# States in which supervisord leaves a part that it will not start again by itself.
+GIVEN_UP = frozenset({"STOPPED", "EXITED", "FATAL"})
+
+
+class Stack:
+    """The local stack: ``up()`` to use it, ``down()`` to leave nothing behind.
+
+    :param state_dir: folder for everything it keeps; a relative one starts at the working folder.
+    :param extra_environment: settings for Airflow and its tasks, added to or replacing those of
+        :mod:`local.stack.settings`, such as ``AIRFLOW__SCHEDULER__...``; used by ``up()``.
+    :param say: receives one line of progress at a time.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path | str = DEFAULT_STATE_DIR,
+        *,
+        extra_environment: Mapping[str, str] | None = None,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self.paths = StatePaths(Path(state_dir).expanduser().resolve())
+        self._extra = dict(extra_environment or {})
+        self._say = say
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.down()
+
+    def up(self, start_seconds: float = DEFAULT_START_SECONDS) -> StackStatus:
+        """Start what is not running and return when every part does its job.
+
+        :param start_seconds: how long the whole start may take.
+        :raises StackError: a part did not start, and everything has been stopped again; or the
+            stack is running with other settings.
+        """
+        self.paths.create()
+        with self._alone():
+            running = self._running()
+            if running is not None:
+                self._check_same_settings()
+                self._say("The stack is already running.")
+                return running
+            self._stop()
+            self._say(f"Starting the local stack in {self.paths.root} ...")
+            try:
+                self._start(self._prepare(), start_seconds)
+            except BaseException:
+                self._say("The start did not succeed.")
+                self._stop()
+                raise
+            return self.status()
+
+    def down(self) -> bool:
+        """Stop everything; fine when nothing runs.
+
+        :returns: whether there was anything to stop.
+        :raises StackError: a process or a port survived.
+        """
+        if not self.paths.root.exists() and not processes.find(self.paths):
+            return False
+        self.paths.create()
+        with self._alone():
+            return self._stop()
+
+    def status(self) -> StackStatus:
+        """Return what the stack is doing now."""
+        record = self._record()
+        if record is None or record.supervisor is None or not record.supervisor.is_running():
+            return self._summary(record, ())
+        runtime = RuntimePaths(Path(record.runtime_dir))
+        try:
+            found = Supervisor(self.paths, runtime).processes()
+        except NotAnsweringError as error:
+            self._say(str(error))
+            return self._summary(record, ())
+        check = HealthCheck(runtime, record.ports)
+        now = time.time()
+        return self._summary(
+            record,
+            tuple(
+                PartStatus(
+                    name=name,
+                    state=process.state,
+                    problem=check.problem(name, process),
+                    pid=process.pid,
+                    port=record.ports.get(name),
+                    uptime_seconds=int(now - process.started) if process.pid else 0,
+                    restarts=max(process.starts - 1, 0),
+                    log=str(self.paths.log(name)),
+                )
+                for name, process in found.items()
+            ),
+        )
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment for Airflow commands against this stack; it holds no secret.
+
+        :raises StackError: the stack was never started.
+        """
+        record = self._require_record()
+        runtime = RuntimePaths(Path(record.runtime_dir))
+        return settings.environment(self.paths, runtime, record.ports, record.extra_environment)
+
+    def password(self) -> str:
+        """Return the password of ``admin``.
+
+        :raises StackError: the stack was never started.
+        """
+        return credentials.password(self.paths)
+
+    def api(self) -> AirflowApi:
+        """Return a client of Airflow's REST API for ``admin``.
+
+        :raises StackError: the stack was never started.
+        """
+        url = settings.url(self._require_record().ports[settings.API_SERVER])
+        return AirflowApi(url, credentials.USER, self.password())
+
+    def parts(self) -> tuple[Part, ...]:
+        """Return the programs of the stack.
+
+        :raises StackError: the stack was never started.
+        """
+        record = self._require_record()
+        return all_parts(self.paths, RuntimePaths(Path(record.runtime_dir)), record.ports)
+
+    def supervisor(self) -> Supervisor:
+        """Return what starts and stops single parts.
+
+        :raises StackError: the stack was never started.
+        """
+        return Supervisor(self.paths, RuntimePaths(Path(self._require_record().runtime_dir)))
+
+    def _running(self) -> StackStatus | None:
+        """Return the status of a stack that works; one that is recovering is waited for.
+
+        Only a stack that is past help is started anew, because that ends the runs in it.
+        """
+        deadline = time.monotonic() + RECOVERY_SECONDS
+        while True:
+            status = self.status()
+            if status.healthy:
+                return status
+            broken = [part for part in status.parts if part.problem is not None]
+            stuck = any(part.state in GIVEN_UP for part in broken)
+            if not status.running or stuck or time.monotonic() > deadline:
+                for part in broken:
+                    self._say(f"  {part.name} does not work: {part.problem}")
+                return None
+            time.sleep(RECOVERY_POLL_SECONDS)
+
+    def _prepare(self) -> StackRecord:
+        self.paths.rotate_logs()
+        credentials.ensure_credentials(self.paths)
+        runtime = RuntimePaths.of(self.paths.root)
+        runtime.create()
+        previous = self._record()
+        used = ports.choose(settings.PORT_NAMES, previous.ports if previous else {})
+        parts = all_parts(self.paths, runtime, used)
+        record = StackRecord(
+            runtime_dir=str(runtime.root),
+            ports=used,
+            extra_environment=self._extra,
+            stop_seconds=stop_seconds(parts) + SUPERVISOR_STOP_SECONDS,
+            supervisor=None,
+        )
+        record.write(str(self.paths.record))
+        self.paths.supervisor_config.write_text(render(parts, self.paths, runtime))
+        return record
+
+    def _start(self, record: StackRecord, seconds: float) -> None:
+        runtime = RuntimePaths(Path(record.runtime_dir))
+        supervisor = Supervisor(self.paths, runtime)
+        marked = settings.process_environment(self.environment(), self.paths)
+        launched = supervisor.launch(marked)
+        record.model_copy(update={"supervisor": launched}).write(str(self.paths.record))
+        Startup(
+            self.parts(),
+            supervisor=supervisor,
+            problem=HealthCheck(runtime, record.ports).problem,
+            paths=self.paths,
+            say=self._say,
+        ).run(seconds)
+
+    def _stop(self) -> bool:
+        record = self._record()
+        stopped = shutdown.stop(self.paths, record, self._say)
+        if record is not None and self.paths.root.exists():
+            record.model_copy(update={"supervisor": None}).write(str(self.paths.record))
+        return stopped
+
+    def _check_same_settings(self) -> None:
+        running_with = self._require_record().extra_environment
+        if self._extra and self._extra != running_with:
+            raise StackError(
+                f"The stack in {self.paths.root} is running with the extra settings "
+                f"{running_with}, not with {self._extra}. Stop it first."
+            )
+
+    def _summary(self, record: StackRecord | None, statuses: tuple[PartStatus, ...]) -> StackStatus:
+        known = record.ports if record else {}
+        return StackStatus(
+            running=bool(statuses),
+            parts=statuses,
+            url=settings.url(known.get(settings.API_SERVER, 0)),
+            tensorboard_url=settings.url(known.get(settings.TENSORBOARD, 0)),
+            user=credentials.USER,
+            state_dir=str(self.paths.root),
+        )
+
+    def _record(self) -> StackRecord | None:
+        try:
+            return StackRecord.load_or_none(str(self.paths.record))
+        except FormatError as error:
+            # Nothing in it is irreplaceable: processes are found without it, ports chosen anew.
+            self._say(f"Ignoring an unreadable record of the last start: {error}")
+            return None
+
+    def _require_record(self) -> StackRecord:
+        record = self._record()
+        if record is None:
+            raise StackError(
+                f"No stack was ever started in {self.paths.root}. Start one with "
+                f"`python -m local.stack up --state-dir {self.paths.root}`."
+            )
+        return record
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock that keeps two commands from working on one stack at once."""
+        with self.paths.lock.open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._say("Another command is working on this stack; waiting for it.")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield

@@ -1,0 +1,1 @@
+"""Which parts of a store can go, and their removal."""

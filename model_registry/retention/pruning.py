@@ -1,0 +1,143 @@
+"""Retention: removes what is old and needed by nobody, and nothing else.
+
+:func:`plan` says what would go and why the rest stays; :func:`prune` removes it. Both can be
+repeated at any time, also after having been killed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from model_registry.retention.items import Item, find_items
+from model_registry.retention.policy import Kind, RetentionPolicy
+from model_registry.retention.pruning import find_needs
+from model_registry.retention.survey import survey
+from model_registry.retention.sweep import Progress, Sweep
+from pipeline_store.layout import StoreLayout
+
+__all__ = ["Kind", "PrunePlan", "PruneReport", "RetentionPolicy", "plan", "prune"]
+
+
+@dataclass(frozen=True)
+class PrunePlan:
+    """What can go, and why the rest stays.
+
+    ``kept_versions``: reasons by ``lineage/version``. ``running``: reasons by run key. ``blocked``:
+    kinds of which nothing goes for now, with the reasons. ``unknown``: objects, by path, that no
+    part of the project writes; they are never removed.
+    """
+
+    items: list[Item]
+    kept_versions: dict[str, list[str]]
+    running: dict[str, str]
+    blocked: dict[Kind, list[str]]
+    unknown: list[str]
+
+    def totals(self) -> dict[Kind, tuple[int, int]]:
+        """Return the number of things that can go and their bytes, by kind."""
+        return _totals(self.items)
+
+
+@dataclass(frozen=True)
+class PruneReport:
+    """What :func:`prune` did: ``left`` has what came into use since it was planned."""
+
+    plan: PrunePlan
+    removed: list[Item] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        plan = self.plan
+        return {
+            "can_go": _json_totals(plan.items),
+            "removed": _json_totals(self.removed),
+            "items": [
+                {"kind": item.kind.value, "name": item.name, "why": item.why, "bytes": item.bytes}
+                for item in plan.items
+            ],
+            "left": self.left,
+            "kept_versions": plan.kept_versions,
+            "running": plan.running,
+            "blocked": {kind.value: reasons for kind, reasons in plan.blocked.items()},
+            "unknown": plan.unknown,
+        }
+
+
+def _totals(items: list[Item]) -> dict[Kind, tuple[int, int]]:
+    totals: dict[Kind, tuple[int, int]] = {}
+    for item in items:
+        count, size = totals.get(item.kind, (0, 0))
+        totals[item.kind] = (count + 1, size + item.bytes)
+    return totals
+
+
+def _json_totals(items: list[Item]) -> dict[str, dict[str, int]]:
+    totals = _totals(items).items()
+    return {kind.value: {"count": count, "bytes": size} for kind, (count, size) in totals}
+
+
+def plan(store: StoreLayout, policy: RetentionPolicy) -> PrunePlan:
+    """Look at a store and say what can go. Changes nothing."""
+    found = survey(store)
+    needs = find_needs(store, found, policy)
+    return PrunePlan(
+        items=find_items(found, needs, policy),
+        kept_versions={
+            "/".join(version): reasons
+            for version, reasons in sorted(needs.versions.items())
+            if reasons
+        },
+        running=needs.open_runs,
+        blocked={kind: needs.blocked[kind] for kind in Kind if needs.blocked.get(kind)},
+        unknown=sorted([*found.unknown, *chain.from_iterable(needs.unlisted.values())]),
+    )
+
+
+def prune(
+    store: StoreLayout,
+    policy: RetentionPolicy,
+    progress: Progress = lambda done, total, size: None,
+    **options: float,
+) -> PruneReport:
+    """Remove what can go.
+
+    :param progress: called after each thing.
+    :param options: of :class:`model_registry.retention.sweep.Sweep`.
+    """
+    planned = plan(store, policy)
+    sweep = Sweep(store, lambda: plan(store, policy).items, progress, **options)
+    removed, left = sweep.remove(planned.items)
+    return PruneReport(planned, removed, left)
+
+
+# MERGED FROM model_registry/retention_needs.py
+"""What a store needs: everything that a model in use, a kept version or a running job leads to."""
+
+from __future__ import annotations
+
+from model_registry.retention.data import DataNeeds
+from model_registry.retention.finetuning import FinetuningNeeds
+from model_registry.retention.keeping import Keeper, Needs
+from model_registry.retention.policy import RetentionPolicy
+from model_registry.retention.runs import RunNeeds
+from model_registry.retention.survey import Survey
+from model_registry.retention.versions import VersionNeeds
+from pipeline_store.layout import StoreLayout
+
+
+def find_needs(store: StoreLayout, survey: Survey, policy: RetentionPolicy) -> Needs:
+    """Follow the records of a store and return all that must stay."""
+    keeper = Keeper(store, survey, policy)
+    finetunings = FinetuningNeeds(keeper)
+    runs = RunNeeds(keeper, finetunings)
+    runs.keep()
+    for uri in policy.pinned:
+        keeper.pin(uri, "it is pinned")
+    finetunings.keep_newest()
+    VersionNeeds(keeper).keep()
+    # Last: what stays of data follows from all that names manifests.
+    DataNeeds(keeper, list(runs.plans.values())).keep()
+    return keeper.needs

@@ -1,0 +1,1 @@
+"""What the TPU compiler said of the presets' programs: figures that ship with the product."""

@@ -1,0 +1,65 @@
+"""The TPU chips that a step can be compiled for, and how many replicas a slice of them has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pipeline_config import PipelineConfig
+from pipeline_config.rules import chips
+from preflight.compiled.errors import CheckError
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One generation of TPU.
+
+    ``topology`` is the smallest slice that the compiler knows by name; a step is compiled for one
+    device of it. ``family`` is how accelerator types begin, and ``replicas_per_chip`` how many
+    devices TensorFlow sees on a chip (v4 and v5p join their two cores to one).
+    """
+
+    name: str
+    family: str
+    topology: str
+    replicas_per_chip: int = 1
+    options: dict[str, str] = field(default_factory=dict)
+
+
+CHIPS = {
+    chip.name: chip
+    for chip in (
+        Chip("v2", "v2", "v2:2x2", replicas_per_chip=2),
+        Chip("v3", "v3", "v3:2x2", replicas_per_chip=2),
+        Chip("v4", "v4", "v4:2x2x1", options={"chip_config_name": "megacore"}),
+        Chip("v5e", "v5litepod", "v5e:2x2"),
+        Chip("v5p", "v5p", "v5p:2x2x1"),
+        Chip("v6e", "v6e", "v6e:2x2"),
+    )
+}
+
+
+def chip_named(name: str | None, config: PipelineConfig) -> Chip:
+    """Return the chip to compile for.
+
+    :param name: one of :data:`CHIPS`; None for the chip of ``tpu.accelerator_type``.
+    :raises CheckError: the compiler has no such chip.
+    """
+    if name is None:
+        accelerator = config.tpu.accelerator_type
+        family = accelerator.rpartition("-")[0]
+        found = next((chip for chip in CHIPS.values() if chip.family == family), None)
+        source = f"tpu.accelerator_type={accelerator}"
+    else:
+        found, source = CHIPS.get(name), f"--topology {name}"
+    if found is None:
+        raise CheckError(
+            f"{source}: there is no compiler for that chip; choose --topology {', '.join(CHIPS)}."
+        )
+    return found
+
+
+def replicas(config: PipelineConfig) -> int:
+    """Return over how many replicas the slice of ``tpu.accelerator_type`` splits a global batch."""
+    family = config.tpu.accelerator_type.rpartition("-")[0]
+    known = next((chip for chip in CHIPS.values() if chip.family == family), None)
+    return chips(config.tpu.accelerator_type) * (known.replicas_per_chip if known else 1)

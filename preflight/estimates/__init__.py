@@ -1,0 +1,1 @@
+"""Time, money and disk that a run is estimated to take."""

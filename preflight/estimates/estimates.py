@@ -1,0 +1,222 @@
+"""What a run will use, said before it starts. Estimates, and called so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from pipeline_config import PipelineConfig
+from pipeline_config.rules import chips, worst_case_cost
+from pipeline_store import uris
+from pipeline_store.formats import PartitionManifest, RunEstimate, Split
+from pipeline_store.layout import RunLayout, StoreLayout
+from preflight.compiled import saved
+from preflight.estimates.speed import Speed, find_speed
+from trained_models.phases import phases
+
+logger = logging.getLogger(__name__)
+
+NO_BASIS = (
+    "no basis: neither a run like it nor the peak of its chips is known; the budgets are the only "
+    "limit"
+)
+
+
+def estimate(config: PipelineConfig, store: StoreLayout | None = None) -> RunEstimate:
+    """Return what a run is estimated to use, in numbers and in readable lines.
+
+    It is told before anything is checked, so a store that cannot be read only makes it know less.
+
+    :param config: with ``corpus.partition`` set, what is known of that partition is told too.
+    :param store: where runs like it, and the partition's manifest, are looked for; None: nowhere.
+    """
+    try:
+        return _estimate(config, store)
+    except Exception as error:  # noqa: BLE001 - each kind of store has its own; check names them
+        logger.warning(
+            "The estimate was made without the store: %s: %s", type(error).__name__, error
+        )
+        return _estimate(config, None)
+
+
+def _estimate(config: PipelineConfig, store: StoreLayout | None) -> RunEstimate:
+    steps = [(phase, phase.end_step - phase.first_step) for phase in phases(config)]
+    speed = find_speed(config, store)
+    chip_hours = None if speed is None else speed.hours * _chips(config)
+    rows = sum(count * phase.global_batch_size for phase, count in steps)
+    tokens = sum(count * phase.global_batch_size * phase.max_seq_length for phase, count in steps)
+    found = RunEstimate(
+        train_steps=config.training.train_steps,
+        rows=rows,
+        tokens=tokens,
+        chip_hours=chip_hours,
+        hours=None if speed is None else speed.hours,
+        cost=None if chip_hours is None else chip_hours * config.budget.price_per_chip_hour,
+        currency=config.budget.currency,
+        worst_case_cost=worst_case_cost(config),
+        basis=NO_BASIS if speed is None else speed.basis,
+        lines=[],
+    )
+    lines = [
+        f"estimate: {time_and_cost(config, speed)}",
+        f"by: {found.basis}",
+        *_lines(config, found),
+        *_partition_lines(config, store),
+        *_warnings(config, found),
+    ]
+    return found.model_copy(update={"lines": lines})
+
+
+def write_estimate(run: RunLayout, found: RunEstimate) -> None:
+    """Keep the estimate with the run, unless an earlier try of the task has: the first one counts.
+
+    It is what was said before anything was spent.
+    """
+    found.create(run.estimate)
+
+
+def time_and_cost(config: PipelineConfig, speed: Speed | None) -> str:
+    """Return the time of a TPU and its cost in words."""
+    if speed is None:
+        return "not known"
+    budget, hours = config.budget, speed.hours * _chips(config)
+    cost = f"{hours * budget.price_per_chip_hour:,.2f} {budget.currency}"
+    return f"{_hours(speed.hours)} of TPU, {hours:.3g} chip-hours, {cost}"
+
+
+def _lines(config: PipelineConfig, found: RunEstimate) -> Iterator[str]:
+    training, tpu = config.training, config.tpu
+    where = f"{tpu.accelerator_type}, {tpu.provisioning_model}, in {', '.join(tpu.zones)}"
+    if tpu.slice_count > 1:
+        where = f"{tpu.slice_count} slices of {where}"
+    held_out = f"{config.corpus.validation_fraction:.0%} of the documents"
+    yield f"data: {', '.join(_data_words(config))}"
+    yield f"training: {' and '.join(_step_counts(config))} ({found.tokens:,} tokens)"
+    yield f"evaluation: on {held_out}, chosen by their content and never trained on"
+    yield f"TPU: {where}, for at most {config.budget.max_hours:g} h"
+    yield f"cost: {_cost_words(config)}"
+    yield f"budgets: {', '.join(_budget_words(config))}"
+    if training.distribution_strategy == "tpu":
+        yield f"step: {_step_words(config)}"
+
+
+def _step_counts(config: PipelineConfig) -> Iterator[str]:
+    for phase in phases(config):
+        count, rows = phase.end_step - phase.first_step, phase.global_batch_size
+        yield (
+            f"{count:,} steps of {rows:,} rows = {count * rows:,} rows of at most "
+            f"{phase.max_seq_length} tokens"
+        )
+
+
+def _partition_lines(config: PipelineConfig, store: StoreLayout | None) -> Iterator[str]:
+    """Yield how often the steps go over the partition's rows, if these are known."""
+    partition = config.corpus.partition
+    if store is None or partition is None:
+        return
+    manifest = _prepared(config, store, partition)
+    if manifest is None:
+        yield f"rows: not known before partition {partition} is prepared with these settings"
+        return
+    rows, phase = manifest.records.get(Split.TRAIN, 0), phases(config)[0]
+    steps, batch = phase.end_step - phase.first_step, phase.global_batch_size
+    if rows:
+        times = f"which the steps go over {steps * batch / rows:.3g} times"
+        yield f"rows: {rows:,} of {manifest.documents:,} documents in {partition}, {times}"
+    if rows < batch:
+        yield (
+            f"WARNING: training.global_batch_size: {batch:,} rows a step, but partition "
+            f"{partition} has {rows:,} to train on. Use a smaller batch, or train on more."
+        )
+
+
+def _prepared(
+    config: PipelineConfig, store: StoreLayout, partition: str
+) -> PartitionManifest | None:
+    """Return the newest manifest of a partition that was made with these data settings."""
+    folder = store.lineage(config.model.lineage_id).manifests(partition)
+    files = [file for file in uris.list_details(folder) if file.uri.endswith(".json")]
+    for file in sorted(files, key=lambda file: file.modified, reverse=True):
+        manifest = PartitionManifest.load(file.uri)
+        if manifest.config_sha256 == config.data_sha256:
+            return manifest
+    return None
+
+
+def _warnings(config: PipelineConfig, found: RunEstimate) -> Iterator[str]:
+    """Yield a line for each budget that the estimate is over."""
+    budget = config.budget
+    if found.hours is not None and found.hours > budget.max_hours:
+        yield (
+            f"WARNING: budget.max_hours: {budget.max_hours:g} h are less than the estimated "
+            f"{_hours(found.hours)}, so the run may be stopped before its last step. Raise it, or "
+            "lower training.train_steps."
+        )
+    limit = budget.max_chip_hours
+    if found.chip_hours is not None and limit is not None and found.chip_hours > limit:
+        yield (
+            f"WARNING: budget.max_chip_hours: {limit:g} are less than the estimated "
+            f"{found.chip_hours:.3g}, so the run may be stopped before its last step. Raise it, or "
+            "lower training.train_steps."
+        )
+
+
+def _cost_words(config: PipelineConfig) -> str:
+    budget, count = config.budget, _chips(config)
+    amount = f"{count} {_plural('chip', count)} x {budget.max_hours:g} h"
+    limit = budget.max_chip_hours
+    if limit is not None and limit < count * budget.max_hours:
+        amount = f"{limit:g} chip-hours (budget.max_chip_hours)"
+    price = f"{budget.price_per_chip_hour:g} {budget.currency} a chip-hour ({budget.price_date})"
+    cost = f"{worst_case_cost(config):,.2f} {budget.currency}"
+    return f"at most {cost}, an estimate: {amount} x {price}"
+
+
+def _budget_words(config: PipelineConfig) -> Iterator[str]:
+    """Yield what ends a run early."""
+    budget = config.budget
+    yield f"at most {budget.max_preemptions} lost TPUs"
+    yield f"{budget.max_stalled_attempts} of them in a row without a new checkpoint"
+    yield f"{budget.max_failures} restarts of a killed trainer on one TPU"
+
+
+def _step_words(config: PipelineConfig) -> str:
+    """Return what the TPU compiler said of the training step, if it was ever asked."""
+    figures = saved.find(config)
+    if figures is None:
+        return "not compiled with these settings yet: python -m verification.tpu_compile_check estimates it"
+    return (
+        f"{figures.rows} rows take {figures.hbm_gib:.1f} GiB of a {figures.chip} chip's memory and "
+        f"{figures.tflop:.3g} TFLOP, an estimate of the TPU compiler (libtpu {figures.libtpu})"
+    )
+
+
+def _data_words(config: PipelineConfig) -> Iterator[str]:
+    """Yield what is said of the rows that the data job writes, and of where it runs."""
+    masking, beam = config.masking, config.beam
+    yield f"rows of {masking.max_seq_length} tokens"
+    if masking.extra_max_seq_length is not None:
+        yield f"and of {masking.extra_max_seq_length} beside them, for later runs"
+    if masking.dynamic:
+        yield "written once, masked anew by the trainer in each epoch"
+    elif masking.dupe_factor > 1:
+        yield f"each written {masking.dupe_factor} times with other masks"
+    if masking.packing == "segment_pair":
+        yield "pairs of segments, so next-sentence prediction is trained too"
+    if beam.runner == "DataflowRunner":
+        most = f"at most {beam.max_num_workers} " if beam.max_num_workers else ""
+        machines = f"{most}machines of {beam.worker_machine_type}"
+        yield f"on Dataflow in {beam.region}, {machines} (not in the cost)"
+
+
+def _chips(config: PipelineConfig) -> int:
+    return chips(config.tpu.accelerator_type) * config.tpu.slice_count
+
+
+def _hours(hours: float) -> str:
+    """Return a duration in the unit that a person would use."""
+    return f"{hours:.3g} h" if hours >= 1 else f"{hours * 60:.3g} min"
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"

@@ -1,0 +1,189 @@
+"""How long a training will take: as long as the last one like it, or by its arithmetic. Estimates.
+
+Nothing here is measured on the machine that will train, so whoever shows a figure says so.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pipeline_config import ConfigError, PipelineConfig, parse_config
+from pipeline_config.peaks import peak_flops
+from pipeline_store import uris
+from pipeline_store.formats import (
+    CheckpointManifest,
+    FormatError,
+    Ledger,
+    LedgerEntry,
+    ModelVersion,
+)
+from pipeline_store.layout import RunLayout, StoreLayout
+from preflight.compiled import saved
+from preflight.compiled.slices import replicas
+from trained_models.flops import step_flops
+from trained_models.phases import Phase, phases
+
+ASSUMED_UTILIZATION = 0.3
+"""Share of the chips' peak that the training is assumed to reach when none like it has run.
+
+Published ones are 0.21 to 0.46, of large transformers (PaLM, arXiv 2204.02311, table 3).
+"""
+
+_LOOKED_AT = 20
+_SETTINGS = (
+    *saved.SETTINGS,
+    "masking.dynamic",
+    "training.distribution_strategy",
+    "training.global_batch_size",
+    "training.extra_steps_fraction",
+    "evaluation.rows_per_checkpoint",
+    "tpu.accelerator_type",
+    "tpu.slice_count",
+)
+_EXTRA_SETTINGS = (
+    "masking.extra_max_seq_length",
+    "masking.extra_max_predictions_per_seq",
+    "training.extra_global_batch_size",
+)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a run's TPU is estimated to be needed for, and where that comes from."""
+
+    training_seconds: float
+    other_seconds: float
+    basis: str
+
+    @property
+    def hours(self) -> float:
+        """Return the hours of TPU for all of it."""
+        return (self.training_seconds + self.other_seconds) / 3600
+
+
+def find_speed(config: PipelineConfig, store: StoreLayout | None) -> Speed | None:
+    """Return how long the TPU will be needed; None when there is nothing to tell it by.
+
+    The newest run that made a model of this lineage, else of any, with the settings that decide how
+    long a step takes; else the step's arithmetic over the peak of the TPU's chips.
+
+    :param store: None: only the arithmetic is looked at.
+    """
+    if store is not None:
+        folders = (store.lineage(config.model.lineage_id).versions, store.lineages)
+        for folder in folders:
+            for run in _finished_runs(folder, store):
+                if found := _as_last_time(config, run):
+                    return found
+    return _by_arithmetic(config)
+
+
+def _finished_runs(folder: str, store: StoreLayout) -> Iterator[RunLayout]:
+    """Yield the runs of the newest model versions in a folder, newest first."""
+    files = [file for file in uris.list_details(folder) if file.uri.endswith("/model.json")]
+    versions = [file for file in files if file.uri.split("/")[-3] == "versions"]
+    newest = sorted(versions, key=lambda file: file.modified, reverse=True)
+    for file in newest[:_LOOKED_AT]:
+        try:
+            version = ModelVersion.load(file.uri)
+        except (OSError, FormatError):
+            continue
+        yield store.run(version.run_key)
+
+
+def _as_last_time(config: PipelineConfig, run: RunLayout) -> Speed | None:
+    """Return the speed of a run, if its steps were as those of the configuration."""
+    try:
+        before = parse_config(uris.read(run.config), run.config)
+        checkpoint = _newest_checkpoint(run)
+        if checkpoint is None or not _alike(config, before):
+            return None
+        other, of_what = _other_seconds(run, checkpoint.seconds)
+    except (OSError, FormatError, ConfigError):
+        # Of a run whose files are gone or no longer readable nothing is known.
+        return None
+    step = checkpoint.seconds / checkpoint.step
+    return Speed(
+        training_seconds=step * config.training.train_steps,
+        other_seconds=other,
+        basis=(
+            f"run {run.root.rpartition('/')[2]} of {checkpoint.created:%Y-%m-%d} took {step:.3g} s "
+            f"a step on the same settings{of_what}"
+        ),
+    )
+
+
+def _alike(config: PipelineConfig, before: PipelineConfig) -> bool:
+    names = _SETTINGS + (_EXTRA_SETTINGS if config.training.extra_steps_fraction else ())
+    return all(operator.attrgetter(n)(config) == operator.attrgetter(n)(before) for n in names)
+
+
+def _newest_checkpoint(run: RunLayout) -> CheckpointManifest | None:
+    # The result may be an earlier one, the best; its time is that of all steps.
+    found = uris.list_files(run.training.checkpoints)
+    checkpoint = CheckpointManifest.load(max(found)) if found else None
+    return checkpoint if checkpoint is not None and checkpoint.step else None
+
+
+def _other_seconds(run: RunLayout, training_seconds: float) -> tuple[float, str]:
+    """Return for how long a run needed its TPU besides the training, and of what that is made."""
+    entries = [entry for entry in _entries(run) if entry.billed_seconds]
+    if len(entries) == 1 and entries[0].billed_seconds > training_seconds:
+        other = entries[0].billed_seconds - training_seconds
+        return other, f", and {other:.0f} s for start, evaluation and end"
+    # With lost TPUs or several reservations, what was lost with them cannot be told apart.
+    starts = [s for e in entries if (s := e.ready_to_first_step_seconds) is not None]
+    if starts:
+        return max(
+            starts
+        ), f", and {max(starts):.0f} s until its first step; evaluation not counted"
+    return 0.0, "; start and evaluation not counted"
+
+
+def _entries(run: RunLayout) -> Iterator[LedgerEntry]:
+    generation = 1
+    while uris.exists(run.reservation(generation).record):
+        ledger = Ledger.load_or_none(run.reservation(generation).ledger)
+        yield from ledger.entries if ledger else ()
+        generation += 1
+
+
+def _by_arithmetic(config: PipelineConfig) -> Speed | None:
+    """Return what the operations of all steps take at the assumed share of the chips' peak."""
+    peak = peak_flops(config.tpu.accelerator_type)
+    if config.training.distribution_strategy != "tpu" or peak is None:
+        return None
+    counted = [(phase, *_flops(config, phase)) for phase in phases(config)]
+    total = sum(flops * (phase.end_step - phase.first_step) for phase, flops, _ in counted)
+    sources = " and ".join(dict.fromkeys(source for *_, source in counted))
+    return Speed(
+        training_seconds=total / (peak * ASSUMED_UTILIZATION),
+        other_seconds=0.0,
+        basis=(
+            f"no run like it is known; {counted[0][1] / 1e12:.3g} TFLOP a step, {sources}, at an "
+            f"assumed {ASSUMED_UTILIZATION:.0%} of the peak of {config.tpu.accelerator_type}, "
+            f"{peak / 1e12:,.0f} TFLOP/s (published trainings of transformers reach 21 to 46 %); "
+            "start and evaluation not counted"
+        ),
+    )
+
+
+def _flops(config: PipelineConfig, phase: Phase) -> tuple[float, str]:
+    """Return the operations of a step over all replicas, and who counted them."""
+    masking = {
+        "max_seq_length": phase.max_seq_length,
+        "max_predictions_per_seq": phase.max_predictions_per_seq,
+    }
+    training = {"global_batch_size": phase.global_batch_size}
+    shaped = config.model_copy(
+        update={
+            "masking": config.masking.model_copy(update=masking),
+            "training": config.training.model_copy(update=training),
+        }
+    )
+    if figures := saved.find(shaped):
+        by = f"as the TPU compiler counts (libtpu {figures.libtpu})"
+        return figures.tflop * 1e12 * replicas(config), by
+    return float(step_flops(config, phase)), "counted from the settings"

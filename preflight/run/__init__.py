@@ -1,0 +1,1 @@
+"""Checks of one run before anything is spent."""

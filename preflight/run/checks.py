@@ -1,0 +1,117 @@
+"""All checks before a run that have to look at files or at the cloud.
+
+Rules that need the configuration alone are in :mod:`pipeline_config.rules`. Two traps need no check
+because they cannot occur: data and trainer cannot disagree on lengths, as both read one
+configuration; and no model is evaluated on what it was trained on, as a document's side of the
+split follows from a hash of its content.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from pipeline_config import PipelineConfig, RentalConfig
+from pipeline_store import uris
+from pipeline_store.layout import StoreLayout
+from preflight.bucket import rights_finding
+from preflight.findings import Finding, Row, problems
+from preflight.places import (
+    dataflow_finding,
+    region_finding,
+    store_finding,
+    temporary_place_finding,
+)
+from preflight.run.disk import disk_problems
+from preflight.run.lineage import general_problems, start_problems, vocabulary_problems
+
+logger = logging.getLogger(__name__)
+
+
+def check(
+    config: PipelineConfig,
+    store: StoreLayout,
+    partition: str,
+    *,
+    location: Callable[[str], str | None] = uris.location,
+) -> list[str]:
+    """Return one line for every reason why a run cannot succeed; empty when nothing was found.
+
+    :param config: sound by itself, as :func:`pipeline_config.with_overrides` returns it.
+    :param partition: the partition to train on.
+    :param location: tells where a URI's storage is, such as ``US-CENTRAL1``.
+    """
+    checks: dict[str, Callable[[], Iterable[str]]] = {
+        "corpus.input_pattern": lambda: _text_problems(config, partition, store),
+        "vocabulary.uri": lambda: vocabulary_problems(config, store),
+        "model.lineage_id": lambda: start_problems(config, store),
+        "evaluation.general_partition": lambda: general_problems(config, store),
+        "promotion.probe_tasks": lambda: _probe_problems(config, store),
+        **common_checks(config, store, location),
+    }
+    return run_checks(store, checks)
+
+
+def _probe_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield why a labelled task cannot be prepared, as far as that shows at once."""
+    # Imported when it is needed: it needs libraries that would slow the parsing of a DAG file.
+    from beam_jobs.labelled.checks import check_task
+
+    for task in config.promotion.probe_tasks:
+        yield from (f"promotion.probe_tasks: {line}" for line in check_task(store, task))
+
+
+def common_checks(
+    config: RentalConfig, store: StoreLayout, location: Callable[[str], str | None]
+) -> dict[str, Callable[[], Iterable[str]]]:
+    """Return the checks that runs of all kinds need, by the setting that they are about."""
+    settings = PipelineConfig(beam=config.beam, tpu=config.tpu, budget=config.budget)
+    return {
+        "beam.runner": lambda: _lines("beam.runner", dataflow_finding(settings, store)),
+        "beam.temp_location": lambda: _temporary_problems(settings, location),
+        "tpu.zones": lambda: _lines("tpu.zones", region_finding(config.tpu.zones, store, location)),
+    }
+
+
+def run_checks(store: StoreLayout, checks: Mapping[str, Callable[[], Iterable[str]]]) -> list[str]:
+    """Return the lines of all checks, of the store itself first.
+
+    :param checks: by the setting that they are about, each returns a line for every problem.
+    """
+    # If nothing can be stored, looking for what is stored only repeats the reason.
+    found = _lines("store", rights_finding(store.root)) or _lines("store", store_finding(store))
+    if found:
+        return found
+    for setting, find in checks.items():
+        try:
+            found += find()
+        except Exception as error:  # a check that cannot be made is a reason not to spend
+            logger.exception("The check of %s failed", setting)
+            found.append(f"{setting}: could not be checked ({type(error).__name__}: {error}).")
+    return [" ".join(line.split()) for line in found]
+
+
+def _lines(setting: str, finding: Finding | None) -> list[str]:
+    return [] if finding is None else problems([Row(setting, finding)])
+
+
+def _text_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
+    # Imported when it is needed: they need libraries that would slow the parsing of a DAG file.
+    from preflight.run.fields import field_problems
+    from preflight.run.inputs import input_problems
+
+    found = list(input_problems(config, partition, store))
+    # Whatever has no text has no size either.
+    yield from found or (
+        *field_problems(config, partition, store),
+        *disk_problems(config, partition, store),
+    )
+
+
+def _temporary_problems(
+    config: PipelineConfig, location: Callable[[str], str | None]
+) -> Iterator[str]:
+    beam = config.beam
+    if beam.runner == "DataflowRunner" and beam.temp_location is not None:
+        yield from _lines("beam.temp_location", rights_finding(beam.temp_location))
+        yield from _lines("beam.temp_location", temporary_place_finding(config, location))

@@ -1,0 +1,253 @@
+"""All checks before a fine-tuning run that have to look at files; as those of a pretraining run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from corpus.errors import UserError
+from model_registry import finetuning_plans
+from model_registry.errors import RegistryError
+from model_registry.production import production
+from model_registry.versions import verify
+from pipeline_config import (
+    ConfigError,
+    FinetuningConfig,
+    PipelineConfig,
+    parse_config,
+    parse_finetuning_config,
+    with_overrides,
+)
+from pipeline_config.schema import TrainingConfig
+from pipeline_store import uris
+from pipeline_store.formats import TrialResult, VocabularyInfo
+from pipeline_store.layout import StoreLayout, TrialLayout, VersionLayout
+from preflight.run.checks import common_checks, run_checks
+from preflight.run.disk import checkpoint_bytes, existing_folder, size_text
+from trained_models.artifacts import model_files
+from trained_models.errors import JobError
+
+_MARGIN = 1.25
+"""For what is not counted: logs, events, predictions."""
+
+_GONE = "Retention keeps the newest classifiers of each task; train it again, or use a newer run"
+
+
+def idle_reason(config: FinetuningConfig, store: StoreLayout) -> str | None:
+    """Return why a run that nobody asked for has nothing to do; None: it has something."""
+    if not config.finetuning.tasks and config.finetuning.source_run is None:
+        return (
+            "finetuning.tasks is empty in this installation's preset "
+            "(REPRETRAIN_FINETUNING_PRESET). docs/finetuning-data.md says how to describe a task."
+        )
+    lineage = store.lineage(config.encoder.lineage_id)
+    if config.encoder.version is None and production(lineage) is None:
+        return f"no model of lineage {config.encoder.lineage_id!r} is in use yet."
+    return None
+
+
+def completed(config: FinetuningConfig, store: StoreLayout) -> FinetuningConfig:
+    """Return the settings with what the store decides filled in: the version, and the tasks.
+
+    :raises ConfigError: there is no such model or run, or no task is named.
+    """
+    recipe = config.finetuning
+    try:
+        if recipe.source_run is None:
+            if not recipe.tasks:
+                line = "finetuning.tasks: name at least one: a folder tasks/NAME with a task.toml."
+                raise ConfigError([line])
+            version = finetuning_plans.chosen_version(store, config).version_id
+            return with_overrides(config, {"encoder.version": version})
+        plan = finetuning_plans.source_plan(store, config)
+    except RegistryError as error:
+        raise ConfigError([str(error)]) from error
+    if plan.lineage_id != config.encoder.lineage_id:
+        line = f"encoder.lineage_id: {config.encoder.lineage_id}, but run {recipe.source_run} "
+        raise ConfigError([f"{line}fine-tuned a model of {plan.lineage_id}; name that lineage."])
+    chosen = {
+        "encoder.version": plan.models[finetuning_plans.MODEL].version_id,
+        "finetuning.tasks": recipe.tasks or sorted(plan.manifests),
+    }
+    return with_overrides(config, chosen)
+
+
+def check(
+    config: FinetuningConfig,
+    store: StoreLayout,
+    *,
+    location: Callable[[str], str | None] = uris.location,
+) -> list[str]:
+    """Return one line for every reason why a run cannot succeed; empty when nothing was found.
+
+    :param config: as :func:`completed` returns it.
+    :param location: tells where a URI's storage is, such as ``US-CENTRAL1``.
+    """
+    checks: dict[str, Callable[[], Iterable[str]]] = {
+        "finetuning.tasks": lambda: _task_problems(config, store),
+        "encoder.version": lambda: _model_problems(config, store),
+        "finetuning.source_run": lambda: _source_problems(config, store),
+        "store": lambda: _disk_problems(config, store),
+        **common_checks(config, store, location),
+    }
+    return run_checks(store, checks)
+
+
+def rental_settings(config: FinetuningConfig) -> PipelineConfig:
+    """Return what both kinds of runs have in common, as the checks of the cloud read it."""
+    return PipelineConfig(tpu=config.tpu, budget=config.budget, beam=config.beam)
+
+
+def encoder_config(config: FinetuningConfig, store: StoreLayout) -> PipelineConfig:
+    """Return what the version that is fine-tuned was trained with.
+
+    :raises FileNotFoundError: there is no such version.
+    """
+    lineage = store.lineage(config.encoder.lineage_id)
+    place = VersionLayout(lineage.version(str(config.encoder.version))).config
+    return parse_config(uris.read(place), place)
+
+
+def _task_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
+    # Imported when it is needed: it needs libraries that would slow the parsing of a DAG file.
+    from beam_jobs.labelled.checks import check_task
+
+    if config.finetuning.mode == "export":
+        return
+    if config.finetuning.mode == "predict":
+        yield from _predict_problems(config, store)
+        return
+    for task in config.finetuning.tasks:
+        yield from (f"finetuning.tasks: {line}" for line in check_task(store, task))
+
+
+def _predict_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield a line for every task that names no file to predict."""
+    for task in config.finetuning.tasks:
+        try:
+            predict_files(store, task)
+        except (ConfigError, UserError) as error:
+            yield f"finetuning.tasks: {error}"
+
+
+def predict_files(store: StoreLayout, task: str) -> list[str]:
+    """Return the files of a task whose labels are to be predicted.
+
+    :raises ConfigError: the task is not described, or names none.
+    :raises UserError: its pattern matches nothing.
+    """
+    from beam_jobs.labelled.description import load_task
+    from corpus.text.inputs import list_inputs
+
+    pattern = load_task(store, task).predict
+    if pattern is None:
+        raise ConfigError([f"task {task!r}: predict is empty; name the files in its task.toml."])
+    return list_inputs(pattern, "", StoreLayout(store.task(task).root), f"task {task!r}: predict")
+
+
+def _model_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield a line for every reason why the models cannot be fine-tuned."""
+    lineage = store.lineage(config.encoder.lineage_id)
+    try:
+        version = verify(lineage, str(config.encoder.version))
+        if config.finetuning.source_run is None:
+            finetuning_plans.compared_models(store, config)
+    except RegistryError as error:
+        yield f"encoder.version: {error}"
+        return
+    vocabulary = VocabularyInfo.load_or_none(lineage.vocabulary_info)
+    if vocabulary is None:
+        yield (
+            f"encoder.lineage_id: lineage {config.encoder.lineage_id!r} has no vocabulary "
+            f"({lineage.vocabulary_info}), so no text can become tokens. Restore it."
+        )
+    elif vocabulary.sha256 != version.vocabulary_sha256:
+        yield (
+            f"encoder.version: {version.version_id} was trained with another vocabulary "
+            f"({version.vocabulary_sha256}) than {lineage.vocabulary} ({vocabulary.sha256})."
+        )
+    if config.finetuning.mode in ("export", "predict"):
+        return  # the rows are as long as those that the classifier was trained on
+    positions = encoder_config(config, store).model.max_position_embeddings
+    if config.finetuning.max_seq_length > positions:
+        yield (
+            f"finetuning.max_seq_length: {config.finetuning.max_seq_length} tokens do not fit "
+            f"{version.version_id}, which has {positions} positions; use at most so many."
+        )
+
+
+def _source_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield a line for every reason why the models of another run cannot be used."""
+    recipe = config.finetuning
+    if recipe.source_run is None:
+        return
+    source = store.run(recipe.source_run)
+    try:
+        plan = finetuning_plans.source_plan(store, config)
+        trials = list(finetuning_plans.used_trials(store, config, plan))
+    except RegistryError as error:
+        yield str(error)
+        return
+    for trial in trials:
+        if problem := _unusable(source.trial(trial.trial_id)):
+            yield f"finetuning.source_run: {trial.trial_id} of run {recipe.source_run} {problem}"
+    for task in sorted({trial.task for trial in trials}):
+        if not uris.exists(uri := store.resolve(plan.manifests[task])):
+            yield (
+                f"finetuning.source_run: {uri}, which says what run {recipe.source_run} has "
+                f"trained on of task {task}, is not there any more. {_GONE}."
+            )
+    if recipe.mode != "eval":
+        return
+    trained = parse_finetuning_config(uris.read(source.config), source.config).finetuning
+    if recipe.max_seq_length != trained.max_seq_length:
+        yield (
+            f"finetuning.max_seq_length: {recipe.max_seq_length}, but run {recipe.source_run} has "
+            f"trained on rows of {trained.max_seq_length} tokens; use that."
+        )
+
+
+def _unusable(trial: TrialLayout) -> str | None:
+    """Return why a trial's classifier cannot be used, or None. Its weights are not read."""
+    if TrialResult.load_or_none(trial.result) is None:
+        return f"is not done: there is no {trial.result}. Let its run end first."
+    try:
+        model = model_files(trial.training.root)
+    except (JobError, FileNotFoundError) as error:
+        return f"has no weights any more: {error}. {_GONE}."
+    for file in model.files:
+        uri = uris.join(model.folder, file.path)
+        if not uris.exists(uri) or uris.size(uri) != file.bytes:
+            return f"has no weights any more: {uri} is missing or cut. {_GONE}."
+    return None
+
+
+def _disk_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield a line when the disk of a local store has less room than the run needs."""
+    if uris.is_cloud(store.root) or config.finetuning.source_run is not None:
+        return
+    needed = needed_bytes(config, store)
+    free = shutil.disk_usage(existing_folder(Path(uris.for_library(store.root)))).free
+    if needed > free:
+        yield (
+            f"store: {store.root} has {size_text(free)} of disk left, and the run needs about "
+            f"{size_text(needed)} (an estimate): the checkpoints of "
+            f"{trial_count(config)} trainings. Free some, use another store, or train fewer."
+        )
+
+
+def needed_bytes(config: FinetuningConfig, store: StoreLayout) -> int:
+    """Return about how many bytes the run's trials add to the store: their checkpoints."""
+    # One is written while max_to_keep others are there; the best one is kept beside them.
+    kept = TrainingConfig().max_to_keep + 1 + config.finetuning.keep_best
+    weights = checkpoint_bytes(encoder_config(config, store))
+    return int(_MARGIN * trial_count(config) * kept * weights)
+
+
+def trial_count(config: FinetuningConfig) -> int:
+    """Return how many classifiers the run trains."""
+    recipe = config.finetuning
+    models = 1 + len(config.encoder.compare_with)
+    seeds = len(recipe.learning_rates) * len(recipe.random_seeds)
+    return len(recipe.tasks) * models * seeds

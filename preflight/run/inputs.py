@@ -1,0 +1,88 @@
+"""Checks the input text of a partition: there is some, all of it, and it can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from corpus.errors import UserError
+from corpus.text.drops import Rejected, RejectedFileError
+from corpus.text.inputs import incomplete_sets, input_format, input_patterns, match_inputs
+from corpus.text.languages import LanguageFilter
+from corpus.text.shard_contents import DocumentCounts, read_contents
+from pipeline_config import PipelineConfig
+from pipeline_store import uris
+from pipeline_store.layout import StoreLayout
+
+_NAMED = 3
+_TRIED_DOCUMENTS = 100
+
+
+def input_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
+    """Yield a line for every reason why a partition's text cannot be read."""
+    pattern = config.corpus.input_pattern
+    files: set[str] = set()
+    for part in input_patterns(pattern, partition, store) or [pattern]:
+        try:
+            files.update(match_inputs(part, partition, store))
+        except UserError as error:
+            yield str(error)
+    yield from incomplete_sets(sorted(files))
+    yield from _no_text(sorted(files), config)
+    if config.corpus.keep_languages:
+        try:
+            LanguageFilter(config.corpus.keep_languages)
+        except UserError as error:
+            yield str(error)
+
+
+def _no_text(files: list[str], config: PipelineConfig) -> Iterator[str]:
+    """Yield a line when not one of the files has text in it."""
+    reasons = []
+    for uri in files:
+        reason = _why_unusable(uri, config)
+        if reason is None:
+            return
+        reasons.append(f"{uri}: {reason}")
+    if reasons:
+        more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+        yield (
+            f"corpus.input_pattern: none of the {len(files)} files has text in it "
+            f"({', '.join(reasons[:_NAMED])}{more}). Give UTF-8 text, or see corpus.input_format."
+        )
+
+
+class _EnoughSeenError(Exception):
+    """So many documents cannot be read that the rest need not be tried."""
+
+
+def _why_unusable(uri: str, config: PipelineConfig) -> str | None:
+    rejects: list[Rejected] = []
+
+    def reject(rejected: Rejected) -> None:
+        rejects.append(rejected)
+        if len(rejects) == _TRIED_DOCUMENTS:
+            raise _EnoughSeenError
+
+    # Any text will do, so that not much of it has to be read.
+    any_text = {"min_document_characters": 0, "keep_languages": []}
+    corpus = config.corpus.model_copy(update=any_text)
+    counts = DocumentCounts()
+    with uris.open_stream(uri) as stream:
+        contents = read_contents(
+            stream,
+            input_format(uri, config),
+            corpus,
+            split_sentences=False,
+            counts=counts,
+            reject=reject,
+        )
+        try:
+            if next(contents, None) is not None:
+                return None
+        except RejectedFileError as error:
+            return error.detail
+        except _EnoughSeenError:
+            pass
+    if rejects:
+        return f"{rejects[0].reason}: {rejects[0].detail}"
+    return "empty"

@@ -1,0 +1,248 @@
+"""Checks a configuration against its lineage: vocabulary and architecture are frozen in it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+
+from corpus.errors import UserError
+from corpus.tokens.lineage_vocabulary import find_vocabulary, read_vocabulary, unfit
+from corpus.tokens.unused_places import domain_words, unused_places
+from corpus.tokens.vocabulary import Vocabulary
+from pipeline_config import PipelineConfig, parse_config
+from pipeline_store import uris
+from pipeline_store.formats import (
+    ModelVersion,
+    PartitionManifest,
+    ProductionPointer,
+    TrainingInputs,
+    VocabularyInfo,
+)
+from pipeline_store.layout import StoreLayout, VersionLayout
+from preflight.run.new_lineage import new_lineage_words
+from trained_models import errors as training_errors
+from trained_models import updates
+from trained_models.artifacts import model_files
+from trained_models.importing.descriptions import ARCHITECTURE, check_description
+from trained_models.importing.sources import SourceKind, source_kind, weight_files
+from trained_models.importing.vocabulary import plan_rows, source_vocabulary
+
+_ARCHITECTURE = tuple(f"model.{name}" for name in ARCHITECTURE)
+
+
+def vocabulary_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield a line for every way in which the vocabulary does not fit.
+
+    A given one must be of the kind that is asked for and fit model and casing. The lineage's own
+    must fit the configuration, and be made from a given one.
+    """
+    lineage = store.lineage(config.model.lineage_id)
+    given, own = None, None
+    if config.vocabulary.uri is not None:
+        uri = store.resolve(config.vocabulary.uri)
+        try:
+            given = read_vocabulary(uri)
+        except UserError as error:
+            yield f"vocabulary.uri: {error}"
+        else:
+            yield from (f"vocabulary.uri: {uri}: {line}" for line in unfit(given, config))
+    try:
+        own = find_vocabulary(config, lineage)
+    except UserError as error:
+        yield f"model.lineage_id: {error} {new_lineage_words(config, store)}".rstrip()
+    else:
+        yield from _made_of(given, own, config, store)
+
+
+def _made_of(
+    given: Vocabulary | None, own: Vocabulary | None, config: PipelineConfig, store: StoreLayout
+) -> Iterator[str]:
+    """Yield a line when a lineage's vocabulary is not, or cannot be, made of the given one."""
+    if given is None:
+        return
+    if own is not None:
+        if domain_words(given, own) is None:
+            lineage = store.lineage(config.model.lineage_id)
+            yield (
+                f"vocabulary.uri: {config.vocabulary.uri} differs from the vocabulary of lineage "
+                f"{config.model.lineage_id!r} ({lineage.vocabulary}), which is frozen. Leave "
+                "vocabulary.uri empty, or use a new model.lineage_id. "
+                f"{new_lineage_words(config, store)}".rstrip()
+            )
+    elif config.vocabulary.domain_words and not unused_places(given):
+        yield (
+            f"vocabulary.domain_words: {config.vocabulary.domain_words} are asked for, but "
+            f"{config.vocabulary.uri} has no [unused0] or the like to put a word into; set it to 0."
+        )
+
+
+def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield a line for every reason why training cannot start from the weights it should.
+
+    That is the model in use, whose architecture must be the configured one, and which must have
+    held-out rows of the configured length; or else ``model.init_checkpoint``, whose vocabulary must
+    be the lineage's too, if it is a model of ours. That of others may differ, token by token.
+    """
+    lineage = store.lineage(config.model.lineage_id)
+    pointer = ProductionPointer.load_or_none(lineage.production)
+    if pointer is not None:
+        version = VersionLayout(lineage.version(pointer.version_id))
+        differences = list(
+            _differences(
+                config,
+                version,
+                f"lineage {config.model.lineage_id!r} has {pointer.version_id} in use, with",
+                "Keep it, or use a new model.lineage_id.",
+            )
+        )
+        yield from differences[:-1]
+        if differences:
+            yield f"{differences[-1]} {new_lineage_words(config, store)}".rstrip()
+        yield from _rows_missing(config, version)
+        if config.optimizer.carry_slots:
+            try:
+                updates.check_carried_slots(version.root, config)
+            except (training_errors.UserError, FileNotFoundError) as error:
+                yield str(error)
+    elif config.model.init_checkpoint is not None:
+        yield from _init_checkpoint(config, store, config.model.init_checkpoint)
+
+
+def _differences(
+    config: PipelineConfig, version: VersionLayout, whose: str, advice: str
+) -> Iterator[str]:
+    data = uris.read_or_none(version.config)
+    if data is None:
+        yield (
+            f"model.lineage_id: {version.config} is missing, so the model cannot be checked. "
+            "Restore the version's folder, or put another into use with "
+            "`python -m model_registry rollback`."
+        )
+        return
+    frozen = parse_config(data, version.config)
+    for name in _ARCHITECTURE:
+        wanted, existing = operator.attrgetter(name)(config), operator.attrgetter(name)(frozen)
+        if wanted != existing:
+            yield f"{name}: {wanted} is asked for, but {whose} {existing}. {advice}"
+
+
+def general_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield a line when the partition of general text was never prepared."""
+    partition = config.evaluation.general_partition
+    if partition is None:
+        return
+    folder = store.lineage(config.model.lineage_id).manifests(partition)
+    if not any(uri.endswith(".json") for uri in uris.list_files(folder)):
+        yield (
+            f"evaluation.general_partition: {partition} has no manifest in {folder}. Prepare it "
+            "once with python -m beam_jobs.prepare_corpus, or leave it empty."
+        )
+
+
+def _rows_missing(config: PipelineConfig, version: VersionLayout) -> Iterator[str]:
+    """Yield a line when a partition that the model in use has seen lacks rows of the wanted length.
+
+    Candidate and model in use are compared on the held-out rows of every earlier partition too. It
+    would fail after the training was paid for.
+    """
+    masking = config.masking
+    wanted = (masking.max_seq_length, masking.max_predictions_per_seq)
+    for uri in uris.list_files(version.manifests):
+        manifest = PartitionManifest.load(uri)
+        shapes = [(manifest.max_seq_length, manifest.max_predictions_per_seq)]
+        if manifest.extra_max_seq_length is not None:
+            shapes.append(
+                (manifest.extra_max_seq_length, manifest.extra_max_predictions_per_seq or 0)
+            )
+        if wanted not in shapes:
+            found = " and ".join(f"{length} ({most})" for length, most in shapes)
+            yield (
+                f"masking.max_seq_length: {wanted[0]} (and max_predictions_per_seq {wanted[1]}) is "
+                f"asked for, but partition {manifest.partition}, on which the model in use is "
+                f"compared too, has rows of {found}. Keep that, or use a new model.lineage_id."
+            )
+            return
+
+
+def _init_checkpoint(config: PipelineConfig, store: StoreLayout, start: str) -> Iterator[str]:
+    version = VersionLayout(store.resolve(start))
+    model = ModelVersion.load_or_none(version.model)
+    if model is None:
+        yield from _other_weights(config, store, version.root)
+        return
+    yield from _differences(
+        config,
+        version,
+        "model.init_checkpoint has",
+        "Use its value, or leave model.init_checkpoint empty.",
+    )
+    if _lineage_vocabulary_sha256(config, store) != model.vocabulary_sha256:
+        has_model = uris.exists(version.sentencepiece_model)
+        vocabulary = version.sentencepiece_model if has_model else version.vocabulary
+        yield (
+            f"model.init_checkpoint: {version.root} was trained with another vocabulary, so its "
+            "token ids would mean other words. Start a new model.lineage_id with "
+            f"vocabulary.uri={vocabulary}."
+        )
+
+
+def _other_weights(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:
+    """Yield a line when weights that are no model version do not fit, as far as files tell."""
+    try:
+        kind = source_kind(uri)
+        if kind is SourceKind.OURS:
+            yield from _training_differences(config, store, uri)
+            return
+        found = check_description(uri, kind, config.model)
+        if kind is SourceKind.HUGGING_FACE:
+            weight_files(uri)
+        tokens = _lineage_tokens(config, store)
+        if found is not None and tokens is not None:
+            rows = found.settings["vocab_size"]
+            plan_rows(source_vocabulary(uri, kind), rows, tokens, config.model.vocab_size)
+    except training_errors.UserError as error:
+        yield f"model.init_checkpoint: {error}"
+
+
+def _training_differences(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:
+    """Yield a line for each way in which the result of a run differs, if it is no version yet."""
+    files = model_files(uri)
+    inputs = TrainingInputs.load(uris.join(files.folder, files.inputs))
+    for name in _ARCHITECTURE:
+        wanted, existing = operator.attrgetter(name)(config), inputs.settings.get(name)
+        if wanted != existing:
+            yield f"{name}: {wanted} is asked for, but {uri} has {existing}. Use its value."
+    if _lineage_vocabulary_sha256(config, store) != inputs.vocabulary_sha256:
+        yield (
+            f"model.init_checkpoint: {uri} was trained with another vocabulary, so its token ids "
+            "would mean other words. Use that of its lineage as vocabulary.uri."
+        )
+
+
+def _lineage_tokens(config: PipelineConfig, store: StoreLayout) -> tuple[str, ...] | None:
+    """Return the tokens the run will have; None when they are not known yet."""
+    lineage = store.lineage(config.model.lineage_id)
+    try:
+        own = find_vocabulary(config, lineage)
+        if own is None and config.vocabulary.uri is not None:
+            own = read_vocabulary(store.resolve(config.vocabulary.uri))
+    except UserError:
+        # Named by vocabulary_problems already.
+        return None
+    return own.tokens if own else None
+
+
+def _lineage_vocabulary_sha256(config: PipelineConfig, store: StoreLayout) -> str | None:
+    """Return the hash of the vocabulary the run will have; None when one will be made."""
+    lineage = store.lineage(config.model.lineage_id)
+    info = VocabularyInfo.load_or_none(lineage.vocabulary_info)
+    if info is not None:
+        return info.sha256
+    # With words added to it, it is no longer the one that a model was trained with.
+    if config.vocabulary.uri is None or config.vocabulary.domain_words:
+        return None
+    try:
+        return read_vocabulary(store.resolve(config.vocabulary.uri)).sha256
+    except UserError:
+        # Named by vocabulary_problems already.
+        return None

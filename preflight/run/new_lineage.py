@@ -1,0 +1,63 @@
+"""What a new line of models would cost: what is said when a setting frozen in this one changes."""
+
+from __future__ import annotations
+
+from pipeline_config import ConfigError, PipelineConfig, parse_config
+from pipeline_store import uris
+from pipeline_store.formats import (
+    FormatError,
+    ModelVersion,
+    PartitionManifest,
+    ProductionPointer,
+    Split,
+)
+from pipeline_store.layout import StoreLayout, VersionLayout
+from preflight.estimates.estimates import time_and_cost
+from preflight.estimates.speed import Speed, find_speed
+
+
+def new_lineage_words(config: PipelineConfig, store: StoreLayout) -> str:
+    """Return a sentence with the estimated cost of repeating the lineage's training from scratch.
+
+    That is as many steps as made the model in use, on all partitions that it has seen. Empty when
+    there is no such model, or its files do not tell.
+    """
+    lineage = store.lineage(config.model.lineage_id)
+    try:
+        pointer = ProductionPointer.load_or_none(lineage.production)
+        if pointer is None:
+            return ""
+        version = VersionLayout(lineage.version(pointer.version_id))
+        model = ModelVersion.load(version.model)
+        manifests = [PartitionManifest.load(uri) for uri in uris.list_files(version.manifests)]
+        documents = sum(manifest.documents for manifest in manifests)
+        rows = sum(manifest.records.get(Split.TRAIN, 0) for manifest in manifests)
+        speed, unlike = _speed(config, version, store, model.train_steps_total)
+    except (FileNotFoundError, FormatError, ConfigError):
+        # The check that asks for the sentence names the damage.
+        return ""
+    count = len(manifests)
+    return (
+        f"A new lineage trains from scratch. Estimate: {model.train_steps_total:,} steps, as many "
+        f"as made {model.version_id}, on its {count} {'partition' if count == 1 else 'partitions'} "
+        f"({documents:,} documents, {rows:,} rows): {time_and_cost(config, speed)}{unlike}."
+    )
+
+
+def _speed(
+    config: PipelineConfig, version: VersionLayout, store: StoreLayout, steps: int
+) -> tuple[Speed | None, str]:
+    """Return the time of so many steps, and a remark if it is that of the model in use."""
+    speed = find_speed(_with_steps(config, steps), store)
+    if speed is not None:
+        return speed, f" (by: {speed.basis})"
+    used = parse_config(uris.read(version.config), version.config)
+    speed = find_speed(_with_steps(used, steps), store)
+    if speed is None:
+        return None, ""
+    return speed, f" (at the speed of the model in use, not of the one asked for; {speed.basis})"
+
+
+def _with_steps(config: PipelineConfig, steps: int) -> PipelineConfig:
+    training = config.training.model_copy(update={"train_steps": steps})
+    return config.model_copy(update={"training": training})

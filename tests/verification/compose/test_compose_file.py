@@ -1,0 +1,313 @@
+"""The compose file keeps to its rules, and Compose's own checks would refuse what is missing."""
+
+from __future__ import annotations
+
+import copy
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline_config.settings import Settings, load_settings
+from tests.verification.compose.compose_file import (
+    FOLDER,
+    MAIN,
+    ComposeFile,
+    MissingVariableError,
+    Service,
+    interpolate,
+    read_env_file,
+)
+
+CREDENTIALS = FOLDER / "credentials.yaml"
+TEXT = MAIN.read_text()
+# Images of others; all other services run ours.
+FOREIGN = {"postgres"}
+# May be missing from .env.
+REQUIRED = {
+    "AIRFLOW_BASE_URL",
+    "AIRFLOW_IMAGE",
+    "GOOGLE_CLOUD_CONNECTION",
+    "GOOGLE_CLOUD_PROJECT",
+    "POSTGRES_IMAGE",
+    "REPRETRAIN_PRESET",
+    "REPRETRAIN_STORE_URI",
+    "SECRETS_DIR",
+}
+Rule = Callable[[dict[str, Service]], Iterator[str]]
+
+
+def one_image(services: dict[str, Service]) -> Iterator[str]:
+    images = {one.body["image"] for name, one in services.items() if name not in FOREIGN}
+    if len(images) != 1:
+        yield f"more than one image of ours: {images}"
+
+
+def pinned(services: dict[str, Service]) -> Iterator[str]:
+    for name, service in services.items():
+        image = service.body["image"]
+        if not re.search(r"@sha256:[0-9a-f]{64}$|:\d+\.\d+", image) or "build" in service.body:
+            yield f"{name} runs {image}"
+
+
+def unprivileged(services: dict[str, Service]) -> Iterator[str]:
+    for name, service in services.items():
+        body = service.body
+        if service.uid == 0:
+            yield f"{name} is root"
+        if body.get("cap_drop") != ["ALL"] or body.get("privileged") or body.get("cap_add"):
+            yield f"{name} has capabilities"
+        if body.get("security_opt") != ["no-new-privileges:true"]:
+            yield f"{name} may get new privileges"
+        if body.get("read_only") is not True:
+            yield f"{name} may write into its image"
+        if any("docker.sock" in mount.source for mount in service.mounts):
+            yield f"{name} commands the engine"
+
+
+def healthy(services: dict[str, Service]) -> Iterator[str]:
+    for name, service in services.items():
+        ends = service.body.get("restart") == "no"
+        if not ends and not service.body.get("healthcheck", {}).get("test"):
+            yield f"{name} has no health check"
+        if not ends and service.body.get("restart") != "unless-stopped":
+            yield f"{name} stays down"
+        if not ends and "stop_grace_period" not in service.body:
+            yield f"{name} is killed after ten seconds"
+    if services["scheduler"].seconds("stop_grace_period") < 15 * 60:
+        yield "the scheduler does not wait for a TPU's deletion"
+
+
+def secret(services: dict[str, Service]) -> Iterator[str]:
+    """No password or key in the environment; what is secret is a file."""
+    for name, service in services.items():
+        for variable, value in service.environment.items():
+            hidden = re.search(r"PASSWORD|SECRET|_KEY|TOKEN|SQL_ALCHEMY_CONN", variable)
+            is_file = variable.endswith(("_CMD", "_FILE")) and value.split()[-1].startswith("/")
+            if hidden and not is_file:
+                yield f"{name} has {variable} in its environment"
+
+
+def local(services: dict[str, Service]) -> Iterator[str]:
+    for name, service in services.items():
+        for port in service.body.get("ports", []):
+            if not port.startswith("127.0.0.1:"):
+                yield f"{name} listens on {port}"
+    if services["postgres"].body.get("ports") or services["postgres"].body["networks"] != [
+        "database"
+    ]:
+        yield "the database can be reached from outside"
+
+
+def login(services: dict[str, Service]) -> Iterator[str]:
+    for name, service in services.items():
+        environment = service.environment
+        if "AIRFLOW_HOME" in environment and (
+            environment.get("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS") != "false"
+            or "PASSWORDS_FILE" not in " ".join(environment)
+        ):
+            yield f"{name} asks for no login"
+
+
+def ordered(services: dict[str, Service]) -> Iterator[str]:
+    """What runs tasks is stopped before what they report to."""
+    for name in ("scheduler", "triggerer", "dag-processor"):
+        if services[name].needs != {
+            "init": "service_completed_successfully",
+            "api-server": "service_healthy",
+        }:
+            yield f"{name} does not wait for schema and API server"
+    for name in ("init", "api-server"):
+        if services[name].needs.get("postgres") != "service_healthy":
+            yield f"{name} does not wait for the database"
+
+
+RULES: tuple[Rule, ...] = (
+    one_image,
+    pinned,
+    unprivileged,
+    healthy,
+    secret,
+    local,
+    login,
+    ordered,
+)
+
+# Rule, service, key, and the value that breaks it; None: the key is not there.
+MUTANTS: list[tuple[Rule, str, str, Any]] = [
+    (one_image, "triggerer", "image", f"other@sha256:{'1' * 64}"),
+    (pinned, "scheduler", "image", "bert-repretraining:latest"),
+    (pinned, "postgres", "image", "postgres"),
+    (pinned, "reaper", "build", "."),
+    (unprivileged, "api-server", "user", "0:0"),
+    (unprivileged, "api-server", "cap_drop", None),
+    (unprivileged, "api-server", "cap_add", ["SYS_ADMIN"]),
+    (unprivileged, "postgres", "security_opt", None),
+    (unprivileged, "reaper", "read_only", False),
+    (unprivileged, "reaper", "volumes", ["/var/run/docker.sock:/var/run/docker.sock"]),
+    (healthy, "triggerer", "healthcheck", None),
+    (healthy, "scheduler", "restart", "on-failure"),
+    (healthy, "dag-processor", "stop_grace_period", None),
+    (healthy, "scheduler", "stop_grace_period", "30s"),
+    (secret, "postgres", "environment", {"POSTGRES_PASSWORD": "airflow"}),
+    (secret, "scheduler", "environment", {"AIRFLOW__CORE__FERNET_KEY": "x"}),
+    (secret, "scheduler", "environment", {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "x"}),
+    (local, "api-server", "ports", ["8080:8080"]),
+    (local, "postgres", "ports", ["127.0.0.1:5432:5432"]),
+    (local, "postgres", "networks", ["default"]),
+    (login, "api-server", "environment", {"AIRFLOW_HOME": "/home/airflow/airflow"}),
+    (ordered, "scheduler", "depends_on", {"init": {"condition": "service_started"}}),
+    (ordered, "api-server", "depends_on", {}),
+]
+
+
+@pytest.fixture
+def compose(settings: dict[str, str]) -> ComposeFile:
+    return ComposeFile.load(settings, MAIN)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_file_keeps_to_it(rule: Rule, compose: ComposeFile) -> None:
+    assert list(rule(compose.services("tensorboard"))) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "service", "key", "value"), MUTANTS, ids=lambda one: getattr(one, "__name__", None)
+)
+def test_a_change_for_the_worse_is_noticed(
+    rule: Rule, service: str, key: str, value: Any, compose: ComposeFile
+) -> None:
+    changed = copy.deepcopy(dict(compose.content))
+    if value is None:
+        del changed["services"][service][key]
+    else:
+        changed["services"][service][key] = value
+    assert list(rule(ComposeFile(changed).services("tensorboard"))) != []
+
+
+def test_every_rule_has_a_change_that_it_notices() -> None:
+    assert {one[0] for one in MUTANTS} == set(RULES)
+
+
+@pytest.mark.parametrize("name", sorted(REQUIRED))
+def test_what_is_missing_is_named(name: str, settings: dict[str, str]) -> None:
+    with pytest.raises(MissingVariableError, match=f"^{name} is missing in .env"):
+        ComposeFile.load(settings | {name: ""}, MAIN)
+
+
+def test_every_variable_is_in_the_example_and_only_those() -> None:
+    used = set(re.findall(r"(?<!\$)\$\{(\w+)", TEXT)) - {"TENSORBOARD_LISTEN"}
+    assert set(read_env_file(FOLDER / ".env.example")) == used
+    required = set(re.findall(r"\$\{(\w+):\?", TEXT))
+    assert required == REQUIRED
+    # None of them has a value in the file itself that somebody might forget to change.
+    assert not re.search(r"(?i)\$\{\w*(password|secret|key|token)\w*:-", TEXT)
+
+
+SETTINGS = {f"REPRETRAIN_{name.upper()}" for name in Settings.__dataclass_fields__}
+
+
+def test_every_setting_of_the_pipeline_is_passed_on(settings: dict[str, str]) -> None:
+    wanted = {name: f"wanted {name}" for name in SETTINGS}
+    environment = ComposeFile.load(settings | wanted, MAIN).services()["scheduler"].environment
+    given = {name: value for name, value in environment.items() if name.startswith("REPRETRAIN_")}
+    assert given == wanted
+
+
+def test_what_is_left_empty_is_the_pipelines_default(settings: dict[str, str]) -> None:
+    required = SETTINGS & REQUIRED
+    left = settings | dict.fromkeys(SETTINGS - required, "")
+    environment = ComposeFile.load(left, MAIN).services()["scheduler"].environment
+    assert load_settings(environment) == load_settings({name: left[name] for name in required})
+
+
+def test_the_example_leaves_the_pipelines_defaults(settings: dict[str, str]) -> None:
+    environment = ComposeFile.load(settings, MAIN).services()["scheduler"].environment
+    required = {name: settings[name] for name in SETTINGS & REQUIRED}
+    assert load_settings(environment) == load_settings(required)
+
+
+def test_volumes_networks_and_secrets_are_declared(compose: ComposeFile) -> None:
+    used: dict[str, set[str]] = {"volumes": set(), "networks": set(), "secrets": set()}
+    for service in compose.services("tensorboard").values():
+        used["volumes"] |= {one.source for one in service.mounts if one.is_volume}
+        used["networks"] |= set(service.body["networks"])
+        used["secrets"] |= set(service.body.get("secrets", []))
+    for kind, names in used.items():
+        assert set(compose.content[kind]) == names
+    assert compose.content["networks"]["database"] == {"internal": True}
+
+
+def test_with_credentials_airflow_and_reaper_act_as_them(settings: dict[str, str]) -> None:
+    plain = ComposeFile.load(settings, MAIN).services("tensorboard")
+    given = ComposeFile.load(settings, MAIN, CREDENTIALS).services("tensorboard")
+    assert set(given) == set(plain)
+    for name, service in given.items():
+        if name in {"postgres", "init"}:
+            assert service == plain[name]
+            continue
+        added = {"GOOGLE_APPLICATION_CREDENTIALS": "/run/secrets/google_credentials"}
+        assert service.environment == plain[name].environment | added
+        assert service.body["secrets"] == [*plain[name].body["secrets"], "google_credentials"]
+
+
+def test_commands_are_those_of_the_image(compose: ComposeFile) -> None:
+    """No shell splits words: everything is a list, and the loop's dollars are its own."""
+    for service in compose.services("tensorboard").values():
+        for key in ("entrypoint", "command"):
+            assert isinstance(service.body.get(key, []), list)
+    reaper = compose.services()["reaper"].body
+    assert reaper["entrypoint"][2] == 'while :; do "$@"; sleep "$REAPER_SECONDS"; done'
+    subprocess.run(["sh", "-nc", shlex.quote(reaper["entrypoint"][2])], check=True)  # noqa: S607
+
+
+def test_interpolation_is_that_of_the_specification() -> None:
+    given = {"SET": "x", "EMPTY": ""}
+    assert interpolate({"a": ["$${SET} ${SET} ${EMPTY:-y} ${NONE}"]}, given) == {
+        "a": ["${SET} x y "]
+    }
+    with pytest.raises(MissingVariableError, match="say it"):
+        interpolate("${EMPTY:?say it}", given)
+
+
+def test_the_file_is_one_that_compose_takes(server: Path) -> None:
+    command = ["docker", "compose", "version"]
+    if (
+        shutil.which("docker") is None
+        or subprocess.run(command, capture_output=True, check=False).returncode
+    ):
+        pytest.skip("needs docker compose")
+    variables = dict.fromkeys(REQUIRED - {"SECRETS_DIR"}, "1.0")
+    done = subprocess.run(
+        ["docker", "compose", "-f", str(server / "compose.yaml"), "config", "-q"],  # noqa: S607
+        env={"PATH": "/usr/bin:/bin", "HOME": str(server), "SECRETS_DIR": "./secrets"} | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_file_is_yaml_without_repeated_keys() -> None:
+    for path in FOLDER.glob("*.yaml"):
+        keys = [
+            (node.start_mark.line, [key.value for key, _ in node.value if key.value != "<<"])
+            for node in _mappings(yaml.compose(path.read_text()))
+        ]
+        assert all(len(names) == len(set(names)) for _, names in keys), path
+
+
+def _mappings(node: yaml.Node | None) -> Iterator[yaml.MappingNode]:
+    if isinstance(node, yaml.MappingNode):
+        yield node
+        for _, value in node.value:
+            yield from _mappings(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            yield from _mappings(value)

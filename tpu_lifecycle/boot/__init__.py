@@ -1,0 +1,1 @@
+"""How code gets onto a TPU VM, and starts there."""

@@ -1,0 +1,1 @@
+"""Asks for TPUs, watches them, and gives them back."""

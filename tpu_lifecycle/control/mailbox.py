@@ -1,0 +1,138 @@
+"""The orchestrator's side of an attempt's mailbox: it puts jobs in and reads what agents report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline_store import uris
+from pipeline_store.formats import AgentHello, Heartbeat, JobSpec, JobStatus, LogCursor
+from pipeline_store.layout import AttemptLayout
+from tpu_lifecycle.records.attempts import AttemptRecord, read_heartbeat
+from tpu_lifecycle.records.budgets import job_deadline
+from tpu_lifecycle.records.reservation import OpenReservation, ReservationError
+
+MAX_CHUNKS_PER_LOOK = 16
+
+MAX_CHUNKS_AT_END = 16
+"""Of a log that was not read when its job has ended, only so much is shown: the end of it."""
+
+
+def submit_job(
+    reservation: OpenReservation,
+    record: AttemptRecord,
+    *,
+    job_id: str,
+    entry_point: str,
+    arguments: Sequence[str],
+) -> bool:
+    """Put a job into the attempt's mailbox; returns False when it is there already.
+
+    Its deadline is what the budgets leave; the agent stops it then, with a checkpoint.
+
+    :raises ReservationError: a different job of this id is there already.
+    """
+    spec = JobSpec(
+        job_id=job_id,
+        token=record.attempt.token,
+        holder_uri=reservation.run.holder,
+        entry_point=entry_point,
+        arguments=list(arguments),
+        bundle_sha256=reservation.record.bundle_sha256,
+        max_restarts=reservation.config.budget.max_failures,
+        deadline=job_deadline(reservation, reservation.attempts(), record),
+    )
+    uri = record.layout.job(job_id)
+    if spec.create(uri):
+        return True
+    present = JobSpec.load(uri)
+    if present != spec.model_copy(update={"deadline": present.deadline}):
+        raise ReservationError(
+            f"{uri} holds a different job already. Give every job of a TPU an id of its own, and "
+            "clear the reserve task to run a changed job."
+        )
+    return False
+
+
+@dataclass(frozen=True)
+class WorkerReport:
+    """What one worker's agent has written about itself and a job; only with the right token."""
+
+    hello: bool
+    heartbeat: Heartbeat | None
+    status: JobStatus | None
+
+
+def read_worker(record: AttemptRecord, worker: int, job_id: str) -> WorkerReport:
+    """Read one worker's files.
+
+    A file that carries another attempt's token was written by an orphan and counts as absent.
+
+    :raises FormatError: hello or status are damaged.
+    """
+    layout, token = record.layout, record.attempt.token
+    heartbeat = read_heartbeat(record, worker)
+    hello = None if heartbeat else AgentHello.load_or_none(layout.hello(worker))
+    return WorkerReport(
+        hello=bool(heartbeat or (hello and hello.token == token)),
+        heartbeat=heartbeat,
+        status=read_status(record, worker, job_id),
+    )
+
+
+def read_status(record: AttemptRecord, worker: int, job_id: str) -> JobStatus | None:
+    """Return how a job ended on a worker, if it has.
+
+    :raises FormatError: it is damaged.
+    """
+    status = JobStatus.load_or_none(record.layout.status(worker, job_id))
+    return status if status and status.token == record.attempt.token else None
+
+
+class LogReader:
+    """Reads the log that a job writes on worker 0, each chunk once, also after a restart.
+
+    :param viewer: each viewer has a place of its own in the log; a task's try, for instance.
+    """
+
+    def __init__(self, layout: AttemptLayout, job_id: str, viewer: str) -> None:
+        self._layout = layout
+        self._job_id = job_id
+        self._cursor_uri = layout.log_cursor(job_id, viewer)
+        self._position: int | None = None
+        self._saved = 0
+
+    def read(self, report: WorkerReport) -> list[str]:
+        """Return the new lines. The next call takes note that they were shown."""
+        position = self._note_shown()
+        last = self._available(report)
+        lines: list[str] = []
+        if report.status is None:
+            last = min(last, position + MAX_CHUNKS_PER_LOOK)
+        elif (left_out := last - position - MAX_CHUNKS_AT_END) > 0:
+            where = self._layout.log(0, self._job_id)
+            lines.append(f"[{left_out} part(s) of the log are left out here; whole log: {where}]")
+            position += left_out
+        while position < last:
+            chunk = uris.read_or_none(self._layout.log_chunk(0, self._job_id, position))
+            if chunk is None:
+                break
+            lines += chunk.decode(errors="replace").splitlines()
+            position += 1
+        self._position = position
+        return lines
+
+    def _note_shown(self) -> int:
+        if self._position is None:
+            cursor = LogCursor.load_or_none(self._cursor_uri)
+            self._position = self._saved = cursor.chunks if cursor else 0
+        elif self._position > self._saved:
+            LogCursor(chunks=self._position).write(self._cursor_uri)
+            self._saved = self._position
+        return self._position
+
+    def _available(self, report: WorkerReport) -> int:
+        if report.status is not None:
+            return report.status.log_chunks
+        beat = report.heartbeat
+        return beat.log_chunks if beat is not None and beat.job_id == self._job_id else 0

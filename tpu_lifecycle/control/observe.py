@@ -1,0 +1,232 @@
+"""Looks at one attempt: mailbox and TPU service together. Synchronous; a trigger calls it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from pipeline_store import uris
+from pipeline_store.formats import AttemptEvent, Progress
+from tpu_lifecycle.control.mailbox import LogReader, WorkerReport, read_status, read_worker
+from tpu_lifecycle.control.verdict import Facts, Verdict, judge_job, judge_readiness
+from tpu_lifecycle.records.attempts import AttemptRecord, read_heartbeat
+from tpu_lifecycle.records.budgets import chip_hours_end
+from tpu_lifecycle.records.lease import LeaseKeeper
+from tpu_lifecycle.records.reservation import OpenReservation
+from tpu_lifecycle.service.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
+
+RECAP_LINES = 20
+
+MAX_LOOK_GAPS = 3
+"""Poll intervals between two looks beyond which looking must have failed in between."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One look: the verdict, and what there is to show meanwhile."""
+
+    verdict: Verdict
+    tpu: TpuState | None = None
+    progress: Progress | None = None
+    log_lines: tuple[str, ...] = ()
+
+
+@dataclass
+class ReadyWatch:
+    """Watches a TPU that was asked for until it is READY or will not come."""
+
+    backend: TpuBackend
+    reservation: OpenReservation
+    record: AttemptRecord
+    deadline: datetime
+
+    def __post_init__(self) -> None:
+        """Take the lease."""
+        self.lease = _lease(self.reservation, self.record)
+
+    def look(self) -> Observation:
+        """Look once, and renew the lease.
+
+        :raises TpuError: the service cannot be asked, for a reason that does not pass by itself.
+        """
+        released = _renew(self.reservation, self.lease)
+        tpu = _describe(self.backend, self.record)
+        if tpu is not None and not tpu.exists:
+            tpu = replace(tpu, fault=self._creation_error())
+        self.record = _mark_ready(self.record, tpu)
+        facts = Facts(
+            now=datetime.now(UTC),
+            deadline=self.deadline,
+            released=released,
+            tpu=tpu,
+            asked=self.record.asked,
+        )
+        return Observation(judge_readiness(facts), tpu)
+
+    def _creation_error(self) -> TpuError | None:
+        answer = self.record.marks.get(AttemptEvent.ANSWERED)
+        return (
+            self.backend.creation_error(answer.operation) if answer and answer.operation else None
+        )
+
+
+@dataclass
+class JobWatch:
+    """Watches a job until it ended on all workers or cannot end any more."""
+
+    backend: TpuBackend
+    reservation: OpenReservation
+    record: AttemptRecord
+    job_id: str
+    deadline: datetime
+    log: LogReader
+    _silences: dict[int, tuple[datetime | None, float]] = field(default_factory=dict)
+    _last_look: float | None = None
+    _budget_ends: tuple[datetime | None] | None = None
+
+    def __post_init__(self) -> None:
+        """Take the lease."""
+        self.lease = _lease(self.reservation, self.record)
+
+    def look(self) -> Observation:
+        """Look once, and renew the lease.
+
+        :raises TpuError: the service cannot be asked, for a reason that does not pass by itself.
+        """
+        released = _renew(self.reservation, self.lease)
+        tpu = _describe(self.backend, self.record)
+        self.record = _mark_ready(self.record, tpu)
+        ready = self.record.marks.get(AttemptEvent.READY)
+        workers = _workers(self.record)
+        reports = {worker: read_worker(self.record, worker, self.job_id) for worker in workers}
+        config = self.reservation.config.tpu
+        facts = Facts(
+            now=datetime.now(UTC),
+            deadline=self.deadline,
+            released=released,
+            tpu=tpu,
+            ready=ready,
+            budget_end=self._budget_end(),
+            hellos=frozenset(w for w, report in reports.items() if report.hello),
+            silence=self._silence(reports),
+            statuses={w: report.status for w, report in reports.items() if report.status},
+            boot_timeout=config.boot_timeout_seconds,
+            heartbeat_timeout=config.heartbeat_timeout_seconds,
+        )
+        return Observation(
+            judge_job(facts), tpu, self._progress(reports[0]), tuple(self.log.read(reports[0]))
+        )
+
+    def _budget_end(self) -> datetime | None:
+        if self.reservation.config.budget.max_chip_hours is None or not self.record.is_ready:
+            return None
+        if self._budget_ends is None:
+            # Once: it stays the same, and all attempts have to be read for it.
+            attempts = self.reservation.attempts()
+            self._budget_ends = (chip_hours_end(self.reservation, attempts, self.record),)
+        return self._budget_ends[0]
+
+    def _silence(self, reports: dict[int, WorkerReport]) -> dict[int, float]:
+        """Return how long each worker that has said hello gave no new sign while we looked.
+
+        A store that was away for us was probably away for the workers too: time in which no look
+        succeeded is not held against them.
+        """
+        watched = self._watched()
+        for worker, report in reports.items():
+            if report.hello:
+                sign = report.heartbeat.time if report.heartbeat else None
+                before, silence = self._silences.get(worker, (sign, 0.0))
+                self._silences[worker] = (sign, silence + watched if sign == before else 0.0)
+        return {worker: silence for worker, (_, silence) in self._silences.items()}
+
+    def _watched(self) -> float:
+        """Return for how long we have looked since the last look that succeeded."""
+        now, before = time.monotonic(), self._last_look
+        self._last_look = now
+        usual = MAX_LOOK_GAPS * self.reservation.config.tpu.poll_interval
+        return min(now - before, usual) if before is not None else 0.0
+
+    def _progress(self, report: WorkerReport) -> Progress | None:
+        beat = report.heartbeat
+        return beat.progress if beat is not None and beat.job_id == self.job_id else None
+
+
+def reported(reservation: OpenReservation, record: AttemptRecord, job_id: str) -> Verdict:
+    """Return what a job's own reports alone say of it; asks no TPU service."""
+    statuses = {worker: read_status(record, worker, job_id) for worker in _workers(record)}
+    return judge_job(
+        Facts(
+            now=datetime.now(UTC),
+            deadline=reservation.wait_deadline,
+            released=reservation.is_released(),
+            ready=record.marks.get(AttemptEvent.READY),
+            statuses={worker: status for worker, status in statuses.items() if status},
+        )
+    )
+
+
+def recap(record: AttemptRecord, job_id: str) -> list[str]:
+    """Return how far a job came on an attempt: progress, last lines, and where its log is.
+
+    Airflow keeps, of all waits of one try of a task, only the last one's log lines.
+    """
+    lines = []
+    beat = read_heartbeat(record, 0)
+    if beat is not None and beat.job_id == job_id:
+        lines += [progress_text(beat.progress)] if beat.progress else []
+        if beat.log_chunks:
+            chunk = uris.read_or_none(record.layout.log_chunk(0, job_id, beat.log_chunks - 1))
+            lines += (chunk or b"").decode(errors="replace").splitlines()[-RECAP_LINES:]
+    return [*lines, f"whole log: {record.layout.log(0, job_id)}"]
+
+
+def progress_text(progress: Progress) -> str:
+    """Return a line such as ``step 120/400 (30%), loss 5.123, 3,400 tokens/s, 0:02:10 left``."""
+    share = progress.step / progress.train_steps if progress.train_steps else 0.0
+    parts = [f"step {progress.step}/{progress.train_steps} ({share:.0%})"]
+    if progress.loss is not None:
+        parts.append(f"loss {progress.loss:.3f}")
+    if progress.held_out_loss is not None:
+        parts.append(f"held-out loss {progress.held_out_loss:.3f}")
+    if progress.tokens_per_second is not None:
+        parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
+    if progress.eta_seconds is not None:
+        minutes, seconds = divmod(int(progress.eta_seconds), 60)
+        parts.append(f"{minutes // 60}:{minutes % 60:02}:{seconds:02} left")
+    if progress.checkpoint_step is not None:
+        parts.append(f"checkpoint at step {progress.checkpoint_step}")
+    return ", ".join(parts)
+
+
+def _workers(record: AttemptRecord) -> range:
+    ready = record.marks.get(AttemptEvent.READY)
+    return range((ready.workers or 1) if ready else 1)
+
+
+def _lease(reservation: OpenReservation, record: AttemptRecord) -> LeaseKeeper:
+    return LeaseKeeper(record, reservation.config.tpu.lease_timeout_seconds)
+
+
+def _renew(reservation: OpenReservation, lease: LeaseKeeper) -> bool:
+    """Renew the lease unless the reservation was released; return whether it was."""
+    released = reservation.is_released()
+    if not released:
+        lease.renew()
+    return released
+
+
+def _describe(backend: TpuBackend, record: AttemptRecord) -> TpuState | None:
+    try:
+        return backend.describe(record.name)
+    except TpuUnavailableError:
+        return None
+
+
+def _mark_ready(record: AttemptRecord, tpu: TpuState | None) -> AttemptRecord:
+    if AttemptEvent.READY in record.marks or tpu is None or not tpu.is_ready:
+        return record
+    return record.mark(
+        AttemptEvent.READY, workers=max(tpu.workers, 1), node_created=tpu.node_created
+    )

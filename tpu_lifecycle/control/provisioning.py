@@ -1,0 +1,389 @@
+"""Obtains a reservation's TPU: which attempt is in use, and where the next one is asked for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pipeline_store.formats import AttemptEvent
+from pipeline_store.layout import StoreLayout
+from tpu_lifecycle.boot.launcher import Launcher
+from tpu_lifecycle.control import capacity
+from tpu_lifecycle.control.capacity import (
+    Cooldowns,
+    StockoutError,
+    check_zones,
+    present_round,
+    refuses_for_good,
+)
+from tpu_lifecycle.control.provisioning import Asker
+from tpu_lifecycle.control.release import (
+    CancelledAttemptError,
+    Log,
+    Sweeper,
+    become_holder,
+    finish_deletion,
+    give_back_earlier,
+    give_up,
+)
+from tpu_lifecycle.records.attempts import AttemptRecord, Loss
+from tpu_lifecycle.records.budgets import check_next_attempt, newest_checkpoint
+from tpu_lifecycle.records.lease import LeaseKeeper
+from tpu_lifecycle.records.ledger import timeline
+from tpu_lifecycle.records.reservation import OpenReservation
+from tpu_lifecycle.service.backend import (
+    TpuBackend,
+    TpuError,
+    TpuUnavailableError,
+)
+
+UNAVAILABLE = TpuUnavailableError.__name__
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Provisioner:
+    """Obtains the TPU of a reservation.
+
+    :param is_cancelled: asked around every create call, besides the tombstone.
+    :param on_attempt: told of every attempt before it is asked for, with the sequence number under
+        which this process is its holder.
+    """
+
+    reservation: OpenReservation
+    store: StoreLayout
+    backend: TpuBackend
+    launcher: Launcher
+    sweeper: Sweeper
+    is_cancelled: Callable[[], bool] = lambda: False
+    on_attempt: Callable[[AttemptRecord, int], object] = lambda record, sequence: None
+    log: Log = field(default_factory=lambda: _log)
+
+    def obtain(self) -> AttemptRecord:
+        """Return the attempt in use, or make the next one; the service has accepted it.
+
+        It may not be READY yet. Safe to repeat by another process: an attempt of unknown outcome
+        is asked for again under the same name, which can never make a second TPU.
+
+        :raises ReleasedError: the reservation is released or used up.
+        :raises BudgetError: no further TPU may be asked for.
+        :raises QuotaExhaustedError: no zone's quota allows one.
+        :raises TpuError: no zone has one now, or each refuses for good.
+        """
+        give_back_earlier(self.reservation, self.sweeper)
+        while True:
+            record = self._current()
+            self._asker.check_open(record.number)
+            try:
+                holder = become_holder(self.reservation.run, record.attempt)
+            except CancelledAttemptError as error:
+                event = AttemptEvent.CANCELLED
+                give_up(self.reservation, record, self.sweeper, event=event, reason=str(error))
+                continue
+            # Before the first look at the TPU, which may take long: a task that is cancelled during
+            # it has the TPU in hand.
+            self.on_attempt(record, holder.sequence)
+            if record.is_ready and (reason := self._gone_reason(record)) is not None:
+                self.lose(record, reason, Loss.TAKEN)
+                continue
+            LeaseKeeper(record, self.reservation.config.tpu.lease_timeout_seconds).renew()
+            try:
+                self._asker.ensure_created(record)
+            except TpuError as error:
+                fresh = self.reservation.attempt(record.number)
+                self.refuse(fresh, str(error), type(error).__name__)
+            else:
+                return self.reservation.attempt(record.number)
+
+    def refuse(self, record: AttemptRecord, reason: str, cause: str) -> None:
+        """Give up an attempt of which no TPU came; returns when another zone is left to be asked.
+
+        A zone that refuses for good is left out from now on, and the others are asked.
+
+        :param cause: class of the service's error; empty: nobody knows.
+        :raises StockoutError: the round through all zones is over.
+        :raises TpuUnavailableError: so it is, and the last zone did not even answer.
+        :raises QuotaExhaustedError: no zone's quota allows a TPU.
+        :raises TpuError: every zone refuses for good.
+        """
+        event, zone = AttemptEvent.REFUSED, record.attempt.zone
+        give_up(self.reservation, record, self.sweeper, event=event, reason=reason, cause=cause)
+        if cause == capacity.STOCKOUT:
+            self._cooldowns.note(zone, reason)
+        records, zones = self.reservation.attempts(), self.reservation.record.zones
+        walk = present_round(zones, records, seed=self._seed)
+        check_zones(zones, walk, records)
+        if refuses_for_good(cause):
+            self.log.error(
+                "Zone %s REFUSES FOR GOOD and is left out of this reservation: %s", zone, reason
+            )
+        if walk.has_just_begun:
+            self.show_timeline(records)
+            kind = TpuUnavailableError if cause == UNAVAILABLE else StockoutError
+            raise kind(
+                f"None of {', '.join(zones)} has a {self.reservation.record.accelerator_type} now "
+                f"(round {walk.number - 1}). Last: {reason}. Wait, or add tpu.zones."
+            )
+        self.log.warning("%s: %s; asking in the next zone", record.name, reason)
+
+    def lose(self, record: AttemptRecord, reason: str, cause: str) -> None:
+        """Give up an attempt whose TPU was lost, and confirm that it is gone.
+
+        :param cause: the reason for programs, as in its mark.
+        """
+        self.log.warning("Lost %s: %s", record.name, reason)
+        give_up(
+            self.reservation,
+            record,
+            self.sweeper,
+            event=AttemptEvent.LOST,
+            reason=reason,
+            cause=cause,
+            checkpoint_step=newest_checkpoint(self.reservation.run),
+        )
+        self.show_timeline(self.reservation.attempts())
+
+    def delete_given_up(self) -> None:
+        """Delete what came, against expectation, of attempts that were given up.
+
+        :raises TpuError: it could not be confirmed.
+        """
+        for record in self.reservation.attempts():
+            if record.needs_deletion:
+                finish_deletion(self.reservation, record, self.sweeper)
+
+    def show_timeline(self, records: list[AttemptRecord]) -> None:
+        """Log all that happened to the attempts so far."""
+        for line in timeline(records):
+            self.log.info("Timeline: %s", line)
+
+    def _current(self) -> AttemptRecord:
+        """Return the usable attempt; replace one that was given up."""
+        self.delete_given_up()
+        records = self.reservation.attempts()
+        newest = records[-1] if records else None
+        if newest is not None and newest.is_usable:
+            self.log.info("Going on with attempt %d, %s", newest.number, newest.name)
+            return newest
+        return self._next(records)
+
+    def _gone_reason(self, record: AttemptRecord) -> str | None:
+        try:
+            return self.backend.describe(record.name).gone_reason
+        except TpuUnavailableError as error:
+            self.log.warning("%s; going on as if %s were there", error, record.name)
+            return None
+
+    def _next(self, records: list[AttemptRecord]) -> AttemptRecord:
+        check_next_attempt(self.reservation, records)
+        self._asker.check_open(len(records))
+        zones, cooling = self.reservation.record.zones, self._cooldowns.cooling()
+        walk = present_round(zones, records, cooling=cooling.keys(), seed=self._seed)
+        zone = capacity.next_zone(zones, records, cooling=cooling.keys(), seed=self._seed)
+        record = self.reservation.new_attempt(
+            len(records) + 1, zone, checkpoint_step=newest_checkpoint(self.reservation.run)
+        )
+        self.log.info("Attempt %d: asking for %s", record.number, record.name)
+        if len(zones) > 1:
+            self.log.info(
+                "Round %d: %s; cooling down: %s; left out: %s",
+                walk.number,
+                ", ".join(walk.left),
+                ", ".join(f"{z} until {end:%T}" for z, end in cooling.items()) or "none",
+                ", ".join(sorted(walk.left_out)) or "none",
+            )
+        return record
+
+    @property
+    def _seed(self) -> str:
+        return f"{self.reservation.record.run_key}-{self.reservation.record.generation}"
+
+    @property
+    def _cooldowns(self) -> Cooldowns:
+        tpu = self.reservation.config.tpu
+        return Cooldowns(
+            self.store,
+            self.reservation.record,
+            tpu.provisioning_model,
+            tpu.zone_cooldown_seconds,
+        )
+
+    @property
+    def _asker(self) -> Asker:
+        return Asker(
+            reservation=self.reservation,
+            store=self.store,
+            backend=self.backend,
+            launcher=self.launcher,
+            sweeper=self.sweeper,
+            is_cancelled=self.is_cancelled,
+            log=self.log,
+        )
+
+
+# MERGED FROM tpu_lifecycle/asking.py
+"""Asks the service for an attempt's TPU so that none can be made twice, or after the release."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pipeline_store.formats import AttemptEvent
+from pipeline_store.layout import StoreLayout
+from tpu_lifecycle.boot.launcher import Launcher
+from tpu_lifecycle.control.release import Log, Sweeper, delete_attempt
+from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.reservation import OpenReservation, ReleasedError
+from tpu_lifecycle.service import labels
+from tpu_lifecycle.service.backend import (
+    TpuBackend,
+    TpuConflictError,
+    TpuError,
+    TpuRequest,
+    TpuUnavailableError,
+)
+
+CREATE_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
+"""Before each repetition of a create call that the service did not answer."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Asker:
+    """Sends create calls for a reservation.
+
+    :param is_cancelled: asked around every create call, besides the tombstone; a task that is being
+        killed so deletes what it has just made.
+    """
+
+    reservation: OpenReservation
+    store: StoreLayout
+    backend: TpuBackend
+    launcher: Launcher
+    sweeper: Sweeper
+    is_cancelled: Callable[[], bool] = lambda: False
+    log: Log = field(default_factory=lambda: _log)
+
+    def check_open(self, newest: int) -> None:
+        """Do nothing while something may be asked for.
+
+        :param newest: number of the newest attempt, as far as the caller knows.
+        :raises ReleasedError: it may not.
+        """
+        self.reservation.check_may_create(newest)
+        if self.is_cancelled():
+            raise ReleasedError(f"{self.reservation}: this task is being cancelled.")
+
+    def ensure_created(self, record: AttemptRecord) -> None:
+        """Ask for the attempt's TPU unless the service already has it.
+
+        :raises ReleasedError: released meanwhile; what was made is deleted.
+        :raises TpuConflictError: the name is taken by something that is not ours.
+        :raises TpuUnavailableError: no answer to any try; the TPU may still appear.
+        """
+        if not record.may_land:
+            return
+        request = self.request(record)
+        problem: TpuError | None = None
+        for pause in (*CREATE_PAUSES_SECONDS, None):
+            self.check_open(record.number)
+            may_land_already = record.asked is not None
+            record = record.mark_asked()
+            problem = self._ask(record, request, may_land_already=may_land_already)
+            self._undo_if_released(record)
+            if problem is None:
+                return
+            if not isinstance(problem, TpuUnavailableError):
+                break
+            if pause is not None:
+                self.log.warning("%s; trying again in %.0f s", problem, pause)
+                time.sleep(pause)
+        if problem is not None:
+            raise problem
+
+    def _ask(
+        self, record: AttemptRecord, request: TpuRequest, *, may_land_already: bool
+    ) -> TpuError | None:
+        """Send one create call; returns what was wrong."""
+        try:
+            operation = self._create_or_adopt(request)
+        except TpuUnavailableError as error:
+            return error
+        except TpuError as error:
+            # A refusal says nothing of an earlier call that had no answer.
+            if not may_land_already:
+                record.mark(AttemptEvent.ANSWERED, str(error), cause=type(error).__name__)
+            return error
+        record.mark(AttemptEvent.ANSWERED, operation=operation)
+        return None
+
+    def _undo_if_released(self, record: AttemptRecord) -> None:
+        """Look for the tombstone right after a create call, whatever came of it."""
+        try:
+            self.check_open(record.number)
+        except ReleasedError:
+            self.log.warning("Released while %s was asked for; deleting it", record.name)
+            delete_attempt(self.reservation, record, self.sweeper)
+            raise
+
+    def _create_or_adopt(self, request: TpuRequest) -> str:
+        """Return the service's operation, an empty string for a TPU that is there already."""
+        try:
+            return self.backend.create(request)
+        except TpuConflictError as error:
+            state = self.backend.describe(request.name)
+            if not state.exists:
+                # Seen right after a create: the service contradicts itself for a moment.
+                raise TpuUnavailableError(f"{error} But there is none of this name.") from error
+            if not request.labels.items() <= state.labels.items():
+                raise TpuConflictError(
+                    f"{request.name} exists but is not ours: its labels are {dict(state.labels)}, "
+                    f"expected {dict(request.labels)}. It is left alone; delete it by hand or "
+                    "clear the reserve task for new names."
+                ) from error
+            self.log.info("%s exists already: an earlier reply was lost", request.name)
+            return ""
+
+    def request(self, record: AttemptRecord) -> TpuRequest:
+        """Return what is asked of the service for an attempt; the same each time."""
+        tpu = self.reservation.config.tpu
+        reservation = self.reservation.record
+        # Counted from the attempt's record, not from now: a repetition has to ask for the same.
+        left = int((reservation.expires_at - record.attempt.created).total_seconds())
+        metadata = self.launcher(
+            mailbox_uri=record.layout.root,
+            released_uri=self.reservation.layout.released,
+            bundle_uri=self.store.bundle(reservation.bundle_sha256),
+            bundle_sha256=reservation.bundle_sha256,
+            token=record.attempt.token,
+            expires_at=reservation.expires_at,
+            heartbeat_interval_seconds=tpu.heartbeat_interval_seconds,
+            tpu_name=self.backend.resource_path(record.name, tpu.api),
+            tpu_api_endpoint=self.backend.vm_endpoint,
+            lease_timeout_seconds=tpu.lease_timeout_seconds,
+            container_image=tpu.container_image,
+        )
+        return TpuRequest(
+            name=record.name,
+            accelerator_type=tpu.accelerator_type,
+            runtime_version=tpu.runtime_version,
+            provisioning_model=tpu.provisioning_model,
+            queue_timeout_seconds=max(1, min(tpu.queue_timeout_seconds, left)),
+            labels=labels.attempt_labels(reservation, record.attempt),
+            metadata=metadata,
+            token=record.attempt.token,
+            api=tpu.api,
+            reservation_name=tpu.reservation_name,
+            network=tpu.network,
+            subnetwork=tpu.subnetwork,
+            enable_external_ips=tpu.enable_external_ips,
+            service_account=tpu.service_account,
+            network_tags=tpu.network_tags,
+            data_disks=tpu.data_disks,
+        )

@@ -1,0 +1,278 @@
+"""Finds TPUs of ours that nobody will give back any more, and deletes them.
+
+Independent of Airflow and of its runs' states: it finds TPUs by label and asks the store whether
+their run still wants them (tombstone, marks of the attempt). It never touches what carries another
+owner's label.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from pipeline_store import uris
+from pipeline_store.formats import FormatError, Lease, Released, TpuPlace
+from pipeline_store.layout import ReservationLayout, StoreLayout
+from tpu_lifecycle.control.reaper_status import newest_pass, write_pass
+from tpu_lifecycle.control.release import Log
+from tpu_lifecycle.records.attempts import LASTING_REFUSALS, load_attempt
+from tpu_lifecycle.service.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
+from tpu_lifecycle.service.labels import TpuLabels, owner_label
+
+PAUSE_SECONDS = 2.0
+"""Between two deletions: the API allows only so many a minute."""
+
+MAX_DELETIONS = 50
+"""In one pass. More to reap at once would be a mistake, of this program or of a person."""
+
+PATIENCE = timedelta(minutes=10)
+"""So long a TPU that its run does not want any more is left to the task that gives it back."""
+
+ENDED_STATES = frozenset({"FAILED", "SUSPENDED", "PREEMPTED", "TERMINATED"})
+"""Of a queued resource or a node: no job will run any more, but name and quota are still taken."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ReapedTpu:
+    """One line of the report."""
+
+    name: str
+    zone: str
+    age_seconds: float | None
+    state: str
+    run_key: str
+    reason: str
+    action: str
+
+    def __str__(self) -> str:
+        age = f"{self.age_seconds / 3600:.1f} h old" if self.age_seconds is not None else "age ?"
+        return f"{self.action}: {self.name} in {self.zone} ({age}, {self.state}): {self.reason}"
+
+
+@dataclass
+class ReaperReport:
+    """What one pass found and did."""
+
+    seen: int = 0
+    reaped: list[ReapedTpu] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    answered: set[str] = field(default_factory=set)
+
+    def to_json(self) -> str:
+        """Return the report as a JSON object on one line."""
+        reaped = [vars(item) for item in self.reaped]
+        return json.dumps({"seen": self.seen, "reaped": reaped, "problems": self.problems})
+
+
+@dataclass
+class Reaper:
+    """One owner's reaper in one project.
+
+    :param zones: besides the zones that reservations in the store name.
+    :param dry_run: say what would be deleted; delete nothing, and leave no sign of life.
+    :param max_deletions: in one pass; what is left is a problem, and the next pass goes on.
+    :param patience: before it steps in for a task; a TPU that expired is deleted at once.
+    """
+
+    backend: TpuBackend
+    store: StoreLayout
+    project_id: str
+    owner: str
+    zones: Iterable[str] = ()
+    dry_run: bool = False
+    patience: timedelta = PATIENCE
+    max_deletions: int = MAX_DELETIONS
+    log: Log = field(default_factory=lambda: _log)
+    sleep: Callable[[float], None] = time.sleep
+
+    def reap(self) -> ReaperReport:
+        """Make one pass. Whatever fails is in the report and does not stop the rest."""
+        report = ReaperReport()
+        left = 0
+        for state in self.find(report):
+            try:
+                reason = self._reason(state) if self._is_there(state) else None
+                if reason and len(report.reaped) >= self.max_deletions:
+                    left += 1
+                elif reason:
+                    report.reaped.append(self._delete(state, reason))
+            except Exception as error:  # noqa: BLE001 - one bad TPU must not save the others
+                self.log.warning("Skipping %s: %r", state.name, error)
+                report.problems.append(f"{state.name}: {error}")
+        if left:
+            report.problems.append(
+                f"{left} more TPU(s) are to be deleted, but one pass deletes {self.max_deletions} "
+                "at most; the next one goes on"
+            )
+        if not self.dry_run:
+            self._sign_of_life(report)
+        return report
+
+    def _sign_of_life(self, report: ReaperReport) -> None:
+        try:
+            write_pass(
+                self.store,
+                self.owner,
+                self.project_id,
+                seen=report.seen,
+                acted_on=len(report.reaped),
+                problems=report.problems,
+                answered=report.answered,
+            )
+        except Exception as error:  # noqa: BLE001 - a store that is away is told, no more
+            report.problems.append(f"cannot write the reaper's own sign of life: {error!r}")
+
+    def find(self, report: ReaperReport) -> Iterator[TpuState]:
+        """Yield every TPU of the owner; zones that cannot be looked at go into the report."""
+        given = set(self.zones)
+        places = stored_places(self.store, report.problems)
+        own = {place.zone for place in places if place.project_id == self.project_id}
+        zones = sorted(given | own)
+        if not zones:
+            self._judge_nowhere(places, report)
+        refused: dict[str, TpuError] = {}
+        for zone in zones:
+            try:
+                states = self.backend.list_zone(zone, owner_label(self.owner))
+            except LASTING_REFUSALS as error:
+                refused[zone] = error
+                continue
+            except TpuError as error:
+                report.problems.append(f"zone {zone}: {error}")
+                continue
+            report.answered.add(zone)
+            report.seen += len(states)
+            yield from states
+        self._judge_refusals(refused, given, report)
+
+    def _judge_nowhere(self, places: Iterable[TpuPlace], report: ReaperReport) -> None:
+        """Tell an installation that never rented a TPU from a project that is mistyped."""
+        others = sorted({place.project_id for place in places})
+        if others:
+            report.problems.append(
+                f"no zone to look at: none is given, and the reservations in {self.store.root} are "
+                f"of {', '.join(others)}, none of project {self.project_id}"
+            )
+        elif not report.problems:
+            self.log.info("Nothing to reap: no TPU was ever asked for from %s", self.store.root)
+
+    def _judge_refusals(
+        self, refused: Mapping[str, TpuError], given: AbstractSet[str], report: ReaperReport
+    ) -> None:
+        """Tell zones that never were there, such as mistyped ones, from those now out of sight."""
+        # When no zone answers, it is the account that may not look, not the zone's name.
+        known = refused.keys() if not report.answered else given | self._ever_answered(refused)
+        for zone, error in refused.items():
+            place = self.store.tpu_place(self.project_id, zone)
+            text = f"zone {zone}: {error} If there is no such zone (any more), delete {place}."
+            if zone in known:
+                report.problems.append(text)
+            else:
+                self.log.warning("Not looked at: %s", text)
+
+    def _ever_answered(self, zones: Iterable[str]) -> set[str]:
+        """Return those of the zones that an earlier pass could look at; all if nobody knows."""
+        try:
+            earlier = newest_pass(self.store, self.owner, self.project_id)
+        except Exception as error:  # noqa: BLE001 - one's memory is no reason to stop
+            self.log.warning("Cannot read the pass before this one: %r", error)
+            return set(zones)
+        return set(earlier.answered if earlier else ()) & set(zones)
+
+    def _is_there(self, state: TpuState) -> bool:
+        """Look again: a list may be older than a deletion, or than another owner's new labels."""
+        fresh = self.backend.describe(state.name)
+        return fresh.exists and owner_label(self.owner).items() <= fresh.labels.items()
+
+    def _reason(self, state: TpuState) -> str | None:
+        """Return why nobody needs the TPU any more, or None."""
+        now = datetime.now(UTC)
+        labels = TpuLabels.parse(state.labels)
+        if now >= labels.expires_at:
+            return f"expired at {labels.expires_at:%F %T} UTC"
+        since, reason = self._abandoned(state, labels)
+        return reason if since is not None and now - since >= self.patience else None
+
+    def _abandoned(self, state: TpuState, labels: TpuLabels) -> tuple[datetime | None, str]:
+        """Return since when its own run does not want the TPU, and why."""
+        reservation = self.store.run(labels.run_key).reservation(labels.generation)
+        tombstone = Released.load_or_none(reservation.released)
+        if tombstone is not None:
+            what = f"reservation g{labels.generation} of run {labels.run_key}"
+            return tombstone.released, f"{what} was released at {tombstone.released:%F %T} UTC"
+        attempt = load_attempt(reservation, labels.attempt)
+        if attempt is not None and not attempt.is_usable:
+            newest = max(mark.time for mark in attempt.marks.values())
+            return newest, f"its run gave it up ({attempt.outcome})"
+        # A node that goes with a queued resource has ended when that has.
+        ended = state.queued_resource or state.node
+        if ended not in ENDED_STATES:
+            return None, ""
+        # Whoever waits for it learns of it with the next look, and keeps its reason.
+        moments = [state.created or state.node_created, _last_renewal(reservation, labels.attempt)]
+        since = max((moment for moment in moments if moment), default=None)
+        return since, f"it is {ended} and still takes name and quota"
+
+    def _delete(self, state: TpuState, reason: str) -> ReapedTpu:
+        item = describe(state, reason, "would delete" if self.dry_run else self._push(state))
+        self.log.warning("TPU REAPER: %s", item)
+        return item
+
+    def _push(self, state: TpuState) -> str:
+        try:
+            self.backend.delete(state.name)
+        except TpuUnavailableError:
+            if state.queued_resource not in ("DELETING", "SUSPENDING"):
+                raise
+        self.sleep(PAUSE_SECONDS)
+        return "deleting" if self.backend.describe(state.name).exists else "deleted"
+
+
+def _last_renewal(reservation: ReservationLayout, attempt: int) -> datetime | None:
+    """Return when somebody who waits for the attempt's TPU last said so."""
+    try:
+        lease = Lease.load_or_none(reservation.attempt(attempt).lease)
+    except FormatError:
+        return None
+    return lease.renewed if lease else None
+
+
+def describe(state: TpuState, reason: str, action: str) -> ReapedTpu:
+    """Return the report line of a TPU."""
+    created = state.created or state.node_created
+    return ReapedTpu(
+        name=state.name.resource_id,
+        zone=state.name.zone,
+        age_seconds=(datetime.now(UTC) - created).total_seconds() if created else None,
+        state=state.describe(),
+        run_key=state.labels.get("run-key", ""),
+        reason=reason,
+        action=action,
+    )
+
+
+def stored_places(store: StoreLayout, problems: list[str]) -> list[TpuPlace]:
+    """Return every project and zone in which a reservation ever allowed a TPU.
+
+    :param problems: gets a line for what cannot be read. A store that is away or damaged must not
+        stop the reaper: what has expired says so in its labels.
+    """
+    found: list[TpuPlace] = []
+    try:
+        files = list(uris.list_files(store.tpu_places))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the given zones are looked at
+        problems.append(f"cannot list {store.tpu_places}: {error!r}")
+        return found
+    for uri in files:
+        try:
+            found.append(TpuPlace.load(uri))
+        except Exception as error:  # noqa: BLE001 - one bad file must not hide the others
+            problems.append(f"cannot read {uri}: {error!r}")
+    return found

@@ -1,0 +1,490 @@
+"""Gives TPUs back: the whole reservation, one attempt, or, when cancelling, only one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_store.formats import AttemptEvent, FormatError, Ledger
+from tpu_lifecycle.control.release import Sweeper, cancel_holder
+from tpu_lifecycle.records.attempts import (
+    LANDING_WINDOW,
+    LASTING_REFUSALS,
+    AttemptRecord,
+    salvage_attempts,
+)
+from tpu_lifecycle.records.ledger import build_ledger
+from tpu_lifecycle.records.reservation import (
+    OpenReservation,
+    ReservationError,
+    earlier_reservations,
+    open_reservation,
+)
+from tpu_lifecycle.service import labels
+from tpu_lifecycle.service.backend import TpuBackend, TpuName, TpuState
+
+IN_FLIGHT_SECONDS = LANDING_WINDOW.total_seconds()
+"""Longest time after the tombstone in which a create call of unknown outcome may still land."""
+
+UNSETTLED_PAUSE_SECONDS = 5.0
+"""Between two looks whether a create call was answered meanwhile."""
+
+_Pair = tuple[OpenReservation, AttemptRecord]
+
+
+@dataclass(frozen=True)
+class ReleaseReport:
+    """What :func:`release` did."""
+
+    ledger: Ledger
+    deleted: list[TpuName]
+
+
+def release(reservation: OpenReservation, sweeper: Sweeper, *, reason: str) -> ReleaseReport:
+    """Give back everything of this generation and of earlier ones of the run.
+
+    Tombstone, sweep, grace period, second sweep; only then 404 means gone. Safe to repeat. Damaged
+    files of the store are no obstacle to deleting, only to the ledger.
+
+    :raises TpuError: something could not be deleted or confirmed; call again.
+    :raises FormatError: all is deleted, but a damaged file of the run keeps it from the ledger.
+    """
+    generations = [*_readable_generations(reservation, sweeper), reservation]
+    for generation in generations:
+        generation.release(reason)
+    seen = _sweep(generations, sweeper)
+    _wait_for_late_landings(generations, sweeper)
+    seen |= _sweep(generations, sweeper)
+    try:
+        for generation in [*earlier_reservations(reservation), reservation]:
+            _close_books(generation, seen)
+    except FormatError as error:
+        raise FormatError(
+            f"All TPUs of {reservation} are deleted, but it has no ledger: {error} Restore this "
+            "file, or remove it, and clear the delete task."
+        ) from error
+    return ReleaseReport(Ledger.load(reservation.layout.ledger), sorted(seen))
+
+
+def _readable_generations(reservation: OpenReservation, sweeper: Sweeper) -> list[OpenReservation]:
+    """Return the earlier generations that can be read; labels lead to what others have."""
+    found = []
+    for number in range(1, reservation.record.generation):
+        try:
+            found.append(open_reservation(reservation.run.root, number))
+        except (FormatError, ReservationError) as error:
+            sweeper.log.error("Giving back without reservation g%d: %s", number, error)
+    return found
+
+
+def give_back_earlier(reservation: OpenReservation, sweeper: Sweeper) -> None:
+    """Give back what earlier generations of the run still have: it never rents two TPUs at once.
+
+    :raises TpuError: something could not be deleted or confirmed; call again.
+    """
+    pairs = [
+        (generation, record)
+        for generation in earlier_reservations(reservation)
+        for record in generation.attempts()
+        if AttemptEvent.GONE not in record.marks
+    ]
+    seen = _delete(pairs, sweeper)
+    for _, record in pairs:
+        if not record.may_land:
+            _mark_gone(record, seen)
+
+
+def give_up(
+    reservation: OpenReservation,
+    record: AttemptRecord,
+    sweeper: Sweeper,
+    *,
+    event: AttemptEvent,
+    reason: str,
+    **details: Any,
+) -> AttemptRecord:
+    """Mark an attempt as refused, lost or cancelled, delete its TPU and confirm that it is gone.
+
+    :param details: further fields of the mark.
+    :raises TpuError: it could not be confirmed; :func:`finish_deletion` goes on from there.
+    """
+    return finish_deletion(reservation, record.mark(event, reason, **details), sweeper)
+
+
+def finish_deletion(
+    reservation: OpenReservation, record: AttemptRecord, sweeper: Sweeper
+) -> AttemptRecord:
+    """Delete the TPU of an attempt that was given up, and mark it gone.
+
+    While a create call of it may still take effect it is not marked: whoever comes next, at the
+    latest the teardown, deletes again.
+    """
+    seen = delete_attempt(reservation, record, sweeper)
+    return record if record.is_landing else _mark_gone(record, seen)
+
+
+def delete_attempt(
+    reservation: OpenReservation, record: AttemptRecord, sweeper: Sweeper
+) -> dict[TpuName, TpuState]:
+    """Delete one attempt's TPU and confirm, unless what has its name is somebody else's."""
+    return _delete([(reservation, record)], sweeper)
+
+
+def ask_deletion(backend: TpuBackend, reservation: OpenReservation, record: AttemptRecord) -> bool:
+    """Ask for the deletion of an attempt's TPU, if it is there and ours; confirms nothing."""
+    state = backend.describe(record.name)
+    if not state.exists or not _is_ours(reservation, record, state):
+        return False
+    backend.delete(record.name)
+    return True
+
+
+def fenced_delete(
+    backend: TpuBackend,
+    reservation: OpenReservation,
+    record: AttemptRecord,
+    *,
+    holder_sequence: int | None,
+    reason: str = "a person ended its task",
+) -> bool:
+    """Ask for the deletion of a cancelled task's own TPU, unless another task took it over.
+
+    Quick and without confirmation: the teardown confirms. Harmless to repeat, and harmless before,
+    during or after the teardown. Who takes the attempt over later finds that it was cancelled.
+
+    :param holder_sequence: sequence number of the cancelled task's own entry in ``holder.json``;
+        None when it never made the attempt the holder, and so never asked for anything.
+    :returns: whether the deletion was asked for.
+    """
+    if not cancel_holder(reservation.run, record.attempt, holder_sequence):
+        return False
+    record.mark(AttemptEvent.CANCELLED, reason)
+    return ask_deletion(backend, reservation, record)
+
+
+def _is_ours(reservation: OpenReservation, record: AttemptRecord, state: TpuState) -> bool:
+    # Some states of the service show no labels at all; then the name counts, if we asked for it.
+    if not state.labels:
+        return record.was_asked
+    return labels.run_labels(reservation.record).items() <= state.labels.items()
+
+
+def _delete(pairs: Sequence[_Pair], sweeper: Sweeper) -> dict[TpuName, TpuState]:
+    """Delete by name what is ours, and confirm."""
+    by_name = {record.name: (reservation, record) for reservation, record in pairs}
+    return sweeper.delete(
+        by_name,
+        is_ours=lambda state: _is_ours(*by_name[state.name], state),
+        denied={record.name for _, record in pairs if record.was_denied},
+    )
+
+
+def _sweep(generations: Sequence[OpenReservation], sweeper: Sweeper) -> dict[TpuName, TpuState]:
+    """Delete by name, then by label: that finds what no record of ours mentions."""
+    pairs = [(g, record) for g in generations for record in _attempts(g)]
+    seen = _delete(pairs, sweeper)
+    newest = generations[-1].record
+    zones = sorted({zone for g in generations for zone in g.record.zones})
+    found, problems = sweeper.find(zones, labels.run_labels(newest))
+    seen |= sweeper.delete(s.name for s in found if _generation_of(s) <= newest.generation)
+    # A zone that was never asked, or only refused, holds nothing. If it does not exist, a look
+    # into it fails each time, and must not fail the teardown for ever.
+    asked = {record.name.zone for _, record in pairs if not record.was_denied}
+    for zone, error in problems.items():
+        lasting = isinstance(error, LASTING_REFUSALS)
+        if zone in asked or not lasting:
+            raise type(error)(f"Zone {zone} could not be looked at, so it may hold a TPU: {error}")
+    return seen
+
+
+def _generation_of(state: TpuState) -> int:
+    try:
+        return labels.TpuLabels.parse(state.labels).generation
+    except ValueError:
+        return 0  # owner and run are ours; a label we cannot read must not keep it alive
+
+
+def _wait_for_late_landings(generations: Sequence[OpenReservation], sweeper: Sweeper) -> None:
+    """Wait the grace period, and longer while a create call has no answer yet."""
+    waited = generations[-1].record.delete_grace_seconds
+    sweeper.log.info("First sweep done; looking again in %.0f s for TPUs that land late", waited)
+    sweeper.sleep(waited)
+    while waited < IN_FLIGHT_SECONDS and _is_unsettled(generations):
+        sweeper.log.info("A create call has no answer yet: waiting for it")
+        pause = min(UNSETTLED_PAUSE_SECONDS, IN_FLIGHT_SECONDS - waited)
+        sweeper.sleep(pause)
+        waited += pause
+
+
+def _is_unsettled(generations: Sequence[OpenReservation]) -> bool:
+    return any(record.is_unsettled for g in generations for record in _attempts(g))
+
+
+def _attempts(generation: OpenReservation) -> list[AttemptRecord]:
+    return salvage_attempts(generation.layout, generation.record)
+
+
+def _close_books(reservation: OpenReservation, seen: dict[TpuName, TpuState]) -> None:
+    records = [_mark_gone(record, seen) for record in reservation.attempts()]
+    build_ledger(reservation, records).write(reservation.layout.ledger)
+
+
+def _mark_gone(record: AttemptRecord, seen: dict[TpuName, TpuState]) -> AttemptRecord:
+    state = seen.get(record.name)
+    return record.mark(AttemptEvent.GONE, node_created=state.node_created if state else None)
+
+
+# MERGED FROM tpu_lifecycle/holder.py
+"""The holder of a run: the one attempt whose jobs may commit, and the one task that has it in hand.
+
+Whoever works with an attempt first makes itself its holder, before anything is asked for. So a task
+that is cancelled late can see that another one has taken over, and leaves the TPU alone.
+"""
+
+from __future__ import annotations
+
+from pipeline_store.formats import Attempt, Holder
+from pipeline_store.layout import RunLayout
+from tpu_lifecycle.records.reservation import ReleasedError, SupersededError
+
+CANCELLED = "cancelled"
+"""Token of a holder whose attempt was cancelled: no job has it, so none can commit."""
+
+
+class CancelledAttemptError(RuntimeError):
+    """The task that had the attempt in hand was cancelled: its TPU is being deleted."""
+
+
+def become_holder(run: RunLayout, attempt: Attempt) -> Holder:
+    """Make the attempt the holder, by compare-and-set.
+
+    Doing so again raises the sequence number: a task that takes an attempt over from an earlier try
+    of itself so takes away that try's right to cancel.
+
+    :raises ReleasedError: a newer generation already holds the run.
+    :raises SupersededError: a newer attempt of this generation does.
+    :raises CancelledAttemptError: the attempt was cancelled; there has to be a next one.
+    """
+
+    def take(present: Holder | None) -> Holder:
+        number = (attempt.generation, attempt.attempt)
+        if present and (present.generation, present.attempt) > number:
+            newer = present.generation > attempt.generation
+            raise (ReleasedError if newer else SupersededError)(
+                f"Attempt {attempt.attempt} of generation {attempt.generation} is stale: run "
+                f"{attempt.run_key} is held by attempt {present.attempt} of generation "
+                f"{present.generation}."
+            )
+        if present and (present.generation, present.attempt, present.token) == (*number, CANCELLED):
+            raise CancelledAttemptError(
+                f"Attempt {attempt.attempt} of generation {attempt.generation} of run "
+                f"{attempt.run_key} was cancelled."
+            )
+        return _holder(attempt, attempt.token, present.sequence + 1 if present else 1)
+
+    return Holder.update(run.holder, take)
+
+
+def cancel_holder(run: RunLayout, attempt: Attempt, sequence: int | None) -> bool:
+    """Take the attempt away from the caller itself, if it still is the caller's.
+
+    One compare-and-set decides between a task that is cancelled and one that takes over: either the
+    one finds that the attempt is not its own any more, or the other that it was cancelled.
+
+    :param sequence: of the caller's own entry; None when it never was the holder.
+    :returns: whether the attempt is cancelled, now or by an earlier call of the same caller.
+    """
+    is_cancelled = False
+
+    def take(present: Holder | None) -> Holder | None:
+        nonlocal is_cancelled
+        is_cancelled = False
+        if present is None or sequence is None:
+            return None
+        cancelled = _holder(attempt, CANCELLED, sequence + 1)
+        own = _holder(attempt, attempt.token, sequence)
+        is_cancelled = present in (own, cancelled)
+        return cancelled if present == own else None
+
+    Holder.update(run.holder, take)
+    return is_cancelled
+
+
+def _holder(attempt: Attempt, token: str, sequence: int) -> Holder:
+    return Holder(
+        sequence=sequence, generation=attempt.generation, attempt=attempt.attempt, token=token
+    )
+
+
+# MERGED FROM tpu_lifecycle/log.py
+"""What is needed of a logger, so that Airflow's task logger serves as well as the standard one."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Log(Protocol):
+    """Takes a message with ``%`` places and what belongs there."""
+
+    def info(self, msg: Any, /, *args: Any) -> Any:
+        """Tell what is done."""
+        ...
+
+    def warning(self, msg: Any, /, *args: Any) -> Any:
+        """Tell what went otherwise than meant."""
+        ...
+
+    def error(self, msg: Any, /, *args: Any) -> Any:
+        """Tell what a person has to look at."""
+        ...
+
+
+# MERGED FROM tpu_lifecycle/sweep.py
+"""Deletes TPUs and waits until each is confirmed gone."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from tpu_lifecycle.control.release import Log
+from tpu_lifecycle.records.attempts import LASTING_REFUSALS
+from tpu_lifecycle.service.backend import (
+    TpuBackend,
+    TpuError,
+    TpuName,
+    TpuState,
+    TpuUnavailableError,
+)
+
+MAX_PAUSE_SECONDS = 8.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Sweeper:
+    """Deletes by name, confirms by looking. Durations are seconds.
+
+    :param pause: between the first two looks; doubles up to ``MAX_PAUSE_SECONDS``.
+    :param reissue: after which a deletion that got stuck is asked for again.
+    :param timeout: after which :meth:`delete` gives up.
+    """
+
+    backend: TpuBackend
+    pause: float = 0.5
+    reissue: float = 60.0
+    timeout: float = 900.0
+    log: Log = field(default_factory=lambda: _log)
+    sleep: Callable[[float], None] = time.sleep
+
+    def delete(
+        self,
+        names: Iterable[TpuName],
+        *,
+        is_ours: Callable[[TpuState], bool] = lambda state: True,
+        denied: AbstractSet[TpuName] = frozenset(),
+    ) -> dict[TpuName, TpuState]:
+        """Delete and confirm. Only the service's word that there is no such TPU means gone.
+
+        :param is_ours: whether what has the name may be deleted; else it is left alone, and the
+            name counts as gone, as it cannot be ours as well.
+        :param denied: names whose only create call was answered with a refusal. They have no TPU,
+            so that it is enough when looking is refused like asking was: the zone may not exist,
+            and a teardown that insisted on looking there would fail for ever.
+        :returns: of every TPU that was there, its state with the node, if it was seen.
+        :raises TpuError: some could not be deleted or confirmed; all others are gone. Call again.
+        """
+        waiting = sorted(set(names))
+        asked: dict[TpuName, float] = {}
+        seen: dict[TpuName, TpuState] = {}
+        deadline = time.monotonic() + self.timeout
+        pause = self.pause
+        while True:
+            results: dict[TpuName, bool | TpuError] = {}
+            for name in waiting:
+                found = self._push(name, asked, seen, is_ours)
+                is_refused = isinstance(found, LASTING_REFUSALS)
+                results[name] = found if not (is_refused and name in denied) else True
+            waiting = [name for name, is_gone in results.items() if is_gone is not True]
+            if not waiting:
+                return seen
+            failed = {name: e for name, e in results.items() if isinstance(e, TpuError)}
+            if len(failed) == len(waiting) and not any(e.retryable for e in failed.values()):
+                first = next(iter(failed.values()))
+                raise type(first)(self._left(waiting, seen, failed))
+            if time.monotonic() > deadline:
+                raise TpuUnavailableError(self._left(waiting, seen, failed))
+            self.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
+
+    def find(
+        self, zones: Iterable[str], labels: Mapping[str, str]
+    ) -> tuple[list[TpuState], dict[str, TpuError]]:
+        """Return everything in the zones that carries the labels, and what went wrong by zone."""
+        found: list[TpuState] = []
+        problems: dict[str, TpuError] = {}
+        for zone in zones:
+            try:
+                found += self.backend.list_zone(zone, labels)
+            except TpuError as error:
+                self.log.warning("Cannot look into zone %s: %s", zone, error)
+                problems[zone] = error
+        return found, problems
+
+    def _push(
+        self,
+        name: TpuName,
+        asked: dict[TpuName, float],
+        seen: dict[TpuName, TpuState],
+        is_ours: Callable[[TpuState], bool],
+    ) -> bool | TpuError:
+        """Bring one deletion forward; True when it is gone, an error when it cannot be asked."""
+        try:
+            state = self.backend.describe(name)
+            if not state.exists:
+                return True
+            if not is_ours(state):
+                self.log.error(
+                    "%s is not ours (labels %s): left alone. Look whose it is.",
+                    name,
+                    dict(state.labels),
+                )
+                return True
+            if name not in seen:
+                self.log.info("Deleting %s (%s)", name, state.describe())
+            if name not in seen or state.node_created:
+                seen[name] = state
+            if self._should_ask(state, asked.get(name)):
+                self.backend.delete(name)
+                asked[name] = time.monotonic()
+        except TpuError as error:
+            self.log.warning("%s", error)
+            return error
+        return False
+
+    def _should_ask(self, state: TpuState, asked: float | None) -> bool:
+        # The service wants no forced deletion while it is still suspending by itself.
+        if state.queued_resource == "SUSPENDING":
+            return False
+        return asked is None or time.monotonic() - asked > self.reissue
+
+    def _left(
+        self,
+        waiting: list[TpuName],
+        seen: Mapping[TpuName, TpuState],
+        failed: Mapping[TpuName, TpuError],
+    ) -> str:
+        parts = [
+            f"{name} ({failed.get(name) or (seen[name].describe() if name in seen else 'unknown')})"
+            for name in waiting
+        ]
+        return (
+            f"Not confirmed gone: {'; '.join(parts)}. The task tries "
+            "again, and the tpu_reaper DAG deletes it too."
+        )

@@ -1,0 +1,1 @@
+"""What the store has of a TPU: reservation, attempts, holder, budgets, ledger."""

@@ -1,0 +1,247 @@
+"""The attempts of a reservation as the store records them: asked for, and what became of it."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from pipeline_store import uris
+from pipeline_store.formats import Attempt, AttemptEvent, AttemptMark, FormatError, Reservation
+from pipeline_store.identity import resource_id
+from pipeline_store.layout import AttemptLayout, ReservationLayout
+from tpu_lifecycle.service.backend import (
+    TpuInvalidRequestError,
+    TpuName,
+    TpuNotFoundError,
+    TpuPermissionError,
+)
+
+LANDING_WINDOW = timedelta(seconds=60)
+"""Longest time after a create call was sent in which it may still take effect, or what it made may
+not be visible yet: the call's own timeout, and as much again for a service that is late."""
+
+LASTING_REFUSALS = (TpuPermissionError, TpuInvalidRequestError, TpuNotFoundError)
+"""Answers to a create call with which no look into the same zone can be expected to work."""
+
+_REFUSALS = frozenset(error.__name__ for error in LASTING_REFUSALS)
+
+
+class Loss(StrEnum):
+    """How a TPU was lost."""
+
+    TAKEN = "taken"
+    STOPPED = "stopped"
+    NEVER_REPORTED = "never-reported"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True)
+class AttemptRecord:
+    """One attempt with the marks that are set; reload it to see newer ones."""
+
+    attempt: Attempt
+    layout: AttemptLayout
+    marks: dict[AttemptEvent, AttemptMark]
+
+    @property
+    def number(self) -> int:
+        """Return the attempt's number within its generation, counting from 1."""
+        return self.attempt.attempt
+
+    @property
+    def name(self) -> TpuName:
+        """Return where its TPU is, if there is one."""
+        attempt = self.attempt
+        return TpuName(attempt.zone, attempt.queued_resource_id, attempt.slice_count)
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether it may still come to run jobs."""
+        return not self.marks.keys() & {
+            AttemptEvent.REFUSED,
+            AttemptEvent.LOST,
+            AttemptEvent.CANCELLED,
+            AttemptEvent.GONE,
+        }
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether its TPU was seen READY and not given up since."""
+        return self.is_usable and AttemptEvent.READY in self.marks
+
+    @property
+    def needs_deletion(self) -> bool:
+        """Return whether it was given up but its deletion is not confirmed."""
+        return not self.is_usable and AttemptEvent.GONE not in self.marks
+
+    @property
+    def may_land(self) -> bool:
+        """Return whether a create call of unknown outcome may still make its TPU appear."""
+        return not self.marks.keys() & {AttemptEvent.ANSWERED, AttemptEvent.READY}
+
+    @property
+    def asked(self) -> datetime | None:
+        """Return when the last create call was sent, or None when none was."""
+        mark = self.marks.get(AttemptEvent.ASKED)
+        return mark.time if mark else None
+
+    @property
+    def was_asked(self) -> bool:
+        """Return whether a create call was ever sent."""
+        return bool(
+            self.marks.keys() & {AttemptEvent.ASKED, AttemptEvent.ANSWERED, AttemptEvent.READY}
+        )
+
+    @property
+    def is_landing(self) -> bool:
+        """Return whether its TPU may appear although nobody asks for it any more."""
+        since = self.asked or self.attempt.created
+        return self.may_land and datetime.now(UTC) - since < LANDING_WINDOW
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Return whether looking once more may find what was not there before."""
+        return AttemptEvent.GONE not in self.marks and (
+            self.is_landing or (self.may_land and self.is_usable)
+        )
+
+    @property
+    def was_denied(self) -> bool:
+        """Return whether its one create call was answered with a lasting refusal: it has no TPU."""
+        answer = self.marks.get(AttemptEvent.ANSWERED)
+        is_refusal = answer is not None and answer.cause in _REFUSALS
+        return is_refusal and AttemptEvent.READY not in self.marks
+
+    @property
+    def outcome(self) -> str:
+        """Return how it ended, in words."""
+        for event in (AttemptEvent.LOST, AttemptEvent.REFUSED, AttemptEvent.CANCELLED):
+            if event in self.marks:
+                return f"{event}: {self.marks[event].reason}"
+        return "released"
+
+    def mark_asked(self) -> AttemptRecord:
+        """Note that a create call is about to be sent, and return the record with that."""
+        mark = AttemptMark(event=AttemptEvent.ASKED, time=datetime.now(UTC))
+        mark.write(self.layout.mark(AttemptEvent.ASKED))
+        return AttemptRecord(self.attempt, self.layout, self.marks | {AttemptEvent.ASKED: mark})
+
+    def mark(
+        self,
+        event: AttemptEvent,
+        reason: str = "",
+        **details: Any,
+    ) -> AttemptRecord:
+        """Set a mark unless it is set, and return the record with it.
+
+        :param details: further fields of :class:`pipeline_store.formats.AttemptMark`.
+        """
+        mark = AttemptMark(event=event, time=datetime.now(UTC), reason=reason, **details)
+        uri = self.layout.mark(event)
+        if not mark.create(uri):
+            mark = AttemptMark.load(uri)
+        return AttemptRecord(self.attempt, self.layout, self.marks | {event: mark})
+
+
+def load_attempt(reservation: ReservationLayout, number: int) -> AttemptRecord | None:
+    """Read one attempt with its marks, or None when there is none of that number."""
+    layout = reservation.attempt(number)
+    attempt = Attempt.load_or_none(layout.record)
+    if attempt is None:
+        return None
+    marks = {e: AttemptMark.load_or_none(layout.mark(e)) for e in AttemptEvent}
+    return AttemptRecord(attempt, layout, {e: mark for e, mark in marks.items() if mark})
+
+
+def load_attempts(reservation: ReservationLayout) -> list[AttemptRecord]:
+    """Read all attempts, oldest first. Their numbers have no gaps: each is created if absent."""
+    records: list[AttemptRecord] = []
+    while (record := load_attempt(reservation, len(records) + 1)) is not None:
+        records.append(record)
+    return records
+
+
+def salvage_attempts(layout: ReservationLayout, reservation: Reservation) -> list[AttemptRecord]:
+    """Read all attempts as far as they can be read: damage in the store must not keep a TPU.
+
+    A mark that cannot be read counts as not set. Of an attempt that cannot be read the number gives
+    the name, but nothing the zone: it is returned once for every zone of the reservation.
+    """
+    records: list[AttemptRecord] = []
+    number = 1
+    while uris.exists((mailbox := layout.attempt(number)).record):
+        marks = {event: mark for event in AttemptEvent if (mark := _readable_mark(mailbox, event))}
+        try:
+            candidates = [Attempt.load(mailbox.record)]
+        except FormatError:
+            candidates = [_any_attempt(reservation, number, zone) for zone in reservation.zones]
+        records += [AttemptRecord(attempt, mailbox, marks) for attempt in candidates]
+        number += 1
+    return records
+
+
+def _readable_mark(mailbox: AttemptLayout, event: AttemptEvent) -> AttemptMark | None:
+    try:
+        return AttemptMark.load_or_none(mailbox.mark(event))
+    except FormatError:
+        return None
+
+
+def create_attempt(
+    layout: ReservationLayout,
+    reservation: Reservation,
+    number: int,
+    zone: str,
+    checkpoint_step: int | None,
+) -> AttemptRecord | None:
+    """Write the next attempt's record; None when somebody else took the number first."""
+    attempt = _any_attempt(reservation, number, zone).model_copy(
+        update={
+            "token": secrets.token_hex(16),
+            "created": datetime.now(UTC),
+            "checkpoint_step": checkpoint_step,
+        }
+    )
+    mailbox = layout.attempt(number)
+    return AttemptRecord(attempt, mailbox, {}) if attempt.create(mailbox.record) else None
+
+
+def _any_attempt(reservation: Reservation, number: int, zone: str) -> Attempt:
+    """Return what every attempt of that number in that zone has; its token is nobody's."""
+    name = resource_id(reservation.run_key, reservation.generation, number)
+    return Attempt(
+        run_key=reservation.run_key,
+        generation=reservation.generation,
+        attempt=number,
+        token="",
+        zone=zone,
+        queued_resource_id=name,
+        node_id=name,
+        slice_count=reservation.slice_count,
+        created=reservation.created,
+    )
+
+
+# MERGED FROM tpu_lifecycle/heartbeats.py
+"""The last sign of life of an attempt's workers, as far as it can be read."""
+
+from __future__ import annotations
+
+from pipeline_store.formats import FormatError, Heartbeat
+from tpu_lifecycle.records.attempts import AttemptRecord
+
+
+def read_heartbeat(record: AttemptRecord, worker: int) -> Heartbeat | None:
+    """Return a worker's last heartbeat; None when there is none, or an orphan wrote it.
+
+    One that cannot be read is none: it is written again and again, so if it stays damaged its
+    worker has died and counts as silent.
+    """
+    try:
+        beat = Heartbeat.load_or_none(record.layout.heartbeat(worker))
+    except FormatError:
+        return None
+    return beat if beat and beat.token == record.attempt.token else None

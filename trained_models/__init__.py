@@ -1,0 +1,1 @@
+"""Trained models as files, and how they compare; no TensorFlow."""

@@ -1,0 +1,97 @@
+"""Writes what a fine-tuning run came to: ``training_summary.json``, and a page made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from model_registry.errors import RegistryError
+from pipeline_config.finetuning import MODEL
+from pipeline_store import uris
+from pipeline_store.formats import (
+    FinetuningPlan,
+    FinetuningReport,
+    ModelComparison,
+    TaskManifest,
+    TaskSummary,
+)
+from pipeline_store.layout import RunLayout, StoreLayout
+from trained_models.downstream.page import render
+from trained_models.downstream.trials import FinishedTrial
+
+
+def write_report(store: StoreLayout, run: RunLayout) -> FinetuningReport:
+    """Summarise and compare what a run has trained; write the report and its page.
+
+    Done again, it finds the report that there is, and writes the same page.
+
+    :raises RegistryError: a trial of the run's plan is not done.
+    :raises BadDataError: trials that belong together were not trained or tested alike.
+    :raises FormatError: a file of a trial is damaged.
+    """
+    plan = FinetuningPlan.load(run.finetuning_plan)
+    manifests = {
+        name: TaskManifest.load(store.resolve(uri)) for name, uri in plan.manifests.items()
+    }
+    trials = _finished(run, plan)
+    report = FinetuningReport.load_or_none(run.training_summary)
+    if report is None:
+        report = _report(run, plan, manifests, trials)
+        if not report.create(run.training_summary):
+            report = FinetuningReport.load(run.training_summary)
+    page = render(report, manifests, {one.result.trial.trial_id: one.result for one in trials})
+    uris.write(run.training_page, page.encode())
+    return report
+
+
+def _finished(run: RunLayout, plan: FinetuningPlan) -> list[FinishedTrial]:
+    missing = [
+        trial.trial_id for trial in plan.trials if not uris.exists(run.trial(trial.trial_id).result)
+    ]
+    if missing:
+        raise RegistryError(
+            f"{len(missing)} of {len(plan.trials)} trials in {run.trials} have no result, such as "
+            f"{missing[0]}. Clear the task that trains them; finished ones are not done again."
+        )
+    return [FinishedTrial.load(run.trial(trial.trial_id)) for trial in plan.trials]
+
+
+def _report(
+    run: RunLayout,
+    plan: FinetuningPlan,
+    manifests: Mapping[str, TaskManifest],
+    trials: list[FinishedTrial],
+) -> FinetuningReport:
+    # Here, because operators import this module: parsing a DAG file must not load scikit-learn.
+    from trained_models.downstream.summaries import summarise
+
+    groups: dict[tuple[str, str], list[FinishedTrial]] = {}
+    for one in trials:
+        groups.setdefault((one.result.trial.task, one.result.trial.model), []).append(one)
+    summaries = {
+        (task, model): summarise(manifests[task], group) for (task, model), group in groups.items()
+    }
+    return FinetuningReport(
+        # Its folder's name; a run by hand has no run.json.
+        run_key=run.root.rpartition("/")[2],
+        models=plan.models,
+        tasks=list(summaries.values()),
+        comparisons=list(_comparisons(manifests, summaries, trials)),
+        created=datetime.now(UTC),
+    )
+
+
+def _comparisons(
+    manifests: Mapping[str, TaskManifest],
+    summaries: Mapping[tuple[str, str], TaskSummary],
+    trials: list[FinishedTrial],
+) -> Iterator[ModelComparison]:
+    """Yield the model against each other one, on each task that both were tested on."""
+    from trained_models.downstream.comparison import compare
+    from trained_models.downstream.summaries import chosen_trials
+
+    for (task, name), summary in summaries.items():
+        own = summaries.get((task, MODEL))
+        if name == MODEL or own is None or not (own.metrics and summary.metrics):
+            continue
+        yield compare(manifests[task], chosen_trials(own, trials), chosen_trials(summary, trials))

@@ -1,0 +1,1 @@
+"""Models of others: where they lie, what they are, which weights are taken."""

@@ -1,0 +1,200 @@
+"""Which architecture weights are for, as the file beside them says. No TensorFlow, either."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import yaml
+
+from pipeline_config.schema import ModelConfig
+from pipeline_store import uris
+from trained_models.errors import UserError
+from trained_models.importing.sources import HUGGING_FACE_CONFIG, SourceKind, split
+
+GOOGLE_CONFIG = "bert_config.json"
+TF_MODELS_CONFIG = "params.yaml"
+
+# Names as in bert_config.json, which are Hugging Face's and ours, too. `hidden_act` besides.
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+# Settings that change what the same weights compute; the rest of the model's follow from shapes.
+ARCHITECTURE = (*SIZES, "hidden_act")
+# By our names. "gelu" is the exact form in Hugging Face's library, the tanh form in Google's.
+# https://github.com/huggingface/transformers/blob/main/src/transformers/activations.py
+_TANH_FORMS = dict.fromkeys(
+    ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"), "gelu_new"
+)
+HUGGING_FACE_ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu"} | _TANH_FORMS
+GOOGLE_ACTIVATIONS = {"gelu": "gelu_new"} | _TANH_FORMS
+# Of the encoder in tf-models.
+LAYER_NORM_EPSILON = 1e-12
+# What BERT has, where Hugging Face's configuration offers something else.
+_AS_BERT: dict[str, tuple[Any, ...]] = {
+    "model_type": ("bert",),
+    "position_embedding_type": ("absolute",),
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+}
+# Places of the settings in tf-models' experiment configuration, `task.model.encoder.bert`.
+_TF_MODELS_NAMES: dict[str, str] = {
+    "num_layers": "num_hidden_layers",
+    "hidden_activation": "hidden_act",
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """Also reads the tuples that tf-models writes."""
+
+
+_Loader.add_constructor(
+    "tag:yaml.org,2002:python/tuple", lambda loader, node: tuple(loader.construct_sequence(node))
+)
+
+
+class Description(NamedTuple):
+    """What a file beside weights says of them.
+
+    :param uri: the file.
+    :param settings: of :data:`ARCHITECTURE`, by name.
+    :param notes: what is different from here, but no reason to refuse.
+    """
+
+    uri: str
+    settings: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+    def differences(self, model: ModelConfig) -> list[str]:
+        """Return a line for each setting that is not the model's; the vocabulary may grow."""
+        here = model.model_dump(mode="json")
+        return [
+            f"model.{name} is {value!r} there and {here[name]!r} here"
+            for name, value in self.settings.items()
+            if name != "vocab_size" and value != here[name]
+        ]
+
+
+def describe(uri: str, kind: SourceKind) -> Description | None:
+    """Return the description beside weights that are not ours; None when there is no file.
+
+    :raises UserError: it is not readable, incomplete, or of something that is not BERT.
+    """
+    if kind is SourceKind.HUGGING_FACE:
+        return _hugging_face(uris.join(uri, HUGGING_FACE_CONFIG))
+    folder, _ = split(uri)
+    for name, read in {GOOGLE_CONFIG: _google, TF_MODELS_CONFIG: _tf_models}.items():
+        config = uris.join(folder, name)
+        if uris.exists(config):
+            return read(config)
+    return None
+
+
+def check_description(uri: str, kind: SourceKind, model: ModelConfig) -> Description | None:
+    """Return the description beside weights, refusing another architecture than the configured one.
+
+    :raises UserError: with all differences; see also :func:`describe`.
+    """
+    found = describe(uri, kind)
+    differences = found.differences(model) if found else []
+    if found and differences:
+        raise UserError(
+            f"{uri} does not fit ({found.uri}): {'; '.join(differences)}.{_gelu(differences)} Set "
+            "the model section to what it says; `python -m training.import_model "
+            f"{uri} --write-preset FILE.toml` writes it for you."
+        )
+    return found
+
+
+def _gelu(differences: list[str]) -> str:
+    if not any(line.startswith("model.hidden_act") for line in differences):
+        return ""
+    return (
+        " Of the two functions that are called gelu, `gelu` is the exact form (Hugging Face) and "
+        "`gelu_new` the tanh form (Google's BERT, tf-models)."
+    )
+
+
+def _hugging_face(uri: str) -> Description:
+    config = _read_json(uri)
+    problems = [
+        f"{name} is {config[name]!r}, here it can be {' or '.join(map(repr, allowed))} only"
+        for name, allowed in _AS_BERT.items()
+        if config.get(name, allowed[0]) not in allowed
+    ]
+    settings = _settings(uri, config, HUGGING_FACE_ACTIVATIONS, problems)
+    epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
+    notes = []
+    if epsilon != LAYER_NORM_EPSILON:
+        notes.append(
+            f"Its layer norms add {epsilon} to the variance, those here {LAYER_NORM_EPSILON}: "
+            "outputs differ a little until training has adapted."
+        )
+    return Description(uri, settings, tuple(notes))
+
+
+def _google(uri: str) -> Description:
+    return Description(uri, _settings(uri, _read_json(uri), GOOGLE_ACTIVATIONS, []))
+
+
+def _tf_models(uri: str) -> Description:
+    try:
+        # A subclass of the safe loader.
+        params = yaml.load(uris.read(uri), Loader=_Loader)  # noqa: S506
+        model = params["task"]["model"]
+        items = dict(model["encoder"]["bert"])
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{uri} is no experiment configuration of tf-models with task.model.encoder.bert "
+            f"({error!r}); remove it to take the architecture from the weights, or put a "
+            f"{GOOGLE_CONFIG} beside them."
+        ) from error
+    problems = []
+    if model["encoder"].get("type", "bert") != "bert":
+        problems.append(f"task.model.encoder.type is {model['encoder']['type']!r}, not bert")
+    if items.get("norm_first"):
+        problems.append("norm_first is true, here layers are normalized after each part")
+    head = model.get("mlm_activation", items.get("hidden_activation"))
+    if head != items.get("hidden_activation"):
+        problems.append(f"mlm_activation is {head!r}, but the layers have another one")
+    config = {_TF_MODELS_NAMES.get(name, name): items[name] for name in map(str, items)}
+    return Description(uri, _settings(uri, config, GOOGLE_ACTIVATIONS, problems))
+
+
+def _settings(
+    uri: str, config: Mapping[str, Any], activations: dict[str, str], problems: list[str]
+) -> dict[str, Any]:
+    problems = [*problems, *_unusable(config, activations)]
+    if problems:
+        raise UserError(f"{uri} does not describe a BERT that can be used: {'; '.join(problems)}.")
+    sizes = {name: config[name] for name in SIZES}
+    return sizes | {"hidden_act": activations[config["hidden_act"]]}
+
+
+def _unusable(config: Mapping[str, Any], activations: dict[str, str]) -> Iterator[str]:
+    missing = [name for name in ARCHITECTURE if name not in config]
+    if missing:
+        yield f"it lacks {', '.join(missing)}"
+    activation = config.get("hidden_act", "gelu")
+    if activation not in activations:
+        yield f"hidden_act is {activation!r}, here it can be one of {', '.join(activations)}"
+    width = config.get("embedding_size") or config.get("hidden_size")
+    if width != config.get("hidden_size"):
+        yield f"embedding_size is {width}, here it is hidden_size={config.get('hidden_size')}"
+
+
+def _read_json(uri: str) -> dict[str, Any]:
+    try:
+        content = json.loads(uris.read(uri))
+    except ValueError as error:
+        raise UserError(f"{uri} is not JSON ({error}); get the file again.") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{uri} is no JSON object; get the file again.")
+    return content

@@ -1,0 +1,144 @@
+"""What becomes of every weight of a source: loaded, new, dropped, or of another shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline_config.schema import ModelConfig
+from trained_models.errors import UserError
+from trained_models.importing.readers import Reader, StoredTensor
+from trained_models.importing.vocabulary import Rows
+from trained_models.loaded_weights import LoadedWeights
+from trained_models.weight_names import Part, Weight, weights
+
+# Parts that a source may lack: nothing but next-sentence prediction uses them.
+_OPTIONAL = {Part.POOLER, Part.NEXT_SENTENCE}
+
+
+class Plan(NamedTuple):
+    """Where each weight comes from, and the table that says so.
+
+    :param sources: of the weights that are loaded, by what the variable's name ends with.
+    """
+
+    sources: Mapping[str, tuple[Weight, StoredTensor]]
+    rows: Rows
+    table: LoadedWeights
+
+    def value(
+        self, variable: str, reader: Reader, initial: Callable[[], npt.NDArray[np.float32]]
+    ) -> npt.NDArray[np.float32]:
+        """Return what a variable is set to.
+
+        :param initial: returns its random weights, for tokens that the source does not know.
+        :raises BadDataError: the source is damaged.
+        """
+        weight, stored = self.sources[variable]
+        value = reader.read(weight, stored)
+        return self.rows.apply(value, initial()) if weight.is_by_token else value
+
+
+def make_plan(reader: Reader, model: ModelConfig, rows: Rows, *, next_sentence: bool) -> Plan:
+    """Match the tensors of a source with the weights of a model.
+
+    :param model: the architecture here; ``init_encoder_only`` says whether the masked-LM head of
+        the source is asked for.
+    :param next_sentence: whether the model here has a next-sentence head.
+    """
+    wanted = weights(model, next_sentence=True)
+    found = {weight: stored for weight in wanted if (stored := reader.find(weight))}
+    used = {w for w in found if _is_used(w, model, next_sentence=next_sentence)}
+    here = [w for w in wanted if w.part is not Part.NEXT_SENTENCE or next_sentence]
+    mismatched = {w: line for w in used if (line := _mismatch(w, found[w], rows))}
+
+    strangers = reader.names - {stored.name for stored in found.values()}
+    unused = {w.variable for w in found.keys() - used}
+    new = [w for w in here if w not in used]
+    allowed = {w.variable for w in new if _may_be_new(w, found, model)}
+    notes = [*reader.notes, *rows.sentences(), *_notes(new, allowed)]
+    if model.init_encoder_only:
+        allowed |= strangers | unused
+    table = LoadedWeights(
+        loaded=sorted(w.variable for w in used - mismatched.keys()),
+        new=sorted(w.variable for w in new),
+        dropped=sorted(unused | strangers),
+        mismatched=sorted(mismatched.values()),
+        allowed=frozenset(allowed),
+        notes=tuple(notes),
+    )
+    sources = {w.variable: (w, found[w]) for w in used - mismatched.keys()}
+    return Plan(sources, rows, table)
+
+
+def _is_used(weight: Weight, model: ModelConfig, *, next_sentence: bool) -> bool:
+    if weight.part is Part.NEXT_SENTENCE:
+        return next_sentence
+    return weight.part is not Part.MASKED_LM or not model.init_encoder_only
+
+
+def _may_be_new(weight: Weight, found: Mapping[Weight, StoredTensor], model: ModelConfig) -> bool:
+    """Return whether a part may begin anew: all of it, never a half."""
+    if weight.part is Part.MASKED_LM and model.init_encoder_only:
+        return True
+    return weight.part in _OPTIONAL and not any(other.part is weight.part for other in found)
+
+
+def _notes(new: list[Weight], allowed: set[str]) -> list[str]:
+    parts = {weight.part for weight in new if weight.variable in allowed}
+    notes = []
+    if Part.MASKED_LM in parts:
+        notes.append(
+            "model.init_encoder_only: the masked-LM head is new. Its loss begins high, near that "
+            "of guessing, although the encoder knows the language."
+        )
+    if Part.POOLER in parts:
+        notes.append("There is no pooler: it is new, which matters for next sentences only.")
+    return notes
+
+
+def _mismatch(weight: Weight, stored: StoredTensor, rows: Rows) -> str | None:
+    """Return what is wrong with a tensor's shape, if anything."""
+    expected = stored.layout.shape(weight)
+    if weight.is_by_token:
+        # How many tokens there are may differ: rows are matched one by one.
+        expected = (rows.size, *expected[1:])
+    if stored.shape == expected:
+        return None
+    return (
+        f"{weight.variable}: {list(stored.shape)} in the source as {stored.name}, "
+        f"{list(expected)} is needed here"
+    )
+
+
+def refuse_unfit(uri: str, table: LoadedWeights) -> None:
+    """Stop unless every weight is accounted for.
+
+    :raises UserError: with the whole table and what to do.
+    """
+    if table.fits:
+        return
+    missing = [name for name in table.unexpected if name in table.new]
+    has_head = any(map(_is_of_head, table.loaded))
+    if missing and all(map(_is_of_head, missing)) and not (has_head or table.mismatched):
+        advice = (
+            "It is an encoder without a masked-LM head. To begin with a new head on purpose, set "
+            "model.init_encoder_only=true."
+        )
+    elif missing or table.mismatched:
+        advice = (
+            "Choose a model of the same architecture, or set the model section to that of this one."
+        )
+    else:
+        advice = (
+            "Tensors that have no place here are dropped on purpose only: with "
+            "model.init_encoder_only=true the encoder alone is loaded."
+        )
+    raise UserError(f"{uri} does not fit the configured model: {table}\n{advice}")
+
+
+def _is_of_head(name: str) -> bool:
+    return name.startswith("cls/predictions/")

@@ -1,0 +1,148 @@
+"""What a URI of pretrained weights is, found by its files. No TensorFlow: checks before a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+
+from pipeline_store import uris
+from pipeline_store.layout import TrainingLayout, VersionLayout
+from trained_models.errors import UserError
+
+HUGGING_FACE_CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+# Formats of the same library that are not read, and why.
+_OTHERS = {
+    "pytorch_model.bin": "it is a pickle, which can run any program while it is read",
+    "pytorch_model.bin.index.json": "its parts are pickles, which can run any program",
+    "tf_model.h5": "it is TensorFlow's own export",
+    "flax_model.msgpack": "it is Flax's own export",
+}
+
+
+class SourceKind(StrEnum):
+    """Where weights can come from."""
+
+    OURS = "model of this project"
+    HUGGING_FACE = "Hugging Face folder"
+    TENSORFLOW = "TensorFlow checkpoint"
+
+
+def source_kind(uri: str) -> SourceKind:
+    """Return what is at a URI.
+
+    :raises UserError: nothing that can be read; the message says what is there.
+    """
+    if any(map(uris.exists, (VersionLayout(uri).model, TrainingLayout(uri).result))):
+        return SourceKind.OURS
+    if uris.exists(f"{uri.rstrip('/')}.index"):
+        return SourceKind.TENSORFLOW
+    if uris.exists(uris.join(uri, HUGGING_FACE_CONFIG)):
+        return SourceKind.HUGGING_FACE
+    raise UserError(
+        f"{uri} is not a model: expected a model version folder (with model.json), the training "
+        "folder of a finished run (with result.json), a Hugging Face folder (with config.json and "
+        "model.safetensors), or the prefix of a TensorFlow checkpoint (PREFIX.index exists). "
+        f"{_hint(uri)}"
+    )
+
+
+def _hint(uri: str) -> str:
+    path = uri.rstrip("/")
+    for mark in (".index", ".meta", ".data-"):
+        if mark in path.rpartition("/")[2]:
+            return f"Give the prefix: {path[: path.rindex(mark)]}"
+    names = file_names(path)
+    prefixes = [uris.join(path, n.removesuffix(".index")) for n in names if n.endswith(".index")]
+    if prefixes:
+        return f"There are TensorFlow checkpoints in it; give {' or '.join(prefixes)}"
+    if names:
+        return f"The files in it are {', '.join(names[:10])}."
+    return "There are no files in it."
+
+
+def file_names(folder: str) -> list[str]:
+    """Return the names of the files directly in a folder, sorted; an absent one is empty."""
+    if uris.is_cloud(folder):
+        start = uris.join(folder, "")
+        below = [uri.removeprefix(start) for uri in uris.list_files(folder)]
+        return sorted(name for name in below if "/" not in name)
+    path = uris.for_library(folder)
+    if not os.path.isdir(path):
+        return []
+    return sorted(entry.name for entry in os.scandir(path) if entry.is_file())
+
+
+def split(uri: str) -> tuple[str, str]:
+    """Return the folder of a file and its name."""
+    folder, _, name = uri.rstrip("/").rpartition("/")
+    return folder or ".", name
+
+
+def checkpoint_files(prefix: str) -> list[str]:
+    """Return the names of the files that hold a TensorFlow checkpoint, beside its prefix."""
+    folder, name = split(prefix)
+    starts = f"{name}.data-"
+    return [n for n in file_names(folder) if n == f"{name}.index" or n.startswith(starts)]
+
+
+def weight_files(folder: str) -> list[str]:
+    """Return the names of the files that hold the weights of a folder.
+
+    :raises UserError: there are none, or none that is safe to read.
+    """
+    index_uri = uris.join(folder, WEIGHTS_INDEX)
+    if uris.exists(uris.join(folder, WEIGHTS)):
+        return [WEIGHTS]
+    index = uris.read_or_none(index_uri)
+    if index is None:
+        raise UserError(_no_weights(folder))
+    names = _indexed_files(index, index_uri)
+    missing = sorted(set(names) - set(file_names(folder)))
+    if missing:
+        raise UserError(
+            f"{folder} lacks {', '.join(missing)}, which {WEIGHTS_INDEX} names. Get all its files."
+        )
+    return names
+
+
+def _indexed_files(index: bytes, uri: str) -> list[str]:
+    try:
+        return sorted(set(json.loads(index)["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{uri} is not an index of safetensors ({error!r}); get the file again."
+        ) from error
+
+
+def _no_weights(folder: str) -> str:
+    for name, reason in _OTHERS.items():
+        if uris.exists(uris.join(folder, name)):
+            return (
+                f"{folder} has {name}, which is not read: {reason}. Where you trust it, write "
+                f"safetensors once: AutoModelForMaskedLM.from_pretrained({folder!r})"
+                ".save_pretrained(FOLDER) of the library transformers, and copy the vocabulary."
+            )
+    return f"{folder} has no {WEIGHTS} and no {WEIGHTS_INDEX} beside its config.json. Get one."
+
+
+@contextmanager
+def local_files(folder: str, names: Iterable[str]) -> Iterator[Path]:
+    """Yield a folder of this machine that holds files of a folder of the store.
+
+    :raises FileNotFoundError: one of them is not there.
+    """
+    if not uris.is_cloud(folder):
+        yield Path(uris.for_library(folder))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in names:
+            with Path(scratch, name).open("wb") as file:
+                file.writelines(uris.chunks(uris.join(folder, name)))
+        yield Path(scratch)

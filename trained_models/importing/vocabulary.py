@@ -1,0 +1,225 @@
+"""How the rows of a source's embedding become rows here: the vocabularies, token by token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline_store import uris
+from trained_models.errors import UserError
+from trained_models.importing.sources import SourceKind, split
+from trained_models.vocabulary import split_tokens
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+VOCABULARY = "vocab.txt"
+TOKENIZER = "tokenizer.json"
+# Tokens that were added to the vocabulary of a Hugging Face tokenizer; ids by token.
+ADDED_TOKENS = "added_tokens.json"
+# WordPiece has this before a piece that continues a word; SentencePiece that before one that begins
+# a word.
+CONTINUING = "##"
+BEGINNING = "\u2581"
+
+
+@dataclass(frozen=True)
+class SourceVocabulary:
+    """Ids by token, and the file that says so."""
+
+    uri: str
+    ids: Mapping[str, int]
+
+    @cached_property
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens in order of id; an id without a token has an empty one."""
+        by_id = {number: token for token, number in self.ids.items()}
+        return tuple(by_id.get(number, "") for number in range(max(by_id) + 1))
+
+
+def source_vocabulary(uri: str, kind: SourceKind) -> SourceVocabulary | None:
+    """Return the vocabulary beside weights, or None when there is none.
+
+    :raises UserError: there is one that cannot be read.
+    """
+    folder = uri if kind is not SourceKind.TENSORFLOW else split(uri)[0]
+    for name, read in {VOCABULARY: _read_vocabulary, TOKENIZER: _read_tokenizer}.items():
+        file = uris.join(folder, name)
+        data = uris.read_or_none(file)
+        if data is None:
+            continue
+        added = uris.read_or_none(uris.join(folder, ADDED_TOKENS))
+        try:
+            ids = read(data) | (json.loads(added) if added else {})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{file} is not a vocabulary that can be read ({error!r}); get the file again."
+            ) from error
+        return SourceVocabulary(file, ids)
+    return None
+
+
+def _read_vocabulary(data: bytes) -> dict[str, int]:
+    # Of a repeated token the last place counts, as in BERT's own reader.
+    return {token: number for number, token in enumerate(split_tokens(data.decode()))}
+
+
+def _read_tokenizer(data: bytes) -> dict[str, int]:
+    content = json.loads(data)
+    found = content["model"]["vocab"]
+    # Unigram models have a list of pieces and scores.
+    ids = found if isinstance(found, dict) else {piece: n for n, (piece, _) in enumerate(found)}
+    return ids | {token["content"]: token["id"] for token in content.get("added_tokens", [])}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What becomes of each row of a table that has one for each token.
+
+    :param size: rows of the source.
+    :param copied: rows that are taken over, here and in the source.
+    :param means: row here, and the rows of the source whose mean it starts as.
+    :param random: rows of tokens that keep the random weights they have.
+    :param dropped: tokens of the source that are not in the vocabulary here.
+    :param notes: what else is to be known, a sentence each.
+    """
+
+    size: int
+    copied: tuple[list[int], list[int]]
+    means: Mapping[int, list[int]]
+    random: list[int]
+    dropped: list[str]
+    notes: tuple[str, ...] = ()
+
+    def apply(
+        self, source: npt.NDArray[np.float32], initial: npt.NDArray[np.float32]
+    ) -> npt.NDArray[np.float32]:
+        """Return a table's value here.
+
+        :param source: [size, ...].
+        :param initial: what it has now; rows that nothing is known for keep it.
+        """
+        here, there = self.copied
+        if here == there and len(here) == self.size == len(initial):
+            return source
+        value = initial.copy()
+        value[here] = source[there]
+        for row, pieces in self.means.items():
+            value[row] = source[pieces].mean(axis=0)
+        return value
+
+    def sentences(self) -> Iterator[str]:
+        """Yield what is to be said about the vocabulary."""
+        if self.means or self.random or self.dropped:
+            yield (
+                f"Vocabulary: {len(self.copied[0])} tokens keep their weights, {len(self.means)} "
+                "new ones start as the mean of the pieces that the source splits them into, "
+                f"{len(self.random)} at random, {len(self.dropped)} of the source are dropped."
+            )
+        yield from self.notes
+
+
+def plan_rows(
+    source: SourceVocabulary | None, rows: int, vocabulary: Sequence[str], vocab_size: int
+) -> Rows:
+    """Return how the tokens of a vocabulary get their rows.
+
+    :param source: None when it is not known.
+    :param rows: of the source's embedding.
+    :param vocabulary: tokens here, in order of id.
+    :param vocab_size: rows of the embedding here; those beyond the vocabulary are never looked up.
+    :raises UserError: a special token has no row, or the source's tokens are not known and it has
+        another number of them.
+    """
+    if source is None:
+        return _unknown_rows(rows, vocabulary, vocab_size)
+    if len(source.tokens) > rows:
+        raise UserError(
+            f"{source.uri} has {len(source.tokens)} tokens, but the embedding has {rows} rows: "
+            "they do not belong together. Get both files from the same place."
+        )
+    missing = [token for token in SPECIAL_TOKENS if token not in source.ids]
+    if missing:
+        raise UserError(
+            f"{source.uri} lacks {', '.join(missing)}; BERT needs {', '.join(SPECIAL_TOKENS)}. It "
+            "is no vocabulary of a BERT, or its tokens have other names."
+        )
+    kinds = vocabulary_kind(source.tokens), vocabulary_kind(vocabulary)
+    if kinds[0] != kinds[1]:
+        raise UserError(
+            f"{source.uri} is a {kinds[0]} vocabulary, the lineage's is {kinds[1]}: hardly a token "
+            f"is the same. Set vocabulary.kind={kinds[0]} in another model.lineage_id."
+        )
+    if source.tokens == tuple(vocabulary):
+        return _same_rows(rows, len(vocabulary), vocab_size)
+    return _grown_rows(source, rows, vocabulary)
+
+
+def vocabulary_kind(tokens: Sequence[str]) -> Literal["wordpiece", "sentencepiece"]:
+    """Return which kind a vocabulary is, as in ``vocabulary.kind``."""
+    beginning = sum(token.startswith(BEGINNING) for token in tokens)
+    continuing = sum(token.startswith(CONTINUING) for token in tokens)
+    return "sentencepiece" if beginning > continuing else "wordpiece"
+
+
+def _same_rows(rows: int, tokens: int, vocab_size: int, *notes: str) -> Rows:
+    # Padding of the embedding too, if both have the same: then nothing at all changes.
+    count = rows if rows == vocab_size else tokens
+    return Rows(rows, (list(range(count)), list(range(count))), {}, [], [], notes)
+
+
+def _unknown_rows(rows: int, vocabulary: Sequence[str], vocab_size: int) -> Rows:
+    if rows not in {len(vocabulary), vocab_size}:
+        raise UserError(
+            f"Its vocabulary is not known ({VOCABULARY} or {TOKENIZER} beside the weights), and "
+            f"the embedding has {rows} rows, while the vocabulary here has {len(vocabulary)} "
+            f"tokens (model.vocab_size={vocab_size}). Put its {VOCABULARY} there."
+        )
+    note = (
+        f"WARNING: there is no {VOCABULARY} beside the weights. Rows are taken over by number, "
+        "which is right only if the vocabularies are the same."
+    )
+    return _same_rows(rows, len(vocabulary), vocab_size, note)
+
+
+def _grown_rows(source: SourceVocabulary, rows: int, vocabulary: Sequence[str]) -> Rows:
+    here = [number for number, token in enumerate(vocabulary) if token in source.ids]
+    there = [source.ids[vocabulary[number]] for number in here]
+    known, means, random = set(here), {}, []
+    continuing = CONTINUING if vocabulary_kind(source.tokens) == "wordpiece" else ""
+    for number, token in enumerate(vocabulary):
+        if number in known:
+            continue
+        if pieces := split_into_pieces(token, source.ids, continuing):
+            means[number] = [source.ids[piece] for piece in pieces]
+        else:
+            random.append(number)
+    kept = set(vocabulary)
+    dropped = [token for token in source.ids if token not in kept]
+    return Rows(rows, (here, there), means, random, dropped)
+
+
+def split_into_pieces(token: str, ids: Mapping[str, Any], continuing: str) -> list[str]:
+    """Return the pieces of a new token, the longest first that fits, as WordPiece finds them.
+
+    Written out, so that no machine needs a tokenizer for it and all find the same.
+
+    :param token: a word, or, beginning with ``continuing``, what continues one.
+    :param ids: of the known pieces.
+    :param continuing: what pieces begin with that continue a word, such as ``##``.
+    :returns: nothing when a part of it is no known piece.
+    """
+    prefix = continuing if token.startswith(continuing) else ""
+    rest, pieces = token.removeprefix(continuing), []
+    while rest:
+        fits = (end for end in range(len(rest), 0, -1) if prefix + rest[:end] in ids)
+        end = next(fits, None)
+        if end is None:
+            return []
+        pieces.append(prefix + rest[:end])
+        rest, prefix = rest[end:], continuing
+    return pieces

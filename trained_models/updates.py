@@ -1,0 +1,79 @@
+"""A run that continues the lineage's model in use: which settings hold for it, and what it carries.
+
+No TensorFlow: checks before a run use it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline_config import PipelineConfig
+from pipeline_store.formats import TrainingInputs
+from pipeline_store.layout import StoreLayout
+from trained_models import artifacts
+from trained_models.errors import UserError
+from trained_models.record_sources import NEXT_SENTENCE_PACKING, predicts_next_sentence
+
+
+def is_update(init_uri: str | None, store: StoreLayout, config: PipelineConfig) -> bool:
+    """Return whether a training that starts from these weights continues its own lineage.
+
+    :param init_uri: what ``--init-model`` says, resolved; None: nothing.
+    """
+    if init_uri is None:
+        return False
+    folder, _, version_id = init_uri.rstrip("/").rpartition("/")
+    versions = store.lineage(config.model.lineage_id).versions
+    return bool(version_id) and folder == versions.rstrip("/")
+
+
+def effective_config(config: PipelineConfig, *, update: bool) -> PipelineConfig:
+    """Return the configuration with the optimizer's settings as they act in this training.
+
+    In an update ``learning_rate`` is ``update_learning_rate``, if that is given; elsewhere nothing
+    is carried. The identity of a training is made of these, so that settings which have no effect
+    on its weights may change, and a training that goes on as another kind is refused.
+    """
+    optimizer = config.optimizer
+    rate = optimizer.update_learning_rate if update else None
+    acting = {
+        "learning_rate": optimizer.learning_rate if rate is None else rate,
+        "update_learning_rate": None,
+        "carry_slots": optimizer.carry_slots and update,
+    }
+    return config.model_copy(update={"optimizer": optimizer.model_copy(update=acting)})
+
+
+def check_carried_slots(version_uri: str, config: PipelineConfig) -> None:
+    """Refuse a version whose moments are not those that a run of this configuration needs.
+
+    :param version_uri: a model version folder.
+    :raises UserError: its optimizer is of another type, or it has no moments of some variables.
+    :raises FileNotFoundError: the version does not say how it was trained.
+    """
+    files = artifacts.model_files(version_uri)
+    inputs = artifacts.load_inputs(files)
+    if problems := list(_slot_problems(inputs, config)):
+        raise UserError(
+            f"optimizer.carry_slots: {version_uri} does not have the moments that are to be "
+            f"carried: {'; '.join(problems)}. Use its settings, or set optimizer.carry_slots to "
+            "false for this run, which then begins with zeros."
+        )
+
+
+def _slot_problems(inputs: TrainingInputs, config: PipelineConfig) -> Iterator[str]:
+    before = inputs.settings
+    if (kind := before.get("optimizer.type")) != config.optimizer.type:
+        yield f"optimizer.type is {kind!r} there and {config.optimizer.type!r} here"
+    frozen = before.get("training.frozen_layers")
+    if isinstance(frozen, int) and frozen > config.training.frozen_layers:
+        yield (
+            f"training.frozen_layers is {frozen} there and {config.training.frozen_layers} here, "
+            "so layers are trained that had no moments"
+        )
+    packing = before.get("masking.packing")
+    if predicts_next_sentence(config) and packing != NEXT_SENTENCE_PACKING:
+        yield (
+            f"masking.packing is {packing!r} there and {config.masking.packing!r} here, so a "
+            "next-sentence head is trained that had none"
+        )

@@ -1,0 +1,1 @@
+"""Held-out scores of models, and of the unigram baseline."""

@@ -1,0 +1,175 @@
+"""Scores of models on held-out documents: sums per document, from identical rows and masks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from official.nlp.modeling.models import BertPretrainerV2
+
+from pipeline_config import PipelineConfig
+from pipeline_store.formats import DocumentSetScore, EvaluationReport, ModelScore
+from pipeline_store.layout import StoreLayout
+from trained_models import artifacts, record_sources
+from trained_models.errors import BadDataError
+from training.evaluation import unigram
+from training.evaluation.evaluation_sets import EvaluationSet, open_set
+from training.input import data
+from training.input.masks import load_masker
+from training.model import checkpoints
+from training.model.bert import build_model
+from training.model.losses import masked_lm_losses, next_sentence_scores
+from training.runtime.strategies import create_strategy, on_replicas
+
+log = logging.getLogger("training")
+
+# Of a batch: a replica's share of (model inputs, row weights) -> sums per row, [R, 4], or [R, 6]
+# with next-sentence prediction.
+ScoreBatch = Callable[[tuple[dict[str, tf.Tensor], tf.Tensor]], tf.Tensor]
+
+
+def evaluate(
+    *,
+    store: StoreLayout,
+    config: PipelineConfig,
+    current_set: str,
+    manifest_uris: dict[str, str],
+    model_uris: dict[str, str],
+) -> EvaluationReport:
+    """Score every model on every set.
+
+    :param manifest_uris: partition manifest by set name.
+    :param model_uris: model by name (``candidate``, ``baseline``).
+    :raises JobError: see :mod:`trained_models.errors`.
+    """
+    vocabulary = record_sources.vocabulary_info(store, config)
+    for uri in model_uris.values():
+        checkpoints.check_architecture(uri, config, vocabulary.sha256)
+    sets = [open_set(name, uri, store, config) for name, uri in manifest_uris.items()]
+
+    strategy = create_strategy(config, [config.evaluation.global_batch_size], one_machine=True)
+    with strategy.scope():
+        model = build_model(config)
+    scorers = {head: make_score_batch(strategy, model, head) for head in (False, True)}
+    scores = []
+    for name, uri in model_uris.items():
+        loaded = checkpoints.load_weights(model, uri)
+        log.info("Scoring %s (%s): %s", name, uri, loaded)
+        set_scores = []
+        for chosen in sets:
+            # A model without the head keeps the one of the model before, or a random one.
+            next_sentence = loaded.has_next_sentence_head and chosen.reader.row_format.next_sentence
+            set_scores.append(_score_set(chosen, scorers[next_sentence], config, strategy))
+        sha256 = artifacts.model_files(uri).sha256
+        scores.append(ModelScore(name=name, model_uri=uri, files_sha256=sha256, sets=set_scores))
+
+    manifests = {
+        uri: record_sources.load_manifest(uri, store, config) for uri in manifest_uris.values()
+    }
+    train_counts = unigram.training_counts(
+        record_sources.union_of_training_records(manifests, store, config),
+        config.model.vocab_size,
+        lambda: load_masker(store, config),
+    )
+    return EvaluationReport(
+        partition=current_set,
+        current_set=current_set,
+        evaluated={chosen.name: chosen.manifest_sha256 for chosen in sets},
+        models=scores,
+        unigram_losses=_unigram_losses(sets, train_counts, vocabulary.size),
+    )
+
+
+def make_score_batch(
+    strategy: tf.distribute.Strategy, model: BertPretrainerV2, next_sentence: bool
+) -> ScoreBatch:
+    """Return a compiled function from a distributed batch to sums per row.
+
+    Columns: loss in nats over the row's masked tokens, right predictions, reciprocal ranks of the
+    right tokens, masked tokens; with next-sentence prediction also whether that is right, and 1.
+    Rows of weight 0 have sums of 0.
+    """
+
+    def replica_scores(batch: dict[str, tf.Tensor], row_weights: tf.Tensor) -> tf.Tensor:
+        weights = batch["masked_lm_weights"] * row_weights[:, None]
+        outputs = model(batch, training=False)
+        logits = outputs["mlm_logits"]
+        losses = masked_lm_losses(logits, batch["masked_lm_ids"])
+        predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        right = tf.cast(predicted == batch["masked_lm_ids"], tf.float32)
+        values = [losses, right, reciprocal_ranks(logits, batch["masked_lm_ids"])]
+        columns = [value * weights for value in values] + [weights]
+        sums = [tf.reduce_sum(column, axis=1) for column in columns]
+        if next_sentence:
+            sums += [next_sentence_scores(outputs, batch).correct * row_weights, row_weights]
+        return tf.stack(sums, axis=1)
+
+    @tf.function
+    def score_batch(batch: tuple[dict[str, tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        # One share a replica, in order, so together they are in the order of the global batch.
+        placed = on_replicas(strategy, batch)
+        shares = strategy.experimental_local_results(strategy.run(replica_scores, args=placed))
+        return tf.concat(shares, axis=0)
+
+    return score_batch
+
+
+def reciprocal_ranks(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return 1 / rank of each right token among the whole vocabulary, float32 [R, P].
+
+    The rank is 1 and the number of tokens that are strictly more likely, so that one pass of
+    comparisons finds it; nothing is sorted. A tie is counted in favour of the right token.
+
+    :param logits: [R, P, V].
+    :param labels: int32 [R, P].
+    """
+    right = tf.gather(logits, labels, axis=2, batch_dims=2)
+    larger = tf.reduce_sum(tf.cast(logits > right[:, :, None], tf.int32), axis=2)
+    return 1.0 / tf.cast(1 + larger, tf.float32)
+
+
+def _score_set(
+    chosen: EvaluationSet,
+    score_batch: ScoreBatch,
+    config: PipelineConfig,
+    strategy: tf.distribute.Strategy,
+) -> DocumentSetScore:
+    batches = data.evaluation_dataset(chosen.reader, chosen.rows, config, strategy)
+    rows = np.concatenate([score_batch(batch).numpy() for batch in batches])[: len(chosen.rows)]
+    sums = np.zeros((len(chosen.document_ids), rows.shape[1]))
+    np.add.at(sums, chosen.documents, rows)
+    if not sums[:, 3].any():
+        raise BadDataError(
+            f"Set {chosen.name!r} has {len(chosen.rows)} rows without a single masked token: there "
+            "is nothing to score. Its documents are too short."
+        )
+    if not np.all(np.isfinite(sums)):
+        raise BadDataError(
+            f"The scores on set {chosen.name!r} are not finite: the model's weights are broken. "
+            "It cannot be compared with anything."
+        )
+    loss_sums, correct_sums, reciprocal_rank_sums, token_counts, *next_sentence = sums.T.tolist()
+    right, row_counts = next_sentence or (None, None)
+    return DocumentSetScore(
+        set_name=chosen.name,
+        document_ids=chosen.document_ids,
+        loss_sums=loss_sums,
+        correct_sums=correct_sums,
+        reciprocal_rank_sums=reciprocal_rank_sums,
+        token_counts=token_counts,
+        next_sentence_correct_sums=right,
+        row_counts=row_counts,
+    )
+
+
+def _unigram_losses(
+    sets: list[EvaluationSet], train_counts: npt.NDArray[np.float64], vocabulary_size: int
+) -> dict[str, float]:
+    losses = {}
+    for chosen in sets:
+        counts = unigram.token_counts(chosen.reader, chosen.rows, len(train_counts))
+        losses[chosen.name] = unigram.cross_entropy(train_counts, counts, vocabulary_size)
+    return losses

@@ -1,0 +1,107 @@
+"""Which records a step reads: a pure function of the step, so that nothing has to be saved.
+
+There are up to two pools: new records, and with them, by ``training.replay_fraction``, records of
+earlier partitions. Each pool is an endless list of epochs, each a permutation of all its records.
+A batch takes the next rows of both; how many of each follows from the step alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+import tensorflow as tf
+
+from trained_models.phases import Phase
+
+Pool = Literal["new", "replay"]
+
+# Of the cipher behind the permutation. tf.random.experimental.index_shuffle takes 4, after which
+# the lists of two epochs, or of two seeds, are nearly the same; after 8 they are unrelated.
+ROUNDS = 8
+# The first word of the permutations' keys, of which only the lowest 8 bits count for few records:
+# with one of its own, each list of epochs is shuffled independently of the others.
+_FIRST_WORDS: dict[tuple[str, Pool], int] = {
+    ("main", "new"): 498247692,
+    ("main", "replay"): 0x2F6B13A9,
+    ("extra", "new"): 0x61C88647,
+    ("extra", "replay"): 0x1B56C4E9,
+}
+# Exact sums of fractions that have at most six digits.
+_LARGEST_DENOMINATOR = 1_000_000
+
+
+class Rows(NamedTuple):
+    """The records of one step, int64 [global_batch_size] each.
+
+    ``numbers`` count the new records first, then the replayed ones. ``epochs`` say how often the
+    row's pool has been passed through before.
+    """
+
+    numbers: tf.Tensor
+    epochs: tf.Tensor
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of the records of one phase.
+
+    ``new_records`` and ``replay_records`` are the sizes of the pools; without records to replay,
+    all rows are new whatever ``replay_fraction`` says.
+    """
+
+    phase: Phase
+    seed: int
+    new_records: int
+    replay_records: int = 0
+    replay_fraction: float = 0.0
+
+    @property
+    def replay_share(self) -> Fraction:
+        """Return the share of the rows that are replayed, as the decimal number it is given as."""
+        if not self.replay_records:
+            return Fraction(0)
+        return Fraction(str(self.replay_fraction)).limit_denominator(_LARGEST_DENOMINATOR)
+
+    def rows(self, step: tf.Tensor) -> Rows:
+        """Return the records of a step.
+
+        Of the phase's rows, ``i`` is replayed if ``floor((i + 1) * f)`` is more than
+        ``floor(i * f)``. The first ``n`` steps of ``B`` rows so replay ``floor(n * B * f)``, spread
+        evenly over each batch and the replicas.
+
+        :param step: int64 scalar, at least ``phase.first_step``; there is no last one.
+        """
+        batch = self.phase.global_batch_size
+        row = (step - self.phase.first_step) * batch + tf.range(batch, dtype=tf.int64)
+        share = self.replay_share
+        if not share:
+            return self._permuted(row, "new")
+        replayed = _floor_product(row, share)
+        new = self._permuted(row - replayed, "new")
+        old = self._permuted(replayed, "replay")
+        is_replay = _floor_product(row + 1, share) > replayed
+        return Rows(
+            numbers=tf.where(is_replay, self.new_records + old.numbers, new.numbers),
+            epochs=tf.where(is_replay, old.epochs, new.epochs),
+        )
+
+    def _permuted(self, positions: tf.Tensor, pool: Pool) -> Rows:
+        """Return what is at these positions of a pool's endless list of epochs."""
+        size = self.new_records if pool == "new" else self.replay_records
+        epochs, within = positions // size, positions % size
+        key = tf.constant([[_FIRST_WORDS[self.phase.name, pool], self.seed, 0]], tf.int64)
+        numbers = tf.raw_ops.RandomIndexShuffle(
+            index=within,
+            seed=key + epochs[:, tf.newaxis] * tf.constant([[0, 0, 1]], tf.int64),
+            max_index=tf.constant(size - 1, tf.int64),
+            rounds=ROUNDS,
+        )
+        return Rows(tf.ensure_shape(numbers, positions.shape), epochs)
+
+
+def _floor_product(rows: tf.Tensor, share: Fraction) -> tf.Tensor:
+    """Return ``floor(rows * share)``, without the overflow of the plain product."""
+    whole, rest = rows // share.denominator, rows % share.denominator
+    return whole * share.numerator + rest * share.numerator // share.denominator

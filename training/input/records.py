@@ -1,0 +1,151 @@
+"""Random access to records: any record of many TFRecord files by its number, by one read each."""
+
+from __future__ import annotations
+
+import functools
+import os
+import struct
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline_store import uris
+from pipeline_store.formats import FileDigest, FormatError
+from trained_models import artifacts
+from trained_models.errors import BadDataError
+from trained_models.record_sources import RecordSource
+from trained_models.row_format import RowFormat
+
+# TFRecord framing: length (8 bytes) and its checksum (4) before the data, a checksum (4) after it.
+# Source: https://www.tensorflow.org/tutorials/load_data/tfrecord
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+# Begin and end of a record, in an offset index.
+OFFSETS = struct.Struct("<QQ")
+OFFSET_BYTES = 8
+# Offsets of an index that are looked at together when it is checked: 8 MiB.
+CHECKED_OFFSETS = 1 << 20
+OPEN_FILES = 512
+
+
+def default_cache() -> Path:
+    """Return the folder for record files that have to be copied from a cloud store."""
+    base = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+    return Path(base, "bert-repretraining", "records")
+
+
+class RecordReader:
+    """The records of several files as one list; record numbers run through all files in order.
+
+    ``row_format`` is what every record holds. Neither records nor their offsets are kept in memory:
+    each is read where it is needed, and the system caches what it has room for. Files are verified
+    once, here. Files of a cloud store are copied to the local disk first, as a step needs many
+    small reads.
+    """
+
+    def __init__(self, sources: list[RecordSource], cache: Path | None = None) -> None:
+        """Open the files.
+
+        :param sources: at least one, all of one row format.
+        :raises FormatError: a file does not verify.
+        :raises BadDataError: an index is not that of its file, or files hold different things.
+        """
+        self.row_format = _common_format(sources)
+        cache = cache or default_cache()
+        self._paths = [_local_copy(s.data_uri, s.file.data, cache) for s in sources]
+        self._indexes = [_checked_index(source, cache) for source in sources]
+        counts = np.array([source.file.records for source in sources], np.int64)
+        self._ends = np.cumsum(counts)
+        self._starts = self._ends - counts
+        # Corpora have more shards than a process may have open files.
+        self._open = functools.lru_cache(maxsize=OPEN_FILES)(_open_unbuffered)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def read(self, numbers: npt.NDArray[np.int64]) -> list[bytes]:
+        """Return the serialized ``tf.train.Example`` of each record number, in the order given."""
+        files = np.searchsorted(self._ends, numbers, side="right")
+        return [self._read_one(int(f), int(n)) for f, n in zip(files, numbers, strict=True)]
+
+    def _read_one(self, file: int, number: int) -> bytes:
+        row = number - int(self._starts[file])
+        index = self._open(self._indexes[file]).fileno()
+        begin, end = OFFSETS.unpack(os.pread(index, OFFSETS.size, row * OFFSET_BYTES))
+        size = end - begin - HEADER_BYTES - FOOTER_BYTES
+        return os.pread(self._open(self._paths[file]).fileno(), size, begin + HEADER_BYTES)
+
+    def first_records(self) -> list[tuple[str, bytes]]:
+        """Return the path and first record of every file."""
+        return list(zip(map(str, self._paths), self.read(self._starts), strict=True))
+
+
+def _common_format(sources: list[RecordSource]) -> RowFormat:
+    first = sources[0]
+    for source in sources:
+        if source.row_format != first.row_format:
+            raise BadDataError(
+                f"{source.data_uri} holds {source.row_format}, but {first.data_uri} holds "
+                f"{first.row_format}; records of different kinds cannot be read as one list. "
+                "Prepare the partitions again with one configuration."
+            )
+    return first.row_format
+
+
+def _open_unbuffered(path: Path) -> BinaryIO:
+    return path.open("rb", buffering=0)
+
+
+def _local_copy(uri: str, digest: FileDigest, cache: Path) -> Path:
+    """Return a verified local file; one in a cloud store is copied, once per content."""
+    if not uris.is_cloud(uri):
+        artifacts.verify_file(uri, digest)
+        return Path(uris.for_library(uri))
+    return cached_copy(uri, digest, cache)
+
+
+def cached_copy(uri: str, digest: FileDigest, cache: Path) -> Path:
+    """Copy a file into the cache under the name of its content, unless it is there already.
+
+    :raises FormatError: the file does not verify.
+    """
+    target = cache / digest.sha256
+    try:
+        # A machine that went down may have left the name without the bytes.
+        artifacts.verify_file(str(target.absolute()), digest)
+    except FormatError:
+        aside = target.with_suffix(f".{os.getpid()}")
+        artifacts.fetch_file(uri, digest, aside)
+        aside.replace(target)
+    return target
+
+
+def _checked_index(source: RecordSource, cache: Path) -> Path:
+    """Return the local offset index of a record file.
+
+    :raises FormatError: it does not verify.
+    :raises BadDataError: it is the index of another file.
+    """
+    path = _local_copy(source.index_uri, source.file.index, cache)
+    records, size = source.file.records, source.file.data.bytes
+    found = path.stat().st_size // OFFSET_BYTES
+    if found != records + 1 or not _covers(path, records, size):
+        raise BadDataError(
+            f"{source.index_uri} is not the index of {source.data_uri}: expected {records + 1} "
+            f"rising offsets from 0 to {size}, found {found}. Prepare the shard again."
+        )
+    return path
+
+
+def _covers(index: Path, records: int, size: int) -> bool:
+    """Return whether the records of an index follow one another from 0 to the size of a file."""
+
+    def offsets(begin: int, count: int) -> npt.NDArray[np.int64]:
+        return np.fromfile(index, "<i8", count, offset=begin * OFFSET_BYTES)
+
+    if (int(offsets(0, 1)[0]), int(offsets(records, 1)[0])) != (0, size):
+        return False
+    parts = (offsets(n, CHECKED_OFFSETS + 1) for n in range(0, records, CHECKED_OFFSETS))
+    return all(np.diff(part).min() > HEADER_BYTES + FOOTER_BYTES for part in parts)

@@ -1,0 +1,1 @@
+"""The training loop over an objective, and pretraining as the first of them."""

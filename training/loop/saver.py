@@ -1,0 +1,68 @@
+"""Saving while training goes on: tensors are written at once, everything else happens aside."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+from trained_models.checkpoint_store import CheckpointStore, Commit
+from trained_models.state import TrainingState
+
+log = logging.getLogger("training")
+
+
+class Saver:
+    """Commits checkpoints in a thread, one after the other.
+
+    :meth:`save` returns when the tensors are in files of this machine: from then on training may
+    change them. Hashing, upload and commit follow in the thread; :meth:`collect` says how they
+    ended. Used as a context, it is left only when nothing is under way any more.
+    """
+
+    def __init__(self, store: CheckpointStore) -> None:
+        self._store = store
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="saver")
+        self._pending: Future[Commit] | None = None
+        self._step = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+        error = self._pending.exception() if self._pending is not None else None
+        if error is not None:
+            log.warning("Checkpoint %d was not saved: %s", self._step, error)
+
+    def save(self, write: Callable[[Path], list[Path]], state: TrainingState) -> None:
+        """Write a checkpoint's files and begin to commit them.
+
+        :param write: writes the files into a folder and returns them.
+        :param state: what they stand for. The checkpoint before it has been collected.
+        """
+        scratch = tempfile.TemporaryDirectory()
+        files = write(Path(scratch.name))
+        self._step = state.step
+        self._pending = self._thread.submit(self._commit, scratch, files, state)
+
+    def _commit(
+        self, scratch: tempfile.TemporaryDirectory[str], files: list[Path], state: TrainingState
+    ) -> Commit:
+        with scratch:
+            return self._store.commit(files, state)
+
+    def collect(self, *, wait: bool) -> Commit | None:
+        """Return the checkpoint that was under way if it counts by now; each is returned once.
+
+        :param wait: until it does.
+        :raises Exception: whatever kept it from being committed.
+        """
+        pending = self._pending
+        if pending is None or not (wait or pending.done()):
+            return None
+        self._pending = None
+        return pending.result()

@@ -1,0 +1,1 @@
+"""BERT, its layers and losses, and its checkpoints."""

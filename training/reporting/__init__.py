@@ -1,0 +1,1 @@
+"""Progress, event files, metric files and score tables."""

@@ -1,0 +1,1 @@
+"""How a job runs on its hosts and devices."""

@@ -1,0 +1,110 @@
+"""What the command lines of this package share: logging, SIGTERM and exit codes."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from pipeline_config import PipelineConfig, parse_config
+from pipeline_store import uris
+from pipeline_store.formats import ExitKind
+from trained_models.errors import JobError, exit_kind_of
+
+log = logging.getLogger("training")
+
+
+class StopRequest:
+    """Remembers that SIGTERM arrived, so that a loop can end where its state can be saved.
+
+    Cloud TPU VMs send it when they are taken away. Python runs signal handlers between two calls
+    into TensorFlow, so one loop of steps and a save have to fit into the grace period.
+    """
+
+    def __init__(self) -> None:
+        self._requested = False
+
+    @property
+    def requested(self) -> bool:
+        """Return whether to stop at the next opportunity."""
+        return self._requested
+
+    def on_signal(self) -> None:
+        """Take note of the signal."""
+        self._requested = True
+        log.info("SIGTERM received: stopping after this loop of steps.")
+
+
+@contextmanager
+def on_sigterm(action: Callable[[], None]) -> Iterator[None]:
+    """Call the action when SIGTERM arrives; only possible in the main thread."""
+    before = signal.signal(signal.SIGTERM, lambda signum, frame: action())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def run_job(job: Callable[[], None], log_stream: TextIO | None = None) -> int:
+    """Run a job and return its exit code; every failure is logged, with what to do about it.
+
+    :param log_stream: where the log goes; stdout, unless results are printed there.
+    """
+    with _log_to(log_stream or sys.stdout):
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001 - the process boundary: each has its exit code
+            kind = exit_kind_of(error)
+            _log_failure(error, kind)
+            return kind.exit_code
+    return ExitKind.OK.exit_code
+
+
+@contextmanager
+def _log_to(stream: TextIO) -> Iterator[None]:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    # TensorFlow's imports install a root handler, which would write every line a second time.
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.propagate = True
+        log.removeHandler(handler)
+
+
+def _log_failure(error: Exception, kind: ExitKind) -> None:
+    if kind is ExitKind.FAILED:
+        # What we raise ourselves says all there is to say.
+        log.error("%s", error, exc_info=None if isinstance(error, JobError) else error)
+    elif kind is ExitKind.OUT_OF_MEMORY:
+        log.error(
+            "Out of memory: %s. Twice the training.gradient_accumulation_steps makes the same "
+            "updates in less memory (with --accept-changes where there is a checkpoint); or use a "
+            "smaller global_batch_size of the section or phase that did not fit "
+            "(training.global_batch_size, training.extra_global_batch_size, "
+            "evaluation.global_batch_size), or a larger slice.",
+            error,
+        )
+    elif isinstance(error, FileNotFoundError):
+        log.error(
+            "There is no such file: %s. Check the URI and what should have written it.", error
+        )
+    else:
+        log.log(
+            logging.INFO if kind is ExitKind.PREEMPTED else logging.ERROR, "%s: %s", kind, error
+        )
+
+
+def load_config(uri: str) -> PipelineConfig:
+    """Read a stored ``config.json``.
+
+    :raises FileNotFoundError: there is none.
+    :raises ConfigError: it is damaged, of an unknown version, or breaks a rule.
+    """
+    return parse_config(uris.read(uri), uri)

@@ -1,0 +1,152 @@
+"""A TPU slice of several hosts: each lends its chips to worker 0, which drives them all.
+
+TensorFlow reaches the chips of another host through a server there, one of its own that runs what
+it is sent and no program. Each host has one, also worker 0's own, so that all are alike. Worker 0's
+job holds a connection to each of them: when that is closed, by whatever end of the job, they end.
+
+``python -m training.runtime.slices v5litepod-16`` lends the chips of worker 0's own host to the job there,
+which starts it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from pipeline_config import PipelineConfig
+from pipeline_config.schema import TpuConfig
+from trained_models.errors import LostWorkerError, UserError
+from training.runtime import tpu_runtime
+from training.runtime.job import run_job
+from training.runtime.workers import Cluster
+
+log = logging.getLogger("training")
+
+PATIENCE = 300.0
+"""Seconds in which all hosts lend their chips, beyond those after which a silent one is lost."""
+
+# Beside the ports of TF_CONFIG, which the servers have.
+_HELD_PORT = 1000
+_LOOK_SECONDS = 5.0
+# To all hosts. Nothing closes them but the end of this process.
+_held: list[socket.socket] = []
+
+
+def is_driven(config: PipelineConfig) -> bool:
+    """Return whether the job runs on a TPU slice of several hosts, which worker 0 drives."""
+    is_tpu = config.training.distribution_strategy == "tpu"
+    return is_tpu and len(Cluster.from_environment().workers) > 1
+
+
+def prepare(config: PipelineConfig) -> None:
+    """Say which chips this job's process takes; to be called before TensorFlow is imported."""
+    if is_driven(config):
+        tpu_runtime.leave_chips()
+    elif config.training.distribution_strategy == "tpu":
+        tpu_runtime.use_chips(config.tpu.accelerator_type)
+
+
+def lend(config: PipelineConfig, is_done: Callable[[], bool]) -> None:
+    """Let worker 0 drive this host's chips until its job is done; at once if it does not need to.
+
+    :param is_done: whether what the job makes is there.
+    :raises LostWorkerError: worker 0's job ended before that.
+    """
+    if not is_driven(config):
+        log.info("Worker 0 does this job alone; this host of the slice has nothing to do.")
+        return
+    cluster = Cluster.from_environment()
+    _serve(cluster, config.tpu.accelerator_type, is_done)
+    if not is_done():
+        raise LostWorkerError(
+            f"{cluster.name(0)} ended before its job was done. Start all machines again; the job "
+            "goes on from what it has saved."
+        )
+
+
+def _serve(cluster: Cluster, accelerator_type: str, is_done: Callable[[], bool]) -> None:
+    """Serve until worker 0's job has come and gone, or is done without having come."""
+    tpu_runtime.use_chips(accelerator_type)
+    import tensorflow as tf
+
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec({"worker": list(cluster.workers)}),
+        job_name="worker",
+        task_index=cluster.index,
+    )
+    with socket.create_server(("", _held_port(cluster.workers[cluster.index]))) as holding:
+        holding.settimeout(_LOOK_SECONDS)
+        log.info("Worker 0 drives the chips of worker %d, at %s.", cluster.index, server.target)
+        while not is_done():
+            try:
+                connection, _ = holding.accept()
+            except TimeoutError:
+                continue
+            with connection:
+                _wait_for_the_end(connection)
+            return
+
+
+def _wait_for_the_end(connection: socket.socket) -> None:
+    """Return when the other end is closed, or gone without a word for a minute."""
+    connection.settimeout(None)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+        connection.setsockopt(socket.IPPROTO_TCP, option, 10)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 5)
+    # Nothing is ever sent.
+    with contextlib.suppress(OSError):
+        connection.recv(1)
+
+
+def join(cluster: Cluster, tpu: TpuConfig) -> None:
+    """Begin to drive a slice, as worker 0: its own host's chips are lent, too; wait for the others.
+
+    :raises UserError: a host does not lend its chips; the message names it.
+    """
+    subprocess.Popen([sys.executable, "-m", "training.runtime.slices", tpu.accelerator_type])
+    log.info("Waiting for the chips of %s hosts.", len(cluster.workers))
+    # A host that is gone is for those to find who rent the slice: they replace it.
+    deadline = time.monotonic() + tpu.heartbeat_timeout_seconds + PATIENCE
+    for index, address in enumerate(cluster.workers):
+        _held.append(_hold(cluster.name(index), address, deadline))
+    log.info("All lend them.")
+
+
+def _hold(name: str, address: str, deadline: float) -> socket.socket:
+    place = address.rpartition(":")[0], _held_port(address)
+    while True:
+        try:
+            connection = socket.create_connection(place, timeout=5.0)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"{name} does not lend its chips ({error}). Its log says why. If it says that "
+                    "it does, the network has to let the hosts of a slice connect to each other; "
+                    "see docs/hosts.md."
+                ) from error
+            time.sleep(1.0)
+        else:
+            return connection
+
+
+def _held_port(address: str) -> int:
+    return int(address.rpartition(":")[2]) + _HELD_PORT
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Lend the chips of worker 0's own host to the process that has started this one."""
+    [accelerator_type] = sys.argv[1:] if argv is None else argv
+    parent = os.getppid()
+    cluster = Cluster.from_environment()
+    return run_job(lambda: _serve(cluster, accelerator_type, lambda: os.getppid() != parent))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

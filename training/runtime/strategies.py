@@ -1,0 +1,210 @@
+"""Where the steps run: one device, all devices of one or several machines, or a TPU slice."""
+
+from __future__ import annotations
+
+import functools
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+from tensorflow.python.eager import context
+
+from pipeline_config import PipelineConfig
+from pipeline_config.schema import TpuConfig
+from trained_models.errors import UserError
+from training.runtime import slices
+from training.runtime.workers import Cluster
+
+SILENCE_SECONDS = 30
+"""After which a machine counts as lost. TensorFlow's own 10 are too few where a CPU is busy."""
+
+_ONE_HOST = "local"
+# What TensorFlow says depends on whether it was built for TPUs.
+_NO_TPU = (tf.errors.NotFoundError, tf.errors.InvalidArgumentError, tf.errors.InternalError)
+# What TensorFlow calls the job of a process that is not itself part of a cluster.
+_OURSELVES = "localhost"
+
+
+def create_strategy(
+    config: PipelineConfig, batch_sizes: Sequence[int], *, one_machine: bool = False
+) -> tf.distribute.Strategy:
+    """Return the distribution strategy that training.distribution_strategy names.
+
+    To be called before TensorFlow does anything else: machines can only be joined then.
+
+    :param batch_sizes: rows of each kind of global batch; they are split over the replicas.
+    :param one_machine: use this machine alone also where training takes several.
+    :raises UserError: what it needs is not here, or the rows cannot be split evenly.
+    """
+    name = config.training.distribution_strategy
+    if one_machine and name == "multi_worker_mirrored":
+        name = "mirrored"
+    strategy = _tpu(config.tpu) if name == "tpu" else _STRATEGIES[name]()
+    replicas = strategy.num_replicas_in_sync
+    for rows in batch_sizes:
+        if rows % replicas:
+            raise UserError(
+                f"A global batch of {rows} rows cannot be split evenly over the {replicas} "
+                f"replicas of training.distribution_strategy={name}; use a multiple of {replicas}."
+            )
+    return strategy
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Return whether this process is the one that commits files and reports.
+
+    Of several machines it is worker 0. Each of them reads its share of a batch, and all restore,
+    compute and decide the same.
+    """
+    return not _has_several_workers(strategy) or strategy.cluster_resolver.task_id == 0
+
+
+def drives_other_hosts(strategy: tf.distribute.Strategy) -> bool:
+    """Return whether replicas are on hosts that run no program of ours.
+
+    So it is with a TPU slice of several hosts, of which worker 0 drives all chips: each host has a
+    server of TensorFlow's, and this process is none of them.
+    Source: https://cloud.google.com/tpu/docs/tensorflow-pods
+    """
+    if strategy.num_replicas_in_sync == 1 or _has_several_workers(strategy):
+        return False
+    jobs = {tf.DeviceSpec.from_string(name).job for name in strategy.extended.worker_devices}
+    return not jobs <= {None, _OURSELVES}
+
+
+def on_replicas(strategy: tf.distribute.Strategy, batch: Any) -> Any:
+    """Return an element of :func:`training.input.data.distribute` as ``strategy.run`` takes it.
+
+    To be called within the compiled function that runs it. Hosts that run no program of ours are
+    sent their rows; with all other strategies each element is in its replicas' places already.
+    """
+    if not drives_other_hosts(strategy):
+        return batch
+
+    def share_out(rows: tf.Tensor) -> tf.distribute.DistributedValues:
+        shares = tf.split(rows, strategy.num_replicas_in_sync)
+        return strategy.experimental_distribute_values_from_function(
+            lambda place: shares[place.replica_id_in_sync_group]
+        )
+
+    return tf.nest.map_structure(share_out, batch)
+
+
+def checkpoint_options(strategy: tf.distribute.Strategy) -> tf.train.CheckpointOptions:
+    """Return how checkpoints are written and read: always by this process.
+
+    TensorFlow leaves it to the host that has a variable; one without a program of ours has other
+    files than we have.
+    """
+    device = f"/job:{_OURSELVES}" if drives_other_hosts(strategy) else None
+    return tf.train.CheckpointOptions(experimental_io_device=device)
+
+
+def numbers_of_workers(strategy: tf.distribute.Strategy, number: int) -> list[int]:
+    """Return what each process of the training passes here, in the order of the workers.
+
+    All have to come here, at the same point of their work; the first ones wait for the last.
+
+    :param number: 64 bits, signed.
+    """
+    if not _has_several_workers(strategy):
+        return [number]
+    replicas = strategy.experimental_local_results(_sum(strategy)(tf.constant(number, tf.int64)))
+    numbers: list[int] = replicas[0].numpy().tolist()
+    return numbers[:: len(replicas)]
+
+
+def _has_several_workers(strategy: tf.distribute.Strategy) -> bool:
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+@functools.cache
+def _sum(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return a function that gives the numbers of all replicas, [replicas], compiled once.
+
+    A sum, as every kind of collective communication has one: each replica adds its place.
+    """
+
+    def add(number: tf.Tensor) -> tf.Tensor:
+        context = tf.distribute.get_replica_context()
+        place, places = context.replica_id_in_sync_group, context.num_replicas_in_sync
+        mine = tf.one_hot(place, places, on_value=number, off_value=tf.zeros_like(number))
+        return context.all_reduce("SUM", mine)
+
+    return tf.function(lambda number: strategy.run(add, args=(number,)))
+
+
+def _one_device() -> tf.distribute.Strategy:
+    # Exact resume needs sums that do not depend on the timing of threads.
+    tf.config.experimental.enable_op_determinism()
+    device = "/gpu:0" if tf.config.list_physical_devices("GPU") else "/cpu:0"
+    return tf.distribute.OneDeviceStrategy(device)
+
+
+def _mirrored() -> tf.distribute.Strategy:
+    tf.config.experimental.enable_op_determinism()
+    if tf.config.list_physical_devices("GPU"):
+        return tf.distribute.MirroredStrategy()
+    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+    # In one memory there is nothing to gain by passing parts of a sum around.
+    reduction = tf.distribute.ReductionToOneDevice()
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction)
+
+
+def _multi_worker_mirrored() -> tf.distribute.Strategy:
+    workers = Cluster.from_environment().workers
+    if not workers:
+        raise UserError(
+            "training.distribution_strategy is 'multi_worker_mirrored', but TF_CONFIG names no "
+            "machines. The agent of a TPU VM sets it on a slice of several hosts; by hand see "
+            "docs/hosts.md. For one machine use 'mirrored'."
+        )
+    tf.config.experimental.enable_op_determinism()
+    _set_patience(len(workers))
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    # TensorFlow has put a handler of its own in its place, which nothing here listens to.
+    signal.signal(signal.SIGTERM, on_sigterm)
+    return strategy
+
+
+def _set_patience(workers: int) -> None:
+    """Say how long a machine may be silent. The strategy keeps what it finds set."""
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader="/job:worker/replica:0/task:0",
+        heartbeat_timeout_in_ms=SILENCE_SECONDS * 1000,
+        coordinated_jobs=[coordination_config_pb2.CoordinatedJob(name="worker", num_tasks=workers)],
+    )
+
+
+def _tpu(tpu: TpuConfig) -> tf.distribute.Strategy:
+    cluster = Cluster.from_environment()
+    has_other_hosts = len(cluster.workers) > 1
+    if has_other_hosts:
+        slices.join(cluster, tpu)
+    name = ",".join(f"grpc://{each}" for each in cluster.workers) if has_other_hosts else _ONE_HOST
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+    try:
+        if has_other_hosts:
+            # Makes worker 0's server the place where functions begin. That has to be so: the
+            # others can send to it and it to them, while this process has no address for them.
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except _NO_TPU as error:
+        where = f"on {name}" if has_other_hosts else "on this machine"
+        raise UserError(
+            f"training.distribution_strategy is 'tpu', but TensorFlow finds no TPU {where} "
+            f"({error}). Run on TPU VMs with tensorflow-tpu and the libtpu of its lock, or set it "
+            "to 'one_device'."
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
+
+
+_STRATEGIES: dict[str, Callable[[], tf.distribute.Strategy]] = {
+    "one_device": _one_device,
+    "mirrored": _mirrored,
+    "multi_worker_mirrored": _multi_worker_mirrored,
+}

@@ -1,0 +1,136 @@
+"""Runs ours and the peers on parts of the corpus, each thing once, or a few times if short."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from verification.benchmarks.data.corpus import Corpus
+from verification.benchmarks.data.ours import OurRun, run_ours, settings
+from verification.benchmarks.data.processes import Usage
+from verification.benchmarks.data.rivals import run_hf_collator, run_tf_models, run_tokenizer
+
+PACKINGS = ("doc_sentences", "full_sentences", "segment_pair")
+# Shorter runs are repeated and the median is taken.
+_REPEAT_BELOW_SECONDS = 20.0
+_REPEATS = 3
+
+Result = TypeVar("Result")
+
+
+def say(line: str) -> None:
+    """Tell a person how far it is."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many megabytes of the corpus each kind of row takes; None is all of it."""
+
+    nsp: tuple[int, ...] = (100, 10)
+    packed: tuple[int | None, ...] = (None, 40)
+    collator: int = 40
+    # Both so large that the job starts worker processes, which the row checks.
+    steady: tuple[int, int] = (80, 240)
+    memory: tuple[int, int] = (10, 100)
+    fill: int = 10
+    near: int | None = 40
+
+
+QUICK = Sizes(nsp=(10,), packed=(10,), collator=10, steady=(80, 120), memory=(5, 10), near=10)
+
+
+class Bench:
+    """Runs what the rows need, each thing once."""
+
+    def __init__(
+        self, corpus: Corpus, work: Path, sizes: Sizes, *, repeats: int = _REPEATS
+    ) -> None:
+        self.corpus = corpus
+        self.sizes = sizes
+        self._vocabulary = corpus.vocabulary
+        self._work = work
+        self._repeats = repeats
+        self.ours = cache(self._ours)
+        self.tokenizer = cache(self._tokenizer)
+
+    def megabytes(self, size: int | None) -> float:
+        """Return the real size of so many megabytes' shards."""
+        return sum(path.stat().st_size for path in self.corpus.take(size)) / 1e6
+
+    def _ours(
+        self,
+        size: int | None,
+        packing: str,
+        duplicates: str = "exact",
+        workers: int = 1,
+        extra: int | None = None,
+    ) -> OurRun:
+        config = settings(
+            self._vocabulary,
+            packing=packing,
+            duplicates=duplicates,
+            workers=workers,
+            extra_max_seq_length=extra,
+        )
+        shards = self.corpus.take(size)
+
+        def run() -> tuple[Usage, OurRun]:
+            done = run_ours(config, shards, self._work)
+            return done.usage, done
+
+        what = f"ours, {packing}, {self.megabytes(size):.0f} MB, {duplicates} duplicates"
+        return self._median(f"{what}, workers: {workers}", run)[1]
+
+    def tf_models(self, size: int) -> tuple[Usage, int]:
+        """Run tf-models' script; return its usage and the tokens it wrote."""
+        shards = self.corpus.take(size)
+        return self._median(
+            f"tf-models, {self.megabytes(size):.0f} MB",
+            lambda: run_tf_models(self._vocabulary, shards, self._work),
+        )
+
+    def hf_collator(self, size: int) -> tuple[Usage, int]:
+        """Run Hugging Face's collator; return its usage and the tokens it wrote."""
+        shards = self.corpus.take(size)
+        return self._median(
+            f"Hugging Face's collator, {self.megabytes(size):.0f} MB",
+            lambda: run_hf_collator(self._vocabulary, shards, self._work),
+        )
+
+    def _tokenizer(self, module: str, size: int | None) -> tuple[Usage, dict[str, Any]]:
+        """Run a tokenizer alone, given lines or whole documents; return the faster of the two."""
+        shards = self.corpus.take(size)
+
+        def run(unit: str) -> tuple[Usage, dict[str, Any]]:
+            usage = run_tokenizer(module, self._vocabulary, shards, unit)
+            return usage, usage.result | {"texts": unit}
+
+        both = [
+            self._median(
+                f"{module.replace('_', ' ')}, {self.megabytes(size):.0f} MB, by {unit}",
+                partial(run, unit),
+            )
+            for unit in ("line", "document")
+        ]
+        return min(both, key=lambda found: found[1]["seconds"])
+
+    def _median(self, what: str, run: Callable[[], tuple[Usage, Result]]) -> tuple[Usage, Result]:
+        """Run once, or several times where it is short; return the run of median wall clock."""
+        runs: list[tuple[Usage, Result]] = []
+        while len(runs) < (self._repeats if self._is_short(runs) else 1):
+            say(f"{what} …")
+            runs.append(run())
+            usage = runs[-1][0]
+            say(f"{what}: {usage.wall_s:.1f} s, {usage.cpu_s:.1f} s of CPU")
+        middle = statistics.median_low([usage.wall_s for usage, _ in runs])
+        return next(found for found in runs if found[0].wall_s == middle)
+
+    @staticmethod
+    def _is_short(runs: list[tuple[Usage, Any]]) -> bool:
+        return not runs or runs[0][0].wall_s < _REPEAT_BELOW_SECONDS

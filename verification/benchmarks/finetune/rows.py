@@ -1,0 +1,167 @@
+"""The rows of the benchmark: what is measured, and the numbers drawn from it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scipy import stats
+
+from local.demo.tasks.pretraining import Pretrained
+from local.demo.tasks.trials import PRETRAINED, Recipe, Trials, plan
+from pipeline_config.finetuning import RecipeConfig
+from pipeline_store.formats import TaskSplit
+from pipeline_store.layout import StoreLayout
+from verification.benchmarks.commands import run_module
+from verification.benchmarks.finetune import work
+from verification.benchmarks.finetune.settings import speed_recipe
+from verification.benchmarks.train.contest import TORCH_PYTHON, Measured, SideName, Sizes, contest
+from verification.benchmarks.train.shapes import ROWS
+
+PACKAGE = "verification.benchmarks.finetune.sides"
+DROPOUT = 0.1
+_SPEED_BATCHES = 64
+_FORMAT = "hugging_face"
+# Of the two-sided test of whether two means of some seeds differ by more than seeds do.
+_LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where things are, and how long is measured."""
+
+    store: StoreLayout
+    work: Path
+    pretrained: Pretrained
+    task: str
+    threads: int
+    sizes: Sizes
+    random_seeds: Sequence[int]
+
+
+def speed(bench: Bench) -> dict[str, Any]:
+    """Compare the time of a step with the faster of Hugging Face's eager and compiled."""
+    recipe = speed_recipe(DROPOUT)
+    trials = _planned(bench, Recipe(max_seq_length=recipe.max_seq_length))
+    folder = _prepared(bench, "speed", trials, recipe, "--steps", str(_SPEED_BATCHES))
+    ours = SideName("ours", dropout=DROPOUT, package=PACKAGE)
+    eager = SideName("hugging_face", dropout=DROPOUT, package=PACKAGE)
+    sides = [ours, eager, replace(eager, compiled=True)]
+    return speed_row(contest(sides, folder, bench.threads, bench.sizes), ours)
+
+
+def speed_row(found: dict[SideName, Measured], ours: SideName) -> dict[str, Any]:
+    """Return the row of a contest; ``ratio`` is how many times faster than the fastest peer.
+
+    It is the median over rounds of the ratio within a round.
+
+    :raises ValueError: the sides train different numbers of weights.
+    """
+    counts = {str(name): measured.about["parameters"] for name, measured in found.items()}
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"the sides train different numbers of weights: {counts}")
+    mine, peers = found[ours], {name: side for name, side in found.items() if name != ours}
+    peer = min(peers, key=lambda name: peers[name].seconds)
+    other = peers[peer]
+    ratios = _ratios(mine.wall_s, other.wall_s)
+    return {
+        "name": "finetune_step_vs_hf",
+        "value": ROWS / mine.seconds,
+        "unit": "examples/s",
+        "peer": str(peer),
+        "peer_value": ROWS / other.seconds,
+        "ratio": statistics.median(ratios),
+        "ratio_low": min(ratios),
+        "ratio_high": max(ratios),
+        "cpu_ratio": statistics.median(_ratios(mine.cpu_s, other.cpu_s)),
+        "ms_per_step": mine.seconds * 1e3,
+        "cpu_ms_per_step": mine.cpu_seconds * 1e3,
+        "peer_ms_per_step": other.seconds * 1e3,
+        "peer_cpu_ms_per_step": other.cpu_seconds * 1e3,
+        "peers_ms_per_step": {str(name): side.seconds * 1e3 for name, side in peers.items()},
+        "parameters": mine.about["parameters"],
+        "rounds": len(ratios),
+        "versions": mine.about["versions"] | other.about["versions"],
+    }
+
+
+def _ratios(mine: Sequence[float], other: Sequence[float]) -> list[float]:
+    return [theirs / ours for ours, theirs in zip(mine, other, strict=True)]
+
+
+def metrics(bench: Bench) -> dict[str, Any]:
+    """Fine-tune on both sides from the same encoder, in the same order, from each seed."""
+    trials = _planned(bench, Recipe(random_seeds=bench.random_seeds))
+    trials.train()
+    results = trials.results(PRETRAINED)
+    folder = _prepared(bench, "metrics", trials, trials.config.finetuning)
+    _export(bench, folder)
+    command = [
+        str(TORCH_PYTHON),
+        "-m",
+        "verification.benchmarks.finetune.hugging_face_trials",
+        str(folder),
+    ]
+    done = subprocess.run(
+        [*command, "--threads", str(bench.threads)], check=True, stdout=subprocess.PIPE
+    )
+    theirs = [json.loads(line) for line in done.stdout.decode().splitlines()]
+    row = metrics_row(
+        [result.scores[TaskSplit.TEST].metrics["accuracy"] for result in results],
+        [found["accuracy"] for found in theirs],
+    )
+    return row | {"task": bench.task, "random_seeds": list(bench.random_seeds)}
+
+
+def metrics_row(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
+    """Return the row of accuracies by seed; ``t`` and ``p`` are of Welch's test of the means."""
+    test = stats.ttest_ind(ours, theirs, equal_var=False)
+    return {
+        "name": "finetune_accuracy_vs_hf",
+        "value": statistics.fmean(ours),
+        "unit": "accuracy",
+        "peer_value": statistics.fmean(theirs),
+        "difference": statistics.fmean(ours) - statistics.fmean(theirs),
+        "deviation": statistics.stdev(ours),
+        "peer_deviation": statistics.stdev(theirs),
+        "t": float(test.statistic),
+        "p": float(test.pvalue),
+        "within_seed_noise": bool(test.pvalue > _LEVEL),
+        "values": list(ours),
+        "peer_values": list(theirs),
+    }
+
+
+def _planned(bench: Bench, recipe: Recipe) -> Trials:
+    models = {PRETRAINED: bench.pretrained.encoder}
+    return plan(bench.store, bench.task, bench.pretrained.lineage_id, models, recipe)
+
+
+def _prepared(bench: Bench, name: str, trials: Trials, settings: RecipeConfig, *more: str) -> Path:
+    """Return a folder that both sides can read; see :mod:`verification.benchmarks.finetune.work`."""
+    folder = bench.work / name
+    folder.mkdir()
+    (folder / work.MANIFEST).write_text(bench.store.resolve(trials.plan.manifests[bench.task]))
+    words = ("--recipe", settings.model_dump_json(), *more)
+    # In a process of its own, so that this one stays free of TensorFlow.
+    run_module("verification.benchmarks.finetune.prepare", str(folder), *words)
+    return folder
+
+
+def _export(bench: Bench, folder: Path) -> None:
+    """Put the encoder into the folder as Hugging Face has it, by the project's own export."""
+    line = run_module(
+        "training.export_model",
+        *("--model", str(bench.pretrained.encoder.uri), "--store", bench.store.root),
+        *("--config", bench.pretrained.config, "--output", str(folder / "exports")),
+        *("--format", _FORMAT),
+    )
+    Path(json.loads(line)[_FORMAT]["folder"]).rename(folder / work.ENCODER)
+
+
+GROUPS: dict[str, Callable[[Bench], dict[str, Any]]] = {"speed": speed, "metrics": metrics}

@@ -1,0 +1,160 @@
+"""Trains the smoke model again and again, with one setting or another changed.
+
+Each training is the trainer's own command in a process of its own, on one day of the demo's corpus,
+scored at every checkpoint on the same held-out rows with the same masks.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pipeline_config import PipelineConfig, load_preset, with_overrides
+from pipeline_store.formats import EvaluationReport
+from pipeline_store.layout import RunLayout
+from trained_models.metric_files import HELD_OUT, read
+from verification.benchmarks.commands import print_result, run_module
+
+PARTITION = "2026-01-01"
+_PRESET = "smoke"
+_MEGABYTES = 3
+_CHECKPOINTS = 12
+# More than the held-out rows of the corpus: all of them are scored.
+_ALL_ROWS = 1000
+
+Overrides = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training that is done.
+
+    ``curve`` has steps with the held-out loss after them, in nats per masked token.
+    ``float32_loss`` is the last one's again, computed in float32; only if it was asked for.
+    """
+
+    arm: str
+    seed: int
+    steps: int
+    curve: list[tuple[int, float]]
+    seconds: float
+    float32_loss: float | None = None
+
+    @property
+    def loss(self) -> float:
+        """Return the held-out loss after the last step."""
+        return self.curve[-1][1]
+
+
+def from_lines(lines: Iterable[str]) -> list[Training]:
+    """Return the trainings among the JSON lines of an earlier call."""
+    rows = (json.loads(line) for line in lines)
+    found = [row for row in rows if row.pop("name") == "training"]
+    return [
+        Training(**row | {"curve": [(step, loss) for step, loss in row["curve"]]}) for row in found
+    ]
+
+
+class Laboratory:
+    """Makes the corpus when it is first needed, and trains on it; a context."""
+
+    def __init__(self, state_dir: Path, steps: int, done: Iterable[Training] = ()) -> None:
+        """Prepare nothing yet.
+
+        :param done: trainings that are not repeated.
+        """
+        # A store's address is absolute.
+        state_dir = state_dir.resolve()
+        state_dir.mkdir(parents=True, exist_ok=True)
+        self._folder = tempfile.TemporaryDirectory(prefix="recipes-", dir=state_dir)
+        self._store = Path(self._folder.name).resolve()
+        self._steps = steps
+        self._done = {(done.arm, done.seed, done.steps): done for done in done}
+        self._manifest: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._folder.cleanup()
+
+    def train(
+        self, arm: str, overrides: Overrides, seed: int, *, score_float32: bool = False
+    ) -> Training:
+        """Train once, print what came out, and return it.
+
+        :param arm: a name for what is changed.
+        :raises subprocess.CalledProcessError: a command fails; its messages are on stderr.
+        """
+        known = self._done.get((arm, seed, self._steps))
+        if known is None:
+            print(f"{arm}, seed {seed}: {self._steps} steps …", file=sys.stderr, flush=True)
+            known = self._train(arm, overrides, seed, score_float32)
+            self._done[arm, seed, self._steps] = known
+        print_result(name="training", **asdict(known))
+        return known
+
+    def _train(self, arm: str, overrides: Overrides, seed: int, score_float32: bool) -> Training:
+        config = self._config(overrides | {"training.random_seed": seed})
+        manifest = self._prepared()
+        run = RunLayout(str(self._store / "runs" / "one"))
+        self._write(run.config, config)
+        arguments = ("--run", run.root, "--store", str(self._store), "--manifest", manifest)
+        run_module("training.train", *arguments)
+        records = read(run.training.metrics)
+        curve = [(int(r["step"]), float(r["loss"])) for r in records if r["kind"] == HELD_OUT]
+        seconds = sum(float(r.get("seconds", 0.0)) for r in records)
+        float32_loss = self._score_float32(run) if score_float32 else None
+        shutil.rmtree(run.root)
+        return Training(arm, seed, self._steps, curve, round(seconds, 1), float32_loss)
+
+    def _score_float32(self, run: RunLayout) -> float:
+        config, report = f"{run.root}/float32.json", f"{run.root}/evaluation.json"
+        self._write(config, self._config({}))
+        run_module(
+            "training.evaluate",
+            *("--store", str(self._store), "--config", config, "--current-set", PARTITION),
+            *("--set", f"{PARTITION}={self._prepared()}"),
+            *("--model", f"candidate={run.training.root}", "--output", report),
+        )
+        return EvaluationReport.load(report).models[0].sets[0].loss
+
+    def _prepared(self) -> str:
+        """Return the manifest of the records, making them if there are none yet."""
+        if self._manifest is None:
+            corpus = ("--output", str(self._store / "corpus"), "--partitions", PARTITION)
+            run_module("local.demo.corpus", *corpus, "--max-mb", str(_MEGABYTES))
+            config = str(self._store / "config.json")
+            self._write(config, self._config({}))
+            job = ("--config", config, "--store", str(self._store), "--partition", PARTITION)
+            run_module("beam_jobs.train_vocabulary", *job)
+            manifest: str = json.loads(run_module("beam_jobs.prepare_corpus", *job))["manifest"]
+            self._manifest = manifest
+        return self._manifest
+
+    def _config(self, overrides: Overrides) -> PipelineConfig:
+        interval = max(self._steps // _CHECKPOINTS, 1)
+        common = {
+            "training.train_steps": self._steps,
+            "training.checkpoint_interval": interval,
+            "training.steps_per_loop": interval,
+            "evaluation.rows_per_checkpoint": _ALL_ROWS,
+        }
+        return with_overrides(load_preset(_PRESET), common | overrides)
+
+    @staticmethod
+    def _write(path: str, config: PipelineConfig) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_bytes(config.to_bytes())

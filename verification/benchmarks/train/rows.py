@@ -1,0 +1,222 @@
+"""The rows of the benchmark: which sides each compares, and the numbers it draws from them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trained_models.flops import step_flops
+from trained_models.phases import phases
+from verification.benchmarks.train import machine, shapes
+from verification.benchmarks.train.contest import Measured, SideName, Sizes, contest
+from verification.benchmarks.train.settings import settings
+
+# The training is to be the bottleneck, not what feeds it.
+INPUT_HEADROOM = 20
+_LIMITS = ("matmul_tensorflow", "matmul_torch")
+_NO_UNITS = "this processor has no instructions for bfloat16"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the result; ``ratio`` is how many times faster than the peer.
+
+    It is the median over rounds of the ratio within a round, so it may differ a little from that of
+    the two medians.
+    """
+
+    name: str
+    value: float
+    unit: str
+    peer: str | None = None
+    ratio: float | None = None
+    utilization: float | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object of the row."""
+        head = {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "peer": self.peer,
+            "ratio": self.ratio,
+            "utilization": self.utilization,
+        }
+        return {name: _rounded(value) for name, value in (head | self.more).items()}
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where the data is, and how long is measured."""
+
+    work: Path
+    threads: int
+    sizes: Sizes
+
+    def contest(self, *names: SideName) -> dict[SideName, Measured]:
+        """Measure sides in turns."""
+        return contest(names, self.work, self.threads, self.sizes)
+
+
+def training_rows(
+    bench: Bench, *, ours: dict[str, SideName], peers: tuple[SideName, ...]
+) -> Iterator[Row]:
+    """Compare trainings with the fastest of the peers, and with what the machine can do.
+
+    :param ours: by name of the row.
+    """
+    first = next(iter(ours.values()))
+    limits = [SideName(module, dtype=first.dtype) for module in _LIMITS]
+    found = bench.contest(*ours.values(), *peers, *limits)
+    _check_weights(found)
+    peer = min(peers, key=lambda name: found[name].seconds)
+    peak = max(found[limit].flops_per_second for limit in limits)
+    for row_name, name in ours.items():
+        mine, other = found[name], found[peer]
+        speed = _flops(name) / peak
+        yield Row(
+            row_name,
+            shapes.ROWS / mine.seconds,
+            "rows/s",
+            str(peer),
+            _ratio(mine.wall_s, other.wall_s),
+            speed / mine.seconds,
+            {
+                "peer_value": shapes.ROWS / other.seconds,
+                "peer_utilization": speed / other.seconds,
+                "cpu_ratio": _ratio(mine.cpu_s, other.cpu_s),
+                **_spread(mine, other),
+                "ms_per_step": mine.seconds * 1e3,
+                "cpu_ms_per_step": mine.cpu_seconds * 1e3,
+                "peer_ms_per_step": other.seconds * 1e3,
+                "peer_cpu_ms_per_step": other.cpu_seconds * 1e3,
+                "peers_ms_per_step": {str(n): round(found[n].seconds * 1e3, 1) for n in peers},
+                "peers_first_step_s": {str(n): round(found[n].first_request_s, 1) for n in peers},
+                "loss": mine.answers[-1]["loss"],
+                "peer_loss": other.answers[-1]["loss"],
+                "matmul_peak_gflops": peak / 1e9,
+                "step_gflop": _flops(name) / 1e9,
+                "rounds": len(mine.wall_s),
+                **_bfloat16_note(name.dtype),
+                "versions": mine.about["versions"] | other.about["versions"],
+            },
+        )
+
+
+def _check_weights(found: dict[SideName, Measured]) -> None:
+    counts = {str(n): m.about["parameters"] for n, m in found.items() if "parameters" in m.about}
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"the sides train different numbers of weights: {counts}")
+
+
+def _flops(name: SideName) -> float:
+    config = settings(name.shape)
+    return float(step_flops(config, phases(config)[0]))
+
+
+def _ratio(mine: list[float], other: list[float]) -> float:
+    return statistics.median(_ratios(mine, other))
+
+
+def _ratios(mine: list[float], other: list[float]) -> list[float]:
+    return [theirs / ours for ours, theirs in zip(mine, other, strict=True)]
+
+
+def _spread(mine: Measured, other: Measured) -> dict[str, float]:
+    ratios = _ratios(mine.wall_s, other.wall_s)
+    return {"ratio_low": min(ratios), "ratio_high": max(ratios)}
+
+
+def _bfloat16_note(dtype: str) -> dict[str, str]:
+    if dtype != "bfloat16":
+        return {}
+    return {"bfloat16_units": machine.bfloat16_units() or _NO_UNITS}
+
+
+def input_pipeline_vs_training(bench: Bench) -> Iterator[Row]:
+    """Our input pipeline alone against the training that it feeds."""
+    pipeline, training = SideName("input_pipeline"), SideName("ours")
+    # A batch takes so little time that a round needs many to be measurable.
+    steps = 64
+    found = {
+        **contest([pipeline], bench.work, bench.threads, replace(bench.sizes, steps=steps)),
+        **bench.contest(training),
+    }
+    value, other = (shapes.ROWS / found[name].seconds for name in (pipeline, training))
+    yield Row(
+        "input_pipeline_vs_training",
+        value,
+        "rows/s",
+        str(training),
+        value / other,
+        None,
+        {
+            "peer_value": other,
+            "cpu_ratio": found[training].cpu_seconds / found[pipeline].cpu_seconds,
+            "wanted_ratio": INPUT_HEADROOM,
+            "input_wait_s_per_step": statistics.median(
+                answer["input_wait_s"] / bench.sizes.steps for answer in found[training].answers
+            ),
+            "versions": found[training].about["versions"],
+        },
+    )
+
+
+def matmul_peak(bench: Bench) -> Iterator[Row]:
+    """The limit: nothing but matrix multiplications, by type of number."""
+    for dtype in ("float32", "bfloat16"):
+        found = bench.contest(*(SideName(module, dtype=dtype) for module in _LIMITS))
+        speeds = {name.module: found[name].flops_per_second / 1e9 for name in found}
+        yield Row(
+            f"matmul_peak_{dtype}",
+            max(speeds.values()),
+            "GFLOP/s",
+            more={
+                "libraries": {name: round(value, 1) for name, value in speeds.items()},
+                **_bfloat16_note(dtype),
+            },
+        )
+
+
+def _against_hugging_face(
+    name: str, shape: str, dtype: str = "float32", dropout: float = 0.0
+) -> Callable[[Bench], Iterator[Row]]:
+    mine = SideName("ours", shape, dtype, dropout=dropout)
+    ours = {name: mine}
+    if dtype == "bfloat16":
+        ours[f"{name}_residuals_too"] = replace(mine, residual_dtype="bfloat16")
+    theirs = replace(mine, module="hugging_face")
+    return partial(training_rows, ours=ours, peers=(theirs, replace(theirs, compiled=True)))
+
+
+def _against_tf_models(name: str, shape: str) -> Callable[[Bench], Iterator[Row]]:
+    mine = SideName("ours", shape)
+    return partial(training_rows, ours={name: mine}, peers=(replace(mine, module="tf_models"),))
+
+
+GROUPS: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    "matmul_peak": matmul_peak,
+    "ours_fp32_vs_hf_gathered": _against_hugging_face("ours_fp32_vs_hf_gathered", "mini"),
+    "ours_bf16_vs_hf_bf16": _against_hugging_face("ours_bf16_vs_hf_bf16", "mini", "bfloat16"),
+    "ours_fp32_vs_tf_models": _against_tf_models("ours_fp32_vs_tf_models", "mini"),
+    "input_pipeline_vs_training": input_pipeline_vs_training,
+    "ours_fp32_vs_hf_gathered_dropout": _against_hugging_face(
+        "ours_fp32_vs_hf_gathered_dropout", "mini", dropout=0.1
+    ),
+    "ours_fp32_vs_hf_gathered_minilm": _against_hugging_face(
+        "ours_fp32_vs_hf_gathered_minilm", "minilm"
+    ),
+    "ours_bf16_vs_hf_bf16_minilm": _against_hugging_face(
+        "ours_bf16_vs_hf_bf16_minilm", "minilm", "bfloat16"
+    ),
+    "ours_fp32_vs_tf_models_minilm": _against_tf_models("ours_fp32_vs_tf_models_minilm", "minilm"),
+}

@@ -1,0 +1,157 @@
+"""Counts steps instead of training: all else is the real trainer's, its checkpoints above all.
+
+``python -m training.train --run STORE/runs/KEY --trace FILE``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from pipeline_config import PipelineConfig
+from pipeline_store import uris
+from pipeline_store.formats import Progress, TrainingInputs, TrainingResult
+from pipeline_store.layout import RunLayout
+from trained_models.checkpoint_store import CheckpointStore
+from trained_models.commit import CommitGuard
+from trained_models.errors import PreemptedError
+from trained_models.state import TrainingState
+from training.runtime.job import StopRequest, load_config, on_sigterm, run_job
+
+from .chain import FIRST, after
+
+STEP_SECONDS = 0.1
+STORE_SECONDS = 60.0
+"""So long the client of a store tries again; that of Google Cloud Storage does, too."""
+
+_Result = TypeVar("_Result")
+
+
+def main() -> int:
+    """Run the command line and return the process exit code."""
+    parser = argparse.ArgumentParser(prog="python -m training.train")
+    parser.add_argument("--run", required=True, help="run folder")
+    parser.add_argument("--trace", required=True, type=Path, help="file of what was done, by all")
+    arguments = parser.parse_args()
+    stop = StopRequest()
+    with on_sigterm(stop.on_signal):
+        return run_job(lambda: _train(RunLayout(arguments.run), Trace(arguments.trace), stop))
+
+
+class Trace:
+    """What all trainers of a run did, one line each; written where no fault of a store reaches."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def note(self, event: str, step: int) -> None:
+        """Append a line; a write of a few bytes at the end of a file is never torn."""
+        token = os.environ.get("REPRETRAIN_TOKEN", "")
+        line = {"time": time.time(), "pid": os.getpid(), "token": token}
+        with self._path.open("a") as file:
+            file.write(json.dumps(line | {"event": event, "step": step}) + "\n")
+
+
+def patiently(call: Callable[[], _Result]) -> _Result:
+    """Repeat what a store refuses for a while."""
+    end = time.monotonic() + STORE_SECONDS
+    while True:
+        try:
+            return call()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if time.monotonic() > end:
+                raise
+            print(f"{error}; trying again", flush=True)
+            time.sleep(0.2)
+
+
+def _train(run: RunLayout, trace: Trace, stop: StopRequest) -> None:
+    config = patiently(lambda: load_config(run.config))
+    store = CheckpointStore(
+        run.training,
+        CommitGuard.from_environment(),
+        config,
+        inputs=TrainingInputs(settings={}, vocabulary_sha256="", records={}),
+        data_sha256="",
+    )
+    if patiently(lambda: TrainingResult.load_or_none(run.training.result)) is not None:
+        return
+    state, weights = patiently(lambda: _resume(run, store))
+    trace.note("start", state.step)
+    print(f"starting at step {state.step}", flush=True)
+    while state.step < config.training.train_steps:
+        time.sleep(STEP_SECONDS)
+        step = state.step + 1
+        weights = after(weights, step)
+        state = TrainingState(step=step, loss=1.0 / step, resumed_from=state.resumed_from)
+        trace.note("step", step)
+        if stop.requested or _is_due(config, step):
+            state, weights = _save(store, state, weights, trace)
+        _report(state, config)
+        if stop.requested:
+            raise PreemptedError(f"stopped at step {step}, checkpoint saved")
+    patiently(lambda: _finish(run, state, weights))
+    trace.note("end", state.step)
+
+
+def _is_due(config: PipelineConfig, step: int) -> bool:
+    settings = config.training
+    return step % settings.checkpoint_interval == 0 or step == settings.train_steps
+
+
+def _resume(run: RunLayout, store: CheckpointStore) -> tuple[TrainingState, bytes]:
+    found = store.newest()
+    if found is None:
+        return TrainingState(), FIRST
+    weights = bytes.fromhex(uris.read(uris.join(run.training.root, found.files[0].path)).decode())
+    state = TrainingState.of(found)
+    return TrainingState(step=state.step, resumed_from=(*state.resumed_from, state.step)), weights
+
+
+def _save(
+    store: CheckpointStore, state: TrainingState, weights: bytes, trace: Trace
+) -> tuple[TrainingState, bytes]:
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "weights.data"
+        file.write_text(weights.hex())
+        patiently(lambda: store.commit([file], state))
+    trace.note("commit", state.step)
+    return state, weights
+
+
+def _report(state: TrainingState, config: PipelineConfig) -> None:
+    target = os.environ.get("REPRETRAIN_PROGRESS_FILE")
+    if target is None:
+        return
+    progress = Progress(
+        step=state.step, train_steps=config.training.train_steps, loss=round(state.loss, 4)
+    )
+    aside = Path(f"{target}.aside")
+    aside.write_text(progress.model_dump_json())
+    aside.replace(target)
+
+
+def _finish(run: RunLayout, state: TrainingState, weights: bytes) -> None:
+    CommitGuard.from_environment().check()
+    TrainingResult(
+        train_steps=state.step,
+        tokens=0,
+        final_loss=state.loss,
+        checkpoint=run.training.checkpoint(state.step).removeprefix(f"{run.training.root}/"),
+        weights_sha256=weights.hex(),
+        seconds=0.0,
+        resumed_from=list(state.resumed_from),
+    ).create(run.training.result)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""The real trainer's part: data prepared once, and what an uninterrupted training makes of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline_config import load_preset, with_overrides
+from pipeline_store import uris
+from pipeline_store.formats import Heartbeat, TrainingResult
+from pipeline_store.layout import RunLayout, StoreLayout
+from tpu_lifecycle.records.reservation import newest_generation
+from verification.chaos.code_tree import REPOSITORY
+from verification.chaos.world import FAST, World
+
+PARTITION = "2026-01-01"
+SETTINGS: dict[str, Any] = {
+    "vocabulary.size": 2000,
+    "model.vocab_size": 2000,
+    "training.train_steps": 40,
+    "training.steps_per_loop": 2,
+    "training.checkpoint_interval": 10,
+    "training.global_batch_size": 8,
+    "promotion.min_documents": 2,
+    "tpu.heartbeat_timeout_seconds": 30.0,
+    "tpu.boot_timeout_seconds": 120,
+    "budget.max_hours": 1.0,
+}
+_DOCUMENTS_PER_FILE = 8
+
+
+@dataclass
+class RealTraining:
+    """A training of BERT with TensorFlow; see :class:`verification.chaos.one.Training`."""
+
+    store: str
+    manifest: str
+    weights_sha256: str
+    settings: dict[str, Any] = field(default_factory=lambda: SETTINGS)
+    _seen: list[int] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, folder: Path) -> RealTraining:
+        """Read what :func:`prepare` wrote."""
+        return cls(**json.loads((folder / "prepared.json").read_text()))
+
+    def jobs(self, world: World) -> dict[str, tuple[str, list[str]]]:
+        """Return the work tasks' entry points and arguments."""
+        data = ["--store", self.store]
+        evaluate = ["--config", world.run.config, "--current-set", PARTITION]
+        evaluate += ["--set", f"{PARTITION}={self.manifest}"]
+        evaluate += ["--model", f"candidate={world.run.training.root}"]
+        evaluate += ["--output", world.run.evaluation(None)]
+        train = ["--run", world.run.root, "--manifest", self.manifest]
+        return {
+            "train": ("training.train", [*data, *train]),
+            "evaluate": ("training.evaluate", [*data, *evaluate]),
+        }
+
+    def step(self, world: World) -> int:
+        """Return the step of the newest heartbeat, and remember it."""
+        beat = _newest_heartbeat(world.run)
+        if beat is not None and beat.progress is not None:
+            self._seen.append(beat.progress.step)
+        return self._seen[-1] if self._seen else 0
+
+    def steps_lost(self, world: World) -> list[int]:
+        """Return for each resumption how many steps the heartbeats had shown beyond it."""
+        result = TrainingResult.load_or_none(world.run.training.result)
+        starts = sorted({0, *(result.resumed_from if result else ())})
+        lost = []
+        for before, after in zip(self._seen, self._seen[1:], strict=False):
+            if after < before:
+                lost.append(before - max(start for start in starts if start <= after))
+        return lost
+
+
+def _newest_heartbeat(run: RunLayout) -> Heartbeat | None:
+    generation = newest_generation(run)
+    reservation = run.reservation(generation)
+    number = 1
+    while uris.exists(reservation.attempt(number + 1).record):
+        number += 1
+    return Heartbeat.load_or_none(reservation.attempt(number).heartbeat(0))
+
+
+def prepare(folder: Path) -> Path:
+    """Make records of this repository's documentation and train once, undisturbed.
+
+    :returns: the folder; what is there already is used.
+    :raises subprocess.CalledProcessError: a step of it failed.
+    """
+    if (folder / "prepared.json").exists():
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    store = StoreLayout(str(folder / "store"))
+    _write_corpus(Path(store.root) / "corpus" / PARTITION)
+    run = store.run("0" * 12)
+    config = with_overrides(load_preset("smoke"), FAST | SETTINGS)
+    uris.write(run.config, config.to_bytes())
+    common = ["--config", run.config, "--store", store.root, "--partition", PARTITION]
+    _python("beam_jobs.train_vocabulary", common)
+    manifest = json.loads(_python("beam_jobs.prepare_corpus", common))["manifest"]
+    arguments = ["--run", run.root, "--store", store.root, "--manifest", manifest]
+    _python("training.train", arguments)
+    prepared = {
+        "store": store.root,
+        "manifest": manifest,
+        "weights_sha256": TrainingResult.load(run.training.result).weights_sha256,
+    }
+    (folder / "prepared.json").write_text(json.dumps(prepared))
+    return folder
+
+
+def _write_corpus(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    pages = sorted((REPOSITORY / "docs").glob("*.md"))
+    sections = [part for page in pages for part in page.read_text().split("\n## ")]
+    for number in range(0, len(sections), _DOCUMENTS_PER_FILE):
+        group = sections[number : number + _DOCUMENTS_PER_FILE]
+        (folder / f"{number:04d}.jsonl").write_text(
+            "".join(json.dumps({"text": text}) + "\n" for text in group)
+        )
+
+
+def _python(module: str, arguments: Sequence[str]) -> str:
+    """Run a module and return the last line that it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=REPOSITORY,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = done.stdout.strip().splitlines()
+    return lines[-1] if lines else ""

@@ -1,0 +1,133 @@
+"""Builds and runs images with buildah and podman, in a storage folder of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verification.container_images.catalogue import REPOSITORY
+from verification.container_images.commands import ImageError, run, run_long
+
+# Neither tool's own limits can be set without CAP_SYS_RESOURCE, which a container often lacks.
+LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
+NEVER_STORED = ("--network", "none", "--read-only", "--tmpfs", "/tmp:rw,mode=1777")  # noqa: S108
+
+
+@dataclass(frozen=True)
+class Builder:
+    """buildah and podman with one storage folder, which nobody else uses."""
+
+    folder: Path
+    driver: str
+    """``overlay``, or ``vfs`` where the kernel lets no overlay be mounted."""
+
+    def _with(self, program: str, *options: str) -> list[str]:
+        storage = ["--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run")]
+        return [program, *storage, "--storage-driver", self.driver, *options]
+
+    def pull(self, image: str) -> None:
+        """Fetch an image from its registry.
+
+        :raises ImageError: it cannot be had.
+        """
+        run(self._with("buildah", "pull", "--quiet", image))
+
+    def has(self, image: str) -> bool:
+        """Return whether an image is stored."""
+        try:
+            self.describe(image)
+        except ImageError:
+            return False
+        return True
+
+    def make_base(self, archive: Path, tag: str) -> None:
+        """Make an image of a root file system."""
+        run(self._with("podman", "import", "--quiet", str(archive), tag))
+
+    def build(
+        self,
+        dockerfile: Path,
+        tag: str,
+        *,
+        arguments: Mapping[str, str],
+        secrets: Mapping[str, Path],
+        epoch: int,
+        target: str | None,
+        log: Path,
+    ) -> None:
+        """Build an image of the repository.
+
+        :param epoch: what is written as the time of the image and of all of its files.
+        :raises ImageError: a step fails.
+        """
+        # No user or network namespace: where this runs there may be no right to make one.
+        options = ["build", "--isolation", "chroot", "--timestamp", str(epoch)]
+        for name, value in arguments.items():
+            options += ["--build-arg", f"{name}={value}"]
+        for name, path in secrets.items():
+            options += ["--secret", f"id={name},src={path}"]
+        if target is not None:
+            options += ["--target", target]
+        options += ["--tag", tag, "--file", str(dockerfile), str(REPOSITORY)]
+        run_long(self._with("buildah", *options), log)
+
+    def describe(self, tag: str) -> dict[str, Any]:
+        """Return an image's configuration with its history, as OCI's format has them."""
+        described = json.loads(run(self._with("buildah", "inspect", "--type", "image", tag)))
+        return dict(described["OCIv1"])
+
+    @contextlib.contextmanager
+    def files(self, tag: str) -> Iterator[Path]:
+        """Show the files of an image; what is changed there is lost."""
+        container = run(self._with("buildah", "from", "--pull-never", tag)).strip()
+        try:
+            yield Path(run(self._with("buildah", "mount", container)).strip())
+        finally:
+            run(self._with("buildah", "rm", container))
+
+    def start(
+        self,
+        tag: str,
+        arguments: Sequence[str],
+        *,
+        folders: Mapping[Path, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        entry_point: Sequence[str] = (),
+        workdir: str | None = None,
+        log: Path,
+    ) -> str:
+        """Run a container without a network to its end; return its output.
+
+        It may write below /tmp and into the folders that are given.
+
+        :param folders: folders of this machine, with where they are mounted: ``/code:ro``.
+        :param entry_point: instead of the image's own.
+        :raises ImageError: it ends with another status than 0.
+        """
+        options = ["--runtime", "runc", "run", "--rm", "--pull", "never", *LIMITS, *NEVER_STORED]
+        for folder, place in (folders or {}).items():
+            options += ["--volume", f"{folder}:{place}"]
+        for name, value in (environment or {}).items():
+            options += ["--env", f"{name}={value}"]
+        if entry_point:
+            options += ["--entrypoint", json.dumps(list(entry_point))]
+        if workdir is not None:
+            options += ["--workdir", workdir]
+        return run(self._with("podman", *options, tag, *arguments), log=log)
+
+    def remove(self, tag: str) -> None:
+        """Remove an image with the layers that no other image has."""
+        run(self._with("buildah", "rmi", "--force", tag))
+
+    def remove_all(self) -> None:
+        """Remove everything that is stored."""
+        if not self.folder.exists():
+            return
+        run(self._with("podman", "rm", "--all", "--force"))
+        run(self._with("buildah", "rmi", "--all", "--force"))
+        shutil.rmtree(self.folder)

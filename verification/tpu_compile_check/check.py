@@ -1,0 +1,129 @@
+"""One check: export the steps of a configuration, compile each, refuse what does not fit."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline_config import PipelineConfig, with_overrides
+from preflight.compiled.errors import CheckError, DoesNotFitError
+from preflight.compiled.figures import Figures, figures_of
+from preflight.compiled.programs import Program, ProgramId, StepKind, program_id
+from preflight.compiled.slices import Chip, replicas
+from verification.tpu_compile_check.compiling import Report, compile_program
+from verification.tpu_compile_check.fitting import largest_fitting
+
+NO_DROPOUT = {"model.hidden_dropout_prob": 0.0, "model.attention_probs_dropout_prob": 0.0}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compile, and with what.
+
+    ``rows``: of one replica; None takes the configuration's global batch over the slice's replicas.
+    ``max_compiles``: how many more programs may be compiled to find the largest batch that fits.
+    """
+
+    config: PipelineConfig
+    chip: Chip
+    folder: Path
+    compiler: Path
+    report: Report
+    step: StepKind = "train"
+    rows: int | None = None
+    max_compiles: int = 8
+
+
+def programs(request: Request, *, compare_plain: bool) -> list[tuple[PipelineConfig, ProgramId]]:
+    """Return which programs a request means, each with its configuration.
+
+    A comparison is at dropout 0 on both sides; a configuration with dropout is then compiled as it
+    is, too.
+    """
+    config, step, rows = request.config, request.step, _rows(request)
+    if not compare_plain:
+        return [(config, program_id(config, rows, step=step))]
+    bare = with_overrides(config, NO_DROPOUT)
+    wanted = [
+        (bare, program_id(bare, rows, step=step, source="plain")),
+        (bare, program_id(bare, rows, step=step)),
+    ]
+    own = program_id(config, rows, step=step)
+    return wanted if own.dropout == 0 else [*wanted, (config, own)]
+
+
+def _rows(request: Request) -> int:
+    if request.rows is not None:
+        return request.rows
+    section = request.config.training if request.step == "train" else request.config.evaluation
+    count = replicas(request.config)
+    if section.global_batch_size < count:
+        raise CheckError(
+            f"A global batch of {section.global_batch_size} rows leaves some of the {count} "
+            f"replicas of {request.config.tpu.accelerator_type} without a row."
+        )
+    return section.global_batch_size // count
+
+
+def export_program(request: Request, config: PipelineConfig, wanted: ProgramId) -> Program:
+    """Return a program, and free what it was traced from, which a compile would need as well.
+
+    :raises UncompilableStepError: see :func:`verification.tpu_compile_check.export.export`.
+    """
+    # Here, so that a wrong argument is reported at once and not after seconds of imports.
+    from verification.tpu_compile_check.export import export
+
+    request.report(f"{wanted}: exporting ...")
+    program = export(config, wanted)
+    gc.collect()
+    return program
+
+
+def check(request: Request, *, compare_plain: bool) -> list[Figures]:
+    """Return the figures of every program of a request; ours with ratios if compared.
+
+    :raises DoesNotFitError: a program needs more memory than the chip has.
+    :raises CheckError: it cannot be exported or compiled.
+    """
+    found: list[Figures] = []
+    plain: Figures | None = None
+    for config, wanted in programs(request, compare_plain=compare_plain):
+        compiled = _compile(request, config, wanted)
+        if not compiled["fits"]:
+            raise _refusal(request, config, wanted, compiled)
+        figures = figures_of(wanted, request.chip, compiled)
+        if wanted.source == "plain":
+            plain = figures
+        elif plain is not None:
+            figures = figures.against(plain)
+        found.append(figures)
+    return found
+
+
+def _compile(request: Request, config: PipelineConfig, wanted: ProgramId) -> dict[str, Any]:
+    path = export_program(request, config, wanted).write(request.folder)
+    return compile_program(path, request.chip, compiler=request.compiler, report=request.report)
+
+
+def _refusal(
+    request: Request, config: PipelineConfig, wanted: ProgramId, compiled: dict[str, Any]
+) -> DoesNotFitError:
+    request.report(f"{wanted}: does not fit; looking for the largest batch that does")
+
+    def fits(rows: int) -> bool:
+        step, source = wanted.step, wanted.source
+        smaller = program_id(config, rows, step=step, source=source)
+        answer: bool = _compile(request, config, smaller)["fits"]
+        request.report(f"{smaller}: {'fits' if answer else 'does not fit'}")
+        return answer
+
+    largest = largest_fitting(fits, wanted.rows, request.max_compiles)
+    return DoesNotFitError(
+        name=f"{wanted.name}_{request.chip.name}{wanted.suffix}",
+        rows=wanted.rows,
+        largest_rows=largest,
+        replicas=replicas(config),
+        compiled=compiled,
+    )

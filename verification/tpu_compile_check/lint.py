@@ -1,0 +1,81 @@
+"""What a program for a TPU must not hold, though TensorFlow exports and XLA compiles it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tensorflow.compiler.xla import xla_data_pb2
+from tensorflow.compiler.xla.service import hlo_pb2
+
+from verification.tpu_compile_check.hlo import instructions, load
+
+FLOAT64 = {xla_data_pb2.F64, xla_data_pb2.C128}
+# How XLA writes "up to n elements"; it compiles, and every step then waits for the host.
+DYNAMIC_CALLS = {"SliceToDynamic", "PadToStatic"}
+HOST_TRANSFERS = {"infeed", "outfeed", "send", "recv"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One rule that is broken in one place of the model.
+
+    ``place``: name scope of the TensorFlow operation, such as ``bert/bert_encoder/...``.
+    """
+
+    rule: str
+    place: str
+    instruction: str
+    count: int
+
+    def __str__(self) -> str:
+        """Return the finding as a line for people."""
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return f"{self.rule}: {self.instruction} at {self.place or 'an unnamed place'}{times}"
+
+
+def lint(data: bytes) -> list[Finding]:
+    """Return what is wrong with an exported step; an empty list is a clean bill.
+
+    :param data: serialized ``HloModuleProto``.
+    """
+    counts: dict[tuple[str, str, str], int] = {}
+    for item in instructions(load(data)):
+        for rule, is_broken in RULES.items():
+            if is_broken(item):
+                name = item.custom_call_target or item.opcode
+                key = (rule, item.metadata.op_name, name)
+                counts[key] = counts.get(key, 0) + 1
+    return [Finding(*key, count=count) for key, count in counts.items()]
+
+
+def _is_float64(item: hlo_pb2.HloInstructionProto) -> bool:
+    return any(shape.element_type in FLOAT64 for shape in _leaves(item.shape))
+
+
+def _is_dynamic(item: hlo_pb2.HloInstructionProto) -> bool:
+    sizes = (size for shape in _leaves(item.shape) for size in shape.is_dynamic_dimension)
+    return item.custom_call_target in DYNAMIC_CALLS or any(sizes)
+
+
+def _calls_host(item: hlo_pb2.HloInstructionProto) -> bool:
+    return item.opcode.removesuffix("-done") in HOST_TRANSFERS or item.is_host_transfer
+
+
+def _is_foreign(item: hlo_pb2.HloInstructionProto) -> bool:
+    return item.opcode == "custom-call" and item.custom_call_target not in DYNAMIC_CALLS
+
+
+def _leaves(shape: xla_data_pb2.ShapeProto) -> list[xla_data_pb2.ShapeProto]:
+    """Return the array shapes of a shape, which may be a tuple."""
+    if not shape.tuple_shapes:
+        return [shape]
+    return [leaf for part in shape.tuple_shapes for leaf in _leaves(part)]
+
+
+RULES: dict[str, Callable[[hlo_pb2.HloInstructionProto], bool]] = {
+    "float64, which a TPU emulates slowly": _is_float64,
+    "dynamic shape; a step needs sizes that are known when it is traced": _is_dynamic,
+    "transfer to or from the host within the step": _calls_host,
+    "custom call, code that a TPU does not have": _is_foreign,
+}
