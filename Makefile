@@ -10,12 +10,17 @@ TORCH_INSTALLED := .venv-torch/.installed
 STATE ?= .local
 CORPUS ?=
 TEST_PROCESSES ?= 3
-PACKAGES := beam_jobs benchmarks chaos container_images dags demo leak_matrix local_stack mlm_records model_registry pipeline_alerts pipeline_config pipeline_store \
-	plugins preflight schedule_check tpu_agent tpu_compile_check tpu_emulator tpu_lifecycle training
+# Each of these has a target of its own.
+UNASKED := not browser and not slow and not tpu_compiler and not parity
+FAST := $(UNASKED) and not thorough
+CHECKED := tests/house tests/pipeline_config tests/corpus/mlm_records tests/model_registry/test_gate.py \
+	tests/tpu_lifecycle/test_verdict.py tests/tpu_lifecycle/test_capacity.py tests/trained_models
+PACKAGES := beam_jobs corpus dags local model_registry pipeline_alerts pipeline_config pipeline_store plugins preflight tpu_agent tpu_emulator \
+	tpu_lifecycle trained_models training verification
 
 .DEFAULT_GOAL := help
 .PHONY: help install up down status demo finetune-docstrings finetune-neighbours finetune-word-order recompute overhead packing-loss \
-	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check test lint types imports unit slow parity \
+	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check check test test-all lint types imports unit slow parity \
 	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint leak-matrix schedule-check screenshots updates browser format docs lock
 
 help:  ## List the targets
@@ -99,7 +104,13 @@ down: $(INSTALLED)  ## Stop the local stack and check that nothing of it is left
 status: $(INSTALLED)  ## Show the parts of the local stack
 	$(BIN)/python -m local.stack status --state-dir $(STATE)
 
-test: lint types imports unit  ## Everything that must pass before a change lands
+check: lint imports types  ## A minute, while you write: style, imports, types, the quickest tests
+	$(BIN)/pytest -n 2 -q -m "$(FAST)" $(CHECKED)
+
+test: lint types imports unit  ## A quarter of an hour, before each push: the decisive tests, one story on the real stack
+
+test-all: lint types imports  ## Everything that runs without being asked for by name; what CI runs
+	$(BIN)/pytest -n $(TEST_PROCESSES) --no-loadscope-reorder -m "$(UNASKED)"
 
 lint: $(INSTALLED)  ## Style, errors and spelling
 	$(BIN)/ruff check .
@@ -110,14 +121,13 @@ types: $(INSTALLED)  ## Type check
 	$(BIN)/mypy $(PACKAGES)
 
 imports: $(INSTALLED)  ## Who may import whom
-	PYTHONPATH=.:plugins $(BIN)/lint-imports
+	$(BIN)/python scripts/lint-imports
 
-unit: $(INSTALLED)  ## All tests, with a real run of the DAG on the local stack
-	$(BIN)/pytest -n $(TEST_PROCESSES) --no-loadscope-reorder --durations 30 \
-		-m "not browser and not slow and not tpu_compiler and not parity"
+unit: $(INSTALLED)  ## The tests of `make test`, without lint and types
+	$(BIN)/pytest -n $(TEST_PROCESSES) --no-loadscope-reorder -m "$(FAST)"
 
 compose-check: $(INSTALLED)  ## The DAG from end to end as docker/compose/compose.yaml says, without an engine; needs root
-	$(BIN)/pytest tests/compose -m slow
+	$(BIN)/pytest tests/verification/compose -m slow
 
 terraform-validate:  ## Check infrastructure/ against the provider's schema; needs terraform and its registry
 	terraform -chdir=infrastructure init -backend=false -input=false
@@ -130,7 +140,7 @@ images: $(INSTALLED)  ## Build the images of docker/, try them, list what is in 
 images-lint: $(INSTALLED)  ## Check docker/*.Dockerfile
 	$(BIN)/hadolint docker/*.Dockerfile
 
-slow: $(INSTALLED)  ## The tests that are left out of `make test` for their length
+slow: $(INSTALLED)  ## The tests that are left out of `make test-all` for their length
 	$(BIN)/pytest -m slow
 
 parity: $(INSTALLED) $(TORCH_INSTALLED)  ## The tests that compare with PyTorch, in .venv-torch (1 GB)

@@ -1,1 +1,1 @@
-"""Text to masked-LM records: reading, vocabularies, rows, duplicates; neither Beam nor TensorFlow."""
+"""Text to masked-LM records, without Beam or TensorFlow: reading, tokens, rows, duplicates."""

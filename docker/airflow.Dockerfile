@@ -31,8 +31,8 @@ RUN useradd --create-home --no-log-init --uid 10001 airflow
 COPY --from=build /opt/venv /opt/venv
 WORKDIR /opt/repretraining
 COPY beam_jobs beam_jobs
+COPY corpus corpus
 COPY dags dags
-COPY mlm_records mlm_records
 COPY model_registry model_registry
 COPY pipeline_alerts pipeline_alerts
 COPY pipeline_config pipeline_config
@@ -40,8 +40,8 @@ COPY pipeline_store pipeline_store
 COPY plugins plugins
 COPY preflight preflight
 COPY tpu_agent tpu_agent
-COPY tpu_compile_check tpu_compile_check
 COPY tpu_lifecycle tpu_lifecycle
+COPY trained_models trained_models
 COPY training training
 RUN python3 -m compileall -q --invalidation-mode checked-hash .
 ENV PATH=/opt/venv/bin:$PATH \

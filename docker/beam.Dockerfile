@@ -33,7 +33,7 @@ RUN apt-get update \
 COPY --from=build /opt/venv /opt/venv
 WORKDIR /opt/repretraining
 COPY beam_jobs beam_jobs
-COPY mlm_records mlm_records
+COPY corpus corpus
 COPY pipeline_config pipeline_config
 COPY pipeline_store pipeline_store
 RUN python3 -m compileall -q --invalidation-mode checked-hash .

@@ -34,6 +34,7 @@ from pipeline_config.loading import parse_overrides
 from pipeline_config.settings import load_settings
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
+from preflight import finetuning_settings
 from preflight.cloud.arguments import add_arguments
 from preflight.estimates import finetuning_estimates
 from preflight.estimates.estimates import estimate
@@ -73,10 +74,10 @@ def _check_finetuning(options: argparse.Namespace) -> int:
     store = StoreLayout(options.store)
     overrides = parse_overrides(options.overrides, FinetuningConfig)
     chosen = with_overrides(load_finetuning_preset(options.preset), overrides)
-    config = finetuning.completed(chosen, store)
+    config = finetuning_settings.completed(chosen, store)
     if problems := finetuning.check(config, store):
         raise ConfigError(problems)
-    _ask_tpu_service(finetuning.rental_settings(config), options)
+    _ask_tpu_service(finetuning_settings.rental_settings(config), options)
     head = f"OK: {config.encoder.version} on {', '.join(config.finetuning.tasks)}"
     lines = [head, *finetuning_estimates.estimate(config, store).lines]
     sys.stdout.write("\n  ".join(lines) + "\n")

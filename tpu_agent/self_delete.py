@@ -1,7 +1,8 @@
 """The dead man's switch: the TPU VM deletes its own TPU when everybody else has forgotten it.
 
 A process of its own beside the agent: it must work when the agent hangs, and end with the VM only.
-``tpu_lifecycle/boot/boot.py`` starts it, and again whenever it ends. It has no handler for SIGTERM: that
+``tpu_lifecycle/boot/boot.py`` starts it, and again whenever it ends. It has no handler for
+SIGTERM: that
 signal means that the VM goes down, and the next boot starts it again.
 
 python -m tpu_agent.self_delete --tpu-name projects/P/locations/Z/queuedResources/ID \

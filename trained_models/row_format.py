@@ -9,7 +9,7 @@ from corpus.mlm_records import Feature, record_features
 
 @dataclass(frozen=True)
 class RowFormat:
-    """The shape of records: what :func:`mlm_records.record_features` is asked for, and sizes.
+    """The shape of records: what :func:`corpus.mlm_records.record_features` is asked for, sizes.
 
     ``masked``: False for training rows that the trainer masks. ``next_sentence``: a row is a pair
     of segments and has a label that says whether the second one follows the first.

@@ -152,7 +152,10 @@ def _check(arguments: argparse.Namespace, sets: dict[str, str], models: dict[str
 def _made_from(
     arguments: argparse.Namespace, store: StoreLayout, sets: dict[str, str], models: dict[str, str]
 ) -> dict[str, str]:
-    """Return what a report with these arguments rests on, as :func:`training.reporting.report.made_from`."""
+    """Return what a report with these arguments rests on.
+
+    As :func:`training.reporting.report.made_from`.
+    """
     manifests = {n: PartitionManifest.load(store.resolve(uri)) for n, uri in sets.items()}
     return {
         "current set": arguments.current_set,

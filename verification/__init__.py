@@ -1,1 +1,1 @@
-"""Rigs that verify the product: leak matrix, chaos, schedule check, benchmarks, images, TPU compiler."""
+"""Rigs that verify the product, and measure it; nothing that users run."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from beam_jobs.labelled.description import file_format, load_task, task_files
-from beam_jobs.labelled.problems import Unusable
-from beam_jobs.labelled.reading import Example, read_examples
+from beam_jobs.labelled.description import load_task, task_files
 from corpus.errors import UserError
+from corpus.labelled.problems import Unusable
+from corpus.labelled.reading import Example, file_format, read_examples
 from corpus.text.drops import RejectedFileError
 from pipeline_config import ConfigError, TaskConfig
 from pipeline_store import uris

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from beam_jobs.labelled.facts import FileFacts, TaskFile
 from beam_jobs.labelled.label_leaks import Counts, LabelSearch
-from beam_jobs.labelled.reading import Example, read_examples
 from beam_jobs.labelled.records import TaskRecordBuilder
 from beam_jobs.labelled.task_examples import LEFT_OUT, SPLITS, Decided
+from corpus.labelled.reading import Example, read_examples
 from corpus.rows.record_files import RecordWriter
 from corpus.tokens.tokenizing import Tokenizer
 from corpus.tokens.vocabulary import Vocabulary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from beam_jobs.labelled.problems import Unusable
+from corpus.labelled.problems import Unusable
 from corpus.rows.record_files import LocalFile
 
 

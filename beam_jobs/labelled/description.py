@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from corpus.errors import UserError
-from corpus.text.inputs import InputFormat, format_of_name, list_inputs
+from corpus.labelled.reading import FORMATS
+from corpus.text.inputs import format_of_name, list_inputs
 from pipeline_config import ConfigError, TaskConfig
 from pipeline_config.schema import TASK_NAME_PATTERN
 from pipeline_config.task import task_violations
@@ -20,7 +21,6 @@ from pipeline_store.formats import TaskSplit
 from pipeline_store.layout import StoreLayout
 
 _NAMED = 5
-_FORMATS = ("tsv", "csv", "jsonl", "parquet")
 
 TaskFiles = dict[TaskSplit, list[str]]
 
@@ -101,13 +101,8 @@ def _named_twice(files: TaskFiles) -> Iterator[str]:
 
 def _without_format(files: TaskFiles, task: TaskConfig) -> Iterator[str]:
     for uri in (uri for found in files.values() for uri in found):
-        if task.input_format == "auto" and format_of_name(uri) not in _FORMATS:
+        if task.input_format == "auto" and format_of_name(uri) not in FORMATS:
             yield (
-                f"{uri} ends in none of .{', .'.join(_FORMATS)} (also before .gz, .bz2, .zst, "
+                f"{uri} ends in none of .{', .'.join(FORMATS)} (also before .gz, .bz2, .zst, "
                 ".xz); set input_format, or name a narrower pattern."
             )
-
-
-def file_format(uri: str, task: TaskConfig) -> InputFormat:
-    """Return the format of one of a task's files."""
-    return format_of_name(uri) if task.input_format == "auto" else task.input_format

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.labelled.dead_letters import DeadLetters
-from beam_jobs.labelled.problems import Unusable
-from beam_jobs.labelled.reading import read_examples
+from corpus.labelled.problems import Unusable
+from corpus.labelled.reading import read_examples
 from corpus.text.cleaning import Cleaner
 from corpus.text.drops import RejectedFileError
 from corpus.text.inputs import InputFormat

@@ -6,8 +6,9 @@ import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-from beam_jobs.labelled.description import TaskFiles, file_format
+from beam_jobs.labelled.description import TaskFiles
 from beam_jobs.labelled.facts import TaskFile
+from corpus.labelled.reading import file_format
 from corpus.text.reading import HashingStream
 from pipeline_config import TaskConfig
 from pipeline_store import uris

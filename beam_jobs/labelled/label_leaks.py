@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from beam_jobs.labelled.labels import Label
+from corpus.labelled.labels import Label
 from pipeline_config import TaskConfig
 
 _WORD = re.compile(r"[^\W_]+")

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.labelled.labels import Label
-from beam_jobs.labelled.reading import Example
 from beam_jobs.labelled.segments import lay_out
+from corpus.labelled.labels import Label
+from corpus.labelled.reading import Example
 from corpus.rows.examples import serialize_examples
 from corpus.tokens.tokenizing import Tokenizer
 from corpus.tokens.vocabulary import CLS, SEP, Vocabulary

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpus.duplicates.signatures import Hashes, IndexedDocuments, Signatures, are_held_out
+from corpus.duplicates.signatures import Hashes, IndexedDocuments, Signatures
 from corpus.duplicates.similarity import Pairs, similar_pairs, similar_pairs_between
+from corpus.text.content import is_held_out
 from pipeline_config.schema import CorpusConfig
 from pipeline_store.formats import ShardDecisions
 
@@ -131,7 +132,7 @@ class _Documents:
 
     def decided(self, files: Sequence[Signatures]) -> Decided:
         """Return the decisions, by file."""
-        own = are_held_out(self._hashes, self._corpus.validation_fraction)
+        own = is_held_out(self._hashes[:, 1], self._corpus.validation_fraction)
         own_sides = np.where(own, _HELD_OUT, _TRAIN).astype(np.uint8)
         # A side that the document itself has somewhere counts more than that of similar ones.
         held_sides = np.where(self._sides > 0, self._sides, self._near_sides)

@@ -95,17 +95,6 @@ def sign(contents: Iterable[Content], *, with_sketches: bool) -> Signatures:
     )
 
 
-def are_held_out(hashes: Hashes, validation_fraction: float) -> npt.NDArray[np.bool_]:
-    """Return which documents their own content puts on the validation side.
-
-    The same as :func:`corpus.text.content.split_of`, for many.
-
-    :param hashes: shape [N, 2].
-    """
-    held_out: npt.NDArray[np.bool_] = hashes[:, 1] / 2.0**64 < validation_fraction
-    return held_out
-
-
 def to_npz(**arrays: npt.NDArray[Any] | None) -> bytes:
     """Return arrays as a numpy ``.npz`` file; those that are None are left out."""
     buffer = io.BytesIO()

@@ -33,7 +33,7 @@ _NARROW_GROUPS = 4
 
 
 class NamedFeature(Protocol):
-    """A feature of a record, such as :class:`mlm_records.Feature`."""
+    """A feature of a record, such as :class:`corpus.mlm_records.Feature`."""
 
     @property
     def name(self) -> str:
@@ -51,7 +51,8 @@ def serialize_examples(
 ) -> list[bytes]:
     """Return one serialised ``tf.train.Example`` per row.
 
-    :param arrays: the values of every feature, [R, length]: :func:`mlm_records.feature_arrays`.
+    :param arrays: the values of every feature, [R, length]:
+        :func:`corpus.mlm_records.feature_arrays`.
         Integers of type uint8 have to be below 128.
     """
     varying: list[list[bytes]] = []

@@ -19,7 +19,7 @@ _BITS = 64
 
 
 class PairDraws:
-    """Draws by row; ``keys`` [R] are :func:`mlm_records.row_keys` of copy 0.
+    """Draws by row; ``keys`` [R] are :func:`corpus.mlm_records.row_keys` of copy 0.
 
     :param room: most tokens of both segments together.
     """

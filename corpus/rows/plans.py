@@ -18,7 +18,7 @@ class Documents(NamedTuple):
     """D tokenized documents of one side of the split, none of them empty.
 
     ``ids`` [T]: tokens, maybe of other documents too. ``starts``, ``ends`` [D]: places in ``ids``.
-    ``keys`` [D]: :func:`mlm_records.document_key`. ``sentence_ends`` [N]: place behind each
+    ``keys`` [D]: :func:`corpus.mlm_records.document_key`. ``sentence_ends`` [N]: place behind each
     sentence, without empty ones; they are of all documents in ``ids``.
     """
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
-import zstandard
-
 from corpus.text.drops import DropReason, RejectedFileError
 
 BLOCK_BYTES = 1 << 20
@@ -83,7 +81,7 @@ def _unpacked(packed: Iterator[bytes], codec: Codec) -> Iterator[bytes]:
                 for block in codec.unpack(decompressor, packed_block):
                     offset += len(block)
                     yield block
-            except (OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+            except (OSError, zlib.error, lzma.LZMAError) as error:
                 raise RejectedFileError(codec.corrupt, str(error), offset) from error
         left = decompressor.unused_data
         # Some writers pad with zeros.
@@ -107,6 +105,10 @@ class _Zstandard:
     """One frame, given in small pieces so that what comes out at once is bounded."""
 
     def __init__(self) -> None:
+        # Not everybody who reads text has this library, and most files are something else.
+        import zstandard
+
+        self._error = zstandard.ZstdError
         self._frame = zstandard.ZstdDecompressor().decompressobj()
         self.unused_data = b""
 
@@ -116,9 +118,15 @@ class _Zstandard:
         return bool(self._frame.eof)
 
     def unpack(self, data: bytes) -> Iterator[bytes]:
-        """Yield what some bytes of the frame hold."""
+        """Yield what some bytes of the frame hold.
+
+        :raises OSError: they are damaged.
+        """
         for begin in range(0, len(data), _ZSTANDARD_BYTES):
-            yield self._frame.decompress(data[begin : begin + _ZSTANDARD_BYTES])
+            try:
+                yield self._frame.decompress(data[begin : begin + _ZSTANDARD_BYTES])
+            except self._error as error:
+                raise OSError(str(error)) from error
             if self.eof:
                 self.unused_data = self._frame.unused_data + data[begin + _ZSTANDARD_BYTES :]
                 break

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import sentencex
 
@@ -15,6 +15,10 @@ from corpus.text.drops import DropReason
 from corpus.text.inputs import InputFormat
 from pipeline_config.schema import CorpusConfig
 from pipeline_store.formats import Split
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 # The tokenizer's memory grows with the piece it is given at once.
 MAX_SENTENCE_CHARACTERS = 10_000
@@ -79,10 +83,25 @@ class ContentMaker:
 def split_of(content_sha256: bytes, validation_fraction: float) -> Split:
     """Return the side of the split a document is on: a function of its content alone.
 
-    It is drawn from other bytes of the hash than :func:`mlm_records.document_key`.
+    It is drawn from other bytes of the hash than :func:`corpus.mlm_records.document_key`.
     """
-    draw = int.from_bytes(content_sha256[8:16], "little") / 2.0**64
-    return Split.VALIDATION if draw < validation_fraction else Split.TRAIN
+    draw = int.from_bytes(content_sha256[8:16], "little")
+    return Split.VALIDATION if is_held_out(draw, validation_fraction) else Split.TRAIN
+
+
+@overload
+def is_held_out(draw: int, validation_fraction: float) -> bool: ...
+@overload
+def is_held_out(
+    draw: npt.NDArray[np.uint64], validation_fraction: float
+) -> npt.NDArray[np.bool_]: ...
+def is_held_out(draw: Any, validation_fraction: float) -> Any:
+    """Return whether documents are on the validation side.
+
+    :param draw: bytes 8 to 16 of the hash of one document's content, or of many, as a
+        little-endian integer.
+    """
+    return draw / 2.0**64 < validation_fraction
 
 
 def _sentences(text: str, language: str) -> list[str]:

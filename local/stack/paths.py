@@ -15,7 +15,7 @@ from local.stack.errors import StackError
 # The kernel refuses socket paths over 107 bytes (sun_path in unix(7)), and supervisord adds its
 # process id while it creates its own; so no path of ours may come near.
 LONGEST_SOCKET_PATH = 90
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,15 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+from model_registry.retention.data import DataNeeds
+from model_registry.retention.finetuning import FinetuningNeeds
 from model_registry.retention.items import Item, find_items
+from model_registry.retention.keeping import Keeper, Needs
 from model_registry.retention.policy import Kind, RetentionPolicy
-from model_registry.retention.pruning import find_needs
-from model_registry.retention.survey import survey
+from model_registry.retention.runs import RunNeeds
+from model_registry.retention.survey import Survey, survey
 from model_registry.retention.sweep import Progress, Sweep
+from model_registry.retention.versions import VersionNeeds
 from pipeline_store.layout import StoreLayout
 
 __all__ = ["Kind", "PrunePlan", "PruneReport", "RetentionPolicy", "plan", "prune"]
@@ -82,7 +86,7 @@ def _json_totals(items: list[Item]) -> dict[str, dict[str, int]]:
 def plan(store: StoreLayout, policy: RetentionPolicy) -> PrunePlan:
     """Look at a store and say what can go. Changes nothing."""
     found = survey(store)
-    needs = find_needs(store, found, policy)
+    needs = _find_needs(store, found, policy)
     return PrunePlan(
         items=find_items(found, needs, policy),
         kept_versions={
@@ -113,24 +117,9 @@ def prune(
     return PruneReport(planned, removed, left)
 
 
-# MERGED FROM model_registry/retention_needs.py
-"""What a store needs: everything that a model in use, a kept version or a running job leads to."""
-
-from __future__ import annotations
-
-from model_registry.retention.data import DataNeeds
-from model_registry.retention.finetuning import FinetuningNeeds
-from model_registry.retention.keeping import Keeper, Needs
-from model_registry.retention.policy import RetentionPolicy
-from model_registry.retention.runs import RunNeeds
-from model_registry.retention.survey import Survey
-from model_registry.retention.versions import VersionNeeds
-from pipeline_store.layout import StoreLayout
-
-
-def find_needs(store: StoreLayout, survey: Survey, policy: RetentionPolicy) -> Needs:
+def _find_needs(store: StoreLayout, found: Survey, policy: RetentionPolicy) -> Needs:
     """Follow the records of a store and return all that must stay."""
-    keeper = Keeper(store, survey, policy)
+    keeper = Keeper(store, found, policy)
     finetunings = FinetuningNeeds(keeper)
     runs = RunNeeds(keeper, finetunings)
     runs.keep()

@@ -21,10 +21,11 @@ from pipeline_config import (
 from pipeline_store import uris
 from pipeline_store.formats import FinetuningReport, FormatError, OutcomeKind, TaskManifest
 from pipeline_store.layout import RunLayout, StoreLayout
+from preflight import finetuning_settings
 from preflight.estimates import estimates, finetuning_estimates
 from preflight.run import finetuning
 from trained_models.downstream.report import write_report
-from trained_models.errors import BadDataError
+from trained_models.errors import BadDataError, UserError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -51,12 +52,12 @@ class ValidateFinetuningOperator(ValidateOperator):
             self._record(run, config, dag_run, about)
             raise self._skip(run, f"Nothing to do: {reason}")
         # What the model in use and another run decide, decided once for the whole run.
-        config = finetuning.completed(self._as_begun(config, run), store)
+        config = finetuning_settings.completed(self._as_begun(config, run), store)
         estimate = finetuning_estimates.estimate(config, store)
         for line in estimate.lines:
             self.log.info("%s", line)
         problems = finetuning.check(config, store)
-        problems += self._cloud_problems(finetuning.rental_settings(config), store)
+        problems += self._cloud_problems(finetuning_settings.rental_settings(config), store)
         if problems:
             raise self._refusal(problems)
         self._warn_of_a_dead_reaper(store)
@@ -174,7 +175,7 @@ class ReportFinetuningOperator(BaseOperator):
         outcomes.reopen(run)
         try:
             report = write_report(store, run)
-        except (RegistryError, BadDataError, FormatError) as error:
+        except (UserError, BadDataError, FormatError) as error:
             # Another try cannot help.
             raise AirflowFailException(str(error)) from error
         for line in report_lines(report):

@@ -48,7 +48,8 @@ _KILLS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tpu-kill")
 class _TpuTrigger(BaseTrigger):
     """Looks at an attempt again and again until the wait is over.
 
-    The event is a dictionary: ``outcome`` (:class:`tpu_lifecycle.control.verdict.Outcome` or ``error``),
+    The event is a dictionary: ``outcome`` (:class:`tpu_lifecycle.control.verdict.Outcome` or
+    ``error``),
     ``reason``, ``cause``, ``generation``, ``attempt``, ``holder_sequence``, and for a failed job
     ``exit_kind`` and ``worker``. It says all that the task needs to go on, as ``dag.test()`` passes
     on nothing else.

@@ -184,7 +184,10 @@ def _step_words(config: PipelineConfig) -> str:
     """Return what the TPU compiler said of the training step, if it was ever asked."""
     figures = saved.find(config)
     if figures is None:
-        return "not compiled with these settings yet: python -m verification.tpu_compile_check estimates it"
+        return (
+            "not compiled with these settings yet: python -m verification.tpu_compile_check "
+            "estimates it"
+        )
     return (
         f"{figures.rows} rows take {figures.hbm_gib:.1f} GiB of a {figures.chip} chip's memory and "
         f"{figures.tflop:.3g} TFLOP, an estimate of the TPU compiler (libtpu {figures.libtpu})"

@@ -18,7 +18,7 @@ from pipeline_store.layout import StoreLayout
 from preflight.estimates.prices import price_finding
 from preflight.estimates.speed import ASSUMED_UTILIZATION
 from preflight.findings import Row, Status
-from preflight.run.finetuning import encoder_config, rental_settings, trial_count
+from preflight.finetuning_settings import encoder_config, rental_settings, trial_count
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def estimate(config: FinetuningConfig, store: StoreLayout) -> RunEstimate:
 
     It is told before anything is checked, so what cannot be read only makes it know less.
 
-    :param config: as :func:`preflight.run.finetuning.completed` returns it.
+    :param config: as :func:`preflight.finetuning_settings.completed` returns it.
     """
     examples = {task: _known_examples(config, store, task) for task in config.finetuning.tasks}
     counts = {task: found.count for task, found in examples.items() if found is not None}
@@ -184,7 +184,8 @@ def _of_manifest(store: StoreLayout, task: str) -> _Examples | None:
 def _of_files(store: StoreLayout, name: str) -> _Examples | None:
     """Count lines of the task's training files, of large ones of their beginning."""
     # Imported when it is needed, as in the checks.
-    from beam_jobs.labelled.description import file_format, load_task, task_files
+    from beam_jobs.labelled.description import load_task, task_files
+    from corpus.labelled.reading import file_format
 
     task = load_task(store, name)
     count = 0.0

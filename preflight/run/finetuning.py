@@ -14,15 +14,13 @@ from model_registry.versions import verify
 from pipeline_config import (
     ConfigError,
     FinetuningConfig,
-    PipelineConfig,
-    parse_config,
     parse_finetuning_config,
-    with_overrides,
 )
 from pipeline_config.schema import TrainingConfig
 from pipeline_store import uris
 from pipeline_store.formats import TrialResult, VocabularyInfo
-from pipeline_store.layout import StoreLayout, TrialLayout, VersionLayout
+from pipeline_store.layout import StoreLayout, TrialLayout
+from preflight.finetuning_settings import encoder_config, trial_count
 from preflight.run.checks import common_checks, run_checks
 from preflight.run.disk import checkpoint_bytes, existing_folder, size_text
 from trained_models.artifacts import model_files
@@ -47,32 +45,6 @@ def idle_reason(config: FinetuningConfig, store: StoreLayout) -> str | None:
     return None
 
 
-def completed(config: FinetuningConfig, store: StoreLayout) -> FinetuningConfig:
-    """Return the settings with what the store decides filled in: the version, and the tasks.
-
-    :raises ConfigError: there is no such model or run, or no task is named.
-    """
-    recipe = config.finetuning
-    try:
-        if recipe.source_run is None:
-            if not recipe.tasks:
-                line = "finetuning.tasks: name at least one: a folder tasks/NAME with a task.toml."
-                raise ConfigError([line])
-            version = finetuning_plans.chosen_version(store, config).version_id
-            return with_overrides(config, {"encoder.version": version})
-        plan = finetuning_plans.source_plan(store, config)
-    except RegistryError as error:
-        raise ConfigError([str(error)]) from error
-    if plan.lineage_id != config.encoder.lineage_id:
-        line = f"encoder.lineage_id: {config.encoder.lineage_id}, but run {recipe.source_run} "
-        raise ConfigError([f"{line}fine-tuned a model of {plan.lineage_id}; name that lineage."])
-    chosen = {
-        "encoder.version": plan.models[finetuning_plans.MODEL].version_id,
-        "finetuning.tasks": recipe.tasks or sorted(plan.manifests),
-    }
-    return with_overrides(config, chosen)
-
-
 def check(
     config: FinetuningConfig,
     store: StoreLayout,
@@ -92,21 +64,6 @@ def check(
         **common_checks(config, store, location),
     }
     return run_checks(store, checks)
-
-
-def rental_settings(config: FinetuningConfig) -> PipelineConfig:
-    """Return what both kinds of runs have in common, as the checks of the cloud read it."""
-    return PipelineConfig(tpu=config.tpu, budget=config.budget, beam=config.beam)
-
-
-def encoder_config(config: FinetuningConfig, store: StoreLayout) -> PipelineConfig:
-    """Return what the version that is fine-tuned was trained with.
-
-    :raises FileNotFoundError: there is no such version.
-    """
-    lineage = store.lineage(config.encoder.lineage_id)
-    place = VersionLayout(lineage.version(str(config.encoder.version))).config
-    return parse_config(uris.read(place), place)
 
 
 def _task_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
@@ -243,11 +200,3 @@ def needed_bytes(config: FinetuningConfig, store: StoreLayout) -> int:
     kept = TrainingConfig().max_to_keep + 1 + config.finetuning.keep_best
     weights = checkpoint_bytes(encoder_config(config, store))
     return int(_MARGIN * trial_count(config) * kept * weights)
-
-
-def trial_count(config: FinetuningConfig) -> int:
-    """Return how many classifiers the run trains."""
-    recipe = config.finetuning
-    models = 1 + len(config.encoder.compare_with)
-    seeds = len(recipe.learning_rates) * len(recipe.random_seeds)
-    return len(recipe.tasks) * models * seeds

@@ -16,10 +16,7 @@ REPOSITORY = Path(__file__).parents[2]
 PLUGINS = "plugins"
 """A folder of the import path, not a package."""
 
-RIGS = (
-    *("benchmarks", "chaos", "container_images", "demo", "docker", "leak_matrix", "local_stack"),
-    *("schedule_check", "tpu_compile_check"),
-)
+RIGS = ("docker", "local", "verification")
 """Top folders of what measures, breaks and shows the product: their names are promised to nobody.
 
 Of these only make targets, and the formats of files that outlive a process, are in the lists.

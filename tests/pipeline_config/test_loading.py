@@ -59,7 +59,7 @@ def test_a_smoke_twin_differs_only_in_size_and_patience(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["bert_base_v5e", "bert_base_v5e_512"])
 def test_a_tpu_vm_has_time_to_pull_its_image_and_a_trial_has_chip_hours_for_two(name: str) -> None:
-    script = (REPOSITORY / "tpu_lifecycle" / "boot_container.sh").read_text()
+    script = (REPOSITORY / "tpu_lifecycle" / "boot" / "boot_container.sh").read_text()
     found = re.search(r"^readonly PULL_SECONDS=(\d+)", script, re.MULTILINE)
     assert found is not None
     # The trial of docs/where-to-run.md.

@@ -47,7 +47,8 @@ WAYS_AROUND = (
 EXCEPTIONS = {
     "pipeline_store/gcs.py": {"google.cloud.storage"},  # what uris is made of
     "preflight/bucket.py": {"google.cloud.storage"},  # asks for rights, touches no object
-    # Tensors from a folder that `trained_models.artifacts` has fetched and verified, or to one from which
+    # Tensors from a folder that `trained_models.artifacts` has fetched and verified, or to one
+    # from which
     # `trained_models.checkpoint_store` uploads.
     "training/model/checkpoints.py": {
         "tensorflow.train.Checkpoint",

@@ -35,6 +35,7 @@ from pipeline_store.formats import (
 from tests.plugins.driver import CONN_ID, Driver, first_event, from_wire
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE
 from tpu_emulator.testing import wait_for
+from tpu_lifecycle.boot.bundle import build_bundle
 
 QUICK_JOB: dict[str, Any] = {
     "job_id": "010-train",
@@ -139,6 +140,31 @@ def test_a_lost_tpu_is_replaced_and_the_job_submitted_again(driver: Driver) -> N
     lost = asyncio.run(first_event(from_wire(running.trigger)))
     with pytest.raises(AirflowFailException, match="max_preemptions=1"):
         driver.resume(run_operator(driver, ENDLESS_JOB), running, lost)
+    delete(driver)
+
+
+def test_a_run_that_waits_at_an_upgrade_finishes_with_the_code_it_began_with(
+    driver: Driver,
+) -> None:
+    driver.configure({"budget.max_preemptions": 1})
+    version = driver.source / "training" / "version.py"
+    version.write_text("print('the old code')\n")
+    reserve(driver)
+    create(driver)
+    deferred = driver.start(run_operator(driver, ENDLESS_JOB))
+    version.write_text("print('the new code')\n")
+    code = build_bundle(driver.world.store, driver.source).sha256
+    assert driver.reservation.record.bundle_sha256 != code
+    # The TPU that replaces the lost one gets the code of the reservation, not what is there now.
+    driver.world.emulator.admin.preempt(driver.reservation.attempt(1).attempt.node_id)
+    lost = asyncio.run(first_event(from_wire(deferred.trigger)))
+    operator = run_operator(driver, QUICK_JOB | {"entry_point": "training.version"})
+    with pytest.raises(TaskDeferred) as waiting:
+        driver.resume(operator, deferred, lost)
+    assert driver.finish(operator, waiting.value)["status"] == "succeeded"
+    assert driver.reservation.attempts()[-1].number == 2
+    log = driver.reservation.attempt(2).layout.log_chunk(0, QUICK_JOB["job_id"], 0)
+    assert b"the old code" in uris.read(log)
     delete(driver)
 
 

@@ -24,7 +24,7 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import StoreLayout
 from preflight.estimates.finetuning_estimates import estimate, example_flops, plan_lines, steps_of
-from preflight.run.finetuning import completed, encoder_config
+from preflight.finetuning_settings import completed, encoder_config
 from tests.model_registry.finetunings import FinetuningRun, prepare
 from tests.model_registry.retained import promoted
 

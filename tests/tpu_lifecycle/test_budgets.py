@@ -22,8 +22,8 @@ from tests.tpu_lifecycle.test_observe import JOB, watch
 from tests.tpu_lifecycle.world import ZONE, World
 from tpu_lifecycle.control.mailbox import submit_job
 from tpu_lifecycle.control.provisioning import Provisioner
-from tpu_lifecycle.control.verdict import BOOT_ADVICE, Outcome
-from tpu_lifecycle.records.attempts import AttemptRecord, Loss
+from tpu_lifecycle.control.verdict import Outcome
+from tpu_lifecycle.records.attempts import BOOT_ADVICE, AttemptRecord, Loss
 from tpu_lifecycle.records.budgets import (
     BootFailureError,
     BudgetError,

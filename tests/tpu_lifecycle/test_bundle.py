@@ -60,7 +60,7 @@ def test_only_what_runs_is_packed(tmp_path: Path, source: Path) -> None:
     assert "pipeline_config/presets/smoke.toml" in names
     assert "tpu_agent/__main__.py" in names
     assert {name.split("/")[0] for name in names} == {
-        "mlm_records", "pipeline_config", "pipeline_store", "tpu_agent", "training",
+        "corpus", "pipeline_config", "pipeline_store", "tpu_agent", "trained_models", "training",
     }  # fmt: skip
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pipeline_store.formats import AttemptEvent, AttemptMark, ExitKind, JobStatus
-from tpu_lifecycle.control.verdict import BOOT_ADVICE, Facts, Outcome, judge_job, judge_readiness
-from tpu_lifecycle.records.attempts import Loss
+from tpu_lifecycle.control.verdict import Facts, Outcome, judge_job, judge_readiness
+from tpu_lifecycle.records.attempts import BOOT_ADVICE, Loss
 from tpu_lifecycle.service.backend import (
     TpuCapacityError,
     TpuInvalidRequestError,

@@ -11,7 +11,16 @@ from pathlib import Path
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 
-PACKAGES = ("mlm_records", "pipeline_config", "pipeline_store", "tpu_agent", "training")
+PACKAGES = (
+    "corpus",
+    "pipeline_config",
+    "pipeline_store",
+    "tpu_agent",
+    "trained_models",
+    "training",
+)
+"""Those that need nothing of ours but each other: an import contract of pyproject.toml."""
+
 SUFFIXES = (".py", ".toml")
 
 _SOURCE = Path(__file__).resolve().parents[2]

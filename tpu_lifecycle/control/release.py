@@ -1,13 +1,22 @@
-"""Gives TPUs back: the whole reservation, one attempt, or, when cancelling, only one's own."""
+"""Gives TPUs back: the whole reservation, one attempt, or, when cancelling, only one's own.
+
+What a :class:`Sweeper` deletes, it deletes by name, and it waits until each is confirmed gone.
+
+Whoever works with an attempt first makes itself the run's holder, before anything is asked for. So
+a task that is cancelled late can see that another one has taken over, and leaves the TPU alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from pipeline_store.formats import AttemptEvent, FormatError, Ledger
-from tpu_lifecycle.control.release import Sweeper, cancel_holder
+from pipeline_store.formats import Attempt, AttemptEvent, FormatError, Holder, Ledger
+from pipeline_store.layout import RunLayout
 from tpu_lifecycle.records.attempts import (
     LANDING_WINDOW,
     LASTING_REFUSALS,
@@ -17,12 +26,22 @@ from tpu_lifecycle.records.attempts import (
 from tpu_lifecycle.records.ledger import build_ledger
 from tpu_lifecycle.records.reservation import (
     OpenReservation,
+    ReleasedError,
     ReservationError,
+    SupersededError,
     earlier_reservations,
     open_reservation,
 )
 from tpu_lifecycle.service import labels
-from tpu_lifecycle.service.backend import TpuBackend, TpuName, TpuState
+from tpu_lifecycle.service.backend import (
+    TpuBackend,
+    TpuError,
+    TpuName,
+    TpuState,
+    TpuUnavailableError,
+)
+
+MAX_PAUSE_SECONDS = 8.0
 
 IN_FLIGHT_SECONDS = LANDING_WINDOW.total_seconds()
 """Longest time after the tombstone in which a create call of unknown outcome may still land."""
@@ -30,7 +49,219 @@ IN_FLIGHT_SECONDS = LANDING_WINDOW.total_seconds()
 UNSETTLED_PAUSE_SECONDS = 5.0
 """Between two looks whether a create call was answered meanwhile."""
 
+CANCELLED = "cancelled"
+"""Token of a holder whose attempt was cancelled: no job has it, so none can commit."""
+
 _Pair = tuple[OpenReservation, AttemptRecord]
+
+_log = logging.getLogger(__name__)
+
+
+class Log(Protocol):
+    """What is needed of a logger, so that Airflow's task logger serves as well as the standard one.
+
+    Takes a message with ``%`` places and what belongs there.
+    """
+
+    def info(self, msg: Any, /, *args: Any) -> Any:
+        """Tell what is done."""
+        ...
+
+    def warning(self, msg: Any, /, *args: Any) -> Any:
+        """Tell what went otherwise than meant."""
+        ...
+
+    def error(self, msg: Any, /, *args: Any) -> Any:
+        """Tell what a person has to look at."""
+        ...
+
+
+@dataclass
+class Sweeper:
+    """Deletes by name, confirms by looking. Durations are seconds.
+
+    :param pause: between the first two looks; doubles up to ``MAX_PAUSE_SECONDS``.
+    :param reissue: after which a deletion that got stuck is asked for again.
+    :param timeout: after which :meth:`delete` gives up.
+    """
+
+    backend: TpuBackend
+    pause: float = 0.5
+    reissue: float = 60.0
+    timeout: float = 900.0
+    log: Log = field(default_factory=lambda: _log)
+    sleep: Callable[[float], None] = time.sleep
+
+    def delete(
+        self,
+        names: Iterable[TpuName],
+        *,
+        is_ours: Callable[[TpuState], bool] = lambda state: True,
+        denied: AbstractSet[TpuName] = frozenset(),
+    ) -> dict[TpuName, TpuState]:
+        """Delete and confirm. Only the service's word that there is no such TPU means gone.
+
+        :param is_ours: whether what has the name may be deleted; else it is left alone, and the
+            name counts as gone, as it cannot be ours as well.
+        :param denied: names whose only create call was answered with a refusal. They have no TPU,
+            so that it is enough when looking is refused like asking was: the zone may not exist,
+            and a teardown that insisted on looking there would fail for ever.
+        :returns: of every TPU that was there, its state with the node, if it was seen.
+        :raises TpuError: some could not be deleted or confirmed; all others are gone. Call again.
+        """
+        waiting = sorted(set(names))
+        asked: dict[TpuName, float] = {}
+        seen: dict[TpuName, TpuState] = {}
+        deadline = time.monotonic() + self.timeout
+        pause = self.pause
+        while True:
+            results: dict[TpuName, bool | TpuError] = {}
+            for name in waiting:
+                found = self._push(name, asked, seen, is_ours)
+                is_refused = isinstance(found, LASTING_REFUSALS)
+                results[name] = found if not (is_refused and name in denied) else True
+            waiting = [name for name, is_gone in results.items() if is_gone is not True]
+            if not waiting:
+                return seen
+            failed = {name: e for name, e in results.items() if isinstance(e, TpuError)}
+            if len(failed) == len(waiting) and not any(e.retryable for e in failed.values()):
+                first = next(iter(failed.values()))
+                raise type(first)(self._left(waiting, seen, failed))
+            if time.monotonic() > deadline:
+                raise TpuUnavailableError(self._left(waiting, seen, failed))
+            self.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
+
+    def find(
+        self, zones: Iterable[str], labels: Mapping[str, str]
+    ) -> tuple[list[TpuState], dict[str, TpuError]]:
+        """Return everything in the zones that carries the labels, and what went wrong by zone."""
+        found: list[TpuState] = []
+        problems: dict[str, TpuError] = {}
+        for zone in zones:
+            try:
+                found += self.backend.list_zone(zone, labels)
+            except TpuError as error:
+                self.log.warning("Cannot look into zone %s: %s", zone, error)
+                problems[zone] = error
+        return found, problems
+
+    def _push(
+        self,
+        name: TpuName,
+        asked: dict[TpuName, float],
+        seen: dict[TpuName, TpuState],
+        is_ours: Callable[[TpuState], bool],
+    ) -> bool | TpuError:
+        """Bring one deletion forward; True when it is gone, an error when it cannot be asked."""
+        try:
+            state = self.backend.describe(name)
+            if not state.exists:
+                return True
+            if not is_ours(state):
+                self.log.error(
+                    "%s is not ours (labels %s): left alone. Look whose it is.",
+                    name,
+                    dict(state.labels),
+                )
+                return True
+            if name not in seen:
+                self.log.info("Deleting %s (%s)", name, state.describe())
+            if name not in seen or state.node_created:
+                seen[name] = state
+            if self._should_ask(state, asked.get(name)):
+                self.backend.delete(name)
+                asked[name] = time.monotonic()
+        except TpuError as error:
+            self.log.warning("%s", error)
+            return error
+        return False
+
+    def _should_ask(self, state: TpuState, asked: float | None) -> bool:
+        # The service wants no forced deletion while it is still suspending by itself.
+        if state.queued_resource == "SUSPENDING":
+            return False
+        return asked is None or time.monotonic() - asked > self.reissue
+
+    def _left(
+        self,
+        waiting: list[TpuName],
+        seen: Mapping[TpuName, TpuState],
+        failed: Mapping[TpuName, TpuError],
+    ) -> str:
+        parts = [
+            f"{name} ({failed.get(name) or (seen[name].describe() if name in seen else 'unknown')})"
+            for name in waiting
+        ]
+        return (
+            f"Not confirmed gone: {'; '.join(parts)}. The task tries "
+            "again, and the tpu_reaper DAG deletes it too."
+        )
+
+
+class CancelledAttemptError(RuntimeError):
+    """The task that had the attempt in hand was cancelled: its TPU is being deleted."""
+
+
+def become_holder(run: RunLayout, attempt: Attempt) -> Holder:
+    """Make the attempt the holder, by compare-and-set.
+
+    Doing so again raises the sequence number: a task that takes an attempt over from an earlier try
+    of itself so takes away that try's right to cancel.
+
+    :raises ReleasedError: a newer generation already holds the run.
+    :raises SupersededError: a newer attempt of this generation does.
+    :raises CancelledAttemptError: the attempt was cancelled; there has to be a next one.
+    """
+
+    def take(present: Holder | None) -> Holder:
+        number = (attempt.generation, attempt.attempt)
+        if present and (present.generation, present.attempt) > number:
+            newer = present.generation > attempt.generation
+            raise (ReleasedError if newer else SupersededError)(
+                f"Attempt {attempt.attempt} of generation {attempt.generation} is stale: run "
+                f"{attempt.run_key} is held by attempt {present.attempt} of generation "
+                f"{present.generation}."
+            )
+        if present and (present.generation, present.attempt, present.token) == (*number, CANCELLED):
+            raise CancelledAttemptError(
+                f"Attempt {attempt.attempt} of generation {attempt.generation} of run "
+                f"{attempt.run_key} was cancelled."
+            )
+        return _holder(attempt, attempt.token, present.sequence + 1 if present else 1)
+
+    return Holder.update(run.holder, take)
+
+
+def cancel_holder(run: RunLayout, attempt: Attempt, sequence: int | None) -> bool:
+    """Take the attempt away from the caller itself, if it still is the caller's.
+
+    One compare-and-set decides between a task that is cancelled and one that takes over: either the
+    one finds that the attempt is not its own any more, or the other that it was cancelled.
+
+    :param sequence: of the caller's own entry; None when it never was the holder.
+    :returns: whether the attempt is cancelled, now or by an earlier call of the same caller.
+    """
+    is_cancelled = False
+
+    def take(present: Holder | None) -> Holder | None:
+        nonlocal is_cancelled
+        is_cancelled = False
+        if present is None or sequence is None:
+            return None
+        cancelled = _holder(attempt, CANCELLED, sequence + 1)
+        own = _holder(attempt, attempt.token, sequence)
+        is_cancelled = present in (own, cancelled)
+        return cancelled if present == own else None
+
+    Holder.update(run.holder, take)
+    return is_cancelled
+
+
+def _holder(attempt: Attempt, token: str, sequence: int) -> Holder:
+    return Holder(
+        sequence=sequence, generation=attempt.generation, attempt=attempt.attempt, token=token
+    )
 
 
 @dataclass(frozen=True)
@@ -233,258 +464,3 @@ def _close_books(reservation: OpenReservation, seen: dict[TpuName, TpuState]) ->
 def _mark_gone(record: AttemptRecord, seen: dict[TpuName, TpuState]) -> AttemptRecord:
     state = seen.get(record.name)
     return record.mark(AttemptEvent.GONE, node_created=state.node_created if state else None)
-
-
-# MERGED FROM tpu_lifecycle/holder.py
-"""The holder of a run: the one attempt whose jobs may commit, and the one task that has it in hand.
-
-Whoever works with an attempt first makes itself its holder, before anything is asked for. So a task
-that is cancelled late can see that another one has taken over, and leaves the TPU alone.
-"""
-
-from __future__ import annotations
-
-from pipeline_store.formats import Attempt, Holder
-from pipeline_store.layout import RunLayout
-from tpu_lifecycle.records.reservation import ReleasedError, SupersededError
-
-CANCELLED = "cancelled"
-"""Token of a holder whose attempt was cancelled: no job has it, so none can commit."""
-
-
-class CancelledAttemptError(RuntimeError):
-    """The task that had the attempt in hand was cancelled: its TPU is being deleted."""
-
-
-def become_holder(run: RunLayout, attempt: Attempt) -> Holder:
-    """Make the attempt the holder, by compare-and-set.
-
-    Doing so again raises the sequence number: a task that takes an attempt over from an earlier try
-    of itself so takes away that try's right to cancel.
-
-    :raises ReleasedError: a newer generation already holds the run.
-    :raises SupersededError: a newer attempt of this generation does.
-    :raises CancelledAttemptError: the attempt was cancelled; there has to be a next one.
-    """
-
-    def take(present: Holder | None) -> Holder:
-        number = (attempt.generation, attempt.attempt)
-        if present and (present.generation, present.attempt) > number:
-            newer = present.generation > attempt.generation
-            raise (ReleasedError if newer else SupersededError)(
-                f"Attempt {attempt.attempt} of generation {attempt.generation} is stale: run "
-                f"{attempt.run_key} is held by attempt {present.attempt} of generation "
-                f"{present.generation}."
-            )
-        if present and (present.generation, present.attempt, present.token) == (*number, CANCELLED):
-            raise CancelledAttemptError(
-                f"Attempt {attempt.attempt} of generation {attempt.generation} of run "
-                f"{attempt.run_key} was cancelled."
-            )
-        return _holder(attempt, attempt.token, present.sequence + 1 if present else 1)
-
-    return Holder.update(run.holder, take)
-
-
-def cancel_holder(run: RunLayout, attempt: Attempt, sequence: int | None) -> bool:
-    """Take the attempt away from the caller itself, if it still is the caller's.
-
-    One compare-and-set decides between a task that is cancelled and one that takes over: either the
-    one finds that the attempt is not its own any more, or the other that it was cancelled.
-
-    :param sequence: of the caller's own entry; None when it never was the holder.
-    :returns: whether the attempt is cancelled, now or by an earlier call of the same caller.
-    """
-    is_cancelled = False
-
-    def take(present: Holder | None) -> Holder | None:
-        nonlocal is_cancelled
-        is_cancelled = False
-        if present is None or sequence is None:
-            return None
-        cancelled = _holder(attempt, CANCELLED, sequence + 1)
-        own = _holder(attempt, attempt.token, sequence)
-        is_cancelled = present in (own, cancelled)
-        return cancelled if present == own else None
-
-    Holder.update(run.holder, take)
-    return is_cancelled
-
-
-def _holder(attempt: Attempt, token: str, sequence: int) -> Holder:
-    return Holder(
-        sequence=sequence, generation=attempt.generation, attempt=attempt.attempt, token=token
-    )
-
-
-# MERGED FROM tpu_lifecycle/log.py
-"""What is needed of a logger, so that Airflow's task logger serves as well as the standard one."""
-
-from __future__ import annotations
-
-from typing import Any, Protocol
-
-
-class Log(Protocol):
-    """Takes a message with ``%`` places and what belongs there."""
-
-    def info(self, msg: Any, /, *args: Any) -> Any:
-        """Tell what is done."""
-        ...
-
-    def warning(self, msg: Any, /, *args: Any) -> Any:
-        """Tell what went otherwise than meant."""
-        ...
-
-    def error(self, msg: Any, /, *args: Any) -> Any:
-        """Tell what a person has to look at."""
-        ...
-
-
-# MERGED FROM tpu_lifecycle/sweep.py
-"""Deletes TPUs and waits until each is confirmed gone."""
-
-from __future__ import annotations
-
-import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-
-from tpu_lifecycle.control.release import Log
-from tpu_lifecycle.records.attempts import LASTING_REFUSALS
-from tpu_lifecycle.service.backend import (
-    TpuBackend,
-    TpuError,
-    TpuName,
-    TpuState,
-    TpuUnavailableError,
-)
-
-MAX_PAUSE_SECONDS = 8.0
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass
-class Sweeper:
-    """Deletes by name, confirms by looking. Durations are seconds.
-
-    :param pause: between the first two looks; doubles up to ``MAX_PAUSE_SECONDS``.
-    :param reissue: after which a deletion that got stuck is asked for again.
-    :param timeout: after which :meth:`delete` gives up.
-    """
-
-    backend: TpuBackend
-    pause: float = 0.5
-    reissue: float = 60.0
-    timeout: float = 900.0
-    log: Log = field(default_factory=lambda: _log)
-    sleep: Callable[[float], None] = time.sleep
-
-    def delete(
-        self,
-        names: Iterable[TpuName],
-        *,
-        is_ours: Callable[[TpuState], bool] = lambda state: True,
-        denied: AbstractSet[TpuName] = frozenset(),
-    ) -> dict[TpuName, TpuState]:
-        """Delete and confirm. Only the service's word that there is no such TPU means gone.
-
-        :param is_ours: whether what has the name may be deleted; else it is left alone, and the
-            name counts as gone, as it cannot be ours as well.
-        :param denied: names whose only create call was answered with a refusal. They have no TPU,
-            so that it is enough when looking is refused like asking was: the zone may not exist,
-            and a teardown that insisted on looking there would fail for ever.
-        :returns: of every TPU that was there, its state with the node, if it was seen.
-        :raises TpuError: some could not be deleted or confirmed; all others are gone. Call again.
-        """
-        waiting = sorted(set(names))
-        asked: dict[TpuName, float] = {}
-        seen: dict[TpuName, TpuState] = {}
-        deadline = time.monotonic() + self.timeout
-        pause = self.pause
-        while True:
-            results: dict[TpuName, bool | TpuError] = {}
-            for name in waiting:
-                found = self._push(name, asked, seen, is_ours)
-                is_refused = isinstance(found, LASTING_REFUSALS)
-                results[name] = found if not (is_refused and name in denied) else True
-            waiting = [name for name, is_gone in results.items() if is_gone is not True]
-            if not waiting:
-                return seen
-            failed = {name: e for name, e in results.items() if isinstance(e, TpuError)}
-            if len(failed) == len(waiting) and not any(e.retryable for e in failed.values()):
-                first = next(iter(failed.values()))
-                raise type(first)(self._left(waiting, seen, failed))
-            if time.monotonic() > deadline:
-                raise TpuUnavailableError(self._left(waiting, seen, failed))
-            self.sleep(pause)
-            pause = min(2 * pause, MAX_PAUSE_SECONDS)
-
-    def find(
-        self, zones: Iterable[str], labels: Mapping[str, str]
-    ) -> tuple[list[TpuState], dict[str, TpuError]]:
-        """Return everything in the zones that carries the labels, and what went wrong by zone."""
-        found: list[TpuState] = []
-        problems: dict[str, TpuError] = {}
-        for zone in zones:
-            try:
-                found += self.backend.list_zone(zone, labels)
-            except TpuError as error:
-                self.log.warning("Cannot look into zone %s: %s", zone, error)
-                problems[zone] = error
-        return found, problems
-
-    def _push(
-        self,
-        name: TpuName,
-        asked: dict[TpuName, float],
-        seen: dict[TpuName, TpuState],
-        is_ours: Callable[[TpuState], bool],
-    ) -> bool | TpuError:
-        """Bring one deletion forward; True when it is gone, an error when it cannot be asked."""
-        try:
-            state = self.backend.describe(name)
-            if not state.exists:
-                return True
-            if not is_ours(state):
-                self.log.error(
-                    "%s is not ours (labels %s): left alone. Look whose it is.",
-                    name,
-                    dict(state.labels),
-                )
-                return True
-            if name not in seen:
-                self.log.info("Deleting %s (%s)", name, state.describe())
-            if name not in seen or state.node_created:
-                seen[name] = state
-            if self._should_ask(state, asked.get(name)):
-                self.backend.delete(name)
-                asked[name] = time.monotonic()
-        except TpuError as error:
-            self.log.warning("%s", error)
-            return error
-        return False
-
-    def _should_ask(self, state: TpuState, asked: float | None) -> bool:
-        # The service wants no forced deletion while it is still suspending by itself.
-        if state.queued_resource == "SUSPENDING":
-            return False
-        return asked is None or time.monotonic() - asked > self.reissue
-
-    def _left(
-        self,
-        waiting: list[TpuName],
-        seen: Mapping[TpuName, TpuState],
-        failed: Mapping[TpuName, TpuError],
-    ) -> str:
-        parts = [
-            f"{name} ({failed.get(name) or (seen[name].describe() if name in seen else 'unknown')})"
-            for name in waiting
-        ]
-        return (
-            f"Not confirmed gone: {'; '.join(parts)}. The task tries "
-            "again, and the tpu_reaper DAG deletes it too."
-        )

@@ -12,17 +12,10 @@ from enum import StrEnum
 from typing import Any
 
 from pipeline_store.formats import AttemptMark, ExitKind, JobStatus
-from tpu_lifecycle.records.attempts import LANDING_WINDOW, Loss
+from tpu_lifecycle.records.attempts import BOOT_ADVICE, LANDING_WINDOW, Loss
 from tpu_lifecycle.service.backend import TpuState
 
 _Rule = Callable[["Facts"], "Verdict | None"]
-
-BOOT_ADVICE = (
-    "Check that tpu.container_image is set, that tpu.service_account may pull it and read and "
-    "write the store, that the subnetwork has Private Google Access, and the startup script's log "
-    "on the VM (journalctl -u google-startup-scripts)"
-)
-"""What to do about a TPU whose agents never report; without a full stop."""
 
 
 class Outcome(StrEnum):

@@ -9,7 +9,14 @@ from enum import StrEnum
 from typing import Any
 
 from pipeline_store import uris
-from pipeline_store.formats import Attempt, AttemptEvent, AttemptMark, FormatError, Reservation
+from pipeline_store.formats import (
+    Attempt,
+    AttemptEvent,
+    AttemptMark,
+    FormatError,
+    Heartbeat,
+    Reservation,
+)
 from pipeline_store.identity import resource_id
 from pipeline_store.layout import AttemptLayout, ReservationLayout
 from tpu_lifecycle.service.backend import (
@@ -25,6 +32,13 @@ not be visible yet: the call's own timeout, and as much again for a service that
 
 LASTING_REFUSALS = (TpuPermissionError, TpuInvalidRequestError, TpuNotFoundError)
 """Answers to a create call with which no look into the same zone can be expected to work."""
+
+BOOT_ADVICE = (
+    "Check that tpu.container_image is set, that tpu.service_account may pull it and read and "
+    "write the store, that the subnetwork has Private Google Access, and the startup script's log "
+    "on the VM (journalctl -u google-startup-scripts)"
+)
+"""What to do about a TPU whose agents never report; without a full stop."""
 
 _REFUSALS = frozenset(error.__name__ for error in LASTING_REFUSALS)
 
@@ -223,15 +237,6 @@ def _any_attempt(reservation: Reservation, number: int, zone: str) -> Attempt:
         slice_count=reservation.slice_count,
         created=reservation.created,
     )
-
-
-# MERGED FROM tpu_lifecycle/heartbeats.py
-"""The last sign of life of an attempt's workers, as far as it can be read."""
-
-from __future__ import annotations
-
-from pipeline_store.formats import FormatError, Heartbeat
-from tpu_lifecycle.records.attempts import AttemptRecord
 
 
 def read_heartbeat(record: AttemptRecord, worker: int) -> Heartbeat | None:

@@ -14,8 +14,7 @@ from pipeline_config.rules import chips
 from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, Reservation
 from pipeline_store.layout import RunLayout, TrainingLayout
-from tpu_lifecycle.control.verdict import BOOT_ADVICE
-from tpu_lifecycle.records.attempts import AttemptRecord, Loss, read_heartbeat
+from tpu_lifecycle.records.attempts import BOOT_ADVICE, AttemptRecord, Loss, read_heartbeat
 from tpu_lifecycle.records.reservation import OpenReservation
 from tpu_lifecycle.records.trainings import trainings, trials
 

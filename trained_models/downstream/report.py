@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from model_registry.errors import RegistryError
 from pipeline_config.finetuning import MODEL
 from pipeline_store import uris
 from pipeline_store.formats import (
@@ -18,6 +17,7 @@ from pipeline_store.formats import (
 from pipeline_store.layout import RunLayout, StoreLayout
 from trained_models.downstream.page import render
 from trained_models.downstream.trials import FinishedTrial
+from trained_models.errors import UserError
 
 
 def write_report(store: StoreLayout, run: RunLayout) -> FinetuningReport:
@@ -25,7 +25,7 @@ def write_report(store: StoreLayout, run: RunLayout) -> FinetuningReport:
 
     Done again, it finds the report that there is, and writes the same page.
 
-    :raises RegistryError: a trial of the run's plan is not done.
+    :raises UserError: a trial of the run's plan is not done.
     :raises BadDataError: trials that belong together were not trained or tested alike.
     :raises FormatError: a file of a trial is damaged.
     """
@@ -49,7 +49,7 @@ def _finished(run: RunLayout, plan: FinetuningPlan) -> list[FinishedTrial]:
         trial.trial_id for trial in plan.trials if not uris.exists(run.trial(trial.trial_id).result)
     ]
     if missing:
-        raise RegistryError(
+        raise UserError(
             f"{len(missing)} of {len(plan.trials)} trials in {run.trials} have no result, such as "
             f"{missing[0]}. Clear the task that trains them; finished ones are not done again."
         )

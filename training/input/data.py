@@ -90,7 +90,8 @@ def training_dataset(
     """Return the batches from one step to the end of its phase.
 
     Each element is a tuple of one: a replica's share of the batch, as
-    :func:`training.input.examples.model_inputs` returns it. Neither the order of records nor their masks
+    :func:`training.input.examples.model_inputs` returns it. Neither the order of records nor their
+    masks
     depend on the number of replicas.
 
     :param first_step: a step of the phase, counted from the beginning of training.
@@ -148,7 +149,8 @@ def evaluation_dataset(
 ) -> Iterator[Any]:
     """Yield the given records once, in order, in batches of evaluation.global_batch_size.
 
-    Each element is a replica's share of (:func:`training.input.examples.model_inputs`, row weights [R]).
+    Each element is a replica's share of (:func:`training.input.examples.model_inputs`, row weights
+    [R]).
     The last batch is filled up with its first record at weight 0, so that all shapes are the same.
     """
     batch_size = config.evaluation.global_batch_size
@@ -231,7 +233,7 @@ def _options() -> tf.data.Options:
 
 
 def fetch(reader: RecordReader, numbers: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Return the features of the records with these numbers; see :func:`training.input.examples.parse`.
+    """Return the features of these records, as :func:`training.input.examples.parse` does.
 
     :param numbers: int64 [R], R known when this is traced.
     """

@@ -43,7 +43,7 @@ def make_dropout_stateless(model: tf_keras.Model, seed: int, step: tf.Variable) 
     """
     layers = [layer for layer in model.submodules if isinstance(layer, tf_keras.layers.Dropout)]
     for site, layer in enumerate(layers):
-        # tf_keras has no public place for this; tests/training/model/test_dropout.py guards the pin.
+        # tf_keras has no public place for this; tests/training/model/test_dropout.py guards it.
         layer._random_generator.dropout = _StatelessDropout(seed * SITES + site, step)
     return len(layers)
 

@@ -50,7 +50,8 @@ def build_optimizer(
     """Return the optimizer with its slots built for exactly these variables.
 
     ``iterations`` is the step counter of the training. With ``optimizer.carry_slots`` it can go on
-    with moments of an earlier one, by :class:`training.optimization.moments.Moments`. Slots have to exist before
+    with moments of an earlier one, by :class:`training.optimization.moments.Moments`. Slots have
+    to exist before
     a checkpoint is restored, else their values are dropped without a word.
 
     :param factors: on the rate of AdamW, by the variable's name; None: none.

@@ -4,8 +4,8 @@ TensorFlow reaches the chips of another host through a server there, one of its 
 it is sent and no program. Each host has one, also worker 0's own, so that all are alike. Worker 0's
 job holds a connection to each of them: when that is closed, by whatever end of the job, they end.
 
-``python -m training.runtime.slices v5litepod-16`` lends the chips of worker 0's own host to the job there,
-which starts it.
+``python -m training.runtime.slices v5litepod-16`` lends the chips of worker 0's own host to the job
+there, which starts it.
 """
 
 from __future__ import annotations

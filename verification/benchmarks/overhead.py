@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from verification.benchmarks.commands import print_result, run_module
+from local.commands import run_module
+from verification.benchmarks.commands import print_result
 
 
 def main(argv: list[str] | None = None) -> int:

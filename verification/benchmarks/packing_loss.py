@@ -16,9 +16,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from local.commands import run_module
 from pipeline_config import load_preset, with_overrides
 from pipeline_store.formats import EvaluationReport
-from verification.benchmarks.commands import print_result, run_module
+from verification.benchmarks.commands import print_result
 
 PARTITION = "day1"
 PACKINGS = ("doc_sentences", "full_sentences")

@@ -1,7 +1,7 @@
 """Runs a TPU task group under random, seeded faults and counts what was left or lost.
 
 python -m verification.chaos                 200 schedules with a fake trainer, 10 with the real one
-python -m verification.chaos --seed 123      one of them, with its schedule; --real: of the real trainer
+python -m verification.chaos --seed 123   one of them, with its schedule; --real: real trainer
 """
 
 from __future__ import annotations

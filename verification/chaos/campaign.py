@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from local.commands import import_path
 from tpu_emulator import processes
 from verification.chaos.code_tree import copy_tree
 from verification.chaos.schedule import draw
@@ -122,7 +123,7 @@ class Campaign:
             return subprocess.Popen(
                 command,
                 cwd=code,
-                env=os.environ | {"PYTHONPATH": f"{code}:{code / 'plugins'}"},
+                env=os.environ | {"PYTHONPATH": import_path(code)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

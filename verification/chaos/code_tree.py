@@ -8,8 +8,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 _PACKAGES = (
-    "chaos",
-    "mlm_records",
+    "corpus",
     "model_registry",
     "pipeline_config",
     "pipeline_store",
@@ -17,9 +16,11 @@ _PACKAGES = (
     "tpu_agent",
     "tpu_emulator",
     "tpu_lifecycle",
+    "trained_models",
+    "verification/chaos",
 )
-# What of the trainer is free of TensorFlow and decides what counts as trained.
-_REAL_MODULES = ("artifacts", "checkpoint_store", "commit", "errors", "job", "state")
+# What of the trainer its fake begins and ends with.
+_REAL_MODULES = ("runtime/__init__.py", "runtime/job.py")
 
 
 def copy_tree(target: Path, *, real: bool = False) -> Path:
@@ -38,9 +39,10 @@ def copy_tree(target: Path, *, real: bool = False) -> Path:
     for package in _PACKAGES:
         shutil.copytree(REPOSITORY / package, aside / package, ignore=ignored)
     trainer = REPOSITORY / "training"
-    source = trainer if real else REPOSITORY / "chaos" / "fake_training"
+    source = trainer if real else REPOSITORY / "verification" / "chaos" / "fake_training"
     shutil.copytree(source, aside / "training", ignore=ignored)
     if not real:
         for module in _REAL_MODULES:
-            shutil.copy(trainer / f"{module}.py", aside / "training")
+            (aside / "training" / module).parent.mkdir(exist_ok=True)
+            shutil.copy(trainer / module, aside / "training" / module)
     return aside.rename(target)

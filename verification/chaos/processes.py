@@ -17,7 +17,8 @@ _context.set_forkserver_preload(["verification.chaos.tasks"])
 class Forked:
     """A process that does one thing and says what came of it.
 
-    :param body: function of :mod:`verification.chaos.tasks`. By name: this process does without Airflow.
+    :param body: function of :mod:`verification.chaos.tasks`. By name: this process does without
+        Airflow.
     :param call: what to do.
     """
 

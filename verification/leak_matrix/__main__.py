@@ -1,6 +1,7 @@
 """Runs the leak matrix: every way to lose a TPU that we know of, on a real Airflow.
 
-Copy-paste: ``python -m verification.leak_matrix --list``, ``python -m verification.leak_matrix --only run-marked-failed``
+Copy-paste: ``python -m verification.leak_matrix --list``,
+``python -m verification.leak_matrix --only run-marked-failed``
 
 Exit code: 0 nothing is left anywhere and the expected layers cleaned up; 1 otherwise.
 """

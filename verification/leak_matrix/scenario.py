@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 from verification.leak_matrix.layers import REMOVABLE, Layer
 
-if TYPE_CHECKING:
-    from verification.leak_matrix.stage import Stage
+StageT = TypeVar("StageT")
+"""What the functions of a scenario work with; it knows scenarios, not they it."""
 
 GROUP = "tpu"
 """Task group that a fine-tuning run has once for each TPU, mapped."""
@@ -56,7 +56,7 @@ class DagShape:
 
 
 @dataclass(frozen=True)
-class Scenario:
+class Scenario(Generic[StageT]):
     """One way in which something goes wrong while a TPU is rented.
 
     :param id: unique, letters and dashes.
@@ -81,7 +81,7 @@ class Scenario:
     id: str
     title: str
     expected: Layer
-    disturb: Callable[[Stage], None]
+    disturb: Callable[[StageT], None]
     ends: str | None = "failed"
     also_on: frozenset[Layer] = frozenset()
     bound: int = 90
@@ -90,7 +90,7 @@ class Scenario:
     zones: int = 1
     accident: str | None = None
     control: bool = False
-    check: Callable[[Stage], list[str]] | None = None
+    check: Callable[[StageT], list[str]] | None = None
     fast: bool = False
     subject: Subject = Subject.REPRETRAINING
     tpus: int = 1

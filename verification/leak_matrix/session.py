@@ -12,13 +12,13 @@ from local.stack.airflow_api import AirflowApi
 from local.stack.breaking import Breaker
 from local.stack.paths import REPOSITORY, RuntimePaths
 from local.stack.stack import Stack
+from tpu_lifecycle.boot.bundle import PACKAGES
 from verification.leak_matrix.accidents import Accidents
 from verification.leak_matrix.catalogue import SCENARIOS
 from verification.leak_matrix.cloud import Cloud
 from verification.leak_matrix.layers import Layer
 from verification.leak_matrix.scenario import Scenario
 
-PACKAGES = ("mlm_records", "pipeline_config", "pipeline_store", "tpu_agent")
 FAKE_TRAINER = Path(__file__).with_name("fake_trainer")
 DAG_FILE = """\
 # An Airflow DAG file: all DAGs {what}.
@@ -96,7 +96,7 @@ def write_code(folder: Path) -> None:
     """Write the code for TPU VMs: the real agent and its libraries, and the fake trainer."""
     shutil.rmtree(folder, ignore_errors=True)
     ignored = shutil.ignore_patterns("__pycache__")
-    for package in PACKAGES:
+    for package in set(PACKAGES) - {"training"}:
         shutil.copytree(REPOSITORY / package, folder / package, ignore=ignored)
     shutil.copytree(FAKE_TRAINER / "training", folder / "training", ignore=ignored)
 

@@ -1,6 +1,7 @@
 """Lets partitions arrive in every way, at once and with accidents, and proves each is learned once.
 
-Copy-paste: ``python -m verification.schedule_check``. A day lasts a minute in it; the whole takes up to an
+Copy-paste: ``python -m verification.schedule_check``. A day lasts a minute in it; the whole takes
+up to an
 hour. Seven days come by schedule and by asset event, five by a backfill in which the scheduler is
 killed; a backfill is cancelled, a day is run again, and three kinds of runs meet.
 

@@ -3,7 +3,8 @@
 Runs in an environment of its own (``requirements-tpu-compile.txt``: jax, jaxlib and libtpu, no
 TensorFlow) and needs no TPU:
 
-    .venv-tpu-compile/bin/python -m verification.tpu_compile_check.compiler PROGRAM.hlo.pb --topology v5e:2x2 \\
+    .venv-tpu-compile/bin/python -m verification.tpu_compile_check.compiler PROGRAM.hlo.pb \\
+        --topology v5e:2x2 \\
         --output FIGURES.json
 
 Exit code 0: the output has figures, or says that the program does not fit into memory.

@@ -50,7 +50,7 @@ def training_step(config: PipelineConfig, rows: int) -> Step:
 
 
 def evaluation_step(config: PipelineConfig, rows: int) -> Step:
-    """Return the function that :mod:`training.evaluation.evaluator` scores a replica's batch with."""
+    """Return the function with which :mod:`training.evaluation.evaluator` scores a batch."""
     model = build_model(config)
     score = make_score_batch(tf.distribute.get_strategy(), model, has_next_sentence_head(model))
     batch = (zero_batch(config, rows), tf.ones([rows]))

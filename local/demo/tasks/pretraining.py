@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from local.demo.tasks.commands import run_watched
+from local.commands import run_module, run_watched
 from local.demo.tasks.modules import Docstring, Use, unit_interval
 from pipeline_config import PipelineConfig, load_preset, with_overrides
 from pipeline_store.formats import EncoderSource
 from pipeline_store.layout import RunLayout, StoreLayout
 from trained_models import artifacts
-from verification.benchmarks.commands import run_module
 
 _PARTITION = "installed"
 _MIN_CHARACTERS = 100

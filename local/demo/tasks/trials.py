@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from local.demo.tasks.commands import run_watched
+from local.commands import run_module, run_watched
 from local.demo.tasks.examples import Task
 from local.demo.tasks.modules import Use
 from local.demo.tasks.pretraining import Pretrained
@@ -29,7 +29,6 @@ from pipeline_store.formats import (
     TrialResult,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
-from verification.benchmarks.commands import run_module
 
 # The model that is fine-tuned, and what its line began with, which here are random weights.
 PRETRAINED, UNTRAINED = "model", "start"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from beam_jobs.labelled.label_leaks import LabelSearch, told_by_label
-from beam_jobs.labelled.labels import Label
+from corpus.labelled.labels import Label
 from pipeline_config import TaskConfig
 
 CLASSES = TaskConfig()

@@ -70,7 +70,7 @@ def test_processes_of_other_stacks_are_not_ours(tmp_path: Path, start: Start) ->
 
 def test_the_caller_is_never_found(paths: StatePaths, start: Start) -> None:
     code = (
-        "import pathlib, sys; from local_stack import processes, paths; "
+        "import pathlib, sys; from local.stack import processes, paths; "
         "print(processes.find(paths.StatePaths(pathlib.Path(sys.argv[1]))), flush=True)"
     )
     environment = {**os.environ, settings.MARKER: str(paths.root)}

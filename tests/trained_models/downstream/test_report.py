@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_registry.errors import RegistryError
 from pipeline_store import uris
 from pipeline_store.formats import (
     EncoderSource,
@@ -25,6 +24,7 @@ from tests.trained_models.downstream.written import guesses, task_manifest, writ
 from trained_models.downstream.page import PICTURED_LABELS, render
 from trained_models.downstream.report import write_report
 from trained_models.downstream.trials import FinishedTrial
+from trained_models.errors import UserError
 
 KEY = "0123456789ab"
 TEST = np.arange(300) % 3
@@ -117,7 +117,7 @@ def test_done_again_it_is_the_same(run: Run) -> None:
 def test_a_trial_that_is_not_done_is_named(run: Run) -> None:
     uris.delete(run.trials[4].place.result)
     missing = run.trials[4].result.trial.trial_id
-    with pytest.raises(RegistryError, match=f"1 of 18 trials .* no result, such as {missing}"):
+    with pytest.raises(UserError, match=f"1 of 18 trials .* no result, such as {missing}"):
         run.report()
     assert not uris.exists(run.run.training_summary)
 

@@ -85,7 +85,8 @@ def test_result_needs_its_checkpoint(two_days: TwoDays, tmp_path: Path) -> None:
 
 def test_no_tensorflow_is_imported() -> None:
     code = (
-        "import sys, trained_models.artifacts, trained_models.record_sources, training.evaluate, training.train\n"
+        "import sys, trained_models.artifacts, trained_models.record_sources\n"
+        "import training.evaluate, training.train\n"
         "print([m for m in ('tensorflow', 'tf_keras', 'official') if m in sys.modules])"
     )
     output = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)

@@ -15,14 +15,28 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from beam_jobs.labelled.problems import Unusable
-from beam_jobs.labelled.reading import read_examples
 from pipeline_config import TaskConfig
 from trained_models.errors import BadDataError, UserError
 from training.finetuning.exporting.text_files import read_texts
 
 PAIRS = TaskConfig(text_pair_column="second")
 HEADER = b"text\tsecond\tlabel\n"
+USABLE: dict[str, tuple[dict[int, tuple[str, str]], list[int]]] = {
+    "tsv": (
+        {2: ("Füße", "日本語"), 3: ('two\nlines, a "quote"', "b"), 14: ("last", "b")},
+        [*range(6, 14)],
+    ),
+    "csv": (
+        {2: ("Füße", "日本語"), 3: ('two\nlines a "quote"', "b"), 14: ("last", "b")},
+        [*range(6, 14)],
+    ),
+    "jsonl": (
+        {4: ("a", "b"), 8: ("Ü\u2028", "b\tc"), 12: ("last", "b")},
+        [1, 3, 5, 6, 7, 9, 10, 11],
+    ),
+    "parquet": ({1: ("a", "b"), 4: ("Ü", "b")}, [2, 3, 5]),
+}
+"""By line, what the files below hold, and the lines of what cannot be used."""
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
@@ -96,15 +110,29 @@ def test_files_are_read_as_the_data_job_reads_them(
     path = tmp_path / f"texts.{name}{compression}"
     path.write_bytes(COMPRESSED[compression](content))
     found = list(read_texts(str(path), PAIRS))
-    with path.open("rb") as stream:
-        wanted = list(read_examples(stream, name, PAIRS, labelled=False))
-    assert [row.line for row in found] == [one.line for one in wanted]
-    assert [row.texts for row in found] == [
-        () if isinstance(one, Unusable) else one.texts for one in wanted
-    ]
-    assert [bool(row.error) for row in found] == [isinstance(one, Unusable) for one in wanted]
-    assert sum(not row.error for row in found) >= 2
-    assert sum(bool(row.error) for row in found) >= 3
+    usable, unusable = USABLE[name]
+    assert {row.line: row.texts for row in found if not row.error} == usable
+    assert [row.line for row in found if row.error] == unusable
+    assert [row.line for row in found] == sorted({*usable, *unusable})
+    assert all(not row.texts for row in found if row.error)
+
+
+def test_damage_in_any_of_several_streams_is_found(tmp_path: Path) -> None:
+    """Parallel compressors write several streams; bz2 and lzma take a damaged one for padding."""
+    parts = [b"text\n" + b"".join(b"row %d\n" % row for row in range(200))]
+    parts += [b"".join(b"row %d\n" % row for row in range(n, n + 200)) for n in (200, 400)]
+    task = TaskConfig()
+    for name, compress in (("bz2", bz2.compress), ("xz", lzma.compress)):
+        first, second, third = map(compress, parts)
+        path = tmp_path / f"texts.tsv.{name}"
+        path.write_bytes(first + second + third)
+        assert len(list(read_texts(str(path), task))) == 600
+        for place in (0, 1, len(second) // 2, len(second) - 2):
+            damaged = bytearray(second)
+            damaged[place] ^= 0xFF
+            path.write_bytes(first + bytes(damaged) + third)
+            with pytest.raises(BadDataError, match="cannot be used"):
+                list(read_texts(str(path), task))
 
 
 def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
@@ -112,14 +140,14 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
     path.write_bytes(bad_tsv())
     errors = {row.line: row.error for row in read_texts(str(path), PAIRS) if row.error}
     assert errors == {
-        6: "1 columns instead of 3",
-        7: "4 columns instead of 3",
-        8: "'text' is not UTF-8",
-        9: "'second' is not UTF-8",
-        10: "'text' has no text",
-        11: "'second' has no text",
-        12: "'text' has a NUL character",
-        13: "no record: '\t' expected after '\"'",
+        6: "wrong_column_count: 1 columns; the header has 3",
+        7: "wrong_column_count: 4 columns; the header has 3",
+        8: "invalid_utf8: byte 0xff after 7 bytes of line 8: invalid start byte",
+        9: "invalid_utf8: byte 0xe9 after 2 bytes of line 9: invalid continuation byte",
+        10: "empty_text: 'text' has no text",
+        11: "empty_text: 'second' has no text",
+        12: "nul_character: after 4 characters",
+        13: "invalid_csv: '\t' expected after '\"'",
     }
 
 
@@ -127,18 +155,19 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
     ("name", "content", "error", "message"),
     [
         ("a.txt", b"text\n", UserError, "so its format is not known; rename it"),
-        ("a.tsv", b"title\tsecond\nx\ty\n", UserError, "has no column 'text'"),
-        ("a.tsv", b"text\ttext\tsecond\n", UserError, "has 2 times the column 'text'"),
-        ("a.csv", b'text,second\n"a,b\nc,d\n', BadDataError, "record of line 2 is never closed"),
+        ("a.tsv", b"title\tsecond\nx\ty\n", UserError, "missing_column: no column 'text'"),
+        ("a.tsv", b"text\ttext\tsecond\n", UserError, "2 times the column 'text'"),
+        ("a.csv", b'text,second\n"a,b\nc,d\n', BadDataError, "record of line 2 is not closed"),
         (
             "a.tsv.gz",
             gzip.compress(HEADER * 9, mtime=0)[:-9],
             BadDataError,
-            "cannot be read to its end",
+            "truncated_gzip",
         ),
-        ("a.tsv.xz", b"no xz", BadDataError, "cannot be read to its end"),
-        ("a.tsv.zst", b"no zst", BadDataError, "cannot be read to its end"),
-        ("a.parquet", b"PAR1 no more", BadDataError, "cannot be read as Parquet"),
+        ("a.tsv.xz", lzma.compress(HEADER * 9)[:-9], BadDataError, "truncated_xz"),
+        ("a.tsv.zst", zstandard.compress(HEADER * 9)[:-9], BadDataError, "truncated_zstd"),
+        ("a.tsv.xz", b"no xz", UserError, "missing_column: no column 'text'"),
+        ("a.parquet", b"PAR1 no more", BadDataError, "corrupt_parquet"),
         ("a.parquet", None, FileNotFoundError, "a.parquet"),
     ],
 )

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 def test_frames_belong_to_imports_beam_or_a_module_of_ours() -> None:
     assert place_of("<frozen importlib._bootstrap>") == "imports"
     assert place_of("/x/site-packages/apache_beam/pipeline.py") == "Beam"
-    assert place_of(str(ROOT / "beam_jobs" / "rows" / "plans.py")) == "corpus/rows/plans.py"
+    assert place_of(str(ROOT / "corpus" / "rows" / "plans.py")) == "corpus/rows/plans.py"
     assert place_of(str(ROOT / ".venv/lib/site-packages/numpy/core.py")) is None
     assert place_of("/usr/lib/python3.11/json/decoder.py") is None
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from local.commands import import_path
 from verification.chaos.campaign import Campaign, Item
 from verification.chaos.schedule import Fault, Schedule, draw
 
@@ -57,7 +58,7 @@ print(json.dumps(report.to_json()))
 def test_a_run_without_its_teardown_is_found_out(campaign: Campaign, tmp_path: Path) -> None:
     code = campaign.code(real=False)
     environment = {
-        "PYTHONPATH": f"{code}:{code / 'plugins'}",
+        "PYTHONPATH": import_path(code),
         "AIRFLOW_HOME": str(tmp_path / "airflow"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
     }

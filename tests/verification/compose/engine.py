@@ -103,7 +103,7 @@ class Engine:
         if not self.namespace:
             return []
         found = subprocess.run(
-            ["ip", "netns", "pids", self.namespace],  # noqa: S607
+            ["ip", "netns", "pids", self.namespace],
             capture_output=True,
             text=True,
             check=True,

@@ -14,7 +14,7 @@ def main() -> None:
     data = Path(os.environ["PGDATA"])
     if not (data / "PG_VERSION").exists():
         subprocess.run(
-            [  # noqa: S607
+            [
                 "initdb",
                 f"--pgdata={data}",
                 f"--username={os.environ['POSTGRES_USER']}",
@@ -28,7 +28,7 @@ def main() -> None:
         with (data / "pg_hba.conf").open("a") as file:
             file.write("host all all all scram-sha-256\n")
         subprocess.run(
-            ["postgres", "--single", "-D", str(data), "postgres"],  # noqa: S607
+            ["postgres", "--single", "-D", str(data), "postgres"],
             input=f'CREATE DATABASE "{os.environ["POSTGRES_DB"]}"\n',
             text=True,
             check=True,

@@ -67,8 +67,8 @@ def test_an_image_has_the_packages_that_its_code_imports(image, needed) -> None:
 
 
 def test_the_closure_follows_names_and_late_imports() -> None:
-    # The operators start training.export_model by name; the form's estimates are imported late.
-    assert {"training", "tpu_compile_check"} <= closure("plugins")
+    # The operators start training.export_model by name; checks of tasks are imported late.
+    assert {"training", "beam_jobs"} <= closure("plugins")
     assert "plugins" not in closure("training")
 
 

@@ -1,6 +1,7 @@
 """Turns the benchmark's JSON lines into the table of docs/data-speed.md.
 
-python -m verification.benchmarks.data > rows.jsonl; python -m verification.benchmarks.data.table rows.jsonl
+python -m verification.benchmarks.data > rows.jsonl
+python -m verification.benchmarks.data.table rows.jsonl
 """
 
 from __future__ import annotations

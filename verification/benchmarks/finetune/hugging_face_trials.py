@@ -1,6 +1,7 @@
 """Fine-tunes with PyTorch and transformers from each seed, on given batches in a given order.
 
-    .venv-torch/bin/python -m verification.benchmarks.finetune.hugging_face_trials FOLDER [--threads 2]
+    .venv-torch/bin/python -m verification.benchmarks.finetune.hugging_face_trials \\
+        FOLDER [--threads 2]
 
 Prints one JSON object a line: seed and metrics on the test split.
 """

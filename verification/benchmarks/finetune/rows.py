@@ -12,12 +12,12 @@ from typing import Any
 
 from scipy import stats
 
+from local.commands import run_module
 from local.demo.tasks.pretraining import Pretrained
 from local.demo.tasks.trials import PRETRAINED, Recipe, Trials, plan
 from pipeline_config.finetuning import RecipeConfig
 from pipeline_store.formats import TaskSplit
 from pipeline_store.layout import StoreLayout
-from verification.benchmarks.commands import run_module
 from verification.benchmarks.finetune import work
 from verification.benchmarks.finetune.settings import speed_recipe
 from verification.benchmarks.train.contest import TORCH_PYTHON, Measured, SideName, Sizes, contest
@@ -143,7 +143,7 @@ def _planned(bench: Bench, recipe: Recipe) -> Trials:
 
 
 def _prepared(bench: Bench, name: str, trials: Trials, settings: RecipeConfig, *more: str) -> Path:
-    """Return a folder that both sides can read; see :mod:`verification.benchmarks.finetune.work`."""
+    """Return a folder for both sides; see :mod:`verification.benchmarks.finetune.work`."""
     folder = bench.work / name
     folder.mkdir()
     (folder / work.MANIFEST).write_text(bench.store.resolve(trials.plan.manifests[bench.task]))

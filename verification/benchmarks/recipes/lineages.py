@@ -18,13 +18,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from local.commands import run_module
 from pipeline_config import PipelineConfig, load_preset, with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import EvaluationReport, ModelVersion, VocabularyInfo
 from pipeline_store.layout import RunLayout, StoreLayout
 from trained_models import artifacts
 from training import evaluate, train
-from verification.benchmarks.commands import run_module
 from verification.benchmarks.recipes import drift
 
 Overrides = dict[str, Any]

@@ -16,11 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from local.commands import run_module
 from pipeline_config import PipelineConfig, load_preset, with_overrides
 from pipeline_store.formats import EvaluationReport
 from pipeline_store.layout import RunLayout
 from trained_models.metric_files import HELD_OUT, read
-from verification.benchmarks.commands import print_result, run_module
+from verification.benchmarks.commands import print_result
 
 PARTITION = "2026-01-01"
 _PRESET = "smoke"

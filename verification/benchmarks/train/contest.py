@@ -32,7 +32,7 @@ class SideFailedError(RuntimeError):
 
 @dataclass(frozen=True)
 class SideName:
-    """A side: a module of a package such as :mod:`verification.benchmarks.train.sides`, and its options."""
+    """A side: a module such as in :mod:`verification.benchmarks.train.sides`, and its options."""
 
     module: str
     shape: str = "mini"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from verification.benchmarks.commands import run_module
+from local.commands import run_module
 from verification.benchmarks.train import shapes
 from verification.benchmarks.train.settings import settings
 

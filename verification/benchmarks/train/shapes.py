@@ -13,7 +13,8 @@ WEIGHT_DECAY = 0.01
 EPSILON = 1e-6
 CLIP_NORM = 1.0
 
-# What verification.benchmarks.train.prepare leaves in the folder of a measurement: a store with records, the URI
+# What verification.benchmarks.train.prepare leaves in the folder of a measurement: a store with
+# records, the URI
 # of their manifest, and some batches, each feature [batches, rows, ...], for those who read no
 # records.
 STORE = "store"

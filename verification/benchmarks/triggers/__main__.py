@@ -1,6 +1,6 @@
 """Measures a triggerer that runs many TpuJobTriggers at once.
 
-    python -m verification.benchmarks.triggers [--triggers 300] [--poll-interval 30] [--latency 0.05]
+    python -m verification.benchmarks.triggers [--triggers 300] [--poll-interval 30]
 
 The triggerer is Airflow's, with a database of its own (SQLite); with --plain a bare event loop.
 
@@ -23,6 +23,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from local.commands import import_path
 from pipeline_config import PipelineConfig
 from tpu_emulator.testing import RunningEmulator, start_emulator
 from verification.benchmarks.commands import print_result
@@ -61,9 +62,8 @@ def _measure(
 ) -> dict[str, Any]:
     """Run the triggers in a process of their own and return what it says of itself."""
     (folder / "wires.json").write_text(json.dumps(waits.wires))
-    path = f"{REPOSITORY}:{REPOSITORY / 'plugins'}"
     environment = {
-        "PYTHONPATH": path,
+        "PYTHONPATH": import_path(),
         "AIRFLOW_HOME": str(folder / "airflow"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),

@@ -1,6 +1,7 @@
 """Writes a run whose tasks are all deferred into Airflow's database, for a real triggerer.
 
-``python -m verification.benchmarks.triggers.deferred_tasks WIRES.json``, where AIRFLOW_HOME has a database.
+``python -m verification.benchmarks.triggers.deferred_tasks WIRES.json``, where AIRFLOW_HOME has a
+database.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def _maintained(stage: Stage) -> None:
     stage.finish()
 
 
-SCENARIOS = (
+SCENARIOS: tuple[Scenario[Stage], ...] = (
     Scenario(
         id="request-vanishes-queued",
         title="somebody deletes the request while it waits in the queue",

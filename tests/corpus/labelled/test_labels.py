@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.labelled.labels import ordered, parse_label
-from beam_jobs.labelled.problems import ExampleProblem, LabelError
+from corpus.labelled.labels import ordered, parse_label
+from corpus.labelled.problems import ExampleProblem, LabelError
 from pipeline_config import TaskConfig
 
 CLASSES = TaskConfig()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from beam_jobs.labelled.problems import ExampleProblem, LabelError
+from corpus.labelled.problems import ExampleProblem, LabelError
 from pipeline_config import TaskConfig
 
 Label = tuple[str, ...] | float

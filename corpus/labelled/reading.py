@@ -6,15 +6,16 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
-from beam_jobs.labelled.labels import Label, parse_label
-from beam_jobs.labelled.problems import ExampleProblem, LabelError, Unusable
+from corpus.labelled.labels import Label, parse_label
+from corpus.labelled.problems import ExampleProblem, LabelError, Unusable
 from corpus.text.decoding import DocumentError, decode
 from corpus.text.drops import Rejected
-from corpus.text.inputs import InputFormat
+from corpus.text.inputs import InputFormat, format_of_name
 from corpus.text.json_documents import json_objects, text_of
 from corpus.text.tables import table_rows
 from pipeline_config import TaskConfig
 
+FORMATS = ("tsv", "csv", "jsonl", "parquet")
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 Columns = Mapping[str, str]
 """Names of columns by the setting that names them."""
@@ -38,6 +39,11 @@ class _Found(NamedTuple):
     texts: list[str]
     label: Any
     line: int
+
+
+def file_format(uri: str, task: TaskConfig) -> InputFormat:
+    """Return the format of one of a task's files."""
+    return format_of_name(uri) if task.input_format == "auto" else task.input_format
 
 
 def read_examples(

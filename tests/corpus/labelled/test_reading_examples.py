@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.labelled.problems import Unusable
-from beam_jobs.labelled.reading import Example, has_text, read_examples
+from corpus.labelled.problems import Unusable
+from corpus.labelled.reading import Example, has_text, read_examples
 from corpus.text.drops import RejectedFileError
 from corpus.text.inputs import InputFormat
 from corpus.tokens.tokenizing import make_tokenizer

@@ -1,0 +1,73 @@
+"""Import roots and packages: what several tools are told is the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from local.commands import import_path
+from local.stack.paths import REPOSITORY
+from tpu_lifecycle.boot.bundle import PACKAGES
+
+PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+TOOLS = PROJECT["tool"]
+VM_CONTRACT = "What a TPU VM runs needs nothing but itself"
+
+
+def rooms() -> set[str]:
+    """Return the rooms with Python of ours, `plugins/` as the packages in it."""
+    found = {path.parent.name for path in REPOSITORY.glob("*/__init__.py")}
+    inner = {path.parent.name for path in (REPOSITORY / "plugins").glob("*/*.py")}
+    return found | inner
+
+
+def test_every_tool_has_the_import_roots_of_the_tests() -> None:
+    roots = TOOLS["pytest"]["ini_options"]["pythonpath"]
+    assert TOOLS["ruff"]["src"] == roots
+    assert [".", *TOOLS["mypy"]["mypy_path"].split(":")] == roots
+    assert import_path() == os.pathsep.join(str(REPOSITORY / root) for root in roots)
+
+
+def test_every_room_is_under_the_import_contracts() -> None:
+    linter = TOOLS["importlinter"]
+    assert set(linter["root_packages"]) == rooms()
+    layers = next(c for c in linter["contracts"] if c["name"] == "Imports run one way")["layers"]
+    in_order = {part.strip().partition(".")[0] for layer in layers for part in layer.split("|")}
+    # The emulator stands alone, under a contract of its own.
+    assert in_order == rooms() - {"tpu_emulator"}
+
+
+def test_a_bundle_has_what_the_contract_names() -> None:
+    contracts = TOOLS["importlinter"]["contracts"]
+    contract = next(found for found in contracts if found["name"] == VM_CONTRACT)
+    assert list(PACKAGES) == contract["source_modules"]
+    assert {*contract["source_modules"], *contract["forbidden_modules"]} == rooms()
+
+
+def test_a_wrong_import_is_found(tmp_path: Path) -> None:
+    """The linter sees the code: an arrow that runs up breaks a contract."""
+    for name in ("corpus", "scripts", "local", "pyproject.toml"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    for room in sorted(rooms() - {"corpus", "local"}):
+        source = next(
+            path for path in (REPOSITORY / room, REPOSITORY / "plugins" / room) if path.is_dir()
+        )
+        target = tmp_path / source.relative_to(REPOSITORY)
+        target.parent.mkdir(exist_ok=True)
+        target.mkdir() if room == "pipeline_store" else target.symlink_to(source)
+    for path in (REPOSITORY / "pipeline_store").iterdir():
+        (tmp_path / "pipeline_store" / path.name).symlink_to(path)
+    (tmp_path / "pipeline_store" / "wrong.py").write_text("import corpus.errors\n")
+    code = (
+        "import sys; sys.path[:0] = ['.', 'plugins']\n"
+        "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "pipeline_store.wrong -> corpus.errors" in done.stdout
