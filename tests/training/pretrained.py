@@ -115,7 +115,8 @@ def bert_outputs(weights: Weights, rows: dict[str, Array], gelu: Any = exact_gel
     x = x + values["embeddings.token_type_embeddings.weight"][rows["input_type_ids"]]
     x = norm("embeddings.LayerNorm", x)
     hidden = []
-    for number in range(SIZES["num_hidden_layers"]):
+    layers = [name for name in values if name.endswith(".attention.self.query.weight")]
+    for number in range(len(layers)):
         layer = f"encoder.layer.{number}"
         parts = ("query", "key", "value")
         q, k, v = (by_head(dense(f"{layer}.attention.self.{part}", x)) for part in parts)

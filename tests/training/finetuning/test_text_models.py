@@ -441,6 +441,7 @@ def test_a_probe_has_no_folder_of_hugging_face(store: StoreLayout, capsys: Captu
     test_texts_get_the_answers_that_the_trainer_scored(probe)
 
 
+@pytest.mark.thorough
 def test_a_sentencepiece_vocabulary_has_no_folder_of_hugging_face(
     tmp_path: Path, capsys: Capture
 ) -> None:
@@ -456,6 +457,7 @@ def test_a_sentencepiece_vocabulary_has_no_folder_of_hugging_face(
     assert export_classifier.main([*run.arguments, *words]) == BAD_DATA
 
 
+@pytest.mark.thorough
 def test_a_model_of_bfloat16_is_used_in_float32(tmp_path: Path) -> None:
     run = train_run(make_store(tmp_path / "store"), "regression", mixed_precision_dtype="bfloat16")
     assert export_classifier.main([*run.arguments, "--format", "saved_model"]) == 0

@@ -78,6 +78,8 @@ def model_config(kind: str = "wordpiece") -> PipelineConfig:
         "vocabulary__kind": kind,
         "model__vocab_size": 608,
         "model__max_position_embeddings": 32,
+        # What several layers become is asked where a language model is exported.
+        "model__num_hidden_layers": 1,
     }
     return tiny_config(**settings)
 
