@@ -258,31 +258,29 @@ def test_median_length(counts: dict[int, int], median: str | None, store: StoreL
     assert sum(bar.count for bar in content.document_lengths) == sum(counts.values())
 
 
-def test_command_line(store: StoreLayout, tmp_path: Path) -> None:
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "beam_jobs.report", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
+def test_command_line(
+    store: StoreLayout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest, uri = store_partition(store, [shard(1)])
-    beside = run("--store", store.root, "--manifest", uri)
+    arguments = ["--store", store.root, "--manifest", uri]
+    beside = subprocess.run(
+        [sys.executable, "-m", "beam_jobs.report", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert beside.returncode == 0, beside.stderr
     assert json.loads(beside.stdout)["report"] == uri.removesuffix(".json") + ".html"
     output = tmp_path / "page.html"
-    elsewhere = run("--store", store.root, "--manifest", uri, "--output", str(output))
-    assert json.loads(elsewhere.stdout)["report"] == str(output)
+    assert report.main([*arguments, "--output", str(output)]) == 0
+    assert json.loads(capsys.readouterr().out)["report"] == str(output)
     assert output.read_bytes() == uris.read(uri.removesuffix(".json") + ".html")
 
-    missing = run("--store", store.root, "--manifest", "/nowhere.json")
-    assert missing.returncode == 40
-    assert "/nowhere.json does not exist" in missing.stderr
+    assert report.main(["--store", store.root, "--manifest", "/nowhere.json"]) == 40
+    assert "/nowhere.json does not exist" in capsys.readouterr().err
     uris.delete(manifest.shards[0])
-    gone = run("--store", store.root, "--manifest", uri)
-    assert gone.returncode == 40
-    assert "named by the partition's manifest, but gone" in gone.stderr
+    assert report.main(arguments) == 40
+    assert "named by the partition's manifest, but gone" in capsys.readouterr().err
 
 
 def test_no_engine_is_loaded_for_a_page() -> None:

@@ -181,26 +181,37 @@ def test_several_files_are_one_list(bench: TaskBench) -> None:
     assert ids == list(range(len(sources)))
 
 
+@pytest.mark.parametrize(
+    ("options", "batch_characters"),
+    [
+        (("--direct_running_mode=multi_threading", "--direct_num_workers=3"), 200),
+        pytest.param(
+            ("--direct_running_mode=multi_processing", "--direct_num_workers=2"),
+            None,
+            # The same engine's processes convert a partition's shards in test_determinism.py.
+            marks=pytest.mark.thorough,
+        ),
+    ],
+    ids=["threads and small batches", "processes"],
+)
 def test_bytes_depend_on_nothing_but_input_and_settings(
-    bench: TaskBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: TaskBench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    batch_characters: int | None,
 ) -> None:
     several_files(bench)
     bench.prepare()
     first = {path.name: path.read_bytes() for path in bench.folder.rglob("prepared/*/*.*")}
-    for number, options in enumerate(
-        [
-            ("--direct_running_mode=multi_threading", "--direct_num_workers=3"),
-            ("--direct_running_mode=multi_processing", "--direct_num_workers=2"),
-        ]
-    ):
-        if not number:
-            monkeypatch.setattr(conversion, "_BATCH_CHARACTERS", 200)
-        other = make_bench(tmp_path / f"other-{number}")
-        several_files(other)
-        other.prepare(*options)
-        again = {path.name: path.read_bytes() for path in other.folder.rglob("prepared/*/*.*")}
-        moved = again.pop("manifest.json").decode().replace(other.store.root, bench.store.root)
-        assert again | {"manifest.json": moved.encode()} == first
+    if batch_characters:
+        monkeypatch.setattr(conversion, "_BATCH_CHARACTERS", batch_characters)
+    other = make_bench(tmp_path / "other")
+    several_files(other)
+    other.prepare(*options)
+    again = {path.name: path.read_bytes() for path in other.folder.rglob("prepared/*/*.*")}
+    moved = again.pop("manifest.json").decode().replace(other.store.root, bench.store.root)
+    assert again | {"manifest.json": moved.encode()} == first
 
 
 def test_nothing_is_done_twice(bench: TaskBench) -> None:
