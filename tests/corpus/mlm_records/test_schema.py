@@ -109,7 +109,7 @@ def test_a_document_id_keeps_all_bits_of_its_key() -> None:
 def test_only_numpy_is_needed() -> None:
     code = """
 import sys
-import mlm_records
+import corpus.mlm_records
 heavy = ("tensorflow", "apache_beam", "pydantic", "pipeline_store")
 sys.exit(any(name in sys.modules for name in heavy))
 """

@@ -43,7 +43,7 @@ def test_a_campaign_goes_on_where_it_was(campaign: Campaign) -> None:
 LEAK = """
 import json, sys
 from pathlib import Path
-from chaos import one, group
+from verification.chaos import one, group
 from verification.chaos.schedule import Schedule
 
 # A group without a teardown: what it rented stays.
