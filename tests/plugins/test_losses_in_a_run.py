@@ -54,6 +54,7 @@ def delete(driver: Driver) -> None:
     driver.world.assert_nothing_left()
 
 
+@pytest.mark.thorough
 def test_one_of_four_workers_fails_the_job_with_its_name_and_last_words(driver: Driver) -> None:
     driver.configure({"tpu.accelerator_type": "v5litepod-16"})
     (driver.source / "training" / "one_fails.py").write_text(ONE_FAILS)

@@ -23,6 +23,7 @@ def tpu(tmp_path: Path, world: World) -> Iterator[Cloud]:
         yield running
 
 
+@pytest.mark.thorough
 def test_a_node_boots_into_the_agent_and_runs_a_job(tpu: Cloud, world: World) -> None:
     world.add_job("010-train", "train")
     tpu.create()

@@ -51,7 +51,9 @@ def test_an_operation_can_be_resumed_by_its_name(tpu: Tpu) -> None:
         tpu.client.get_operation(get)
 
 
-@pytest.mark.parametrize("milestone", ["provisioning", "active"])
+@pytest.mark.parametrize(
+    "milestone", [pytest.param("provisioning", marks=pytest.mark.thorough), "active"]
+)
 def test_when_the_create_operation_ends_is_configurable(state_folder: Path, milestone: str) -> None:
     with (
         start_emulator(state_folder, create_finishes_at=milestone, boot_delay=1.0) as emulator,

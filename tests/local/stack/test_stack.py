@@ -124,6 +124,7 @@ def test_a_run_shows_its_log(api: AirflowApi) -> None:
     assert "greeting: good day" in api.task_log("probe", run_id, task.task_id)
 
 
+@pytest.mark.thorough
 def test_a_cleared_task_runs_again(api: AirflowApi) -> None:
     api.wait_for_dag("probe")
     api.unpause("probe")
