@@ -63,10 +63,11 @@ EXAMPLES = {TaskSplit.TRAIN: 300, TaskSplit.VALIDATION: 60, TaskSplit.TEST: 200}
 def write_run(run: RunLayout, config: PipelineConfig) -> None:
     """Write a run that is to be judged."""
     uris.write(run.config, config.to_bytes())
+    key = run.root.rpartition("/")[2]
     RunRecord(
-        run_key=KEY,
+        run_key=key,
         dag_id="dag",
-        run_id=KEY,
+        run_id=key,
         partition=NEXT_DAY,
         lineage_id=config.model.lineage_id,
         config_sha256=config.sha256,
