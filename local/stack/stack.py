@@ -79,7 +79,8 @@ class Stack:
                 self._say("The start did not succeed.")
                 self._stop()
                 raise
-            return self.status()
+            # A part that works may be slow to say so while others are busy with their start.
+            return self._running() or self.status()
 
     def down(self) -> bool:
         """Stop everything; fine when nothing runs.
