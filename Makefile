@@ -94,6 +94,7 @@ $(COMPILER_INSTALLED): $(INSTALLED) requirements-tpu-compile.txt
 
 tpu-compile-check: $(COMPILER_INSTALLED)  ## Compile the training step for a TPU without one (1.2 GB, libtpu's own terms)
 	$(BIN)/python -m verification.tpu_compile_check --preset bert_base_v5e --preset bert_base_v5e_512 --compare-plain
+	$(BIN)/pytest -m tpu_compiler tests/verification/tpu_compile_check
 
 up: $(INSTALLED)  ## Start the local stack: PostgreSQL, Airflow, TPU emulator, TensorBoard
 	$(BIN)/python -m local.stack up --state-dir $(STATE)
@@ -107,7 +108,7 @@ status: $(INSTALLED)  ## Show the parts of the local stack
 check: lint imports types  ## A minute, while you write: style, imports, types, the quickest tests
 	$(BIN)/pytest -n 2 -q -m "$(FAST)" $(CHECKED)
 
-test: lint types imports unit  ## A quarter of an hour, before each push: the decisive tests, one story on the real stack
+test: lint types imports unit  ## Twelve minutes, before each push: the decisive tests, one story on the real stack
 
 test-all: lint types imports  ## Everything that runs without being asked for by name; what CI runs
 	$(BIN)/pytest -n $(TEST_PROCESSES) --no-loadscope-reorder -m "$(UNASKED)"
@@ -127,6 +128,7 @@ unit: $(INSTALLED)  ## The tests of `make test`, without lint and types
 	$(BIN)/pytest -n $(TEST_PROCESSES) --no-loadscope-reorder -m "$(FAST)"
 
 compose-check: $(INSTALLED)  ## The DAG from end to end as docker/compose/compose.yaml says, without an engine; needs root
+	@$(BIN)/python -c "import sys; from tests.verification.compose.engine import why_not; sys.exit(why_not())"
 	$(BIN)/pytest tests/verification/compose -m slow
 
 terraform-validate:  ## Check infrastructure/ against the provider's schema; needs terraform and its registry
@@ -140,13 +142,13 @@ images: $(INSTALLED)  ## Build the images of docker/, try them, list what is in 
 images-lint: $(INSTALLED)  ## Check docker/*.Dockerfile
 	$(BIN)/hadolint docker/*.Dockerfile
 
-slow: $(INSTALLED)  ## The tests that are left out of `make test-all` for their length
+slow: $(INSTALLED)  ## Tests that take minutes, need root or a fresh installation, or repeat with many seeds
 	$(BIN)/pytest -m slow
 
 parity: $(INSTALLED) $(TORCH_INSTALLED)  ## The tests that compare with PyTorch, in .venv-torch (1 GB)
 	$(BIN)/pytest -m parity
 
-e2e: $(INSTALLED)  ## Only the tests on the local stack
+e2e: $(INSTALLED)  ## All tests on the local stack, one after the other
 	$(BIN)/pytest -m "stack and not browser"
 
 chaos: $(INSTALLED)  ## 200 random fault schedules over the TPU tasks, 10 with real training; SEED=123 for one, REAL=1
@@ -183,8 +185,9 @@ format: $(INSTALLED)  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(INSTALLED)  ## Write docs/config.md from the schema
+docs: $(INSTALLED)  ## Write docs/config.md from the schema, and the list of files in docs/architecture.md
 	$(BIN)/python -m pipeline_config docs
+	scripts/list-files
 
 COMPILE := $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --no-emit-index-url --no-header
 

@@ -65,7 +65,8 @@ def run_cli(name: str, job: Callable[[], dict[str, Any]]) -> int:
     # The tokenizer's own threads would compete with Beam's workers.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("beam_jobs").setLevel(logging.INFO)
+    for room in ("beam_jobs", "corpus"):
+        logging.getLogger(room).setLevel(logging.INFO)
     try:
         summary = job()
     except JobError as error:

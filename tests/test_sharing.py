@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from tests import sharing
 from tests.sharing import ALL, TEST, Part
+from verification.mutants import running
 
 STORED = {
     TEST: {"tests/a/test_short.py": 1.0, "tests/a/test_mixed.py": 2.0, "tests/b/test_long.py": 5.0},
@@ -86,3 +88,10 @@ def test_the_stored_durations_can_be_read() -> None:
     stored = sharing.load()
     assert stored[TEST]
     assert all(seconds >= 0 for files in stored.values() for seconds in files.values())
+
+
+def test_all_who_leave_tests_out_leave_out_the_same() -> None:
+    makefile = Path(__file__).parents[1].joinpath("Makefile").read_text()
+    [unasked] = re.findall(r"^UNASKED := (.*)$", makefile, re.MULTILINE)
+    assert unasked == running.UNASKED
+    assert set(re.findall(r"not (\w+)", unasked)) == sharing.LEFT_OUT - {"thorough"}

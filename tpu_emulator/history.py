@@ -1,4 +1,4 @@
-"""What nodes and queued resources were before: for lists that lag, for bills, for assertions."""
+"""Earlier states of nodes and queued resources: for lists that lag, for bills, for assertions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service itself writes into nodes and queued resources."""
+"""Nodes and queued resources as the service fills them in: states, tiers, chips, addresses."""
 
 from __future__ import annotations
 

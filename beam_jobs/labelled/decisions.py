@@ -1,4 +1,4 @@
-"""Which example is in which split, what its label is called, and whether all of it can be used.
+"""Decides over all examples of a task: splits, names of labels, and which files are refused.
 
 Decided in one place from the facts of all files.
 """

@@ -1,4 +1,4 @@
-"""Whether a task can be used, said when all of it has been read and converted."""
+"""Refuses a task, or warns, by what its conversion counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of a file, in each of the formats, in order."""
+"""Reads the examples of a file of any format, labelled or not; one without text is unusable."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def mask_rows(
 
     :param tokens: rows of token ids, zero-padded, shape [R, S]; they are not changed.
     :param lengths: real tokens of each row, [CLS] and [SEP] included, shape [R].
-    :param keys: :func:`mlm_records.row_keys` of the rows, shape [R].
+    :param keys: :func:`corpus.mlm_records.row_keys` of the rows, shape [R].
     :returns: the masked rows. A row has no predictions if it has no maskable token, or if the
         budget is too small for any of its words.
     :raises IndexError: a token is not in the table.

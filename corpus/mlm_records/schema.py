@@ -78,7 +78,7 @@ def feature_arrays(
 
     :param rows: rows after masking, or, for records that the trainer masks, tokens, [R, S].
     :param lengths: real tokens of each row, shape [R].
-    :param documents: :func:`mlm_records.document_key` of each row's document, shape [R].
+    :param documents: :func:`corpus.mlm_records.document_key` of each row's document, shape [R].
     :param row_numbers: each row's number within its document, shape [R]; for unmasked records.
     :param first_lengths: tokens of the first segment with its [CLS] and [SEP], shape [R]; None if
         there is one segment.

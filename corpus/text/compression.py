@@ -19,7 +19,8 @@ from corpus.text.drops import DropReason, RejectedFileError
 BLOCK_BYTES = 1 << 20
 # A Zstandard decompressor gives all there is at once, at most 128 KiB for each 4 bytes.
 _ZSTANDARD_BYTES = 512
-_LONGEST_MAGIC = 10
+CODEC_BYTES = 10
+"""How many bytes of a stream :func:`find_codec` looks at."""
 _BZ2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
 
 
@@ -42,7 +43,7 @@ def read_blocks(stream: BinaryIO) -> Iterator[bytes]:
     :raises RejectedFileError: compressed data is cut short or damaged; the offset is the number of
         bytes that were unpacked.
     """
-    blocks = gather(iter(partial(stream.read, BLOCK_BYTES), b""), _LONGEST_MAGIC)
+    blocks = gather(iter(partial(stream.read, BLOCK_BYTES), b""), CODEC_BYTES)
     head = next(blocks, b"")
     blocks = itertools.chain([head], blocks)
     codec = find_codec(head)

@@ -149,7 +149,9 @@ class _RecordLines:
             except csv.Error as error:
                 if "unexpected end of data" in str(error):
                     raise self.unclosed_quote("by the end of the file") from error
-                raise DocumentError(DropReason.INVALID_CSV, str(error)) from error
+                # The message has the delimiter as it is, which of a TSV file nobody would see.
+                detail = str(error).replace("\t", "\\t")
+                raise DocumentError(DropReason.INVALID_CSV, detail) from error
         return row
 
 

@@ -1,4 +1,4 @@
-"""The vocabulary of a lineage in the store: read and verified, or created once and for all."""
+"""The vocabulary of a lineage in the store: read, checked against the settings, or created once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks a person before a better candidate comes into use."""
+"""Asks a person before a better candidate comes into use, and takes the answer."""
 
 from __future__ import annotations
 

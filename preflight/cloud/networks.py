@@ -1,4 +1,4 @@
-"""Checks the networks of TPU VMs and of Dataflow's workers.
+"""Checks the networks, or the project's default one, of TPU VMs and of Dataflow's workers.
 
 Without public addresses they reach the store only through Private Google Access.
 Source: https://cloud.google.com/compute/docs/reference/rest/v1/subnetworks

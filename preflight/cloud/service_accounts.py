@@ -1,4 +1,4 @@
-"""Checks the accounts that TPU VMs and Dataflow's workers run as.
+"""Checks the accounts, or the default one, that TPU VMs and Dataflow's workers run as.
 
 What these accounts themselves may do nobody but their owner can ask.
 """

@@ -1,4 +1,4 @@
-"""What the checks look at: a configuration, and the installation that is to run it."""
+"""The input of all checks: a configuration, and the project and services that are to run it."""
 
 from __future__ import annotations
 

@@ -185,8 +185,8 @@ def _step_words(config: PipelineConfig) -> str:
     figures = saved.find(config)
     if figures is None:
         return (
-            "not compiled with these settings yet: python -m verification.tpu_compile_check "
-            "estimates it"
+            "not compiled with these settings yet: in a clone of the repository, "
+            "make tpu-compile-check shows how"
         )
     return (
         f"{figures.rows} rows take {figures.hbm_gib:.1f} GiB of a {figures.chip} chip's memory and "

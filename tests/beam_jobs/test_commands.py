@@ -41,10 +41,16 @@ def error_line(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_commands_print_one_line_of_json(
-    workspace: Workspace, arguments: list[str], capsys: pytest.CaptureFixture[str]
+    workspace: Workspace,
+    arguments: list[str],
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     workspace.put("a.txt", as_text(documents(30)))
+    logging.getLogger("corpus").setLevel(logging.NOTSET)
     assert train_vocabulary.main(arguments) == 0
+    # What takes long says so.
+    assert "merging pieces of words" in caplog.text
     made = last_json(capsys)
     assert made["created"] is True
     lineage = workspace.store.lineage(workspace.config.model.lineage_id)

@@ -134,7 +134,9 @@ def run_folders(folder: Path) -> list[Path]:
     return list(folder.glob("prepare-corpus-*"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.thorough)]
+)
 def test_no_worker_process_outlives_the_job(
     number: signal.Signals, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

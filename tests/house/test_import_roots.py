@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from local.commands import import_path
 from local.stack.paths import REPOSITORY
@@ -15,12 +20,14 @@ from tpu_lifecycle.boot.bundle import PACKAGES
 
 PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 TOOLS = PROJECT["tool"]
+DISTRIBUTIONS = packages_distributions()
 VM_CONTRACT = "What a TPU VM runs needs nothing but itself"
 
 
 def rooms() -> set[str]:
     """Return the rooms with Python of ours, `plugins/` as the packages in it."""
-    found = {path.parent.name for path in REPOSITORY.glob("*/__init__.py")}
+    python = {path.parent.name for path in REPOSITORY.glob("*/*.py")}
+    found = python - {"dags", "plugins", "tests", "infrastructure"}
     inner = {path.parent.name for path in (REPOSITORY / "plugins").glob("*/*.py")}
     return found | inner
 
@@ -46,6 +53,53 @@ def test_a_bundle_has_what_the_contract_names() -> None:
     contract = next(found for found in contracts if found["name"] == VM_CONTRACT)
     assert list(PACKAGES) == contract["source_modules"]
     assert {*contract["source_modules"], *contract["forbidden_modules"]} == rooms()
+
+
+# Files that no job on a TPU VM uses, and what they alone import.
+NOT_ON_A_VM = {
+    "jinja2": "trained_models/downstream/page.py",
+    "datasketch": "corpus/duplicates/",
+    "py3langid": "corpus/text/languages.py",
+    "sentencex": "corpus/text/content.py",
+}
+
+
+def test_the_image_of_a_bundle_has_all_that_it_imports() -> None:
+    locked = (REPOSITORY / "docker" / "requirements-training.txt").read_text()
+    names = re.findall(r"^([\w-]+)==", locked, re.MULTILINE)
+    there = {name.lower().replace("_", "-") for name in names}
+    missing = set()
+    for room in PACKAGES:
+        for path in (REPOSITORY / room).rglob("*.py"):
+            for name in imported(path) - set(sys.stdlib_module_names) - set(PACKAGES):
+                shippers = {dist.lower().replace("_", "-") for dist in DISTRIBUTIONS[name]}
+                if not shippers & there:
+                    where = path.relative_to(REPOSITORY).as_posix()
+                    if not where.startswith(NOT_ON_A_VM.get(name, "-")):
+                        missing.add(f"{where}: {name}")
+    assert not missing
+
+
+def imported(path: Path) -> set[str]:
+    """Return the top names of all that a file imports, within functions too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*REPOSITORY.glob("dags/*.py"), *REPOSITORY.glob("plugins/*.py")],
+    ids=lambda path: path.name,
+)
+def test_a_dag_knows_neither_engines_nor_rigs(path: Path) -> None:
+    """No contract sees these files: Airflow loads them by path."""
+    engines = {"tensorflow", "tf_keras", "official", "apache_beam"}
+    assert not imported(path) & (engines | {"local", "tests", "tpu_emulator", "verification"})
 
 
 def test_a_wrong_import_is_found(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,7 @@ NAMING = sorted(
 )
 # A file or folder of a room; the beginning must not be the middle of a longer path.
 PATH = re.compile(rf"(?<![\w./~$}}-])(?:{'|'.join(map(re.escape, ROOMS))})/[\w./*-]*[\w*/]")
+SNIPPET = re.compile(r"^\s*from ([a-z_]+(?:\.[a-z_]+)*) import (\w+)", re.MULTILINE)
 MODULE = re.compile(r"(?<![\w./-])python3? -m ([a-z_]+(?:\.[a-z_]+)*)")
 # Folders of a store, of a run and of an image that are called like rooms.
 STORED = re.compile(r"(training|corpus|docs)/[^.]*$|training/(result|metrics|events|log)")
@@ -61,3 +64,37 @@ def test_what_a_file_names_is_there(name: str) -> None:
     gone = [path for path in paths if not is_there(path)]
     gone += [m for m in MODULE.findall(text) if m.split(".")[0] in ROOMS and not is_module(m)]
     assert not gone, f"{name} names what is not there (any more): {sorted(gone)}"
+
+
+def snippets() -> Iterator[tuple[str, str, str]]:
+    """Yield the imports of our modules in programs that stand in strings: file, module, name."""
+    for path in sorted(TRACKED):
+        if path.endswith(".py"):
+            for node in ast.walk(ast.parse((ROOT / path).read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    for module, name in SNIPPET.findall(node.value):
+                        if module.partition(".")[0] in ROOMS:
+                            yield path, module, name
+
+
+def is_importable(module: str, name: str) -> bool:
+    """Return whether a module has a name, as far as files tell."""
+    stem = ROOT / module.replace(".", "/")
+    if stem.with_suffix(".py").exists():
+        return name in stem.with_suffix(".py").read_text()
+    init = stem / "__init__.py"
+    is_inner = (stem / name).is_dir() or (stem / f"{name}.py").exists()
+    return is_inner or (init.exists() and name in init.read_text())
+
+
+def test_programs_in_strings_import_what_is_there() -> None:
+    found = [*snippets()]
+    assert len(found) > 5
+    missing = [snippet for snippet in found if not is_importable(*snippet[1:])]
+    assert not missing
+
+
+def test_the_list_of_files_is_complete() -> None:
+    command = ["scripts/list-files", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

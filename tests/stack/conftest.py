@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(2 * RUN_SECONDS), append=False)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     folder = tmp_path_factory.mktemp("stack")
     preset = folder / "finetuning.toml"
@@ -42,7 +42,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
             yield pipeline
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def first_model(pipeline: Pipeline) -> FirstModel:
     """The run that makes the first model of the story; its promotion is listened to."""
     write_tasks(pipeline.store)

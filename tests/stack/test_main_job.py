@@ -52,13 +52,14 @@ SUCCESS = {
     "promotion.promote": "success",
     "promotion.release": "success",
 }
+PROBES = {"promotion__probe_tasks": [ENDINGS], "promotion__probe_random_seeds": [1, 2]}
 PROBED = SUCCESS | {"lineage.probe_data": "success", "tpu.probe": "success"}
 
 
 def test_two_days_of_text_become_two_model_versions_though_a_tpu_is_lost(
     pipeline: Pipeline, first_model: FirstModel
 ) -> None:
-    assert first_model.tasks == PROBED
+    assert first_model.tasks == SUCCESS
     pipeline.assert_nothing_left()
 
     first = first_model.run_id
@@ -84,12 +85,10 @@ def test_two_days_of_text_become_two_model_versions_though_a_tpu_is_lost(
     assert len(Ledger.load(run.reservation(1).ledger).entries) == 1
     # The training's progress is readable where people look for it.
     assert "60/60" in pipeline.log(first, "tpu.train")
-    # The first model is compared with nothing.
-    tried = ProbeReport.load(run.probe(None))
-    assert ([one.task for one in tried.tasks], tried.comparisons) == ([ENDINGS], [])
 
-    # On the second day the TPU is taken away in the middle of the training.
-    second = pipeline.trigger(SECOND, **settings(training__train_steps=300))
+    # On the second day the TPU is taken away in the middle of the training, and the candidate is
+    # tried on a labelled task, too.
+    second = pipeline.trigger(SECOND, **settings(training__train_steps=300, **PROBES))
     checkpoint = uris.join(pipeline.run(second).training.checkpoints, "*.json")
     pipeline.admin.preempt_when_file("*", checkpoint)
     state, tasks = pipeline.finish(second)
@@ -109,7 +108,10 @@ def test_two_days_of_text_become_two_model_versions_though_a_tpu_is_lost(
     assert Verdict.load(run.verdict(version.version_id)).probes == [comparison]
     pipeline.assert_nothing_left()
 
-    # The same text once more: there is nothing to learn, so nothing is rented.
+
+@pytest.mark.thorough
+def test_the_same_text_once_more_rents_nothing(pipeline: Pipeline, first_model: FirstModel) -> None:
+    lineage = pipeline.store.lineage(LINEAGE)
     before = pipeline.calls("CreateQueuedResource")
     again = pipeline.trigger(FIRST, **settings())
     state, tasks = pipeline.finish(again)
@@ -120,6 +122,17 @@ def test_two_days_of_text_become_two_model_versions_though_a_tpu_is_lost(
     assert (outcome.outcome, outcome.written_by) == (OutcomeKind.SKIPPED, "lineage.plan")
     assert pipeline.calls("CreateQueuedResource") == before
     assert lease.holder(lineage) is None
+
+
+@pytest.mark.thorough
+def test_a_first_model_is_tried_on_labelled_tasks_and_compared_with_nothing(
+    pipeline: Pipeline, first_model: FirstModel
+) -> None:
+    run_id = pipeline.trigger(FIRST, **settings(lineage="probed", **PROBES))
+    assert pipeline.finish(run_id) == ("success", PROBED)
+    tried = ProbeReport.load(pipeline.run(run_id).probe(None))
+    assert ([one.task for one in tried.tasks], tried.comparisons) == ([ENDINGS], [])
+    pipeline.assert_nothing_left()
 
 
 @pytest.mark.thorough

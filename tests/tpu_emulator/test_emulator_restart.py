@@ -18,7 +18,6 @@ from tests.tpu_emulator.support import (
 )
 from tpu_emulator.testing import RunningEmulator, start_emulator, wait_for
 
-SLOW_FAULTS = [pytest.param(name, marks=pytest.mark.thorough) for name in ("no-boot", "fail")]
 COUNT_BOOTS = "#!/bin/sh\necho boot >> boots\nexec sleep 600\n"
 
 
@@ -202,7 +201,8 @@ def test_armed_preemptions_and_notices_survive(state_folder: Path, tmp_path: Pat
         tpu.wait_queued(name, "SUSPENDED")
 
 
-@pytest.mark.parametrize("fault", [*SLOW_FAULTS, "hang"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("fault", ["no-boot", "fail", "hang"])
 def test_a_node_with_a_broken_worker_is_adopted_as_it_is(state_folder: Path, fault: str) -> None:
     with start_emulator(state_folder) as emulator, connect(emulator) as tpu:
         emulator.admin.arm_worker(tpu.zone, 1, fault)

@@ -100,6 +100,7 @@ def test_what_is_done_is_not_done_again(
     assert again.model_copy(update={"created": report.created}) == report
 
 
+@pytest.mark.thorough
 def test_a_first_model_is_recorded_and_compared_with_nothing(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_first_model_is_recorded_and_compared_with_nothing(
     assert "but of another trial: the encoder was " in refused(swapped, capsys)
 
 
+@pytest.mark.thorough
 def test_a_probe_that_is_stopped_goes_on_and_ends_the_same(
     world: World, report: ProbeReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_probe_that_is_stopped_goes_on_and_ends_the_same(
     assert found.model_copy(update={"created": report.created}) == report
 
 
+@pytest.mark.thorough
 def test_a_full_probe_trains_the_encoder_too(world: World) -> None:
     run = world.other("full", promotion__probe_mode="full", promotion__probe_random_seeds=[3])
     assert probe.main(world.words(run=run, baseline=False)) == 0

@@ -1,4 +1,7 @@
-"""Looks at one attempt: mailbox and TPU service together. Synchronous; a trigger calls it."""
+"""Watches one attempt until its TPU is ready or its job ends: mailbox and TPU service together.
+
+Synchronous; a trigger calls it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good predictions are: metrics, the table by label, the confusion matrix. No TensorFlow.
+"""Classifier outputs to decisions and metrics: accuracy and F1, by label, confusion matrix. Light.
 
 Outputs are logits: of a classification one for each label, the largest wins; of several labels one
 each, positive means yes (a probability above 0.5); of a regression the number itself.

@@ -1,4 +1,4 @@
-"""What a model puts out for all examples of a split, in order."""
+"""Forward passes over a split, on all devices: logits, or mean hidden states of the encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fine-tuning as the training loop sees it."""
+"""Fine-tuning as the training loop sees it: model, rate of each layer, batches, scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fine-tuning of the classifier alone, on features of a fixed encoder, computed once."""
+"""Training of a classifier on a frozen encoder, whose features are computed once."""
 
 from __future__ import annotations
 

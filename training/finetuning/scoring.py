@@ -1,4 +1,4 @@
-"""The scores of a trained classifier on a split, and the file of its predictions."""
+"""Runs a trained classifier over a split; writes its scores and the file of its predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One training step whose result does not depend on the number of replicas, and the loop of steps.
+"""The pretraining step: loss, gradients, update, whatever the number of replicas; and the loop.
 
 Losses, counts and gradients are summed over all replicas and then divided by counts of the whole
 batch, before anything is clipped, so the learning rate means the same on one device and on a slice.

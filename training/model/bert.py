@@ -1,4 +1,4 @@
-"""The BERT encoder and masked-LM head of tf-models, built from our configuration."""
+"""BERT of tf-models from our configuration; its variables' names, and the hash of its weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is trained on and judged by: cross-entropy of masked tokens, of next sentences."""
+"""Cross-entropy of each masked token and of each next-sentence label, to train and to judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trace of some steps for TensorBoard: what the host and the devices did, and when."""
+"""``--profile FIRST:LAST``: reads the range of steps, and traces them for TensorBoard."""
 
 from __future__ import annotations
 

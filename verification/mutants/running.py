@@ -59,7 +59,7 @@ def try_mutant(mutant: Mutant, copy: Path, tier: str) -> Outcome:
         done = subprocess.run(
             [*command, "-m", TIERS[tier], *mutant.tests],
             cwd=copy,
-            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_ADDOPTS": ""},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SLOWER,

@@ -41,12 +41,14 @@ def test_no_paragraph_occurs_twice(tmp_path: Path) -> None:
     assert len(lines) == len(set(lines))
 
 
+@pytest.mark.thorough
 def test_same_installation_gives_the_same_files(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         build(tmp_path / folder, partitions=DAYS, max_mb=0.4)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
+@pytest.mark.thorough
 def test_partitions_differ_in_topic(tmp_path: Path) -> None:
     build(tmp_path, partitions=(*DAYS, "2026-01-03"), max_mb=0.6)
 

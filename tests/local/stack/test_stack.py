@@ -24,7 +24,7 @@ from local.stack.errors import StackError
 from local.stack.stack import Stack
 from tests.local.stack.crashing import crash
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.stack, pytest.mark.thorough, pytest.mark.timeout(900)]
 DAGS = Path(__file__).parent / "dags"
 PATIENCE = 300.0
 SETTINGS = {"AIRFLOW__CORE__DAGS_FOLDER": str(DAGS)}
@@ -124,7 +124,6 @@ def test_a_run_shows_its_log(api: AirflowApi) -> None:
     assert "greeting: good day" in api.task_log("probe", run_id, task.task_id)
 
 
-@pytest.mark.thorough
 def test_a_cleared_task_runs_again(api: AirflowApi) -> None:
     api.wait_for_dag("probe")
     api.unpause("probe")
@@ -164,7 +163,6 @@ def test_a_missing_dag_is_an_error_that_shows_import_errors(api: AirflowApi) -> 
         api.wait_for_dag("no_such_dag", seconds=0)
 
 
-@pytest.mark.thorough
 def test_backfill_runs_every_date_once(api: AirflowApi) -> None:
     api.wait_for_dag("probe")
     api.unpause("probe")
@@ -183,7 +181,6 @@ def test_backfill_runs_every_date_once(api: AirflowApi) -> None:
     assert set(dates) == {request.first, request.last}
 
 
-@pytest.mark.thorough
 def test_tensorboard_shows_what_a_run_wrote(stack: Stack) -> None:
     # In a process of its own: writing through TensorFlow loads it.
     write = (
@@ -228,8 +225,8 @@ def test_airflow_commands_work_in_the_printed_environment(
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(parts.SCHEDULER, marks=pytest.mark.thorough),
-        pytest.param(parts.POSTGRES, marks=pytest.mark.thorough),
+        parts.SCHEDULER,
+        parts.POSTGRES,
         parts.TPU_EMULATOR,
     ],
 )
@@ -248,7 +245,6 @@ def test_a_killed_part_is_started_again(stack: Stack, name: str) -> None:
     assert after.restarts == before.restarts + 1
 
 
-@pytest.mark.thorough
 def test_a_crashed_supervisor_and_running_tasks_leave_nothing(
     stack: Stack, api: AirflowApi
 ) -> None:

@@ -145,6 +145,7 @@ def test_the_tensors_compute_the_same_by_the_rules_of_hugging_face(
         assert np.abs(np.stack(found[name]) - value).max() < 1e-4, name
 
 
+@pytest.mark.thorough
 def test_the_saved_model_needs_nothing_but_tensorflow_text(
     exported: Exported, tmp_path: Path
 ) -> None:
@@ -224,7 +225,11 @@ def test_a_wrong_tensor_is_found_before_anything_is_committed(
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
-        ("bert_encoder/pooler_transform/bias", "saved_model is not the model: hidden"),
+        pytest.param(
+            "bert_encoder/pooler_transform/bias",
+            "saved_model is not the model: hidden",
+            marks=pytest.mark.thorough,
+        ),
         ("bert/cls/predictions/output_bias/bias", "and logits by 1.0e-03"),
     ],
 )
@@ -309,12 +314,10 @@ def test_what_exists_of_something_else_is_refused(
     assert "vocab.txt is damaged" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "formats",
-    [
-        ["hugging_face"],
-        pytest.param(["hugging_face", "saved_model"], marks=pytest.mark.thorough),
-    ],
+    [["hugging_face"], ["hugging_face", "saved_model"]],
     ids=str,
 )
 def test_a_model_is_exported_in_float32_without_dropout_whatever_it_was_trained_with(
@@ -372,6 +375,7 @@ def test_exports_go_to_a_bucket_too(two_days: TwoDays, cloud_storage: GcsState) 
     assert exported.export("--format", "hugging_face") == 0
 
 
+@pytest.mark.thorough
 def test_a_sentencepiece_vocabulary_has_no_folder_of_hugging_face(
     tiny: TinyStore, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -146,6 +146,7 @@ def test_stopped_it_goes_on_where_it_was(
     assert sum(len(result.resumed_from) for result in results(run)) >= len(seeds)
 
 
+@pytest.mark.thorough
 def test_models_of_another_run_are_measured_again(
     pretrained: Pretrained, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,6 @@ from pipeline_config.task import METRICS, TaskKind
 from pipeline_store.formats import TaskSplit, TrainingResult
 from tests.training.corpora import TinyStore
 from tests.training.finetuning.tasks import (
-    KINDS,
     LABELS,
     RECIPE,
     do,
@@ -62,7 +61,9 @@ def by_heart(store: TinyStore, kind: TaskKind, label_ids: np.ndarray, **changes:
 @pytest.mark.parametrize(
     ("kind", "two_labels"),
     [
-        *((kind, False) for kind in KINDS),
+        ("classification", False),
+        pytest.param("regression", False, marks=pytest.mark.thorough),
+        pytest.param("multi_label", False, marks=pytest.mark.thorough),
         pytest.param("classification", True, marks=pytest.mark.thorough),
     ],
 )
@@ -123,6 +124,7 @@ def test_predictions_are_those_of_the_loaded_model(tiny: TinyStore, *, frozen: b
     assert (trained.kind, tuple(trained.labels)) == ("classification", LABELS)
 
 
+@pytest.mark.thorough
 def test_the_seed_decides_all_of_it(tiny: TinyStore) -> None:
     uri = write_task(tiny)
     first, again, other = (
@@ -181,6 +183,7 @@ def test_balanced_weights_make_a_rare_label_as_likely(tiny: TinyStore) -> None:
     assert shares["balanced"] == pytest.approx(1 / 2, abs=0.15)
 
 
+@pytest.mark.thorough
 def test_a_share_of_the_examples_is_exact(tiny: TinyStore) -> None:
     uri = write_task(tiny)
     job = trial_job(tiny, uri, train_fraction=0.55)
@@ -227,6 +230,7 @@ def test_layer_decay_has_the_rates_of_the_formula(tmp_path: Any) -> None:
         assert np.any(change != 0), name
 
 
+@pytest.mark.thorough
 def test_a_step_is_compiled_by_xla_as_a_whole(tmp_path: Any) -> None:
     # As on a TPU: static shapes, no operation that XLA does not know.
     plain, compiled = (
@@ -258,7 +262,8 @@ def test_the_classifier_computes_in_float32(tiny: TinyStore) -> None:
     assert np.mean(rounded.numpy() != logits.numpy()) > 0.5
 
 
-@pytest.mark.parametrize("several", [2, pytest.param(4, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("several", [2, 4])
 def test_replicas_compute_the_same_update(tiny: TinyStore, several: int) -> None:
     from tests.training.conftest import replicas
     from trained_models.commit import CommitGuard

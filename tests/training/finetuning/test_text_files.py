@@ -147,7 +147,7 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
         10: "empty_text: 'text' has no text",
         11: "empty_text: 'second' has no text",
         12: "nul_character: after 4 characters",
-        13: "invalid_csv: '\t' expected after '\"'",
+        13: "invalid_csv: '\\t' expected after '\"'",
     }
 
 
@@ -166,7 +166,17 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
         ),
         ("a.tsv.xz", lzma.compress(HEADER * 9)[:-9], BadDataError, "truncated_xz"),
         ("a.tsv.zst", zstandard.compress(HEADER * 9)[:-9], BadDataError, "truncated_zstd"),
-        ("a.tsv.xz", b"no xz", UserError, "missing_column: no column 'text'"),
+        *[
+            (f"a.tsv.{end}", content, BadDataError, f"corrupt_{kind}")
+            for end, kind in {"gz": "gzip", "bz2": "bz2", "xz": "xz", "zst": "zstd"}.items()
+            for content in (
+                b"",
+                b"BZ",
+                b"text\tsecond\na\tb\n",
+                b"\x1e" + gzip.compress(HEADER)[1:],
+            )
+        ],
+        ("a.parquet", b"", BadDataError, "corrupt_parquet"),
         ("a.parquet", b"PAR1 no more", BadDataError, "corrupt_parquet"),
         ("a.parquet", None, FileNotFoundError, "a.parquet"),
     ],

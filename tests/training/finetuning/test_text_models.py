@@ -63,7 +63,13 @@ def one(store: StoreLayout) -> TextRun:
     return train_run(store, "classification", key="a" * 12)
 
 
-@pytest.fixture(scope="module", params=RUNS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        "classification",
+        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in [*RUNS][1:]),
+    ],
+)
 def exported(request: pytest.FixtureRequest, store: StoreLayout) -> TextRun:
     """Return a run of each kind, with its model in both formats."""
     if request.param == "classification":
@@ -208,11 +214,7 @@ def test_every_line_gets_an_answer_or_a_reason(
 
 
 # A process that imports TensorFlow.
-@pytest.mark.parametrize(
-    "exported",
-    ["classification", *(pytest.param(k, marks=pytest.mark.thorough) for k in [*RUNS][1:])],
-    indirect=True,
-)
+@pytest.mark.thorough
 def test_serving_needs_nothing_but_tensorflow(exported: TextRun, tmp_path: Path) -> None:
     code = """
 import json, sys
@@ -432,6 +434,7 @@ def test_a_run_that_uses_another_runs_models_predicts_its_own_files(
     assert Path(run.trial_exports(one.trial_id).record).exists()
 
 
+@pytest.mark.thorough
 def test_a_probe_has_no_folder_of_hugging_face(store: StoreLayout, capsys: Capture) -> None:
     probe = train_run(store, "multi_label", key="c" * 12, frozen_encoder=True)
     assert export_classifier.main([*probe.arguments, *BOTH]) == 0

@@ -43,12 +43,13 @@ def arguments(store: TinyStore) -> list[str]:
     return [new, "--replay-manifest", old]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("parts", "stops"),
     [
         ((6,), [10]),
         # Between two loops, at the end of the short rows, and among the long ones.
-        pytest.param((3, 2, 1), [6, 9, 10], marks=pytest.mark.thorough),
+        ((3, 2, 1), [6, 9, 10]),
     ],
 )
 def test_interrupted_training_ends_bit_identical(

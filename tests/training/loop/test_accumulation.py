@@ -53,6 +53,7 @@ def test_parts_do_not_change_the_update(parts: int, rows: dict[str, str]) -> Non
     assert max(moved.values()) > 1e-3, "nothing was trained"
 
 
+@pytest.mark.thorough
 def test_parts_on_replicas_do_not_change_the_update() -> None:
     batch = random_batch()
 
@@ -92,6 +93,7 @@ def test_each_part_has_dropout_masks_of_its_own() -> None:
     assert both == pytest.approx(2.0 * first, rel=0.1)
 
 
+@pytest.mark.thorough
 def test_a_batch_in_parts_is_one_static_program() -> None:
     config = in_parts(4, **PAIRS, **DROPOUT, training__mixed_precision_dtype="bfloat16")
     metrics = Training(config, jit_compile=True).run(random_batch())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from official.nlp.modeling.models import BertPretrainerV2
 
@@ -29,6 +30,7 @@ CONFIG = tiny_config(
 )
 
 
+@pytest.mark.thorough
 def test_rows_without_any_rule_are_learned_by_heart(tiny: TinyStore) -> None:
     store = tiny.using(CONFIG)
     manifest, run = store.partition("2026-01-01", documents=6), store.run("r")

@@ -46,7 +46,8 @@ def loss_curve(count: int, config: PipelineConfig, reader: RecordReader) -> list
 
 
 # What is traced for each replica takes the time.
-@pytest.mark.parametrize("several", [2, pytest.param(8, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("several", [2, 8])
 def test_replicas_change_neither_the_losses_nor_the_order_of_records(
     tiny: TinyStore, several: int
 ) -> None:

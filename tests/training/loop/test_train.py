@@ -81,7 +81,6 @@ ONCE, OFTEN = (3,), (1, 2, 2)
 @pytest.mark.parametrize(
     ("recipe", "parts"),
     [
-        ("plain", ONCE),
         ("many", ONCE),
         *[
             pytest.param(recipe, OFTEN, marks=pytest.mark.thorough)

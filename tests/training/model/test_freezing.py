@@ -13,7 +13,7 @@ from verification.tpu_compile_check.hlo import instructions, load
 
 EMBEDDINGS = ("word_embeddings", "position_embedding", "type_embeddings", "embeddings/layer_norm")
 # More than one layer, so that a frozen one lies below one that is trained.
-LAYERS = 2
+LAYERS = 3
 
 
 def frozen(layers: int, **overrides: object) -> PipelineConfig:
@@ -31,6 +31,8 @@ def is_frozen(name: str, layers: int) -> bool:
         (1, "segment_pair"),
         (LAYERS, "doc_sentences"),
         pytest.param(1, "doc_sentences", marks=pytest.mark.thorough),
+        pytest.param(2, "doc_sentences", marks=pytest.mark.thorough),
+        pytest.param(2, "segment_pair", marks=pytest.mark.thorough),
         pytest.param(LAYERS, "segment_pair", marks=pytest.mark.thorough),
     ],
 )
@@ -48,12 +50,12 @@ def test_frozen_layers_keep_their_weights_bit_for_bit(layers: int, packing: str)
 
 
 def test_optimizer_has_state_for_trained_weights_only() -> None:
-    training = Training(frozen(1))
+    training = Training(frozen(2))
     trained = {variable.name.removesuffix(":0") for variable in training.variables}
     slots = [weight.name.removesuffix(":0") for weight in training.optimizer.weights[1:]]
     assert len(slots) == 2 * len(trained)
     assert {name.rpartition("/")[0] for name in slots} == trained
-    assert not any(is_frozen(name, 1) for name in trained)
+    assert not any(is_frozen(name, 2) for name in trained)
 
 
 def test_no_gradient_is_computed_below_the_lowest_trained_layer() -> None:
@@ -61,6 +63,6 @@ def test_no_gradient_is_computed_below_the_lowest_trained_layer() -> None:
         program = export(config, program_id(config, ROWS))
         return sum(item.opcode == "dot" for item in instructions(load(program.hlo)))
 
-    counts = [products(frozen(layers)) for layers in (0, 1, LAYERS)]
+    counts = [products(frozen(layers)) for layers in (0, 1, 2, LAYERS)]
     # Fewer matrix products with every frozen layer: those of its backward pass.
     assert counts == sorted(set(counts), reverse=True)

@@ -57,6 +57,7 @@ def weights(run: RunLayout) -> dict[str, np.ndarray]:
     return {name: reader.get_tensor(key) for name, key in keys.items()}
 
 
+@pytest.mark.thorough
 def test_model_learns_which_segment_is_next(
     pairs: TinyStore, capsys: pytest.CaptureFixture[str]
 ) -> None:

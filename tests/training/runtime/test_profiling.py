@@ -49,6 +49,7 @@ def test_trace_holds_exactly_the_steps_asked_for(tiny: TinyStore) -> None:
     assert often.most_common(1)[0][0] == 3
 
 
+@pytest.mark.thorough
 def test_trace_survives_a_stop(
     tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,6 +116,7 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Twin:
     return Twin(store, manifest, alone, run)
 
 
+@pytest.mark.thorough
 def test_a_slice_has_the_losses_and_weights_of_one_machine(twin: Twin) -> None:
     alone, both = losses(twin.alone), losses(twin.driven)
     assert len(alone) == STEPS
@@ -127,6 +128,7 @@ def test_a_slice_has_the_losses_and_weights_of_one_machine(twin: Twin) -> None:
     assert difference < WEIGHT_TOLERANCE
 
 
+@pytest.mark.thorough
 def test_a_slice_leaves_the_events_of_one_machine(twin: Twin) -> None:
     alone, both = (
         EventAccumulator(run.training.events).Reload() for run in (twin.alone, twin.driven)
@@ -138,6 +140,7 @@ def test_a_slice_leaves_the_events_of_one_machine(twin: Twin) -> None:
         assert [event.step for event in both.Tensors(tag)] == steps, tag
 
 
+@pytest.mark.thorough
 def test_a_slice_scores_held_out_rows_as_one_machine_does(twin: Twin) -> None:
     assert len(held_out(twin.alone)) == STEPS // INTERVAL
     assert held_out(twin.driven) == pytest.approx(held_out(twin.alone), rel=LOSS_TOLERANCE)

@@ -81,6 +81,7 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Twin:
     return Twin(store, manifest, alone, numbers, both, hosts)
 
 
+@pytest.mark.thorough
 def test_two_hosts_have_the_losses_of_one_at_every_step(twin: Twin) -> None:
     alone, both = losses(twin.alone), losses(twin.both)
     assert len(alone) == STEPS
@@ -90,6 +91,7 @@ def test_two_hosts_have_the_losses_of_one_at_every_step(twin: Twin) -> None:
     assert result(twin.both).tokens == result(twin.alone).tokens
 
 
+@pytest.mark.thorough
 def test_two_hosts_end_with_the_weights_of_one(twin: Twin) -> None:
     difference = largest_difference(weights(twin.alone), weights(twin.both))
     print(f"weights: {difference:.1e}")
@@ -99,6 +101,7 @@ def test_two_hosts_end_with_the_weights_of_one(twin: Twin) -> None:
     assert [sha256[:16] in host.output for host in twin.hosts] == [True] * HOSTS
 
 
+@pytest.mark.thorough
 def test_each_row_is_read_by_exactly_one_host(twin: Twin) -> None:
     # Before that it has looked at the first record of each of the two files.
     shares = [host.notes.of("read")[1:] for host in twin.hosts]
@@ -110,6 +113,7 @@ def test_each_row_is_read_by_exactly_one_host(twin: Twin) -> None:
     assert len(joined) == STEPS * BATCH
 
 
+@pytest.mark.thorough
 def test_the_first_host_alone_writes_checkpoints_each_once(twin: Twin) -> None:
     uploads = [
         [uri for uri in host.notes.of("upload") if uri.startswith(twin.both.root)]

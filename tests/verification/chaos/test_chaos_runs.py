@@ -31,6 +31,7 @@ def test_nothing_is_left_or_lost(campaign: Campaign) -> None:
     assert sum(len(report["caused"]) for report in reports) > len(SEEDS)
 
 
+@pytest.mark.thorough
 def test_a_campaign_goes_on_where_it_was(campaign: Campaign) -> None:
     item = Item(SEEDS[0], real=False)
     (before,) = campaign.run([item])

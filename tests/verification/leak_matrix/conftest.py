@@ -10,7 +10,7 @@ from verification.leak_matrix.catalogue import SCENARIOS
 from verification.leak_matrix.session import Session, session
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     folder = tmp_path_factory.mktemp("leak-matrix") / "stack"
     fast = [scenario for scenario in SCENARIOS if scenario.fast]

@@ -99,10 +99,13 @@ def test_batch_is_that_of_the_input_pipeline(tmp_path: Path, dynamic: bool, pack
     [
         {"training__mixed_precision_dtype": "bfloat16"},
         {"model__hidden_dropout_prob": 0.1, "model__attention_probs_dropout_prob": 0.1},
-        {"optimizer__type": "lamb"},
-        {"optimizer__type": "amos"},
+        pytest.param({"optimizer__type": "lamb"}, marks=pytest.mark.thorough),
+        pytest.param({"optimizer__type": "amos"}, marks=pytest.mark.thorough),
         pytest.param({"masking__packing": "segment_pair"}, marks=pytest.mark.thorough),
-        {"training__gradient_accumulation_steps": 2, "model__hidden_dropout_prob": 0.1},
+        pytest.param(
+            {"training__gradient_accumulation_steps": 2, "model__hidden_dropout_prob": 0.1},
+            marks=pytest.mark.thorough,
+        ),
         pytest.param({"training__frozen_layers": 1}, marks=pytest.mark.thorough),
     ],
     ids=["bfloat16", "dropout", "lamb", "amos", "next sentence", "parts", "frozen"],

@@ -7,15 +7,23 @@ what cannot be used is left out.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from corpus.labelled.problems import Unusable
 from corpus.labelled.reading import FORMATS, file_format, read_examples
+from corpus.text.compression import CODEC_BYTES, find_codec
 from corpus.text.drops import DropReason, RejectedFileError
-from corpus.text.inputs import COMPRESSED_SUFFIXES
+from corpus.text.inputs import COMPRESSED_SUFFIXES, InputFormat
 from pipeline_config import TaskConfig
 from trained_models.errors import BadDataError, UserError
 from trained_models.importing.sources import local_files, split
+
+_CORRUPT = {
+    ".gz": DropReason.CORRUPT_GZIP,
+    ".bz2": DropReason.CORRUPT_BZ2,
+    ".zst": DropReason.CORRUPT_ZSTD,
+    ".xz": DropReason.CORRUPT_XZ,
+}
 
 
 class TextRow(NamedTuple):
@@ -46,6 +54,7 @@ def read_texts(uri: str, task: TaskConfig) -> Iterator[TextRow]:
         )
     with local_files(folder, [name]) as local, (local / name).open("rb") as stream:
         try:
+            _check_beginning(stream, name, input_format)
             for found in read_examples(stream, input_format, task, labelled=False):
                 if isinstance(found, Unusable):
                     yield TextRow(found.line, (), f"{found.reason}: {found.detail}")
@@ -57,3 +66,20 @@ def read_texts(uri: str, task: TaskConfig) -> Iterator[TextRow]:
                 f"{uri} cannot be used: {error.reason}: {error.detail}. Correct it, or copy it "
                 "here again."
             ) from error
+
+
+def _check_beginning(stream: BinaryIO, name: str, input_format: InputFormat) -> None:
+    """Check that a file begins as its name says; the reader goes by content alone.
+
+    Answers are counted against nothing: a file that lost its beginning must not pass for a short
+    one.
+
+    :raises RejectedFileError: it does not.
+    """
+    head = stream.read(CODEC_BYTES)
+    stream.seek(0)
+    suffix = next((end for end in COMPRESSED_SUFFIXES if name.lower().endswith(end)), None)
+    if suffix is not None and find_codec(head) is None:
+        raise RejectedFileError(_CORRUPT[suffix], f"it does not begin as {suffix} files do")
+    if input_format == "parquet" and not head:
+        raise RejectedFileError(DropReason.CORRUPT_PARQUET, "the file is empty")

@@ -1,4 +1,4 @@
-"""Runs ours and the peers on parts of the corpus, each thing once, or a few times if short."""
+"""The data benchmark: runs ours and the peers on parts of its text, short ones several times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gathers the real text of this machine, every paragraph once, into shards of a few megabytes.
+"""The data benchmark's text: this machine's own, each paragraph once, in shards.
 
     python -m verification.benchmarks.data.corpus [--state-dir .local]
 

@@ -1,4 +1,4 @@
-"""The rows of the benchmark: what is measured, and the numbers drawn from it."""
+"""The rows of the fine-tuning benchmark: what is measured, and the numbers drawn from it."""
 
 from __future__ import annotations
 

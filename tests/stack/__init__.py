@@ -1,0 +1,1 @@
+"""A package, so that a fixture's scope can be this folder."""
