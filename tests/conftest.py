@@ -40,6 +40,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name bytes by their number: compressed ones may hold the time, and each process collects."""
+    return f"{len(val)}_bytes" if isinstance(val, bytes) else None
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.ByFile:
     """Share out by file."""
     return sharing.ByFile(config, log)

@@ -173,7 +173,7 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
                 b"",
                 b"BZ",
                 b"text\tsecond\na\tb\n",
-                b"\x1e" + gzip.compress(HEADER)[1:],
+                b"\x1e" + gzip.compress(HEADER, mtime=0)[1:],
             )
         ],
         ("a.parquet", b"", BadDataError, "corrupt_parquet"),
