@@ -84,7 +84,9 @@ with DAG(
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
     catchup=False,
     max_active_runs=4,
-    params=trigger_form(load_finetuning_preset(settings.finetuning_preset)),
+    params=trigger_form(
+        load_finetuning_preset(settings.finetuning_preset), settings.locked_settings
+    ),
     tags=["bert", "tpu", "finetuning"],
     default_args={
         "owner": settings.owner,

@@ -66,7 +66,7 @@ with DAG(
     catchup=False,
     # So many prepare their data at once; which of a lineage's runs trains, its lease decides.
     max_active_runs=16,
-    params=trigger_form(load_preset(settings.preset)),
+    params=trigger_form(load_preset(settings.preset), settings.locked_settings),
     tags=["bert", "tpu", "pretraining"],
     default_args={
         "owner": settings.owner,
@@ -86,7 +86,7 @@ with DAG(
 
     with TaskGroup("data"):
         vocabulary = PythonModuleOperator(
-            task_id="vocabulary", module="beam_jobs.train_vocabulary", arguments=job
+            task_id="vocabulary", module="beam_jobs.train_vocabulary", arguments=job, **store
         )
         prepare = PrepareCorpusOperator(
             task_id="prepare",
@@ -95,6 +95,7 @@ with DAG(
             gcp_conn_id=settings.gcp_conn_id,
             # Each takes all cores of its machine.
             max_active_tis_per_dag=2,
+            **store,
         )
 
     with TaskGroup("lineage"):

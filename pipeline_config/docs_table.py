@@ -18,7 +18,7 @@ from pipeline_config.loading import (
     preset_names,
 )
 from pipeline_config.rules import RENTAL_RULES, RULES
-from pipeline_config.schema import PipelineConfig
+from pipeline_config.schema import Mark, PipelineConfig
 from pipeline_config.settings import Settings, load_settings
 
 _INTRODUCTION = """\
@@ -33,6 +33,12 @@ A run starts from a preset; single settings are replaced by name, as `section.na
 | Airflow's trigger form | one field per setting, filled in from the preset |
 | REST, Airflow's CLI | `conf` = `{"training.train_steps": 2000, "corpus.partition": "day1"}` |
 | command lines | `--preset smoke --set training.train_steps=2000 --set tpu.zones=us-west4-a` |
+
+A setting marked *set by the installation only* is changed in the installation's preset: a request
+that names another value is refused, and the form has no field for it.
+`REPRETRAIN_LOCKED_SETTINGS` locks more, such as `promotion.*`. The files that a request names lie
+below `REPRETRAIN_INPUT_ROOTS`, below what the presets name, or, models and vocabularies, below a
+lineage's `versions` in the store. A command that a person runs has no such limits.
 
 Unknown names, values out of their limits and combinations that cannot work are refused before
 anything is spent, one line per violation:
@@ -110,11 +116,15 @@ def _sections(schema: Schema, wanted: Iterable[str]) -> Iterator[str]:
                 _type(schema),
                 _value(schema.get("default")),
                 limits(schema),
-                schema.get("description", ""),
+                schema.get("description", "") + _marks(model.model_fields[name].metadata),
             )
             for name, schema in model.model_json_schema()["properties"].items()
         ]
         yield _table(("name", "type", "default", "limits", "description"), rows)
+
+
+def _marks(metadata: Iterable[object]) -> str:
+    return " **Set by the installation only.**" if Mark.BY_INSTALLATION in metadata else ""
 
 
 def _rules(title: str, rules: Iterable[Callable[[Any], Iterator[str]]]) -> Iterator[str]:

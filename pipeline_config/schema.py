@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from enum import Enum
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,9 +20,19 @@ PARTITION_PATTERN = r"[a-z0-9][a-z0-9._-]{0,62}"
 TASK_NAME_PATTERN = r"^[a-z][a-z0-9-]{0,39}$"
 """A labelled task is a folder name and part of keys."""
 
+
+class Mark(Enum):
+    """What else is said of a setting, in the metadata of its field."""
+
+    BY_INSTALLATION = "only the installation's preset sets it; a request that changes it is refused"
+    TEXT_PATH = "path or patterns of text that a request may only choose below the allowed roots"
+    MODEL_PATH = "as TEXT_PATH, or below a published version of any lineage"
+
+
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 TaskName = Annotated[str, Field(pattern=TASK_NAME_PATTERN)]
+UserId = Annotated[str, Field(min_length=1, max_length=200)]
 _EXTRA_ROWS = {"extra_max_seq_length", "extra_max_predictions_per_seq"}
 
 
@@ -50,11 +61,12 @@ class CorpusConfig(Section):
         description="Part of the corpus to train on, such as 2026-01-31. Empty: the run's own "
         "partition key (by schedule, the day before), else the newest part that has files.",
     )
-    input_pattern: str = Field(
+    input_pattern: Annotated[str, Mark.TEXT_PATH] = Field(
         "corpus/{partition}/*",
         min_length=1,
         description="Input files: patterns with * and ?, separated by commas; {partition} is "
-        "filled in. A relative pattern lies below the store, an absolute one or gs:// anywhere.",
+        "filled in. A relative pattern lies below the store. An absolute one, or gs://, has to lie "
+        "below REPRETRAIN_INPUT_ROOTS or what the preset names.",
     )
     input_format: Literal["auto", "text", "sentences", "jsonl", "csv", "tsv", "parquet"] = Field(
         "auto",
@@ -120,7 +132,7 @@ class VocabularyConfig(Section):
         description="wordpiece as in BERT; sentencepiece (unigram) also suits languages without "
         "spaces between words.",
     )
-    uri: str | None = Field(
+    uri: Annotated[str | None, Mark.MODEL_PATH] = Field(
         None,
         description="Vocabulary to use: a vocab.txt, one token a line, or a SentencePiece .model. "
         "Empty: the lineage's own, trained on its first partition.",
@@ -228,7 +240,7 @@ class ModelConfig(Section):
     attention_probs_dropout_prob: float = Field(
         0.0, ge=0.0, lt=1.0, description="Dropout on attention weights."
     )
-    init_checkpoint: str | None = Field(
+    init_checkpoint: Annotated[str | None, Mark.MODEL_PATH] = Field(
         None,
         description="What a new lineage starts from: a model version or training folder of ours, a "
         "Hugging Face folder, a TensorFlow 1 BERT checkpoint or one of tf-models. Empty: random "
@@ -450,6 +462,13 @@ class PromotionConfig(Section):
         description="Without an answer for so long the candidate is not put into use; until then "
         "no other run of the lineage trains.",
     )
+    approvers: Annotated[list[UserId], Mark.BY_INSTALLATION] = Field(
+        [],
+        max_length=100,
+        description="Users, by the ids of Airflow's auth manager, one of whom must approve; never "
+        "whoever triggered the run. Empty: whoever may answer in Airflow. With names here "
+        "require_approval is on, and requests cannot switch it off.",
+    )
     probe_tasks: list[TaskName] = Field(
         [],
         max_length=20,
@@ -503,20 +522,24 @@ class BeamConfig(Section):
         pattern=r"^[a-z]+-[a-z]+[0-9]+$",
         description="Dataflow: region of the workers, such as us-central1; the bucket's.",
     )
-    temp_location: str | None = Field(
+    temp_location: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None, pattern=r"^gs://", description="Dataflow: folder for temporary files."
     )
-    sdk_container_image: str | None = Field(
+    sdk_container_image: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None,
         pattern=r"@sha256:[0-9a-f]{64}$",
         description="Dataflow: image with the data job's locked requirements, by its digest, as a "
         "tag can be moved to other code: NAME@sha256:DIGEST.",
     )
-    worker_machine_type: str = Field("n2-standard-4", description="Dataflow: type of machine.")
-    service_account_email: str | None = Field(
+    worker_machine_type: str = Field(
+        "n2-standard-4",
+        pattern=r"^[a-z0-9]+(-[a-z0-9]+)+$",
+        description="Dataflow: type of machine.",
+    )
+    service_account_email: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None, description="Dataflow: account of the workers; empty: the project's default."
     )
-    subnetwork: str | None = Field(
+    subnetwork: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None, description="Dataflow: subnetwork; workers have no public addresses."
     )
 
@@ -534,7 +557,7 @@ class TpuConfig(Section):
         pattern=r"^[a-z0-9][a-z0-9.-]*$",
         description="Software image of the TPU VM, such as v2-alpha-tpuv5-lite.",
     )
-    container_image: str | None = Field(
+    container_image: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None,
         pattern=r"^[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}$",
         description="Image that agent and trainer run in, bert-trainer-tpu, by its digest: "
@@ -569,17 +592,29 @@ class TpuConfig(Section):
         pattern=r"^(projects/[^/]+/locations/[^/]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?$",
         description="Reservation to rent from; empty: any, with provisioning_model reserved.",
     )
-    network: str | None = Field(None, description="VPC network; empty: the project's default.")
-    subnetwork: str | None = Field(None, description="Subnetwork; needs Private Google Access.")
-    enable_external_ips: bool = Field(False, description="Give the TPU VM public addresses.")
-    service_account: str | None = Field(
+    network: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
+        None, description="VPC network; empty: the project's default."
+    )
+    subnetwork: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
+        None, description="Subnetwork; needs Private Google Access."
+    )
+    enable_external_ips: Annotated[bool, Mark.BY_INSTALLATION] = Field(
+        False, description="Give the TPU VM public addresses."
+    )
+    service_account: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None, description="Account of the TPU VM; empty: the project's default compute account."
     )
-    network_tags: list[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]] = Field(
-        [], max_length=64, description="Network tags of the TPU VM, for firewall rules."
-    )
-    data_disks: list[
-        Annotated[str, Field(pattern=r"^projects/[^/]+/zones/[^/]+/disks/[a-z][-a-z0-9]{0,62}$")]
+    network_tags: Annotated[
+        list[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]],
+        Mark.BY_INSTALLATION,
+    ] = Field([], max_length=64, description="Network tags of the TPU VM, for firewall rules.")
+    data_disks: Annotated[
+        list[
+            Annotated[
+                str, Field(pattern=r"^projects/[^/]+/zones/[^/]+/disks/[a-z][-a-z0-9]{0,62}$")
+            ]
+        ],
+        Mark.BY_INSTALLATION,
     ] = Field(
         [],
         max_length=8,
@@ -657,11 +692,13 @@ class BudgetConfig(Section):
         description="Refuse a run whose cost could exceed this, by max_hours or max_chip_hours, "
         "whichever is less; empty: no limit.",
     )
-    price_per_chip_hour: float = Field(
+    price_per_chip_hour: Annotated[float, Mark.BY_INSTALLATION] = Field(
         1.2, ge=0.0, le=1000.0, description="Your price; look it up, prices change."
     )
-    currency: str = Field("USD", pattern=r"^[A-Z]{3}$", description="Currency of the prices.")
-    price_date: str = Field(
+    currency: Annotated[str, Mark.BY_INSTALLATION] = Field(
+        "USD", pattern=r"^[A-Z]{3}$", description="Currency of the prices."
+    )
+    price_date: Annotated[str, Mark.BY_INSTALLATION] = Field(
         "2026-01", pattern=r"^\d{4}-\d{2}(-\d{2})?$", description="When the price was looked up."
     )
 

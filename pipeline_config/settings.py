@@ -23,6 +23,18 @@ class Settings:
     preset: str = field(
         metadata={"help": "what form and scheduled runs start from: a preset or a `.toml` file"}
     )
+    input_roots: tuple[str, ...] = field(
+        metadata={
+            "help": "folders, with commas, below which requests may name files: below the store, "
+            "absolute, or `gs://`; what the presets name is allowed as well"
+        }
+    )
+    locked_settings: tuple[str, ...] = field(
+        metadata={
+            "help": "patterns, with commas, such as `promotion.*`, of further settings that "
+            "requests may not change"
+        }
+    )
     schedule: str = field(metadata={"help": "cron expression of the periodic runs, UTC"})
     partition_format: str = field(
         metadata={"help": "how the periodic runs name their partition, as in `strftime`"}
@@ -58,6 +70,8 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     return Settings(
         store_uri=environment.get("REPRETRAIN_STORE_URI", os.path.expanduser("~/repretraining")),
         preset=environment.get("REPRETRAIN_PRESET", "bert_base_v5e"),
+        input_roots=_words(environment.get("REPRETRAIN_INPUT_ROOTS", "corpus,tasks,imports")),
+        locked_settings=_words(environment.get("REPRETRAIN_LOCKED_SETTINGS", "")),
         schedule=environment.get("REPRETRAIN_SCHEDULE", "0 0 * * *"),
         partition_format=environment.get("REPRETRAIN_PARTITION_FORMAT", "%Y-%m-%d"),
         finetuning_preset=environment.get("REPRETRAIN_FINETUNING_PRESET", "finetuning_base_v5e"),

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from airflow.sdk import Param
 
 from pipeline_config import FinetuningConfig, PipelineConfig
 from pipeline_config.docs_table import limits
+from pipeline_config.requests import locked_settings
 
 
-def trigger_form(defaults: PipelineConfig | FinetuningConfig) -> dict[str, Param]:
+def trigger_form(
+    defaults: PipelineConfig | FinetuningConfig, locked: Iterable[str] = ()
+) -> dict[str, Param]:
     """Return one DAG param per setting, named ``section.name`` and grouped by section.
+
+    What only the installation sets has no field: a run that changes it is refused.
 
     Airflow checks each value against its own limits when a run is triggered. Rules that join
     settings, and unknown names, are refused by the run's first task.
 
     :param defaults: what the form shows before anything is typed.
+    :param locked: patterns of further settings without a field.
     """
+    hidden = locked_settings(type(defaults), locked)
     values = defaults.model_dump(mode="json")
     form = {}
     for section, field in type(defaults).model_fields.items():
         model: Any = field.annotation
         for name, schema in model.model_json_schema()["properties"].items():
+            if f"{section}.{name}" in hidden:
+                continue
             value = values[section][name]
             described = schema | {"description": _help(schema, value)}
             form[f"{section}.{name}"] = Param(

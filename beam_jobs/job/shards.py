@@ -28,7 +28,7 @@ from corpus.rows.record_files import DeadLetterWriter, LocalFile, RecordWriter
 from corpus.text.metered import InputChangedError, MeteredStream
 from corpus.tokens.vocabulary import Vocabulary
 from pipeline_config import PipelineConfig
-from pipeline_store import identity, uris
+from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import (
     FileDigest,
     RecordFile,
@@ -141,7 +141,7 @@ class ShardProcessor:
             }
             letters = DeadLetterWriter(Path(folder, "dead_letter"), work.source.uri)
             outputs = ShardOutputs(writers, stack.enter_context(letters))
-            source = MeteredStream(stack.enter_context(uris.open_stream(work.source.uri)))
+            source = MeteredStream(stack.enter_context(request_paths.open_stream(work.source.uri)))
             statistics = self._converter.convert(
                 cast("BinaryIO", source),
                 work.source.input_format,

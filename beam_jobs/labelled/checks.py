@@ -11,7 +11,7 @@ from corpus.labelled.problems import Unusable
 from corpus.labelled.reading import Example, file_format, read_examples
 from corpus.text.drops import RejectedFileError
 from pipeline_config import ConfigError, TaskConfig
-from pipeline_store import uris
+from pipeline_store import request_paths
 from pipeline_store.formats import TaskSplit
 from pipeline_store.layout import StoreLayout
 
@@ -42,7 +42,7 @@ def check_task(store: StoreLayout, name: str) -> Iterator[str]:
 
 def _why_unusable(uri: str, task: TaskConfig, split: TaskSplit) -> str | None:
     first: Unusable | None = None
-    with uris.open_stream(uri) as stream:
+    with request_paths.open_stream(uri) as stream:
         examples = read_examples(
             stream, file_format(uri, task), task, labelled=split is not TaskSplit.PREDICT
         )

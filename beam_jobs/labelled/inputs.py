@@ -11,7 +11,7 @@ from beam_jobs.labelled.facts import TaskFile
 from corpus.labelled.reading import file_format
 from corpus.text.reading import HashingStream
 from pipeline_config import TaskConfig
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from pipeline_store.formats import TaskInput, TaskSplit
 
 # Part of every key. Raise it when equal inputs and settings give other bytes than before.
@@ -31,7 +31,7 @@ def identify(files: TaskFiles, task: TaskConfig) -> tuple[TaskFile, ...]:
 
 
 def _sha256(uri: str) -> str:
-    with uris.open_stream(uri) as stream:
+    with request_paths.open_stream(uri) as stream:
         return HashingStream(stream).finish()
 
 

@@ -29,7 +29,7 @@ from beam_jobs.labelled.task_vocabulary import TaskVocabulary
 from corpus.errors import JOB_ERRORS, failure_of
 from corpus.text.metered import InputChangedError, MeteredStream
 from pipeline_config import TaskConfig
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from pipeline_store.formats import JobFailure
 from pipeline_store.layout import StoreLayout
 
@@ -110,7 +110,7 @@ def verified(file: TaskFile) -> Iterator[MeteredStream]:
 
     :raises InputChangedError: at the end, if it is not what it was when it was first looked at.
     """
-    with uris.open_stream(file.uri) as stream:
+    with request_paths.open_stream(file.uri) as stream:
         source = MeteredStream(stream)
         yield source
         if source.finish() != file.sha256:

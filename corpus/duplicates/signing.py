@@ -17,7 +17,7 @@ from corpus.text.inputs import InputFormat, input_format
 from corpus.text.metered import InputChangedError, MeteredStream
 from corpus.text.shard_contents import DocumentCounts, read_contents
 from pipeline_config import PipelineConfig
-from pipeline_store import identity, uris
+from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import FileDigest, SignatureFile
 from pipeline_store.layout import StoreLayout
 
@@ -53,7 +53,7 @@ class SignedInput:
 def identify(uri: str, config: PipelineConfig) -> SignedInput:
     """Read an input file once to know its key: equal bytes, read in the same way, equal key."""
     chosen = input_format(uri, config)
-    sha256 = uris.sha256(uri)
+    sha256 = request_paths.sha256(uri)
     key = identity.signature_key(sha256, _settings_sha256(config, chosen))
     return SignedInput(uri, sha256, uris.size(uri), chosen, key)
 
@@ -111,7 +111,7 @@ class Signer:
         return signed
 
     def _signatures(self, signed: SignedInput, report: Callable[[int, int], None]) -> Signatures:
-        with uris.open_stream(signed.uri) as file:
+        with request_paths.open_stream(signed.uri) as file:
             stream = MeteredStream(file)
             contents = self._contents(signed, stream, report)
             with_sketches = self._config.corpus.duplicates == "near"

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from corpus.errors import UserError
 from pipeline_config import PipelineConfig
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from pipeline_store.layout import READY_MARKERS, StoreLayout
 
 InputFormat = Literal["text", "sentences", "jsonl", "csv", "tsv", "parquet"]
@@ -65,7 +65,7 @@ def match_inputs(
     found: set[str] = set()
     for part in patterns:
         try:
-            matches = uris.glob(part)
+            matches = request_paths.glob(part)
         except ValueError as error:
             raise UserError(f"{setting}: {error}") from error
         shards = [uri for uri in matches if uri.rpartition("/")[2] not in READY_MARKERS]

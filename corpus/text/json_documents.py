@@ -10,8 +10,6 @@ from corpus.text.decoding import DocumentError, decode, refuse_nul, refuse_surro
 from corpus.text.drops import DropReason, Rejected
 from corpus.text.reading import MAX_LINE_BYTES, MEBIBYTE, read_lines
 
-_NAMED_FIELDS = 10
-
 
 class JsonObject(NamedTuple):
     """An object and where it begins: bytes from 0, lines from 1."""
@@ -60,9 +58,10 @@ def _object(line: str, names: Sequence[str]) -> dict[str, Any]:
         raise DocumentError(DropReason.INVALID_JSON, str(error)) from error
     missing = [name for name in names if not isinstance(found, dict) or name not in found]
     if missing:
-        has = ", ".join(sorted(found)[:_NAMED_FIELDS]) if isinstance(found, dict) else _kind(found)
+        # Not which there are: names are content of the file, too.
+        has = f"an object of {len(found)} field(s)" if isinstance(found, dict) else _kind(found)
         lacks = ", ".join(map(repr, missing))
-        raise DocumentError(DropReason.MISSING_FIELD, f"no field {lacks}; found: {has}")
+        raise DocumentError(DropReason.MISSING_FIELD, f"no field {lacks} in {has}")
     fields: dict[str, Any] = found
     return fields
 

@@ -11,7 +11,6 @@ from corpus.text.drops import DropReason, Rejected, RejectedFileError
 from corpus.text.reading import MAX_LINE_BYTES, MEBIBYTE, Line, read_lines
 
 MAX_RECORD_BYTES = MAX_LINE_BYTES
-_NAMED_COLUMNS = 10
 # The module's own limit of a field is 128 KiB, and one for the whole process.
 csv.field_size_limit(2 * MAX_RECORD_BYTES)
 
@@ -88,8 +87,8 @@ def find_columns(columns: list[str], wanted: Mapping[str, str], hint: str = "") 
     ]
     if not wrong:
         return [columns.index(name) for name in wanted.values()]
-    found = ", ".join(map(repr, columns[:_NAMED_COLUMNS]))
-    detail = f"{', '.join(wrong)}; found: {found}"
+    # Not which there are: the first line of any file would show.
+    detail = f"{', '.join(wrong)}; the file has {len(columns)} column(s)"
     raise RejectedFileError(DropReason.MISSING_COLUMN, f"{detail}; {hint}" if hint else detail)
 
 

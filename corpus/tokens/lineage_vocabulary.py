@@ -9,9 +9,10 @@ from corpus.tokens.sentencepiece_model import parse_sentencepiece
 from corpus.tokens.unused_places import domain_words
 from corpus.tokens.vocabulary import Vocabulary, check_vocabulary, parse_vocabulary
 from pipeline_config import PipelineConfig
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from pipeline_store.formats import VocabularyInfo
 from pipeline_store.layout import LineageLayout, StoreLayout
+from pipeline_store.request_paths import OutsideRootsError
 
 MODEL_SUFFIX = ".model"
 
@@ -39,7 +40,7 @@ def given_vocabulary(config: PipelineConfig, store: StoreLayout) -> Vocabulary |
     if config.vocabulary.uri is None:
         return None
     uri = store.resolve(config.vocabulary.uri)
-    vocabulary = read_vocabulary(uri)
+    vocabulary = read_vocabulary(uri, by_request=True)
     refuse_unfit(vocabulary, config, uri)
     return vocabulary
 
@@ -104,14 +105,17 @@ def _defining_file(kind: str, lineage: LineageLayout) -> str:
     return lineage.vocabulary if kind == "wordpiece" else lineage.sentencepiece_model
 
 
-def read_vocabulary(uri: str) -> Vocabulary:
+def read_vocabulary(uri: str, *, by_request: bool = False) -> Vocabulary:
     """Read a ``vocab.txt``, or a SentencePiece model if the name ends in ``.model``.
 
+    :param by_request: whether a request has named it, and may so only name what it may read.
     :raises UserError: there is none, or it is not what its name says.
     """
     parse = parse_sentencepiece if uri.endswith(MODEL_SUFFIX) else parse_vocabulary
     try:
-        return parse(uris.read(uri))
+        return parse(request_paths.read(uri, model=True) if by_request else uris.read(uri))
+    except OutsideRootsError as error:
+        raise UserError(f"vocabulary.uri: {error}") from error
     except FileNotFoundError as error:
         raise UserError(f"vocabulary {uri} does not exist.") from error
     except UnicodeDecodeError as error:

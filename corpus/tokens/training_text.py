@@ -13,7 +13,7 @@ from corpus.text.inputs import input_format
 from corpus.text.readable import Tally, check_readable
 from corpus.text.shard_contents import DocumentCounts, read_contents
 from pipeline_config import PipelineConfig
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from pipeline_store.formats import Split
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class TrainingText:
     ) -> Generator[str, None, Tally]:
         corpus = self._config.corpus
         counts = DocumentCounts()
-        with uris.open_stream(uri) as stream:
+        with request_paths.open_stream(uri) as stream:
             contents = read_contents(
                 stream,
                 input_format(uri, self._config),

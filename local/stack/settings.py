@@ -139,6 +139,8 @@ def _project(paths: StatePaths, runtime: RuntimePaths) -> dict[str, str]:
         "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection),
         "REPRETRAIN_STORE_URI": str(paths.store),
         "REPRETRAIN_PRESET": PRESET,
+        # The demo keeps the texts of its lineages apart.
+        "REPRETRAIN_INPUT_ROOTS": "corpus,corpora,tasks,imports",
         "REPRETRAIN_FINETUNING_PRESET": FINETUNING_PRESET,
     }
 

@@ -37,4 +37,7 @@ class RunApproval(StoredFile):
     deadline: datetime = Field(description="without an answer by then the candidate is rejected")
     answered: datetime | None = None
     answered_by: str | None = Field(default=None, description="the person's name in Airflow")
+    answered_by_id: str | None = Field(
+        default=None, description="the person's id, as Airflow's auth manager gives it"
+    )
     comment: str = ""

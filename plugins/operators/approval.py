@@ -11,6 +11,7 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.execution_time.hitl import HITLUser
 
 from model_registry import lease, outcomes
 from model_registry.errors import LeaseLostError
@@ -43,10 +44,11 @@ _MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]()<>#+-!|"})
 class ApproveOperator(HITLOperator):
     """Lets a person decide whether a candidate that won its comparison comes into use.
 
-    Passes at once unless ``promotion.require_approval``. Skipped, and with it what follows, when
-    the verdict is a rejection. Otherwise the task waits under *Required Actions* in the state
-    ``awaiting_input``, without a worker slot, a trigger or a TPU, and keeps the lineage's lease for
-    as long. *Approve* lets the run go on. *Reject*, or no answer within
+    Passes at once unless ``promotion.require_approval`` or ``promotion.approvers``, who then are
+    the only ones that can answer, and not a run that they have triggered themselves. Skipped, and
+    with it what follows, when the verdict is a rejection. Otherwise the task waits under *Required
+    Actions* in the state ``awaiting_input``, without a worker slot, a trigger or a TPU, and keeps
+    the lineage's lease for as long. *Approve* lets the run go on. *Reject*, or no answer within
     ``promotion.approval_timeout_hours``, ends it as skipped, with the outcome *rejected*.
 
     The question and its answer are in ``approval.json``. An approval stands for as long as
@@ -85,12 +87,13 @@ class ApproveOperator(HITLOperator):
         if verdict.verdict is not VerdictKind.PROMOTED:
             raise AirflowSkipException(f"Nothing to approve: {verdict.reason}")
         config = parse_config(uris.read(run.config), run.config)
-        if not config.promotion.require_approval:
+        if not asks_a_person(config):
             self.log.info("promotion.require_approval is off: nobody is asked.")
             return None
         if (given := approval_given(run, self.baseline)) is not None:
             self.log.info("Approved by %s at %s UTC", given.answered_by, _time(given.answered))
             return given.answered_by
+        self.assigned_users = _answerers(config, context["dag_run"].triggering_user_name)
         self.response_timeout = timedelta(hours=config.promotion.approval_timeout_hours)
         now = datetime.now(UTC)
         deadline = now + self.response_timeout
@@ -124,6 +127,7 @@ class ApproveOperator(HITLOperator):
                 "answer": answer,
                 "answered": event["responded_at"],
                 "answered_by": who,
+                "answered_by_id": user["id"] if user else None,
                 "comment": comment,
             }
         )
@@ -153,16 +157,64 @@ def approval_given(run: RunLayout, baseline: str | None) -> RunApproval | None:
     return found if found.candidate_sha256 == _candidate(run, baseline) else None
 
 
-def missing_approval(run: RunLayout, config: PipelineConfig, baseline: str | None) -> str | None:
+def _answerers(config: PipelineConfig, requester: str | None) -> list[HITLUser] | None:
+    """Return who may answer; None: whoever may answer in Airflow.
+
+    :raises AirflowFailException: nobody may. To Airflow an empty list would mean everybody.
+    """
+    approvers = config.promotion.approvers
+    if not approvers:
+        return None
+    others = [HITLUser(id=user, name=user) for user in approvers if user != requester]
+    if not others:
+        raise AirflowFailException(
+            f"promotion.approvers: only {requester!r} is named, who triggered this run, and nobody "
+            "approves a run of their own. Name another person in the installation's preset, or let "
+            "somebody else trigger the run."
+        )
+    return others
+
+
+def asks_a_person(config: PipelineConfig) -> bool:
+    """Return whether a better candidate needs a person's approval."""
+    return config.promotion.require_approval or bool(config.promotion.approvers)
+
+
+def missing_approval(
+    run: RunLayout, config: PipelineConfig, baseline: str | None, requester: str | None
+) -> str | None:
     """Return why a candidate may not come into use for want of an approval; None: it may.
 
     For the task that promotes: a person can mark the one that asks as successful.
+
+    :param requester: name in Airflow of whoever triggered the run; None: a schedule or an arrival.
     """
-    if not config.promotion.require_approval or approval_given(run, baseline) is not None:
+    if not asks_a_person(config):
         return None
+    if (given := approval_given(run, baseline)) is not None:
+        return _unfit_approver(given, config, requester)
     return (
         f"promotion.require_approval asks for a person's answer, but {run.approval} has no "
         "approval of this candidate. Clear the task `approve` to be asked again."
+    )
+
+
+def _unfit_approver(
+    given: RunApproval, config: PipelineConfig, requester: str | None
+) -> str | None:
+    """Return why an approval does not count, if the installation says whose does."""
+    approvers = config.promotion.approvers
+    if not approvers:
+        return None
+    if given.answered_by_id not in approvers:
+        why = f"is not among promotion.approvers ({', '.join(approvers)})"
+    elif requester in (given.answered_by_id, given.answered_by):
+        why = "triggered this run, and nobody approves a run of their own"
+    else:
+        return None
+    return (
+        f"promotion.approvers: the candidate was approved by {given.answered_by_id!r}, who {why}. "
+        "Clear the task `approve` and let another of them answer."
     )
 
 

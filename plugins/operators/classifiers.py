@@ -12,9 +12,11 @@ from corpus.errors import UserError
 from model_registry import outcomes
 from operators.python_module import PythonModuleOperator
 from pipeline_config import ConfigError, parse_finetuning_config
-from pipeline_store import uris
+from pipeline_config.settings import load_settings
+from pipeline_store import request_paths, uris
 from pipeline_store.formats import FinetuningPlan, OutcomeKind
 from pipeline_store.layout import RunLayout, StoreLayout
+from preflight.request import request_roots
 from preflight.run.finetuning import predict_files
 
 if TYPE_CHECKING:
@@ -37,8 +39,7 @@ class ClassifierOperator(PythonModuleOperator):
     template_fields: Sequence[str] = ("run_uri",)
 
     def __init__(self, *, module: str, store_uri: str, run_uri: Any, **kwargs: Any) -> None:
-        super().__init__(module=module, arguments=[], **kwargs)
-        self.store_uri = store_uri
+        super().__init__(module=module, store_uri=store_uri, arguments=[], **kwargs)
         self.run_uri = run_uri
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -121,8 +122,10 @@ class PredictOperator(ClassifierOperator):
         )
 
     def _files(self, task: str) -> list[str]:
+        store = StoreLayout(self.store_uri)
         try:
-            return predict_files(StoreLayout(self.store_uri), task)
+            with request_paths.limited_to(request_roots(load_settings(), store)):
+                return predict_files(store, task)
         except (ConfigError, UserError) as error:
             # Another try cannot help.
             raise AirflowFailException(str(error)) from error

@@ -31,8 +31,9 @@ class ExportModelOperator(PythonModuleOperator):
     template_fields: Sequence[str] = ("run_uri", "baseline")
 
     def __init__(self, *, store_uri: str, run_uri: Any, baseline: Any, **kwargs: Any) -> None:
-        super().__init__(module="training.export_model", arguments=[], **kwargs)
-        self.store_uri = store_uri
+        super().__init__(
+            module="training.export_model", store_uri=store_uri, arguments=[], **kwargs
+        )
         self.run_uri = run_uri
         self.baseline = baseline
 

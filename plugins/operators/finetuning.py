@@ -46,7 +46,7 @@ class ValidateFinetuningOperator(ValidateOperator):
 
     def _validate(self, context: Context, store: StoreLayout, run: RunLayout) -> list[str]:
         dag_run = context["dag_run"]
-        config = with_overrides(load_finetuning_preset(self.preset), dag_run.conf or {})
+        config = self._requested(load_finetuning_preset(self.preset), dag_run, store)
         about = {"partition": "", "lineage_id": config.encoder.lineage_id}
         if dag_run.run_type == "scheduled" and (reason := finetuning.idle_reason(config, store)):
             self._record(run, config, dag_run, about)
@@ -93,8 +93,9 @@ class PrepareTaskOperator(DataJobOperator):
     template_fields: Sequence[str] = (*DataJobOperator.template_fields, "task_name")
 
     def __init__(self, *, store_uri: str, task_name: Any, **kwargs: Any) -> None:
-        super().__init__(module="beam_jobs.prepare_task", arguments=[], **kwargs)
-        self.store_uri = store_uri
+        super().__init__(
+            module="beam_jobs.prepare_task", store_uri=store_uri, arguments=[], **kwargs
+        )
         self.task_name = task_name
 
     def command_line(self, context: Context) -> list[str]:

@@ -34,8 +34,9 @@ class ProbeDataOperator(DataJobOperator):
     template_fields: Sequence[str] = ("config_uri",)
 
     def __init__(self, *, store_uri: str, **kwargs: Any) -> None:
-        super().__init__(module="beam_jobs.prepare_task", arguments=[], **kwargs)
-        self.store_uri = store_uri
+        super().__init__(
+            module="beam_jobs.prepare_task", store_uri=store_uri, arguments=[], **kwargs
+        )
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Prepare each task in a process of its own."""

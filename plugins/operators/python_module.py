@@ -14,7 +14,11 @@ from typing import IO, TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from pipeline_config.settings import load_settings
+from pipeline_store import request_paths
 from pipeline_store.formats import ExitKind
+from pipeline_store.layout import StoreLayout
+from preflight.request import request_roots
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,15 +39,20 @@ class PythonModuleOperator(BaseOperator):
     No process of the module outlives the task, however the task ends: see
     :mod:`operators.process_guard`.
 
+    Of the files that the run's request names, the module may read those below the roots of
+    :func:`preflight.request.request_roots`.
+
     :param module: such as ``beam_jobs.prepare_corpus``.
+    :param store_uri: root of the store.
     :param arguments: its command line. (templated)
     """
 
     template_fields: Sequence[str] = ("arguments",)
 
-    def __init__(self, *, module: str, arguments: Any, **kwargs: Any) -> None:
+    def __init__(self, *, module: str, store_uri: str, arguments: Any, **kwargs: Any) -> None:
         super().__init__(multiple_outputs=True, **kwargs)
         self.module = module
+        self.store_uri = store_uri
         self.arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -130,11 +139,12 @@ class PythonModuleOperator(BaseOperator):
             )
         return summary
 
-    @staticmethod
-    def _environment() -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
+        roots = request_roots(load_settings(), StoreLayout(self.store_uri))
         # The jobs do not need Airflow's secrets, so they do not get them.
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW"))}
-        return kept | {"PYTHONPATH": REPOSITORY, "PYTHONUNBUFFERED": "1"}
+        own = {"PYTHONPATH": REPOSITORY, "PYTHONUNBUFFERED": "1"}
+        return kept | own | request_paths.variables(roots)
 
 
 def summary_lines(summary: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from corpus.partitions import choose_partition, input_patterns
 from operators.validate_base import ValidateOperator
 from pipeline_config import ConfigError, PipelineConfig, load_preset, with_overrides
-from pipeline_store import uris
+from pipeline_store import request_paths
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.estimates import estimates
 from preflight.run import checks
@@ -30,7 +30,7 @@ class ValidateRunOperator(ValidateOperator):
 
     def _validate(self, context: Context, store: StoreLayout, run: RunLayout) -> dict[str, str]:
         dag_run = context["dag_run"]
-        config = with_overrides(load_preset(self.preset), dag_run.conf or {})
+        config = self._requested(load_preset(self.preset), dag_run, store)
         partition = self._partition(config, dag_run, store)
         config = with_overrides(config, {"corpus.partition": partition})
         about = {"partition": partition, "lineage_id": config.model.lineage_id}
@@ -68,4 +68,4 @@ class ValidateRunOperator(ValidateOperator):
     @staticmethod
     def _has_files(config: PipelineConfig, store: StoreLayout, partition: str) -> bool:
         patterns = input_patterns(config.corpus.input_pattern, partition, store)
-        return any(uris.glob(pattern) for pattern in patterns)
+        return any(request_paths.glob(pattern) for pattern in patterns)

@@ -18,10 +18,13 @@ from pipeline_config import (
     parse_config,
     parse_finetuning_config,
 )
+from pipeline_config.loading import Config
+from pipeline_config.requests import with_request
 from pipeline_config.settings import load_settings
-from pipeline_store import identity, uris
+from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import FormatError, OutcomeKind, RunRecord
 from pipeline_store.layout import RunLayout, StoreLayout
+from preflight.request import outside_problems, request_roots
 from tpu_lifecycle.control.reaper_status import reaper_problem
 
 if TYPE_CHECKING:
@@ -67,7 +70,8 @@ class ValidateOperator(BaseOperator):
         store = StoreLayout(self.store_uri)
         run = store.run(identity.run_key(dag_run.dag_id, dag_run.run_id))
         try:
-            return self._validate(context, store, run)
+            with request_paths.limited_to(request_roots(load_settings(), store)):
+                return self._validate(context, store, run)
         except ConfigError as error:
             raise self._refusal(error.violations) from error
 
@@ -77,6 +81,20 @@ class ValidateOperator(BaseOperator):
 
         :raises ConfigError: it breaks a rule.
         """
+
+    @staticmethod
+    def _requested(preset: Config, dag_run: Any, store: StoreLayout) -> Config:
+        """Return what a run asks for: the preset, with its conf laid over it.
+
+        :raises ConfigError: it changes what only the installation sets, names files that requests
+            may not read, or breaks a rule.
+        """
+        settings = load_settings()
+        config = with_request(preset, dag_run.conf or {}, settings.locked_settings)
+        problems = list(outside_problems(config, request_roots(settings, store), store))
+        if problems:
+            raise ConfigError(problems)
+        return config
 
     def _cloud_problems(self, config: PipelineConfig, store: StoreLayout) -> list[str]:
         """Return what the checks of ``python -m preflight cloud`` refuse.

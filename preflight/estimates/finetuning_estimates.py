@@ -12,7 +12,7 @@ from pipeline_config import ConfigError, FinetuningConfig, PipelineConfig, parse
 from pipeline_config.finetuning_rules import finetuning_worst_case_cost
 from pipeline_config.peaks import peak_flops
 from pipeline_config.rules import chips
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from pipeline_store.formats import FinetuningPlan, RunEstimate, TaskManifest, TaskSplit, TrialResult
 from pipeline_store.layout import StoreLayout
 from preflight.estimates.prices import price_finding
@@ -193,7 +193,7 @@ def _of_files(store: StoreLayout, name: str) -> _Examples | None:
         is_plain = uri.endswith(_LINE_FORMATS)
         if file_format(uri, task) not in _LINE_FORMATS or not is_plain:
             return None
-        with uris.open_stream(uri) as stream:
+        with request_paths.open_stream(uri) as stream:
             head = stream.read(_COUNTED_BYTES)
         count += head.count(b"\n") * uris.size(uri) / max(len(head), 1)
     held_out = (0.0 if task.validation else task.validation_fraction) + (

@@ -9,7 +9,7 @@ from corpus.text.documents import parse_documents
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
 from corpus.text.inputs import InputFormat, input_format, match_inputs
 from pipeline_config import PipelineConfig
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from pipeline_store.layout import StoreLayout
 
 _TRIED_DOCUMENTS = 20
@@ -39,7 +39,7 @@ def field_problems(config: PipelineConfig, partition: str, store: StoreLayout) -
 def _why_missing(uri: str, uri_format: InputFormat, text_field: str) -> str | None:
     """Return why none of the first documents has the field; None if one has, or all is unclear."""
     detail = None
-    with uris.open_stream(uri) as stream:
+    with request_paths.open_stream(uri) as stream:
         try:
             documents = parse_documents(stream, uri_format, text_field)
             for document in itertools.islice(documents, _TRIED_DOCUMENTS):

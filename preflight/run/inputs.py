@@ -10,7 +10,7 @@ from corpus.text.inputs import incomplete_sets, input_format, input_patterns, ma
 from corpus.text.languages import LanguageFilter
 from corpus.text.shard_contents import DocumentCounts, read_contents
 from pipeline_config import PipelineConfig
-from pipeline_store import uris
+from pipeline_store import request_paths
 from pipeline_store.layout import StoreLayout
 
 _NAMED = 3
@@ -67,7 +67,7 @@ def _why_unusable(uri: str, config: PipelineConfig) -> str | None:
     any_text = {"min_document_characters": 0, "keep_languages": []}
     corpus = config.corpus.model_copy(update=any_text)
     counts = DocumentCounts()
-    with uris.open_stream(uri) as stream:
+    with request_paths.open_stream(uri) as stream:
         contents = read_contents(
             stream,
             input_format(uri, config),

@@ -10,7 +10,7 @@ from corpus.tokens.lineage_vocabulary import find_vocabulary, read_vocabulary, u
 from corpus.tokens.unused_places import domain_words, unused_places
 from corpus.tokens.vocabulary import Vocabulary
 from pipeline_config import PipelineConfig, parse_config
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from pipeline_store.formats import (
     ModelVersion,
     PartitionManifest,
@@ -24,7 +24,13 @@ from trained_models import errors as training_errors
 from trained_models import updates
 from trained_models.artifacts import model_files
 from trained_models.importing.descriptions import ARCHITECTURE, check_description
-from trained_models.importing.sources import SourceKind, source_kind, weight_files
+from trained_models.importing.sources import (
+    SourceKind,
+    file_names,
+    source_kind,
+    split,
+    weight_files,
+)
 from trained_models.importing.vocabulary import plan_rows, source_vocabulary
 
 _ARCHITECTURE = tuple(f"model.{name}" for name in ARCHITECTURE)
@@ -41,7 +47,7 @@ def vocabulary_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[
     if config.vocabulary.uri is not None:
         uri = store.resolve(config.vocabulary.uri)
         try:
-            given = read_vocabulary(uri)
+            given = read_vocabulary(uri, by_request=True)
         except UserError as error:
             yield f"vocabulary.uri: {error}"
         else:
@@ -166,6 +172,11 @@ def _rows_missing(config: PipelineConfig, version: VersionLayout) -> Iterator[st
 
 def _init_checkpoint(config: PipelineConfig, store: StoreLayout, start: str) -> Iterator[str]:
     version = VersionLayout(store.resolve(start))
+    try:
+        _require_allowed(version.root)
+    except request_paths.OutsideRootsError as error:
+        yield f"model.init_checkpoint: {error}"
+        return
     model = ModelVersion.load_or_none(version.model)
     if model is None:
         yield from _other_weights(config, store, version.root)
@@ -184,6 +195,17 @@ def _init_checkpoint(config: PipelineConfig, store: StoreLayout, start: str) -> 
             "token ids would mean other words. Start a new model.lineage_id with "
             f"vocabulary.uri={vocabulary}."
         )
+
+
+def _require_allowed(uri: str) -> None:
+    """Return if a request may read all files of a model, links followed.
+
+    :raises OutsideRootsError: it may not.
+    """
+    folder, name = split(uri)
+    beside = [uris.join(folder, other) for other in file_names(folder) if other.startswith(name)]
+    for file in (uri, *uris.list_files(uri), *beside):
+        request_paths.require(file, model=True)
 
 
 def _other_weights(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:
@@ -225,7 +247,7 @@ def _lineage_tokens(config: PipelineConfig, store: StoreLayout) -> tuple[str, ..
     try:
         own = find_vocabulary(config, lineage)
         if own is None and config.vocabulary.uri is not None:
-            own = read_vocabulary(store.resolve(config.vocabulary.uri))
+            own = read_vocabulary(store.resolve(config.vocabulary.uri), by_request=True)
     except UserError:
         # Named by vocabulary_problems already.
         return None
@@ -242,7 +264,7 @@ def _lineage_vocabulary_sha256(config: PipelineConfig, store: StoreLayout) -> st
     if config.vocabulary.uri is None or config.vocabulary.domain_words:
         return None
     try:
-        return read_vocabulary(store.resolve(config.vocabulary.uri)).sha256
+        return read_vocabulary(store.resolve(config.vocabulary.uri), by_request=True).sha256
     except UserError:
         # Named by vocabulary_problems already.
         return None

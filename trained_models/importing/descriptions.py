@@ -153,8 +153,8 @@ def _tf_models(uri: str) -> Description:
     except (yaml.YAMLError, KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
         raise UserError(
             f"{uri} is no experiment configuration of tf-models with task.model.encoder.bert "
-            f"({error!r}); remove it to take the architecture from the weights, or put a "
-            f"{GOOGLE_CONFIG} beside them."
+            f"({type(error).__name__}); remove it to take the architecture from the weights, or "
+            f"put a {GOOGLE_CONFIG} beside them."
         ) from error
     problems = []
     if model["encoder"].get("type", "bert") != "bert":

@@ -15,6 +15,7 @@ from corpus.text.compression import CODEC_BYTES, find_codec
 from corpus.text.drops import DropReason, RejectedFileError
 from corpus.text.inputs import COMPRESSED_SUFFIXES, InputFormat
 from pipeline_config import TaskConfig
+from pipeline_store import request_paths, uris
 from trained_models.errors import BadDataError, UserError
 from trained_models.importing.sources import local_files, split
 
@@ -52,7 +53,10 @@ def read_texts(uri: str, task: TaskConfig) -> Iterator[TextRow]:
             f"{uri} ends in none of .{', .'.join(FORMATS)} (also before "
             f"{', '.join(COMPRESSED_SUFFIXES)}), so its format is not known; rename it."
         )
+    request_paths.require(uri)
     with local_files(folder, [name]) as local, (local / name).open("rb") as stream:
+        if not uris.is_cloud(uri):
+            request_paths.require_opened(stream)
         try:
             _check_beginning(stream, name, input_format)
             for found in read_examples(stream, input_format, task, labelled=False):

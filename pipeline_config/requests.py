@@ -1,0 +1,77 @@
+"""What a request may set: of all settings, those that the installation has not kept to itself.
+
+A request is what comes from outside of the installation: the trigger form, REST, a backfill's conf.
+Its values are laid over a preset, which the installation chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pipeline_config.finetuning import FinetuningConfig
+from pipeline_config.loading import Config, ConfigError, Schema, fields, with_overrides
+from pipeline_config.schema import Mark, PipelineConfig
+
+
+def marked(schema: Schema, *marks: Mark) -> Iterator[str]:
+    """Yield the names of the settings that have one of the marks."""
+    for name, field in fields(schema):
+        if any(mark in field.metadata for mark in marks):
+            yield name
+
+
+def locked_settings(schema: Schema, patterns: Iterable[str]) -> set[str]:
+    """Return the names of the settings that requests may not change.
+
+    :param patterns: of names that this installation locks too, such as ``promotion.*``.
+    """
+    names = [name for name, _ in fields(schema)]
+    return set(marked(schema, Mark.BY_INSTALLATION)) | {
+        name for name in names for pattern in patterns if fnmatchcase(name, pattern)
+    }
+
+
+def with_request(preset: Config, conf: Mapping[str, Any], patterns: Iterable[str]) -> Config:
+    """Return a preset's configuration with a request's values laid over it.
+
+    A locked setting may be named with the value that the preset has.
+
+    :param patterns: as of :func:`locked_settings`.
+    :raises ConfigError: as :func:`pipeline_config.with_overrides`, or a locked setting would
+        change.
+    """
+    config = with_overrides(preset, conf)
+    before, after = (one.model_dump(mode="json") for one in (preset, config))
+    changed = [
+        f"{name}: only the installation sets this; leave it out of the request, or have it changed "
+        "in the installation's preset."
+        for name in sorted(locked_settings(type(preset), patterns) & conf.keys())
+        if _value(after, name) != _value(before, name)
+    ]
+    if changed:
+        raise ConfigError(changed)
+    return config
+
+
+def named_paths(config: PipelineConfig | FinetuningConfig, *marks: Mark) -> dict[str, list[str]]:
+    """Return the paths and patterns that a configuration names, by setting; no empty ones.
+
+    :param marks: those of the settings.
+    """
+    content = config.model_dump(mode="json")
+    values = {name: _value(content, name) for name in marked(type(config), *marks)}
+    several = set(marked(type(config), Mark.TEXT_PATH))
+    return {
+        name: [part.strip() for part in value.split(",") if part.strip()]
+        if name in several
+        else [value]
+        for name, value in values.items()
+        if value
+    }
+
+
+def _value(content: dict[str, Any], name: str) -> Any:
+    section, _, key = name.partition(".")
+    return content[section][key]
