@@ -531,11 +531,7 @@ class BeamConfig(Section):
         description="Dataflow: image with the data job's locked requirements, by its digest, as a "
         "tag can be moved to other code: NAME@sha256:DIGEST.",
     )
-    worker_machine_type: str = Field(
-        "n2-standard-4",
-        pattern=r"^[a-z0-9]+(-[a-z0-9]+)+$",
-        description="Dataflow: type of machine.",
-    )
+    worker_machine_type: str = Field("n2-standard-4", description="Dataflow: type of machine.")
     service_account_email: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None, description="Dataflow: account of the workers; empty: the project's default."
     )

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipeline_config.schema import Fraction, Section
+from pipeline_config.schema import Fraction, Mark, Section
 
 TaskKind = Literal["classification", "multi_label", "regression"]
 MetricName = Literal["accuracy", "macro_f1", "micro_f1", "matthews", "pearson", "spearman"]
@@ -43,21 +43,21 @@ class TaskConfig(Section):
         description="classification: one of two or more labels. multi_label: any number of them. "
         "regression: a number.",
     )
-    train: str = Field(
+    train: Annotated[str, Mark.TEXT_PATH] = Field(
         "train.*",
         min_length=1,
         description="Files to learn from: patterns with * and ?, separated by commas, relative to "
-        "the task's folder, absolute, or gs://.",
+        "the task's folder, or absolute or gs:// below REPRETRAIN_INPUT_ROOTS.",
     )
-    validation: str | None = Field(
+    validation: Annotated[str | None, Mark.TEXT_PATH] = Field(
         None,
         description="Files to choose by: the best checkpoint, the learning rate. Empty: "
         "validation_fraction of the training examples.",
     )
-    test: str | None = Field(
+    test: Annotated[str | None, Mark.TEXT_PATH] = Field(
         None, description="Files to judge by. Empty: test_fraction of the training examples."
     )
-    predict: str | None = Field(
+    predict: Annotated[str | None, Mark.TEXT_PATH] = Field(
         None, description="Files without labels, for finetuning.mode predict. Empty: none."
     )
     validation_fraction: Fraction = Field(

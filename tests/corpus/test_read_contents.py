@@ -139,7 +139,7 @@ BAD_INPUT = {
         "Expecting ':' delimiter: line 1 column 8 (char 7)",
     ),
     "missing field": Bad(
-        "jsonl", b'{"body": "a"}\n', "missing_field", "no field 'text'; found: body"
+        "jsonl", b'{"body": "a"}\n', "missing_field", "no field 'text' in an object of 1 field(s)"
     ),
     "number for text": Bad("jsonl", b'{"text": 1}\n', "field_is_not_text", "'text' is of type int"),
     "lone surrogate": Bad(
@@ -152,7 +152,8 @@ BAD_INPUT = {
         "csv",
         b"id,body\n1,a\n",
         "missing_column",
-        "no column 'text' (corpus.text_field); found: 'id', 'body'; columns are separated by ','",
+        "no column 'text' (corpus.text_field); the file has 2 column(s); columns are separated by "
+        "','",
     ),
     "unclosed quote": Bad(
         "csv",
@@ -175,7 +176,7 @@ BAD_INPUT = {
         "parquet",
         as_parquet(["a"], "body"),
         "missing_column",
-        "no column 'text' (corpus.text_field); found: 'body'",
+        "no column 'text' (corpus.text_field); the file has 1 column(s)",
     ),
     "Parquet of numbers": Bad(
         "parquet",

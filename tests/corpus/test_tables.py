@@ -47,10 +47,12 @@ def test_missing_column_is_named_with_those_that_exist() -> None:
     error = refusal(b"id;text\n1;one\n")
     assert error.reason is DropReason.MISSING_COLUMN
     assert error.detail == (
-        "no column 'text' (corpus.text_field); found: 'id;text'; columns are separated by ','"
+        "no column 'text' (corpus.text_field); the file has 1 column(s); columns are "
+        "separated by ','"
     )
     assert (
-        "found: 'id', 'body'; columns are separated by '\\t'" in refusal(b"id\tbody\n", "\t").detail
+        "the file has 2 column(s); columns are separated by '\\t'"
+        in refusal(b"id\tbody\n", "\t").detail
     )
 
 

@@ -44,6 +44,9 @@ ELSEWHERE = {
     "task-outcome": "between the processes of one data job, deleted at its end",
 }
 """Kinds that are in no store, or in none for longer than a task, with the reason."""
+LATER = {"pipeline-config": [("promotion", "approvers")], "run-approval": [("", "answered_by_id")]}
+"""Keys, by kind, that were added after a kind's first file was kept: section, if any, and name.
+Where they are missing they have their default."""
 
 
 @pytest.mark.parametrize("path", JSON, ids=lambda path: str(path.relative_to(STORE)))
@@ -52,10 +55,18 @@ def test_a_kept_file_is_read_and_written_as_it_was(path: Path) -> None:
     kind = json.loads(data)["format"]
     if kind in SECTIONS:
         config = SECTIONS[kind](data, str(path))
-        assert config.to_bytes() == data
+        written = config.to_bytes()
         assert parse_rental_config(data, str(path)) == config
     else:
-        assert KINDS[kind].parse(data, str(path)).to_bytes() == data
+        written = KINDS[kind].parse(data, str(path)).to_bytes()
+    kept, content = json.loads(data), json.loads(written)
+    for section, name in LATER.get(kind, ()):
+        before, now = (one[section] if section else one for one in (kept, content))
+        if name not in before:
+            assert now.pop(name) in (None, [])
+    assert content == kept
+    if kind not in LATER:
+        assert written == data
 
 
 def test_only_bytes_of_models_are_no_records() -> None:

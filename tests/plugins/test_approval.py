@@ -84,7 +84,10 @@ class Candidate:
 
     @staticmethod
     def context() -> Any:
-        return {"task_instance": SimpleNamespace(id="some-uuid")}
+        return {
+            "task_instance": SimpleNamespace(id="some-uuid"),
+            "dag_run": SimpleNamespace(triggering_user_name="ada"),
+        }
 
     def ask(self) -> TaskAwaitingInput:
         """Execute until the task waits for a person."""
@@ -98,7 +101,7 @@ class Candidate:
             "chosen_options": [choice],
             "params_input": {"comment": comment},
             "responded_at": NOW,
-            "responded_by_user": {"id": "1", "name": user} if user else None,
+            "responded_by_user": {"id": user, "name": user} if user else None,
             "timedout": user is None,
         }
         return self.operator().execute_complete(self.context(), event)
@@ -170,13 +173,13 @@ def test_a_run_that_lost_the_lineage_does_not_ask(candidate: Candidate) -> None:
 
 def test_an_approval_lets_the_run_go_on(candidate: Candidate) -> None:
     candidate.ask()
-    assert missing_approval(candidate.run, candidate.config, None) is not None
+    assert missing_approval(candidate.run, candidate.config, None, "ada") is not None
     assert candidate.answer("Approve", comment="fine") == "ada"
     stored = candidate.stored
     assert (stored.answer, stored.answered_by, stored.comment) == (Answer.APPROVED, "ada", "fine")
     assert stored.answered == NOW
     assert candidate.outcome is None
-    assert missing_approval(candidate.run, candidate.config, None) is None
+    assert missing_approval(candidate.run, candidate.config, None, "ada") is None
 
 
 def test_a_rejection_skips_what_follows_and_names_the_person(candidate: Candidate) -> None:
@@ -188,7 +191,7 @@ def test_a_rejection_skips_what_follows_and_names_the_person(candidate: Candidat
     assert outcome is not None
     assert outcome.outcome is OutcomeKind.REJECTED
     assert "ada" in outcome.reason
-    assert missing_approval(candidate.run, candidate.config, None) is not None
+    assert missing_approval(candidate.run, candidate.config, None, "ada") is not None
 
 
 def test_no_answer_in_time_is_a_rejection(candidate: Candidate) -> None:
@@ -238,7 +241,47 @@ def test_an_approval_is_of_one_candidate_and_one_comparison(candidate: Candidate
 
 
 def test_an_approval_is_only_missed_where_it_is_required(candidate: Candidate) -> None:
-    assert missing_approval(candidate.run, CONFIG, None) is None
+    assert missing_approval(candidate.run, CONFIG, None, "ada") is None
+
+
+APPROVERS = {"promotion.approvers": ["ada", "grace"]}
+
+
+def test_approvers_are_asked_though_the_request_wants_nobody_to_be(candidate: Candidate) -> None:
+    candidate.configure(APPROVERS | {"promotion.require_approval": False})
+    operator = candidate.operator()
+    with pytest.raises(TaskAwaitingInput):
+        operator.execute(candidate.context())
+    # Not ada, who triggered the run.
+    assert operator.assigned_users == [{"id": "grace", "name": "grace"}]
+
+
+def test_without_another_approver_nobody_is_asked_as_airflow_would_ask_everybody(
+    candidate: Candidate,
+) -> None:
+    candidate.configure({"promotion.approvers": ["ada"]})
+    with pytest.raises(AirflowFailException, match="only 'ada' is named, who triggered this run"):
+        candidate.execute()
+    assert candidate.asked == []
+
+
+@pytest.mark.parametrize(
+    ("user", "requester", "reason"),
+    [
+        ("mallory", "ada", "'mallory', who is not among promotion.approvers"),
+        ("ada", "ada", "'ada', who triggered this run"),
+        ("grace", "ada", None),
+        ("ada", None, None),
+    ],
+)
+def test_whoever_promotes_looks_again_at_who_has_answered(
+    candidate: Candidate, user: str, requester: str | None, reason: str | None
+) -> None:
+    candidate.configure(APPROVERS)
+    candidate.ask()
+    candidate.answer("Approve", user=user)
+    found = missing_approval(candidate.run, candidate.config, None, requester)
+    assert found is None if reason is None else reason in (found or "")
 
 
 def test_the_answerer_sees_one_field_not_the_whole_trigger_form(candidate: Candidate) -> None:

@@ -57,7 +57,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pyt
 
     def make(code: str, *arguments: str) -> PythonModuleOperator:
         (tmp_path / "some_job.py").write_text(code)
-        return PythonModuleOperator(task_id="job", module="some_job", arguments=arguments)
+        return PythonModuleOperator(
+            task_id="job", module="some_job", store_uri=str(tmp_path), arguments=arguments
+        )
 
     return make
 
@@ -200,7 +202,7 @@ python_module.REPOSITORY = {str(tmp_path)!r}
 python_module.GRACE_SECONDS = 2.0
 arguments = [{str(tmp_path)!r}, "job"]
 operator = python_module.PythonModuleOperator(
-    task_id="job", module="some_job", arguments=arguments
+    task_id="job", module="some_job", store_uri="/data/store", arguments=arguments
 )
 operator.execute({{}})
 """
@@ -236,7 +238,10 @@ def prepare(tmp_path: Path, **settings: Any) -> PrepareCorpusOperator:
     )
     (tmp_path / "config.json").write_bytes(config.to_bytes())
     return PrepareCorpusOperator(
-        task_id="prepare", arguments=["--any"], config_uri=str(tmp_path / "config.json")
+        task_id="prepare",
+        store_uri=str(tmp_path),
+        arguments=["--any"],
+        config_uri=str(tmp_path / "config.json"),
     )
 
 

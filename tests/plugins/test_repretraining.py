@@ -72,6 +72,7 @@ class Request:
             run_id=f"{run_type}__1",
             run_type=run_type,
             conf={},
+            triggering_user_name="ada",
             partition_key=partition,
         )
         self.run = self.store.run(identity.run_key("dag", self.dag_run.run_id))
@@ -298,7 +299,8 @@ def judge(run: FinishedRun) -> str:
 def promote(run: FinishedRun) -> tuple[str, dict[str, Any]]:
     event = OutletEventAccessor(key=AssetUniqueKey.from_asset(PROMOTED_MODEL))
     operator = PromoteOperator(task_id="promote", store_uri=run.store.root, run_uri=run.run.root)
-    context: Any = {"outlet_events": {PROMOTED_MODEL: event}}
+    dag_run = SimpleNamespace(triggering_user_name="ada")
+    context: Any = {"outlet_events": {PROMOTED_MODEL: event}, "dag_run": dag_run}
     return operator.execute(context), event.extra
 
 

@@ -10,6 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from operators.validate import ValidateRunOperator
+from pipeline_config.loading import parse_overrides
 from pipeline_store import identity, uris
 from pipeline_store.layout import StoreLayout
 from tests.preflight.cloud_world import CloudWorld
@@ -38,15 +39,32 @@ def connect(world: CloudWorld, **extra: Any) -> None:
     world.patch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(connection))
 
 
+def own_preset(world: CloudWorld) -> str:
+    """Write the installation's preset: images and accounts are no request's to choose."""
+    lines = [f'extends = "{world.preset}"']
+    for name, value in world.settings.items():
+        section, _, key = name.partition(".")
+        # As JSON, the text and lists of these settings are TOML as well.
+        if value is not None:
+            lines.append(f"{section}.{key} = {json.dumps(_typed(name, value))}")
+    path = world.folder / "own.toml"
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def _typed(name: str, value: Any) -> Any:
+    return parse_overrides([f"{name}={value}"])[name] if isinstance(value, str) else value
+
+
 def validate(world: CloudWorld) -> dict[str, str]:
     operator = ValidateRunOperator(
-        task_id="validate", store_uri=world.store, preset=world.preset, gcp_conn_id=CONN_ID
+        task_id="validate", store_uri=world.store, preset=own_preset(world), gcp_conn_id=CONN_ID
     )
     dag_run = SimpleNamespace(
         dag_id="dag",
         run_id="manual__1",
         run_type="manual",
-        conf={name: value for name, value in world.settings.items() if name != "tpu.zones"},
+        conf={},
         partition_key=DAY,
     )
     context: Any = {"dag_run": dag_run}

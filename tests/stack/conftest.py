@@ -28,7 +28,11 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     folder = tmp_path_factory.mktemp("stack")
     preset = folder / "finetuning.toml"
     preset.write_text(FINETUNING_PRESET)
-    environment = {"REPRETRAIN_FINETUNING_PRESET": str(preset)}
+    environment = {
+        "REPRETRAIN_FINETUNING_PRESET": str(preset),
+        # One of each role that matters to what a person may see; each is called as its role.
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,user:user,viewer:viewer",
+    }
     stack = Stack(folder / "state", extra_environment=environment)
     with stack:
         api = stack.api()

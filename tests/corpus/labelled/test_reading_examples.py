@@ -115,13 +115,13 @@ def test_missing_columns_are_all_named() -> None:
         read(b"I liked it\t1\n", "tsv", TASK)
     assert caught.value.detail == (
         "no column 'text' (text_column), no column 'other' (text_pair_column), no column 'label' "
-        "(label_column); found: 'I liked it', '1'; columns are separated by '\\t'; if the file has "
+        "(label_column); the file has 2 column(s); columns are separated by '\\t'; if the file has "
         "no header line, name its columns in `columns`"
     )
     (bad,) = read(b'{"text": "a"}\n', "jsonl")
     assert isinstance(bad, Unusable)
     assert (bad.reason, bad.line) == ("missing_field", 1)
-    assert bad.detail == "no field 'other', 'label'; found: text"
+    assert bad.detail == "no field 'other', 'label' in an object of 1 field(s)"
 
 
 def test_labels_of_examples_to_predict_are_not_looked_at() -> None:
