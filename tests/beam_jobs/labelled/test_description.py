@@ -91,8 +91,8 @@ def test_first_examples_are_looked_at(bench: TaskBench) -> None:
         ),
         (
             f"task 'toy': predict: {bench.folder}/predict.tsv: no column 'text' (text_column); "
-            "found: 'sentence'; columns are separated by '\\t'; if the file has no header line, "
-            "name its columns in `columns`."
+            "the file has 1 column(s); columns are separated by '\\t'; if the file has no header "
+            "line, name its columns in `columns`."
         ),
     ]
     bench.put("test.tsv", tsv([]))

@@ -377,7 +377,8 @@ def test_missing_field_of_a_json_line(bench: TaskBench) -> None:
     lines = jsonl(rows(40)) + '{"text": "no label"}\n{"text": 5, "label": "x"}\nnot json\n'
     bench.put("train.jsonl", lines)
     (reason,) = bench.refusal()
-    assert "missing_field 1 (train.jsonl line 41: no field 'label'; found: text)" in reason
+    line = "no field 'label' in an object of 1 field(s)"
+    assert f"missing_field 1 (train.jsonl line 41: {line})" in reason
     assert "field_is_not_text 1 (train.jsonl line 42: 'text' is of type int)" in reason
     assert "invalid_json 1 (train.jsonl line 43: " in reason
 
