@@ -96,7 +96,8 @@ def end_leftovers(
 def _report(part: str, ended: dict[int, str]) -> str:
     more = f" and {len(ended) - NAMED} more" if len(ended) > NAMED else ""
     named = "; ".join(list(ended.values())[:NAMED])
-    return f"launcher: ended {len(ended)} processes of the {part} before this one: {named}{more}"
+    count = "1 process" if len(ended) == 1 else f"{len(ended)} processes"
+    return f"launcher: ended {count} of the {part} before this one: {named}{more}"
 
 
 def _listing(found: list[psutil.Process]) -> str:

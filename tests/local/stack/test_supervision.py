@@ -131,8 +131,8 @@ def test_what_a_killed_part_leaves_is_ended_before_it_starts_again(
     supervisor = begin(
         _part(
             "parent",
-            "import subprocess, sys, time\n"
-            f"subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True)\n"
+            "import subprocess, sys, time; "
+            f"subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True); "
             "print('ready', flush=True); time.sleep(600)",
         ),
         _part("beside", SLEEP),
@@ -148,7 +148,7 @@ def test_what_a_killed_part_leaves_is_ended_before_it_starts_again(
     while paths.log("parent").read_text().count("ready") < 2:
         time.sleep(0.05)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
-    assert f"launcher: ended 1 processes of the parent before this one: {child.pid} " in (
+    assert f"launcher: ended 1 process of the parent before this one: {child.pid} " in (
         paths.log("parent").read_text()
     )
     assert supervisor.processes()["beside"].pid == before["beside"].pid
