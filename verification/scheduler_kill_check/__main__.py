@@ -75,7 +75,8 @@ def _line(result: Result) -> str:
         went = f"went on after {result.resumed_seconds:.0f} s"
     interrupted = ", ".join(result.interrupted) or "no task"
     said = "; ".join(result.problems) or f"ended {result.outcome}"
-    return f"{result.moment}/{result.seed}: {interrupted} interrupted, {went}; {said}"
+    held = "rows held" if result.held_runs else "no rows held"
+    return f"{result.moment}/{result.seed}: {held}, {interrupted} interrupted, {went}; {said}"
 
 
 def _say(line: str) -> None:

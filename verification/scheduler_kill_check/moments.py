@@ -34,8 +34,11 @@ class Moment:
 
     def delay(self, seed: int) -> float:
         """Return how many seconds after its begin the scheduler is killed."""
-        draw = random.Random(f"{self.name}/{seed}")  # noqa: S311 - no secret
-        return draw.uniform(0.0, self.seconds)
+        return self.draw(seed).uniform(0.0, self.seconds)
+
+    def draw(self, seed: int) -> random.Random:
+        """Return what all chance of a seed comes from."""
+        return random.Random(f"{self.name}/{seed}")  # noqa: S311 - no secret
 
 
 MOMENTS = (

@@ -24,6 +24,8 @@ class Result:
     mended: bool
     delay: float
     """From the begin of the moment to the kill, as the seed drew it."""
+    held_runs: bool
+    """Whether the scheduler held rows of runs when it was killed."""
     interrupted: list[str]
     """Tasks that were queued or running at the kill."""
     decided_seconds: float | None
@@ -97,6 +99,7 @@ def summary(results: Iterable[Result], **more: Any) -> dict[str, Any]:
     resumed = [one.resumed_seconds for one in results if one.resumed_seconds is not None]
     return {
         "kills": len(results),
+        "held_runs": sum(one.held_runs for one in results),
         "frozen": sum(one.frozen for one in results),
         "resumed_median_seconds": round(statistics.median(resumed), 1) if resumed else None,
         "resumed_max_seconds": round(max(resumed), 1) if resumed else None,

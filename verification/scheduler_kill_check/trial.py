@@ -23,6 +23,7 @@ from pipeline_store import identity
 from pipeline_store.formats import RunOutcome
 from pipeline_store.layout import StoreLayout
 from tpu_emulator.admin import AdminClient
+from verification.scheduler_kill_check.killing import kill_scheduler
 from verification.scheduler_kill_check.moments import Moment, Tasks, uses_tpu
 from verification.scheduler_kill_check.results import LIMIT_SECONDS, Result, problems
 
@@ -77,6 +78,16 @@ def world(state_dir: Path, *, mended: bool, say: Callable[[str], None]) -> Itera
             yield opened
 
 
+@dataclass(frozen=True)
+class _Drawn:
+    """The kill; see :class:`Result`."""
+
+    moment: str
+    seed: int
+    delay: float
+    held_runs: bool
+
+
 @dataclass
 class _Seen:
     """What was seen of a run after the kill. Times are seconds since the epoch."""
@@ -113,8 +124,7 @@ def run_trial(world: World, moment: Moment, seed: int) -> Result:
 
     :raises StackError: the moment does not come, or the stack does not recover.
     """
-    breaker = Breaker(world.stack)
-    breaker.wait_ready()
+    Breaker(world.stack).wait_ready()
     # A lineage of its own: the run is the first of it, waits for nobody, and must promote.
     lineage = f"kill-{moment.name}-{seed}"
     settings = tiny.SETTINGS | {"corpus.partition": PARTITION, "model.lineage_id": lineage}
@@ -125,10 +135,11 @@ def run_trial(world: World, moment: Moment, seed: int) -> Result:
     before = world.tasks(run_id)
     if world.api.run(DAG_ID, run_id).finished:
         raise StackError(f"The run {run_id} ended before the moment {moment.name!r} was over.")
-    breaker.kill(parts.SCHEDULER)
+    held_runs = kill_scheduler(world.stack, moment.draw(seed))
     seen = _Seen(time.time(), {name: task for name, task in before.items() if _in_worker(task)})
     _watch(world, run_id, seen)
-    return _result(world, run_id, seen, moment=moment, seed=seed, delay=delay)
+    drawn = _Drawn(moment.name, seed, round(delay, 2), held_runs)
+    return _result(world, run_id, seen, drawn)
 
 
 def _await(world: World, run_id: str, moment: Moment) -> None:
@@ -182,18 +193,17 @@ def _moved(was: TaskInstance, tasks: Tasks) -> bool:
     return now.state not in IN_WORKER or (now.state == "running" and now.start != was.start)
 
 
-def _result(
-    world: World, run_id: str, seen: _Seen, *, moment: Moment, seed: int, delay: float
-) -> Result:
+def _result(world: World, run_id: str, seen: _Seen, drawn: _Drawn) -> Result:
     layout = world.store.run(identity.run_key(DAG_ID, run_id))
     outcome = RunOutcome.load_or_none(layout.outcome)
     said = str(outcome.outcome) if outcome else None
     resumed, nodes_left = seen.after(seen.resumed), len(world.nodes())
     return Result(
-        moment=moment.name,
-        seed=seed,
+        moment=drawn.moment,
+        seed=drawn.seed,
         mended=world.mended,
-        delay=round(delay, 2),
+        delay=drawn.delay,
+        held_runs=drawn.held_runs,
         interrupted=sorted(seen.interrupted),
         decided_seconds=seen.after(seen.decided),
         resumed_seconds=resumed,

@@ -20,6 +20,7 @@ FINE = Result(
     seed=1,
     mended=True,
     delay=0.5,
+    held_runs=True,
     interrupted=[],
     decided_seconds=12.0,
     resumed_seconds=14.0,
