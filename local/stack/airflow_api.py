@@ -31,6 +31,8 @@ class DagRun:
     """manual, scheduled, backfill or asset_triggered."""
     logical_date: datetime | None
     conf: dict[str, Any]
+    decided: datetime | None = None
+    """When the scheduler last looked at it."""
 
     @property
     def finished(self) -> bool:
@@ -312,6 +314,7 @@ def _dag_run(found: Mapping[str, Any]) -> DagRun:
         run_type=found["run_type"],
         logical_date=_time(found["logical_date"]),
         conf=found["conf"] or {},
+        decided=_time(found.get("last_scheduling_decision")),
     )
 
 

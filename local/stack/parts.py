@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from local.stack.paths import RuntimePaths, StatePaths
 from local.stack.ports import HOST
-from local.stack.settings import API_SERVER, MARKER, TASK_LOGS, TENSORBOARD, search_path
+from local.stack.settings import (
+    API_SERVER,
+    MARKER,
+    TASK_LOGS,
+    TENSORBOARD,
+    impatient_database,
+    search_path,
+)
 
 POSTGRES, MIGRATION, TPU_EMULATOR = "postgres", "db-migration", "tpu-emulator"
 SCHEDULER, DAG_PROCESSOR, TRIGGERER = "scheduler", "dag-processor", "triggerer"
@@ -41,6 +48,19 @@ class Part:
     """Whether its child processes get the stop signal too."""
     once: bool = False
     """Runs to its end instead of staying."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Settings for this part alone."""
+    leaves_children: bool = True
+    """Whether something of it can live on when it is killed."""
+
+    @property
+    def launch(self) -> tuple[str, ...]:
+        """Return the command that first ends what an earlier start of the part has left."""
+        if not self.leaves_children:
+            return self.command
+        pairs = (("--env", f"{name}={value}") for name, value in self.environment.items())
+        own = (word for pair in pairs for word in pair)
+        return _python("local.stack.launcher", "--part", self.name, *own, "--", *self.command)
 
 
 def all_parts(
@@ -58,6 +78,9 @@ def all_parts(
             tier=Tier.DATABASE,
             # "Fast" shutdown; TERM would wait for clients to leave.
             stop_signal="INT",
+            # Its processes end by themselves when the first one is gone, and it does not start
+            # while one of them is there. They could not be told by their environment, either.
+            leaves_children=False,
         ),
         Part(
             name=MIGRATION,
@@ -120,6 +143,7 @@ def all_parts(
             # that goes on regardless is not worth waiting for.
             stop_group=True,
             stop_seconds=10,
+            environment=impatient_database(runtime),
         ),
         Part(
             name=DAG_PROCESSOR,
@@ -132,6 +156,7 @@ def all_parts(
             command=_airflow("triggerer", "--skip-serve-logs"),
             tier=Tier.AIRFLOW,
             needs=(MIGRATION,),
+            environment=impatient_database(runtime),
         ),
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import psutil
 
 from local.stack.paths import StatePaths
-from local.stack.settings import MARKER
+from local.stack.settings import MARKER, PART
 
 
 @dataclass(frozen=True)
@@ -22,29 +22,35 @@ class Listener:
     port: int
 
 
-def find(paths: StatePaths) -> list[psutil.Process]:
+def find(paths: StatePaths, part: str | None = None) -> list[psutil.Process]:
     """Return the processes of a stack, wherever they ended up in the process tree.
 
     A process counts when it carries the stack's marker in its environment. PostgreSQL overwrites
     that memory, so its processes count when they work in the stack's data folder. The caller and
-    its ancestors never count.
+    its ancestors never count, and neither do zombies, which hold nothing any more.
+
+    :param paths: the state folder.
+    :param part: only those that this part started, itself included; not possible for PostgreSQL.
     """
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     return [
         process
         for process in psutil.process_iter()
-        if process.pid not in own and _belongs(process, paths)
+        if process.pid not in own and _belongs(process, paths, part)
     ]
 
 
-def _belongs(process: psutil.Process, paths: StatePaths) -> bool:
+def _belongs(process: psutil.Process, paths: StatePaths, part: str | None) -> bool:
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
         if process.name() == "postgres":
             # Linux adds a remark when somebody has removed the folder.
-            return process.cwd().removesuffix(" (deleted)") == str(paths.database)
-        return process.environ().get(MARKER) == str(paths.root)
+            here = process.cwd().removesuffix(" (deleted)") == str(paths.database)
+            return here and part is None
+        environment = process.environ()
+        is_ours = environment.get(MARKER) == str(paths.root)
+        return is_ours and part in (None, environment.get(PART))
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return False
 

@@ -20,9 +20,17 @@ from local.stack.ports import HOST
 # Every process of a stack carries the state folder in this variable, which is how `down` proves
 # that none is left. It is never part of what a user's own shell gets.
 MARKER = "REPRETRAIN_STACK"
+# The part that started a process, itself or through others; not on TPU VMs, which must outlive the
+# emulator. What is left of a part is ended by this mark before the part starts again.
+PART = "REPRETRAIN_PART"
+# Switches off what keeps a killed scheduler from freezing runs, for the check that shows what for.
+UNMENDED = "REPRETRAIN_STACK_UNMENDED"
 API_SERVER, TASK_LOGS, TENSORBOARD = "api-server", "task-logs", "tensorboard"
 PORT_NAMES = (API_SERVER, TASK_LOGS, TENSORBOARD)
 DATABASE_USER = "airflow"
+# A session that holds locks and does nothing for so long is that of a process that is halted, or
+# of one that is dead while its children hold its connection.
+IDLE_TRANSACTION_SECONDS = 60
 # What the trigger forms start from: models that a CPU trains in minutes.
 PRESET, FINETUNING_PRESET = "smoke", "finetuning_smoke"
 # Passed on from the caller. Nothing else is: a proxy, a cloud login or an Airflow setting of the
@@ -42,6 +50,17 @@ def database_url(driver: str, runtime: RuntimePaths) -> str:
     """
     folder = quote(str(runtime.database), safe="/")
     return f"postgresql{driver}://{DATABASE_USER}@/postgres?host={folder}"
+
+
+def impatient_database(runtime: RuntimePaths) -> dict[str, str]:
+    """Return the settings of a part whose idle transactions PostgreSQL ends.
+
+    Only for parts whose transactions never pause on purpose. It must not be the server's setting:
+    ``airflow db migrate`` holds its lock in a transaction that is idle for the whole migration.
+    """
+    limit = quote(f"-c idle_in_transaction_session_timeout={IDLE_TRANSACTION_SECONDS * 1000}")
+    url = f"{database_url('+psycopg2', runtime)}&options={limit}"
+    return {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url}
 
 
 def environment(
@@ -115,8 +134,14 @@ def _airflow(paths: StatePaths, runtime: RuntimePaths, ports: Mapping[str, int])
         },
         # On a busy machine a task that is not let in within five seconds fails before it begins.
         "workers": {"execution_api_timeout": 30},
-        # A shorter sleep makes a task follow the one before it at once.
-        "scheduler": {"enable_health_check": False, "scheduler_idle_sleep_time": 0.3},
+        "scheduler": {
+            "enable_health_check": False,
+            # A shorter sleep makes a task follow the one before it at once.
+            "scheduler_idle_sleep_time": 0.3,
+            # Tasks that died with a scheduler begin again when it has been silent for 30 s and
+            # somebody looks, which is every 5 minutes by default. So it is within 45 s.
+            "orphaned_tasks_check_interval": 15,
+        },
     }
     result = {"AIRFLOW_HOME": str(paths.airflow_home)}
     for section, options in sections.items():

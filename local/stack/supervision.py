@@ -85,7 +85,7 @@ def render(parts: Iterable[Part], paths: StatePaths, runtime: RuntimePaths) -> s
 
 def _program(part: Part, paths: StatePaths) -> dict[str, object]:
     return {
-        "command": shlex.join(part.command),
+        "command": shlex.join(part.launch),
         "autostart": False,
         "autorestart": not part.once,
         "startsecs": 0 if part.once else 1,

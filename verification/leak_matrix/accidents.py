@@ -40,9 +40,11 @@ ACCIDENTS: Mapping[str, tuple[Callable[[Breaker], None], Callable[[Breaker], Non
         lambda breaker: breaker.halt([parts.TRIGGERER]),
         lambda breaker: breaker.start([parts.TRIGGERER]),
     ),
-    # With its workers, as process managers do it: workers that live on hold its database session,
-    # and with it the locks of whatever it was just doing.
+    # With its workers, as some process managers do it.
     "scheduler-killed": (_kill(parts.SCHEDULER, children=True), _nothing),
+    # As the kernel does it when memory runs out: workers live on, hold its database session, and
+    # with it the locks of whatever it was just doing.
+    "scheduler-alone": (_kill(parts.SCHEDULER), _nothing),
     "api-server-killed": (_kill(settings.API_SERVER), _nothing),
     "postgres-restarted": (_restart_postgres, _nothing),
     "postgres-killed": (_kill(parts.POSTGRES), _nothing),

@@ -15,7 +15,7 @@ import pytest
 from local.stack import processes, settings, shutdown
 from local.stack.errors import StackError
 from local.stack.parts import Part, Tier
-from local.stack.paths import RuntimePaths, StatePaths
+from local.stack.paths import REPOSITORY, RuntimePaths, StatePaths
 from local.stack.record import StackRecord
 from local.stack.startup import Startup
 from local.stack.supervision import PartProcess, Supervisor, render
@@ -53,7 +53,8 @@ def begin(paths: StatePaths) -> Iterator[Begin]:
     def run(*parts: Part, say: Callable[[str], None] = lambda line: None) -> Supervisor:
         paths.supervisor_config.write_text(render(parts, paths, runtime))
         supervisor = Supervisor(paths, runtime)
-        identity = supervisor.launch(settings.process_environment(os.environ, paths))
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        identity = supervisor.launch(settings.process_environment(environment, paths))
         StackRecord(
             runtime_dir=str(runtime.root),
             ports={},
@@ -121,6 +122,36 @@ def test_a_killed_part_is_started_again(begin: Begin) -> None:
         after = supervisor.processes()["worker"]
     assert after.starts == 2
     assert psutil.pid_exists(after.pid)
+
+
+def test_what_a_killed_part_leaves_is_ended_before_it_starts_again(
+    begin: Begin, paths: StatePaths
+) -> None:
+    """As Airflow's tasks do, the child is in a session of its own, where no group reaches it."""
+    supervisor = begin(
+        _part(
+            "parent",
+            "import subprocess, sys, time; "
+            f"subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True); "
+            "print('ready', flush=True); time.sleep(600)",
+        ),
+        _part("beside", SLEEP),
+    )
+    while "ready" not in paths.log("parent").read_text():
+        time.sleep(0.05)
+    before = supervisor.processes()
+    assert before["parent"].pid is not None
+    [child] = psutil.Process(before["parent"].pid).children()
+
+    os.kill(before["parent"].pid, signal.SIGKILL)
+
+    while paths.log("parent").read_text().count("ready") < 2:
+        time.sleep(0.05)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    assert f"launcher: ended 1 process of the parent before this one: {child.pid} " in (
+        paths.log("parent").read_text()
+    )
+    assert supervisor.processes()["beside"].pid == before["beside"].pid
 
 
 def test_parts_stop_in_reverse_order_of_tiers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import shlex
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from sqlalchemy.engine import make_url
 
 from pipeline_config.settings import Settings, load_settings
 from tests.verification.compose.compose_file import (
@@ -29,6 +31,7 @@ CREDENTIALS = FOLDER / "credentials.yaml"
 TEXT = MAIN.read_text()
 # Images of others; all other services run ours.
 FOREIGN = {"postgres"}
+IDLE = "idle_in_transaction_session_timeout"
 # May be missing from .env.
 REQUIRED = {
     "AIRFLOW_BASE_URL",
@@ -128,6 +131,26 @@ def ordered(services: dict[str, Service]) -> Iterator[str]:
             yield f"{name} does not wait for the database"
 
 
+def alone(services: dict[str, Service]) -> Iterator[str]:
+    """What a container's main process has started ends with it: the kernel sees to that."""
+    for name, service in services.items():
+        if service.body.get("init") is not True:
+            yield f"{name} may have a main process that waits for others to end"
+        if "pid" in service.body:
+            yield f"{name} shares processes with others, which outlive it"
+
+
+def impatient(services: dict[str, Service]) -> Iterator[str]:
+    """Locks that a dead scheduler holds are freed; those that a migration holds are not."""
+    wanted = {"scheduler", "triggerer"}
+    found = {name for name, one in services.items() if IDLE in json.dumps(dict(one.body))}
+    if found != wanted:
+        yield f"{sorted(found)} lose idle transactions, not {sorted(wanted)}"
+    interval = "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL"
+    if int(services["scheduler"].environment.get(interval, "300")) > 30:
+        yield "tasks that died with a scheduler wait for minutes"
+
+
 RULES: tuple[Rule, ...] = (
     one_image,
     pinned,
@@ -137,6 +160,8 @@ RULES: tuple[Rule, ...] = (
     local,
     login,
     ordered,
+    alone,
+    impatient,
 )
 
 # Rule, service, key, and the value that breaks it; None: the key is not there.
@@ -164,6 +189,10 @@ MUTANTS: list[tuple[Rule, str, str, Any]] = [
     (login, "api-server", "environment", {"AIRFLOW_HOME": "/home/airflow/airflow"}),
     (ordered, "scheduler", "depends_on", {"init": {"condition": "service_started"}}),
     (ordered, "api-server", "depends_on", {}),
+    (alone, "scheduler", "init", None),
+    (alone, "scheduler", "pid", "host"),
+    (impatient, "scheduler", "environment", {}),
+    (impatient, "postgres", "command", ["-c", f"{IDLE}=60000"]),
 ]
 
 
@@ -265,6 +294,22 @@ def test_commands_are_those_of_the_image(compose: ComposeFile) -> None:
     reaper = compose.services()["reaper"].body
     assert reaper["entrypoint"][2] == 'while :; do "$@"; sleep "$REAPER_SECONDS"; done'
     subprocess.run(["sh", "-nc", shlex.quote(reaper["entrypoint"][2])], check=True)
+
+
+@pytest.mark.parametrize("given", ["", "?sslmode=require"])
+def test_the_schedulers_address_of_the_database_is_the_secret_one_with_a_limit(
+    compose: ComposeFile, tmp_path: Path, given: str
+) -> None:
+    secret = tmp_path / "database_url"
+    secret.write_text(f"postgresql+psycopg2://airflow:p-_w@postgres:5432/airflow{given}")
+    scheduler = compose.services()["scheduler"].environment
+    command = scheduler["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_CMD"]
+    # Airflow runs it so: without a shell of its own, the output taken as it is.
+    words = shlex.split(command.replace("/run/secrets/database_url", str(secret)))
+    url = make_url(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    assert (url.password, url.host, url.database) == ("p-_w", "postgres", "airflow")
+    assert url.query["options"] == f"-c {IDLE}=60000"
+    assert url.query.get("sslmode") == ("require" if given else None)
 
 
 def test_interpolation_is_that_of_the_specification() -> None:

@@ -131,6 +131,26 @@ SCENARIOS = (
         _deleting,
     ),
     _accident(
+        "scheduler-alone",
+        "working",
+        "the scheduler is killed, its workers are not, while the job runs",
+        _working,
+        check=one_tpu,
+    ),
+    _accident(
+        "scheduler-alone",
+        "creating",
+        "the scheduler is killed, its workers are not, while the create call has no answer",
+        _creating,
+        check=one_tpu,
+    ),
+    _accident(
+        "scheduler-alone",
+        "deleting",
+        "the scheduler is killed, its workers are not, while the delete task works",
+        _deleting,
+    ),
+    _accident(
         "api-server-killed",
         "working",
         f"the API server {_KILLED} while the job runs",

@@ -1,0 +1,152 @@
+"""What the check of a killed scheduler draws, sees, judges and remembers."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from local.stack.airflow_api import DagRun, TaskInstance
+from verification.scheduler_kill_check.__main__ import main
+from verification.scheduler_kill_check.moments import BY_NAME, MOMENTS, Moment, uses_tpu
+from verification.scheduler_kill_check.results import Journal, Result, problems, summary
+from verification.scheduler_kill_check.trial import _Seen
+
+KILLED = 1_000_000.0
+FINE = Result(
+    moment="training",
+    seed=1,
+    mended=True,
+    delay=0.5,
+    held_runs=True,
+    interrupted=[],
+    decided_seconds=12.0,
+    resumed_seconds=14.0,
+    idle_seconds=2.0,
+    state="success",
+    outcome="promoted",
+    nodes_left=0,
+)
+
+
+def _task(task_id: str, state: str | None, started: int = 0, tries: int = 1) -> TaskInstance:
+    start = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=started)
+    return TaskInstance(task_id, -1, state, tries, start, None)
+
+
+def _run(decided: float) -> DagRun:
+    at = datetime.fromtimestamp(decided, UTC)
+    return DagRun("run", "running", "manual", None, {}, at)
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.name)
+def test_a_seed_draws_one_delay_within_the_moment(moment: Moment) -> None:
+    delays = [moment.delay(seed) for seed in range(1, 11)]
+    assert delays == [moment.delay(seed) for seed in range(1, 11)]
+    assert len(set(delays)) == 10
+    assert all(0 <= delay <= moment.seconds for delay in delays)
+
+
+def test_a_moment_that_passed_between_two_looks_has_begun() -> None:
+    training = BY_NAME["training"]
+    for state, begun in (("queued", False), ("running", False), ("deferred", True)):
+        assert training.has_begun({"tpu.train": _task("tpu.train", state)}) is begun
+    assert training.has_begun({"tpu.train": _task("tpu.train", "success")})
+    assert not BY_NAME["evaluation"].has_begun({"tpu.train": _task("tpu.train", "deferred")})
+
+
+def test_a_task_that_ends_in_an_orphan_is_no_sign_that_the_run_goes_on() -> None:
+    """As seen: the training's task ended by itself, and no scheduler looked at the run."""
+    seen = _Seen(KILLED, {"tpu.train": _task("tpu.train", "running")})
+    seen.look(_run(KILLED - 1), {"tpu.train": _task("tpu.train", "success")}, ["READY"])
+    assert seen.decided is None
+    assert seen.resumed is None
+
+
+@pytest.mark.parametrize(
+    ("now", "has_gone_on"),
+    [
+        (_task("data.prepare", "running"), False),
+        (_task("data.prepare", None, tries=2), False),
+        (_task("data.prepare", "scheduled", tries=2), False),
+        (_task("data.prepare", "queued", tries=2), False),
+        (_task("data.prepare", "running", started=40, tries=2), True),
+        (_task("data.prepare", "success"), True),
+        (_task("data.prepare", "deferred", started=40), True),
+    ],
+    ids=lambda one: f"{one.state}-{one.try_number}" if isinstance(one, TaskInstance) else None,
+)
+def test_a_run_has_gone_on_when_what_was_interrupted_began_again(
+    now: TaskInstance, has_gone_on: bool
+) -> None:
+    seen = _Seen(KILLED, {"data.prepare": _task("data.prepare", "running")})
+    seen.look(_run(KILLED + 5), {"data.prepare": now}, [])
+    assert seen.decided is not None
+    assert (seen.resumed is not None) is has_gone_on
+
+
+def test_a_ready_tpu_idles_while_no_task_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 10.0, 70.0, 71.0, 72.0])
+    monkeypatch.setattr("time.time", lambda: next(clock))
+    seen = _Seen(KILLED, {})
+    waiting = {"tpu.train": _task("tpu.train", "success"), "tpu.evaluate": _task("x", None)}
+    working = waiting | {"tpu.evaluate": _task("x", "deferred")}
+    assert uses_tpu(working)
+    for tasks, nodes in (
+        (working, ["READY"]),
+        (waiting, ["READY"]),
+        (waiting, ["READY"]),
+        (waiting, ["DELETING"]),
+        (waiting, ["READY"]),
+    ):
+        seen.look(_run(KILLED - 1), tasks, nodes)
+    assert seen.idle_seconds == 60.0
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"resumed": None}, "did not go on"),
+        ({"resumed": 91.0}, "took 91 s to go on"),
+        ({"idle": 100.0}, "nothing to do for 100 s"),
+        ({"state": "failed"}, "the run is failed"),
+        ({"outcome": None}, "outcome None"),
+        ({"nodes_left": 1}, "1 TPUs are left"),
+    ],
+)
+def test_each_thing_that_is_wrong_is_said(changed: dict[str, object], said: str) -> None:
+    well = {"resumed": 50.0, "idle": 3.0, "state": "success", "outcome": "promoted"}
+    well |= {"nodes_left": 0}
+    assert problems(**well) == []  # type: ignore[arg-type]
+    [found] = problems(**well | changed)  # type: ignore[arg-type]
+    assert said in found
+
+
+def test_results_are_kept_and_the_newest_counts(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "check" / "results.jsonl")
+    assert journal.read() == {}
+    failed = dataclasses.replace(FINE, decided_seconds=None, resumed_seconds=None, problems=["x"])
+    unmended = dataclasses.replace(failed, mended=False)
+    for result in (failed, FINE, unmended):
+        journal.add(result)
+    assert journal.read() == {FINE.key: FINE, unmended.key: unmended}
+
+
+def test_the_summary_counts_what_froze() -> None:
+    frozen = dataclasses.replace(
+        FINE, seed=2, decided_seconds=None, resumed_seconds=None, idle_seconds=150.0, problems=["x"]
+    )
+    found = summary([FINE, frozen], without_mend=True)
+    assert found["kills"] == 2
+    assert found["frozen"] == 1
+    assert found["failed"] == ["training/2"]
+    assert found["resumed_max_seconds"] == 14.0
+    assert found["idle_max_seconds"] == 150.0
+
+
+def test_unknown_moments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--moments", "training,nonsense"])
+    assert "no moment is called 'nonsense'; there are: prepare" in capsys.readouterr().err

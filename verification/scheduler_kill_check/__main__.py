@@ -1,0 +1,125 @@
+"""Kills the scheduler, and only its main process, and shows that every run goes on by itself.
+
+Copy-paste: ``python -m verification.scheduler_kill_check --seeds 1 --moments training``. All five
+moments with ten seeds each take two to three hours on two cores; what is done is kept.
+
+Exit code: 0 all runs went on within 90 s, ended well, and no TPU is left; 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from local.stack.airflow_api import AirflowApiError
+from local.stack.errors import StackError
+from local.stack.stack import Stack
+from verification.scheduler_kill_check.moments import BY_NAME, MOMENTS, Moment
+from verification.scheduler_kill_check.results import Journal, Result, summary
+from verification.scheduler_kill_check.trial import run_trial, world
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Kill as often as the command line says; return the exit code."""
+    options = _parser().parse_args(argv)
+    begun = time.monotonic()
+    state_dir = options.state_dir.resolve()
+    mended = not options.without_mend
+    journal = Journal(state_dir / "results.jsonl")
+    # Seed by seed, so that a check that is interrupted has seen all moments.
+    wanted = [(moment, seed) for seed in range(1, options.seeds + 1) for moment in options.moments]
+    try:
+        _run(wanted, state_dir / "stack", journal, mended=mended)
+    except (StackError, AirflowApiError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    known = journal.read()
+    results = [known[moment.name, seed, mended] for moment, seed in wanted]
+    minutes = round((time.monotonic() - begun) / 60, 1)
+    numbers = summary(results, without_mend=not mended, minutes=minutes)
+    print(json.dumps(numbers))
+    return 1 if numbers["failed"] else 0
+
+
+def _run(
+    wanted: Sequence[tuple[Moment, int]], state: Path, journal: Journal, *, mended: bool
+) -> None:
+    done = journal.read()
+    to_do = [
+        (moment, seed)
+        for moment, seed in wanted
+        if (moment.name, seed, mended) not in done or not done[moment.name, seed, mended].passed
+    ]
+    if not to_do:
+        return
+    print(f"{len(to_do)} of {len(wanted)} kills to do", flush=True)
+    # Each start has an empty Airflow: only results are kept.
+    Stack(state, say=lambda line: None).down()
+    shutil.rmtree(state, ignore_errors=True)
+    with world(state, mended=mended, say=_say) as opened:
+        for moment, seed in to_do:
+            result = run_trial(opened, moment, seed)
+            journal.add(result)
+            _say(_line(result))
+
+
+def _line(result: Result) -> str:
+    """Return one line that says how a run went on."""
+    went = "did not go on"
+    if result.resumed_seconds is not None:
+        went = f"went on after {result.resumed_seconds:.0f} s"
+    interrupted = ", ".join(result.interrupted) or "no task"
+    said = "; ".join(result.problems) or f"ended {result.outcome}"
+    held = "rows held" if result.held_runs else "no rows held"
+    return f"{result.moment}/{result.seed}: {held}, {interrupted} interrupted, {went}; {said}"
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _moments(text: str) -> list[Moment]:
+    unknown = sorted(set(text.split(",")) - BY_NAME.keys())
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"no moment is called {unknown[0]!r}; there are: {', '.join(BY_NAME)}"
+        )
+    return [BY_NAME[name] for name in text.split(",")]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m verification.scheduler_kill_check",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--seeds", type=int, default=10, help="kills per moment (default: %(default)s)")
+    add(
+        "--moments",
+        type=_moments,
+        default=list(MOMENTS),
+        metavar="NAME[,NAME]",
+        help=f"some of {', '.join(BY_NAME)} (default: all)",
+    )
+    add(
+        "--without-mend",
+        action="store_true",
+        help="let left-overs and idle sessions live: the proof that the check can fail",
+    )
+    add(
+        "--state-dir",
+        type=Path,
+        default=Path(".local/scheduler-kill-check"),
+        help="folder for results and the stack (default: %(default)s)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Kills the scheduler's main process while it holds rows of runs, if it soon does."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import time
+
+import psutil
+import psycopg2  # type: ignore[import-untyped]
+
+from local.stack import parts, settings
+from local.stack.errors import StackError
+from local.stack.paths import RuntimePaths
+from local.stack.stack import Stack
+
+PATIENCE_SECONDS = 15.0
+SETTLE_SECONDS = 0.03
+"""After a halt, until PostgreSQL has answered what was asked before."""
+# "Select ... for update" of runs, in a transaction whose client says nothing.
+HOLDS_RUNS = """
+    SELECT count(*) FROM pg_stat_activity JOIN pg_locks USING (pid)
+    WHERE state LIKE 'idle in transaction%' AND granted
+      AND mode = 'RowShareLock' AND relation = 'dag_run'::regclass
+"""
+
+
+def kill_scheduler(stack: Stack, draw: random.Random) -> bool:
+    """Send SIGKILL to the scheduler's main process, and to nothing else.
+
+    It is halted for a moment, looked at, and let go on until a halt hits it while it holds rows of
+    runs: it is for these that runs freeze, and a kill at any other moment shows little.
+
+    :param draw: decides when it is looked at.
+    :returns: whether it held rows; if it never did within :data:`PATIENCE_SECONDS`, it is killed
+        all the same.
+    :raises StackError: it does not run.
+    """
+    pid = stack.supervisor().processes()[parts.SCHEDULER].pid
+    if pid is None:
+        raise StackError("The scheduler does not run, so it cannot be killed. Look at its log.")
+    scheduler = psutil.Process(pid)
+    url = settings.database_url("", RuntimePaths.of(stack.paths.root))
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with contextlib.closing(psycopg2.connect(url)) as connection:
+        connection.autocommit = True
+        cursor = connection.cursor()
+        while True:
+            scheduler.send_signal(signal.SIGSTOP)
+            time.sleep(SETTLE_SECONDS)
+            cursor.execute(HOLDS_RUNS)
+            holds_runs = cursor.fetchone() != (0,)
+            if holds_runs or time.monotonic() > deadline:
+                scheduler.kill()
+                return holds_runs
+            scheduler.send_signal(signal.SIGCONT)
+            time.sleep(draw.uniform(0.01, 0.2))

@@ -1,0 +1,110 @@
+"""What became of each kill: kept while the check runs, and judged at the end."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+LIMIT_SECONDS = 90.0
+"""So long after the kill, at most, a run stands still and a TPU idles."""
+PROMOTED = "promoted"
+Key = tuple[str, int, bool]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one run whose scheduler was killed. Durations are seconds."""
+
+    moment: str
+    seed: int
+    mended: bool
+    delay: float
+    """From the begin of the moment to the kill, as the seed drew it."""
+    held_runs: bool
+    """Whether the scheduler held rows of runs when it was killed."""
+    interrupted: list[str]
+    """Tasks that were queued or running at the kill."""
+    decided_seconds: float | None
+    """From the kill until a scheduler had looked at the run again; None: it was given up."""
+    resumed_seconds: float | None
+    """From the kill until, besides, all interrupted tasks had gone on; None: given up."""
+    idle_seconds: float
+    """For how long, at most, a ready TPU had nothing to do."""
+    state: str
+    """Of the run, in the end."""
+    outcome: str | None
+    nodes_left: int
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> Key:
+        """Return what a result is of."""
+        return self.moment, self.seed, self.mended
+
+    @property
+    def frozen(self) -> bool:
+        """Return whether no scheduler looked at the run for longer than the limit."""
+        return self.decided_seconds is None or self.decided_seconds > LIMIT_SECONDS
+
+    @property
+    def passed(self) -> bool:
+        """Return whether all is as it must be."""
+        return not self.problems
+
+
+def problems(
+    *, resumed: float | None, idle: float, state: str, outcome: str | None, nodes_left: int
+) -> list[str]:
+    """Return what is wrong about a run that was disturbed; see :class:`Result`."""
+    found = []
+    if resumed is None or resumed > LIMIT_SECONDS:
+        when = "did not" if resumed is None else f"took {resumed:.0f} s to"
+        found.append(f"the run {when} go on; {LIMIT_SECONDS:.0f} s are allowed")
+    if idle > LIMIT_SECONDS:
+        found.append(f"a TPU had nothing to do for {idle:.0f} s")
+    if (state, outcome) != ("success", PROMOTED):
+        found.append(f"the run is {state} with outcome {outcome}, not success and {PROMOTED}")
+    if nodes_left:
+        found.append(f"{nodes_left} TPUs are left")
+    return found
+
+
+class Journal:
+    """Results in a file, one a line, so that an interrupted check goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> dict[Key, Result]:
+        """Return the newest result of each kill."""
+        if not self._path.exists():
+            return {}
+        found = (Result(**json.loads(line)) for line in self._path.read_text().splitlines())
+        return {result.key: result for result in found}
+
+    def add(self, result: Result) -> None:
+        """Append a result."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(asdict(result)) + "\n")
+
+
+def summary(results: Iterable[Result], **more: Any) -> dict[str, Any]:
+    """Return the numbers that say whether runs go on."""
+    results = list(results)
+    resumed = [one.resumed_seconds for one in results if one.resumed_seconds is not None]
+    return {
+        "kills": len(results),
+        "held_runs": sum(one.held_runs for one in results),
+        "frozen": sum(one.frozen for one in results),
+        "resumed_median_seconds": round(statistics.median(resumed), 1) if resumed else None,
+        "resumed_max_seconds": round(max(resumed), 1) if resumed else None,
+        "idle_max_seconds": round(max((one.idle_seconds for one in results), default=0.0), 1),
+        "nodes_left": sum(one.nodes_left for one in results),
+        "failed": [f"{one.moment}/{one.seed}" for one in results if not one.passed],
+        **more,
+    }
