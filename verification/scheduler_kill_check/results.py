@@ -35,7 +35,7 @@ class Result:
     idle_seconds: float
     """For how long, at most, a ready TPU had nothing to do."""
     state: str
-    """Of the run, in the end."""
+    """Of the run, in the end; ``frozen`` if the check had to end it."""
     outcome: str | None
     nodes_left: int
     problems: list[str] = field(default_factory=list)

@@ -164,6 +164,7 @@ def _watch(world: World, run_id: str, seen: _Seen) -> None:
             if run.finished and not nodes:
                 return
         if seen.decided is None and time.time() > seen.killed + 2 * LIMIT_SECONDS:
+            seen.state = "frozen"
             _thaw(world, run_id)
             return
         time.sleep(POLL_SECONDS)
