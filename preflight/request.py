@@ -35,8 +35,8 @@ def outside_problems(
     for mark in (Mark.TEXT_PATH, Mark.MODEL_PATH):
         for setting, paths in named_paths(config, mark).items():
             for path in paths:
-                uri = store.resolve(path.replace("{partition}", "*"))
                 try:
+                    uri = store.resolve(path.replace("{partition}", "*"))
                     roots.require(uri, model=mark is Mark.MODEL_PATH)
                 except ValueError as error:
                     yield f"{setting}: {error}"
