@@ -29,6 +29,12 @@ class Settings:
             "absolute, or `gs://`; what the presets name is allowed as well"
         }
     )
+    hidden_paths: tuple[str, ...] = field(
+        metadata={
+            "help": "files and folders of the Airflow worker, with commas, that no data job can "
+            "read: Airflow's keys and logins; see [requests.md](requests.md#what-a-job-can-reach)"
+        }
+    )
     locked_settings: tuple[str, ...] = field(
         metadata={
             "help": "patterns, with commas, such as `promotion.*`, of further settings that "
@@ -71,6 +77,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         store_uri=environment.get("REPRETRAIN_STORE_URI", os.path.expanduser("~/repretraining")),
         preset=environment.get("REPRETRAIN_PRESET", "bert_base_v5e"),
         input_roots=_words(environment.get("REPRETRAIN_INPUT_ROOTS", "corpus,tasks,imports")),
+        hidden_paths=_words(environment.get("REPRETRAIN_HIDDEN_PATHS", "")),
         locked_settings=_words(environment.get("REPRETRAIN_LOCKED_SETTINGS", "")),
         schedule=environment.get("REPRETRAIN_SCHEDULE", "0 0 * * *"),
         partition_format=environment.get("REPRETRAIN_PARTITION_FORMAT", "%Y-%m-%d"),

@@ -166,6 +166,8 @@ def _project(paths: StatePaths, runtime: RuntimePaths) -> dict[str, str]:
         "REPRETRAIN_PRESET": PRESET,
         # The demo keeps the texts of its lineages apart.
         "REPRETRAIN_INPUT_ROOTS": "corpus,corpora,tasks,imports",
+        # Of all that the stack keeps, data jobs need the store, and that they can read.
+        "REPRETRAIN_HIDDEN_PATHS": str(paths.root),
         "REPRETRAIN_FINETUNING_PRESET": FINETUNING_PRESET,
     }
 

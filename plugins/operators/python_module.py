@@ -14,10 +14,12 @@ from typing import IO, TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from operators.hidden_files import Right
 from pipeline_config.settings import load_settings
-from pipeline_store import request_paths
+from pipeline_store import request_paths, uris
 from pipeline_store.formats import ExitKind
 from pipeline_store.layout import StoreLayout
+from pipeline_store.request_paths import RequestRoots
 from preflight.request import request_roots
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = str(Path(__file__).parents[2])
 GUARD = str(Path(__file__).with_name("process_guard.py"))
+HIDER = str(Path(__file__).with_name("hidden_files.py"))
 GRACE_SECONDS = 20.0
 """From telling a module to stop to killing it: longer than cancelling a cloud job takes."""
 
@@ -40,7 +43,8 @@ class PythonModuleOperator(BaseOperator):
     :mod:`operators.process_guard`.
 
     Of the files that the run's request names, the module may read those below the roots of
-    :func:`preflight.request.request_roots`.
+    :func:`preflight.request.request_roots`. What ``REPRETRAIN_HIDDEN_PATHS`` names it cannot read,
+    whatever it tries: see :mod:`operators.hidden_files`.
 
     :param module: such as ``beam_jobs.prepare_corpus``.
     :param store_uri: root of the store.
@@ -91,7 +95,7 @@ class PythonModuleOperator(BaseOperator):
         with os.fdopen(read_end, errors="backslashreplace") as said:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", GUARD, str(GRACE_SECONDS), *command],
+                    [sys.executable, "-I", GUARD, str(GRACE_SECONDS), *self._hiding(), *command],
                     stdin=subprocess.PIPE,
                     stdout=printed,
                     stderr=write_end,
@@ -139,12 +143,41 @@ class PythonModuleOperator(BaseOperator):
             )
         return summary
 
+    def hidden_paths(self) -> Sequence[str]:
+        """Return what the module must not be able to read."""
+        return load_settings().hidden_paths
+
+    def _hiding(self) -> list[str]:
+        """Return the command that the module's is given to, so that files are hidden from it."""
+        hidden = self.hidden_paths()
+        if not hidden:
+            return []
+        rights = dict.fromkeys(hidden, Right.HIDDEN)
+        # What Airflow runs: whoever changes that, reads all that Airflow can.
+        rights |= dict.fromkeys((REPOSITORY, sys.prefix, sys.base_prefix), Right.READ)
+        credentials = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
+        given = [uris.for_library(root) for root in (*self._roots().roots, credentials) if root]
+        store = [] if uris.is_cloud(self.store_uri) else [uris.for_library(self.store_uri)]
+        rights |= {
+            path: Right.READ
+            for path in given
+            if _lies_below(path, hidden) and not _lies_below(path, store)
+        }
+        rights |= dict.fromkeys(store, Right.WRITE)
+        return [sys.executable, "-I", HIDER, json.dumps(rights)]
+
+    def _roots(self) -> RequestRoots:
+        return request_roots(load_settings(), StoreLayout(self.store_uri))
+
     def _environment(self) -> dict[str, str]:
-        roots = request_roots(load_settings(), StoreLayout(self.store_uri))
         # The jobs do not need Airflow's secrets, so they do not get them.
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW"))}
         own = {"PYTHONPATH": REPOSITORY, "PYTHONUNBUFFERED": "1"}
-        return kept | own | request_paths.variables(roots)
+        return kept | own | request_paths.variables(self._roots())
+
+
+def _lies_below(path: str, folders: Sequence[str]) -> bool:
+    return any(Path(path).resolve().is_relative_to(Path(one).resolve()) for one in folders)
 
 
 def summary_lines(summary: dict[str, Any]) -> list[str]:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import airflow.sdk  # noqa: F401 - before a test imports an operator; see tests/conftest.py
 import pytest
 
-from local.stack.paths import RuntimePaths
+from local.stack.paths import REPOSITORY, RuntimePaths
 from local.stack.stack import Stack
 from pipeline_store.layout import StoreLayout
 from tests.stack.driver import DAG_ID, RUN_SECONDS, Pipeline, until
 from tests.stack.story import FINETUNING_PRESET, FIRST, SECOND, FirstModel, settings, write_tasks
 from tests.stack.thief import Thief, thief_of
 from tpu_emulator.admin import AdminClient
+
+_LOCAL = "airflow.dag_processing.bundles.local.LocalDagBundle"
+# The pipeline's own DAGs, and the one of a rig.
+BUNDLES: list[dict[str, Any]] = [
+    {"name": "dags-folder", "classpath": _LOCAL, "kwargs": {}},
+    {
+        "name": "reach",
+        "classpath": _LOCAL,
+        "kwargs": {"path": str(REPOSITORY / "verification" / "reach" / "dags")},
+    },
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,6 +44,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     preset.write_text(FINETUNING_PRESET)
     environment = {
         "REPRETRAIN_FINETUNING_PRESET": str(preset),
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(BUNDLES),
         # One of each role that matters to what a person may see; each is called as its role.
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,user:user,viewer:viewer",
     }

@@ -22,6 +22,8 @@ from tests.verification.compose.compose_file import MAIN, ComposeFile
 from tests.verification.compose.engine import Engine, why_not
 from tests.verification.compose.images import REPOSITORY
 from tpu_emulator.admin import AdminClient
+from verification.reach.attempts import Found
+from verification.reach.doors import DOORS
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,6 +32,7 @@ pytestmark = [
 ]
 
 DAG_ID = "bert_repretraining"
+REACH = "reach_check"
 PARTITION = "2026-01-01"
 URL = "http://127.0.0.1:8080"
 STORE = "/home/airflow/store"
@@ -109,6 +112,20 @@ def run_the_dag(password: str) -> str:
     return run_id
 
 
+def try_the_doors(password: str) -> dict[str, dict[str, str]]:
+    """Return how each door was found in a data job's place, by task."""
+    with AirflowApi(URL, "admin", password) as api:
+        api.wait_for_dag(REACH, seconds=300)
+        api.unpause(REACH)
+        run_id = api.trigger(REACH)
+        assert api.wait_for_run(REACH, run_id, seconds=600).state == "success"
+        path = f"/dags/{REACH}/dagRuns/{run_id}/taskInstances/{{}}/xcomEntries/return_value"
+        return {
+            task: api.request("GET", path.format(task), params={"deserialize": True})["value"]
+            for task in ("reach", "unhidden")
+        }
+
+
 def test_the_dag_runs_from_the_compose_file(running: Server) -> None:
     engine = running.engine
     tiny.write_partition(running.store, PARTITION, seed=0)
@@ -119,6 +136,13 @@ def test_the_dag_runs_from_the_compose_file(running: Server) -> None:
     with engine.network():
         nobody_gets_in_without_the_login()
         run_id = run_the_dag(running.password)
+        found = try_the_doors(running.password)
+
+    asked = {door.name: door.server for door in DOORS if door.server is not None}
+    assert {name: found["reach"][name] for name in asked} == asked
+    # All of it by the kernel: the job has the user whom the scheduler's secrets are for.
+    for name in ("secrets", "logs", "processes"):
+        assert found["unhidden"][name] == Found.OPEN, name
 
     outcome = RunOutcome.load(running.store.run(identity.run_key(DAG_ID, run_id)).outcome)
     assert outcome.outcome is OutcomeKind.PROMOTED

@@ -239,27 +239,37 @@ def test_every_variable_is_in_the_example_and_only_those() -> None:
     assert not re.search(r"(?i)\$\{\w*(password|secret|key|token)\w*:-", TEXT)
 
 
-SETTINGS = {f"REPRETRAIN_{name.upper()}" for name in Settings.__dataclass_fields__}
+HIDDEN = "REPRETRAIN_HIDDEN_PATHS"
+# The file's own are no settings of a server: they follow from where the file mounts what.
+SETTINGS = {f"REPRETRAIN_{name.upper()}" for name in Settings.__dataclass_fields__} - {HIDDEN}
 
 
 def test_every_setting_of_the_pipeline_is_passed_on(settings: dict[str, str]) -> None:
     wanted = {name: f"wanted {name}" for name in SETTINGS}
     environment = ComposeFile.load(settings | wanted, MAIN).services()["scheduler"].environment
     given = {name: value for name, value in environment.items() if name.startswith("REPRETRAIN_")}
-    assert given == wanted
+    assert given == wanted | {HIDDEN: environment[HIDDEN]}
 
 
 def test_what_is_left_empty_is_the_pipelines_default(settings: dict[str, str]) -> None:
     required = SETTINGS & REQUIRED
     left = settings | dict.fromkeys(SETTINGS - required, "")
     environment = ComposeFile.load(left, MAIN).services()["scheduler"].environment
-    assert load_settings(environment) == load_settings({name: left[name] for name in required})
+    expected = {name: left[name] for name in required} | {HIDDEN: environment[HIDDEN]}
+    assert load_settings(environment) == load_settings(expected)
 
 
 def test_the_example_leaves_the_pipelines_defaults(settings: dict[str, str]) -> None:
     environment = ComposeFile.load(settings, MAIN).services()["scheduler"].environment
     required = {name: settings[name] for name in SETTINGS & REQUIRED}
-    assert load_settings(environment) == load_settings(required)
+    assert load_settings(environment) == load_settings(required | {HIDDEN: environment[HIDDEN]})
+
+
+def test_secrets_and_airflows_own_files_are_hidden_from_data_jobs(compose: ComposeFile) -> None:
+    scheduler = compose.services()["scheduler"]
+    assert scheduler.body["secrets"]
+    hidden = load_settings(scheduler.environment).hidden_paths
+    assert hidden == ("/run/secrets", scheduler.environment["AIRFLOW_HOME"])
 
 
 def test_volumes_networks_and_secrets_are_declared(compose: ComposeFile) -> None:

@@ -1,0 +1,1 @@
+"""Shows what a data job can still reach of the installation that it runs in: a list of doors."""

@@ -1,0 +1,202 @@
+"""Tries each door. What is found behind it is neither kept nor told, only that it opened."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+
+from verification.reach.site import Site
+
+SECRETS = Path("/run/secrets")
+_ACCOUNT = {"GOOGLE_APPLICATION_CREDENTIALS", "GCE_METADATA_HOST", "GCE_METADATA_IP"}
+_SECRET_NAME = re.compile(r"PASSWORD|SECRET|TOKEN|FERNET|_KEY($|_)")
+_SECONDS = 3.0
+
+
+class Found(StrEnum):
+    """How a door was found."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    ABSENT = "not there"
+
+
+def _read(paths: Iterable[Path]) -> Found:
+    """Return whether one of some files can be read."""
+    found = Found.ABSENT
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                file.read(1)
+        except PermissionError:
+            found = Found.CLOSED
+        except OSError:
+            continue
+        else:
+            return Found.OPEN
+    return found
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for root, _, names in os.walk(folder):
+        yield from (Path(root, name) for name in names)
+
+
+def keys(site: Site) -> Found:
+    """Read Airflow's configuration."""
+    return _read([Path(site.airflow_home, "airflow.cfg")])
+
+
+def secrets(site: Site) -> Found:
+    """Read what compose mounts."""
+    return _read(_files(SECRETS))
+
+
+def logins(site: Site) -> Found:
+    """Read the passwords of the simple auth manager."""
+    return _read([Path(site.passwords)])
+
+
+def logs(site: Site) -> Found:
+    """Read the log of any task, this one among them."""
+    return _read(_files(Path(site.airflow_home, "logs")))
+
+
+def database_files(site: Site) -> Found:
+    """Read PostgreSQL's own files."""
+    return _read([Path(site.database_files, "PG_VERSION")])
+
+
+def command_lines(site: Site) -> Found:
+    """Read how the first process was started."""
+    return _read([Path("/proc/1/cmdline")])
+
+
+def _others() -> list[int]:
+    """Return the processes that were not started for this job."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.getsid(int(name)) != os.getsid(0):
+                found.append(int(name))
+        except ProcessLookupError:
+            continue
+    return found
+
+
+def environments(site: Site) -> Found:
+    """Look for a process whose environment has Airflow's settings."""
+    found = Found.ABSENT
+    for pid in _others():
+        try:
+            data = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            found = Found.CLOSED
+            continue
+        if b"AIRFLOW__" in data:
+            return Found.OPEN
+    return found
+
+
+def memories(site: Site) -> Found:
+    """Look for a process with a page of memory that can be read."""
+    found = Found.ABSENT
+    for pid in _others():
+        found = Found.CLOSED
+        try:
+            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+                span, rights, *_ = line.split()
+                if rights.startswith("r"):
+                    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+                        memory.seek(int(span.partition("-")[0], 16))
+                        memory.read(16)
+                    return Found.OPEN
+        except OSError:
+            continue
+    return found
+
+
+def own_variables(site: Site) -> Found:
+    """Look through the job's own environment."""
+    names = [
+        name
+        for name in os.environ
+        if name.startswith(("AIRFLOW", "_AIRFLOW")) or _SECRET_NAME.search(name)
+    ]
+    return Found.OPEN if names else Found.CLOSED
+
+
+def code(site: Site) -> Found:
+    """Put a link where Airflow looks for DAGs; it is taken away at once."""
+    dags = Path(__file__).parents[2] / "dags"
+    link = dags / f".{uuid.uuid4().hex}"
+    try:
+        link.symlink_to("/nowhere")
+    except OSError:
+        return Found.CLOSED
+    link.unlink()
+    return Found.OPEN
+
+
+def database(site: Site) -> Found:
+    """Begin a session without a password."""
+    import psycopg2  # type: ignore[import-untyped]
+
+    try:
+        psycopg2.connect(site.database, connect_timeout=int(_SECONDS)).close()
+    except psycopg2.OperationalError:
+        return Found.CLOSED
+    return Found.OPEN
+
+
+def rest(site: Site) -> Found:
+    """Ask without a login: for runs as a person does, for a connection as a task does."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for path in ("/api/v2/dags", "/execution/connections/google_cloud_default"):
+        try:
+            opener.open(f"{site.api}{path}", timeout=_SECONDS).close()
+        except urllib.error.HTTPError as error:
+            if error.code not in (401, 403):
+                raise
+        else:
+            return Found.OPEN
+    return Found.CLOSED
+
+
+def sockets(site: Site) -> Found:
+    """Connect to the sockets of a local stack."""
+    found = Found.ABSENT
+    for path in filter(os.path.exists, site.sockets):
+        with socket.socket(socket.AF_UNIX) as connection:
+            try:
+                connection.connect(path)
+            except OSError:
+                found = Found.CLOSED
+            else:
+                return Found.OPEN
+    return found
+
+
+def account(site: Site) -> Found:
+    """Look for variables that lead to a login to the cloud. Nobody is asked for one."""
+    return Found.OPEN if _ACCOUNT & os.environ.keys() else Found.ABSENT
+
+
+def store(site: Site) -> Found:
+    """Write into the folder of all runs; the file is taken away at once."""
+    from pipeline_store import uris
+
+    place = uris.join(site.store, "runs", f"{uuid.uuid4().hex}.probe")
+    try:
+        uris.write(place, b"")
+    except OSError:
+        return Found.CLOSED
+    uris.delete(place)
+    return Found.OPEN

@@ -1,0 +1,174 @@
+"""The doors that a data job may try, and how each is to be found: the one list of them.
+
+The table in ``docs/requests.md`` is made of it, and the tests compare it with what a real job finds
+on a laptop's stack and on a team server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from verification.reach import attempts
+from verification.reach.attempts import Found
+from verification.reach.site import Site
+
+
+@dataclass(frozen=True)
+class Door:
+    """Something that a job may try to reach.
+
+    :ivar leads_to: what is behind it.
+    :ivar attempt: tries it.
+    :ivar laptop: what has to be found on the local stack.
+    :ivar server: the same on a team server; None: it is not asked there.
+    :ivar why: why it is as it is, in half a sentence.
+    :ivar by_landlock: whether it is open where the kernel has no Landlock.
+    """
+
+    name: str
+    leads_to: str
+    attempt: Callable[[Site], Found]
+    laptop: Found
+    server: Found | None
+    why: str
+    by_landlock: bool = False
+
+
+OPEN, CLOSED, ABSENT = Found.OPEN, Found.CLOSED, Found.ABSENT
+_HIDDEN = "hidden"
+DOORS = (
+    Door(
+        "keys",
+        "Airflow's keys in `airflow.cfg`",
+        attempts.keys,
+        CLOSED,
+        CLOSED,
+        _HIDDEN,
+        by_landlock=True,
+    ),
+    Door(
+        "secrets",
+        "`/run/secrets`: keys, and the address of the database with its password",
+        attempts.secrets,
+        ABSENT,
+        CLOSED,
+        _HIDDEN,
+        by_landlock=True,
+    ),
+    Door(
+        "logins",
+        "everybody's password",
+        attempts.logins,
+        CLOSED,
+        ABSENT,
+        "hidden; on a server in another container",
+        by_landlock=True,
+    ),
+    Door("logs", "the logs of all tasks", attempts.logs, CLOSED, CLOSED, _HIDDEN, by_landlock=True),
+    Door(
+        "processes",
+        "environment of Airflow's processes: connections, alerts' webhooks",
+        attempts.environments,
+        CLOSED,
+        CLOSED,
+        "no process outside of the job can be looked into",
+        by_landlock=True,
+    ),
+    Door(
+        "memory",
+        "memory of Airflow's processes: keys, tokens of tasks",
+        attempts.memories,
+        CLOSED,
+        CLOSED,
+        "the same",
+        by_landlock=True,
+    ),
+    Door(
+        "own-variables",
+        "Airflow's variables, and any that is called a key, secret, token or password",
+        attempts.own_variables,
+        CLOSED,
+        CLOSED,
+        "not passed on, or not there; all other variables of the worker are passed on",
+    ),
+    Door(
+        "code",
+        "DAGs and plugins: code that Airflow runs",
+        attempts.code,
+        CLOSED,
+        CLOSED,
+        "can be read only",
+        by_landlock=True,
+    ),
+    Door(
+        "database-files",
+        "files of the database",
+        attempts.database_files,
+        CLOSED,
+        ABSENT,
+        "hidden; on a server in another container",
+        by_landlock=True,
+    ),
+    Door(
+        "database",
+        "a session with the database, and so all of Airflow",
+        attempts.database,
+        OPEN,
+        CLOSED,
+        "on a laptop the database asks the kernel which user it is, and Landlock knows no sockets; "
+        "on a server it asks for the hidden password",
+    ),
+    Door(
+        "rest",
+        "REST and the tasks' own interface",
+        attempts.rest,
+        CLOSED,
+        CLOSED,
+        "they ask for a login, and for a task's token",
+    ),
+    Door(
+        "sockets",
+        "TPU emulator and supervisor of the local stack: TPUs, starting and stopping",
+        attempts.sockets,
+        OPEN,
+        None,
+        "their sockets are for whoever is the same user",
+    ),
+    Door(
+        "account",
+        "variables that lead to a login to the cloud",
+        attempts.account,
+        ABSENT,
+        ABSENT,
+        "in Google Cloud the machine's account is **open** without any: the job needs the bucket",
+    ),
+    Door(
+        "store",
+        "the whole store: all runs, versions, lineages",
+        attempts.store,
+        OPEN,
+        OPEN,
+        "it is one folder or bucket, with one account; the job reads and writes there",
+    ),
+    Door(
+        "commands",
+        "command lines of all processes",
+        attempts.command_lines,
+        OPEN,
+        OPEN,
+        "the kernel shows them to everybody; no secret is in one",
+    ),
+)
+
+
+def table() -> Iterator[str]:
+    """Yield the lines of the table in the docs."""
+    yield "| behind the door | the local stack | a team server | why |"
+    yield "|---|---|---|---|"
+    for door in DOORS:
+        mark = " †" if door.by_landlock else ""
+        cells = (
+            f"**{cell}**" if cell is OPEN else cell or "" for cell in (door.laptop, door.server)
+        )
+        yield f"| {door.leads_to} | {' | '.join(cells)} | {door.why}{mark} |"
