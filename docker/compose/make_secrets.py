@@ -2,8 +2,9 @@
 
 Copy-paste: ``python3 docker/compose/make_secrets.py``
 
-It needs nothing but Python's standard library. What exists is never replaced: the database keeps
-the password that it was made with, and what Airflow encrypted cannot be read with another key.
+It needs nothing but Python's standard library. What exists is only replaced if ``--rotate`` names
+it: the database keeps the password that it was made with, and what Airflow encrypted cannot be read
+with another key. What else belongs to a rotation is in ``docs/operation.md``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -27,9 +28,18 @@ def main(argv: list[str] | None = None) -> int:
     """Make what is missing and say so; return 0, or 1 when something cannot be written."""
     parser = argparse.ArgumentParser(prog="make_secrets.py", description=__doc__)
     parser.add_argument("--folder", type=Path, default=HERE, help="default: %(default)s")
-    folder: Path = parser.parse_args(argv).folder
+    parser.add_argument(
+        "--rotate",
+        metavar="NAME",
+        choices=[*_ROTATED, *_STEPS],
+        help=f"put a new secret in the place of one: {', '.join(_ROTATED)}. What is encrypted can "
+        "be read with the new and the old fernet_key until old_fernet_key is named",
+    )
+    arguments = parser.parse_args(argv)
     try:
-        make(folder)
+        make(arguments.folder)
+        if arguments.rotate is not None:
+            rotate(arguments.folder / "secrets", arguments.rotate)
     except (OSError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -71,8 +81,50 @@ _OTHERS: dict[str, Callable[[], str]] = {
     "fernet_key": lambda: base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
     "api_secret_key": lambda: secrets.token_urlsafe(32),
     "jwt_secret": lambda: secrets.token_urlsafe(64),
-    "logins": lambda: json.dumps({"admin": secrets.token_urlsafe(18)}),
+    "logins": lambda: json.dumps(_passwords(["admin"])),
 }
+_ROTATED = ("database_password", *_OTHERS)
+_STEPS = ("old_fernet_key",)
+
+
+def rotate(private: Path, name: str) -> None:
+    """Put a new secret in the place of one that is there.
+
+    :param name: of its file; ``old_fernet_key``: the key that was kept behind the new one goes.
+    :raises OSError: the folder cannot be written.
+    """
+    if name == "database_password":
+        value = secrets.token_urlsafe(32)
+        _replace(private / name, value)
+        # Only the password: whoever runs the server may have changed the rest.
+        before, _, after = (private / "database_url").read_text().rpartition("@")
+        _replace(private / "database_url", f"{before.rpartition(':')[0]}:{value}@{after}")
+    elif name == "logins":
+        people = json.loads((private / name).read_text())
+        _replace(private / name, json.dumps(_passwords(people)))
+    elif name == "fernet_key":
+        old = (private / name).read_text()
+        _replace(private / name, f"{_OTHERS[name]()},{old}")
+    elif name == "old_fernet_key":
+        path = private / "fernet_key"
+        _replace(path, path.read_text().partition(",")[0])
+    else:
+        _replace(private / name, _OTHERS[name]())
+
+
+def _passwords(people: Iterable[str]) -> dict[str, str]:
+    return {person: secrets.token_urlsafe(18) for person in people}
+
+
+def _replace(path: Path, content: str) -> None:
+    """Replace a file at once: a container that is started meanwhile reads one or the other."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(content)
+    new.chmod(SECRET_MODE)
+    new.replace(path)
+    print(f"rotated  {path}")
 
 
 def _make_file(path: Path, mode: int, content: Callable[[], str]) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from tests.verification.compose.compose_file import FOLDER
 
 
-def make_secrets(folder: Path, *, code: int = 0) -> str:
+def make_secrets(folder: Path, *options: str, code: int = 0) -> str:
     """Run the command on a folder; return what it printed."""
     command = [sys.executable, "-I", str(FOLDER / "make_secrets.py"), "--folder", str(folder)]
+    command += options
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr

@@ -7,7 +7,9 @@ import json
 import stat
 from pathlib import Path
 
+import pytest
 import yaml
+from cryptography.fernet import Fernet, MultiFernet
 
 from tests.verification.compose.compose_file import FOLDER
 from tests.verification.compose.secret_files import make_secrets
@@ -54,6 +56,59 @@ def test_what_exists_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / ".env").read_text() == "AIRFLOW_IMAGE=mine\n"
     assert after.pop("jwt_secret") != before.pop("jwt_secret")
     assert after == before
+
+
+@pytest.mark.parametrize("name", ["logins", "jwt_secret", "api_secret_key"])
+def test_a_secret_is_rotated_alone(tmp_path: Path, name: str) -> None:
+    make_secrets(tmp_path)
+    before = contents(tmp_path)
+    printed = make_secrets(tmp_path, "--rotate", name)
+    after = contents(tmp_path)
+    assert after[name] != before[name]
+    assert len(after.pop(name)) == len(before.pop(name))
+    assert after == before
+    assert mode(tmp_path / "secrets" / name) == 0o444
+    assert not any(secret in printed for secret in contents(tmp_path).values())
+
+
+def test_all_people_get_new_passwords(tmp_path: Path) -> None:
+    make_secrets(tmp_path)
+    logins = tmp_path / "secrets" / "logins"
+    logins.chmod(0o644)
+    logins.write_text('{"admin": "a", "ann": "b"}')
+    make_secrets(tmp_path, "--rotate", "logins")
+    found = json.loads(logins.read_text())
+    assert set(found) == {"admin", "ann"}
+    assert len({"a", "b", *found.values()}) == 4
+
+
+def test_both_files_have_the_databases_new_password(tmp_path: Path) -> None:
+    make_secrets(tmp_path)
+    before = contents(tmp_path)
+    url = tmp_path / "secrets" / "database_url"
+    url.chmod(0o644)
+    url.write_text(f"{before['database_url']}?sslmode=require")
+    make_secrets(tmp_path, "--rotate", "database_password")
+    after = contents(tmp_path)
+    assert after["database_password"] != before["database_password"]
+    assert after["database_url"] == (
+        f"postgresql+psycopg2://airflow:{after['database_password']}@postgres:5432/airflow"
+        "?sslmode=require"
+    )
+
+
+def test_the_old_fernet_key_reads_until_it_is_dropped(tmp_path: Path) -> None:
+    make_secrets(tmp_path)
+    old = contents(tmp_path)["fernet_key"]
+    encrypted = Fernet(old).encrypt(b"password")
+    make_secrets(tmp_path, "--rotate", "fernet_key")
+    new, kept = contents(tmp_path)["fernet_key"].split(",")
+    assert kept == old != new
+    both = MultiFernet([Fernet(new), Fernet(kept)])
+    again = both.rotate(encrypted)
+    make_secrets(tmp_path, "--rotate", "old_fernet_key")
+    assert contents(tmp_path)["fernet_key"] == new
+    assert Fernet(new).decrypt(again) == b"password"
 
 
 def test_half_of_the_database_secrets_is_refused(tmp_path: Path) -> None:
