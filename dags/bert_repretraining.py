@@ -151,10 +151,10 @@ with DAG(
         delete = TpuDeleteOperator(task_id="delete", **tpu)
 
     with TaskGroup("promotion"):
-        compared = {"run_uri": run_uri, "baseline": plan.output["baseline"]}
+        compared = {"run_uri": run_uri, "baseline": plan.output["baseline"], **store}
         judge = JudgeOperator(task_id="judge", **compared | after_probes)
-        approve = ApproveOperator(task_id="approve", **compared, **store)
-        export = ExportModelOperator(task_id="export", **compared, **store)
+        approve = ApproveOperator(task_id="approve", **compared)
+        export = ExportModelOperator(task_id="export", **compared)
         promote = PromoteOperator(task_id="promote", run_uri=run_uri, **store)
         release = ReleaseLineageOperator(task_id="release", run_uri=run_uri, **store)
 

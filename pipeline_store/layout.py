@@ -364,6 +364,11 @@ class VersionLayout:
         return uris.join(self.root, "evaluation.json")
 
     @property
+    def best_scores(self) -> str:
+        """BestScores of it and its ancestors; versions made before there were any have none."""
+        return uris.join(self.root, "best_scores.json")
+
+    @property
     def verdict(self) -> str:
         """Verdict that promoted it."""
         return uris.join(self.root, "verdict.json")

@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from model_registry import gate, lease, outcomes, registry
+from model_registry.best_scores import best_scores
 from operators.approval import missing_approval
 from operators.pipeline_assets import PROMOTED_MODEL, announce_model
 from pipeline_config import parse_config
@@ -38,14 +39,16 @@ class JudgeOperator(BaseOperator):
 
     Returns the verdict's text.
 
+    :param store_uri: root of the store.
     :param run_uri: folder of the run. (templated)
     :param baseline: version id of the model in use, or None. (templated)
     """
 
     template_fields: Sequence[str] = ("run_uri", "baseline")
 
-    def __init__(self, *, run_uri: Any, baseline: Any, **kwargs: Any) -> None:
+    def __init__(self, *, store_uri: str, run_uri: Any, baseline: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.store_uri = store_uri
         self.run_uri = run_uri
         self.baseline = baseline
 
@@ -55,7 +58,14 @@ class JudgeOperator(BaseOperator):
         config = parse_config(uris.read(run.config), run.config)
         report = EvaluationReport.load(run.evaluation(self.baseline))
         probe = ProbeReport.load(run.probe(self.baseline)) if config.promotion.probe_tasks else None
-        verdict = gate.judge(report, config.promotion, baseline_version=self.baseline, probe=probe)
+        lineage = StoreLayout(self.store_uri).lineage(config.model.lineage_id)
+        verdict = gate.judge(
+            report,
+            config.promotion,
+            baseline_version=self.baseline,
+            probe=probe,
+            best=best_scores(lineage, self.baseline),
+        )
         if not verdict.create(run.verdict(self.baseline)):
             verdict = Verdict.load(run.verdict(self.baseline))
         self.log.info("%s: %s", verdict.verdict.upper(), verdict.reason)

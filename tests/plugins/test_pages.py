@@ -15,6 +15,7 @@ from pipeline_store import uris
 from pipeline_store.formats import (
     Alert,
     Answer,
+    ForgettingScore,
     OutcomeKind,
     Reservation,
     RunApproval,
@@ -118,6 +119,32 @@ def test_labelled_tasks_are_shown(site: Site) -> None:
     page = run_page(site, made)
     assert "<h2>Labelled tasks</h2>" in page
     assert lost.sentence in page
+
+
+def test_what_is_forgotten_is_shown_over_the_versions(site: Site) -> None:
+    first = finished(site, "1")
+    publish(first)
+    made = finished(site, "2", parent=first.version_id)
+    assert "Forgetting" not in run_page(site, made)
+    uri = made.run.verdict(first.version_id)
+    lost = ForgettingScore(
+        set_name="day-1",
+        documents=40,
+        best_version=first.version_id,
+        best_loss=5.5,
+        candidate_loss=5.65,
+        forgotten=0.15,
+        low=0.12,
+        high=0.18,
+    )
+    Verdict.load(uri).model_copy(update={"forgetting": [lost]}).write(uri)
+    page = run_page(site, made)
+    assert "<h2>Forgetting</h2>" in page
+    assert "at most 0.2 nats per token may be lost in all" in page
+    assert '<td class="n">0.1500</td><td class="n">0.1200 to 0.1800</td>' in page
+    assert "Loss on day-1 over the versions of the lineage" in page
+    assert f">{first.version_id[-6:]}<" in page
+    assert ">this run<" in page
 
 
 def test_the_training_curve_is_drawn(site: Site) -> None:

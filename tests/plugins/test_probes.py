@@ -20,6 +20,7 @@ from pipeline_config import PipelineConfig, with_overrides
 from pipeline_config.task import MIN_JUDGED_EXAMPLES
 from pipeline_store import uris
 from pipeline_store.formats import (
+    BestScores,
     EvaluationReport,
     FileDigest,
     ModelScore,
@@ -32,7 +33,7 @@ from pipeline_store.formats import (
     TaskSplit,
     Verdict,
 )
-from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.layout import RunLayout, StoreLayout, VersionLayout
 from tests.model_registry.test_gate import VERSION, Documents
 from tests.model_registry.test_gate_probes import CANDIDATE, comparison
 from tests.model_registry.test_gate_probes import probe as report
@@ -78,8 +79,12 @@ def write_run(run: RunLayout, config: PipelineConfig) -> None:
 def write_evaluation(run: RunLayout, version: str, models: dict[str, tuple[str, str]]) -> None:
     """Say that the candidate's loss is better than that of the model in use, whatever it is.
 
+    That model has been best on nothing else.
+
     :param models: URI and SHA-256 of the files, by name.
     """
+    lineage = StoreLayout(run.root.rpartition("/runs/")[0]).lineage("default")
+    BestScores(sets={}).write(VersionLayout(lineage.version(version)).best_scores)
     documents = Documents(NEXT_DAY)
     shifts = {"candidate": -0.2, "baseline": 0.0}
     EvaluationReport(
@@ -100,7 +105,10 @@ def write_evaluation(run: RunLayout, version: str, models: dict[str, tuple[str, 
 
 
 def judge(run: RunLayout, version: str = VERSION) -> str:
-    operator = JudgeOperator(task_id="judge", run_uri=run.root, baseline=version)
+    store_uri = run.root.rpartition("/runs/")[0]
+    operator = JudgeOperator(
+        task_id="judge", store_uri=store_uri, run_uri=run.root, baseline=version
+    )
     return operator.execute({})
 
 

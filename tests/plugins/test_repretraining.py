@@ -292,7 +292,9 @@ def test_a_partition_that_does_not_fit_fails_at_once(versions: list[FinishedRun]
 
 
 def judge(run: FinishedRun) -> str:
-    operator = JudgeOperator(task_id="judge", run_uri=run.run.root, baseline=run.parent)
+    operator = JudgeOperator(
+        task_id="judge", store_uri=run.store.root, run_uri=run.run.root, baseline=run.parent
+    )
     return operator.execute({})
 
 
