@@ -72,6 +72,7 @@ from pipeline_store.formats.models import (
 from pipeline_store.formats.retention import PrunedVersion
 from pipeline_store.formats.run import (
     OutcomeKind,
+    PreparedInput,
     RunEstimate,
     RunOutcome,
     RunPlan,
@@ -149,6 +150,7 @@ __all__ = [
     "PaidVerdict",
     "PartitionArrival",
     "PartitionManifest",
+    "PreparedInput",
     "ProbeReport",
     "ProductionPointer",
     "Progress",

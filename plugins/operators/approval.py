@@ -15,6 +15,7 @@ from airflow.sdk.execution_time.hitl import HITLUser
 
 from model_registry import lease, outcomes
 from model_registry.errors import LeaseLostError
+from operators.own_run import own_run
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import uris
 from pipeline_store.formats import (
@@ -58,13 +59,11 @@ class ApproveOperator(HITLOperator):
     Returns who approved, or None when nobody had to be asked.
 
     :param store_uri: root of the store.
-    :param run_uri: folder of the run. (templated)
-    :param baseline: version id that the candidate was compared with, or None. (templated)
     """
 
-    template_fields: Sequence[str] = ("run_uri", "baseline", "subject", "body")
+    template_fields: Sequence[str] = ("subject", "body")
 
-    def __init__(self, *, store_uri: str, run_uri: Any, baseline: Any, **kwargs: Any) -> None:
+    def __init__(self, *, store_uri: str, **kwargs: Any) -> None:
         # Airflow hands on the DAG's form; the person who answers gets one field.
         kwargs.pop("params", None)
         comment = Param("", source="task", type=["null", "string"], description="Why; optional.")
@@ -77,20 +76,19 @@ class ApproveOperator(HITLOperator):
             **kwargs,
         )
         self.store_uri = store_uri
-        self.run_uri = run_uri
-        self.baseline = baseline
 
     def execute(self, context: Context) -> str | None:
         """Ask, unless nobody needs to be asked."""
-        run = RunLayout(self.run_uri)
-        verdict = Verdict.load(run.verdict(self.baseline))
+        run = own_run(context, self.store_uri)
+        baseline = RunPlan.load(run.plan).parent_version
+        verdict = Verdict.load(run.verdict(baseline))
         if verdict.verdict is not VerdictKind.PROMOTED:
             raise AirflowSkipException(f"Nothing to approve: {verdict.reason}")
         config = parse_config(uris.read(run.config), run.config)
         if not asks_a_person(config):
             self.log.info("promotion.require_approval is off: nobody is asked.")
             return None
-        if (given := approval_given(run, self.baseline)) is not None:
+        if (given := approval_given(run, baseline)) is not None:
             self.log.info("Approved by %s at %s UTC", given.answered_by, _time(given.answered))
             return given.answered_by
         self.assigned_users = _answerers(config, context["dag_run"].triggering_user_name)
@@ -99,8 +97,8 @@ class ApproveOperator(HITLOperator):
         deadline = now + self.response_timeout
         self._keep_lineage(run, deadline)
         asked = RunApproval(
-            candidate_sha256=_candidate(run, self.baseline),
-            baseline=self.baseline,
+            candidate_sha256=_candidate(run, baseline),
+            baseline=baseline,
             answer=Answer.WAITING,
             asked=now,
             deadline=deadline,
@@ -112,7 +110,7 @@ class ApproveOperator(HITLOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         """Go on with the answer, or with what stands for one when there was none in time."""
-        run = RunLayout(self.run_uri)
+        run = own_run(context, self.store_uri)
         super().execute_complete(context, event)
         asked = RunApproval.load(run.approval)
         user = event["responded_by_user"]

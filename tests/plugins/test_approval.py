@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +29,7 @@ from pipeline_store.formats import (
     RunRecord,
 )
 from tests.model_registry.runs import CONFIG, NOW, FinishedRun
+from tests.plugins.contexts import of_finished
 
 HOURS = 5.0
 
@@ -72,22 +72,13 @@ class Candidate:
         )
 
     def operator(self) -> ApproveOperator:
-        return ApproveOperator(
-            task_id="approve",
-            store_uri=self.finished.store.root,
-            run_uri=self.run.root,
-            baseline=None,
-        )
+        return ApproveOperator(task_id="approve", store_uri=self.finished.store.root)
 
     def execute(self) -> Any:
         return self.operator().execute(self.context())
 
-    @staticmethod
-    def context() -> Any:
-        return {
-            "task_instance": SimpleNamespace(id="some-uuid"),
-            "dag_run": SimpleNamespace(triggering_user_name="ada"),
-        }
+    def context(self) -> Any:
+        return of_finished(self.finished)
 
     def ask(self) -> TaskAwaitingInput:
         """Execute until the task waits for a person."""

@@ -27,6 +27,7 @@ from pipeline_store.formats import (
     FinetuningPlan,
     FinetuningReport,
     OutcomeKind,
+    PreparedInput,
     RunEstimate,
     RunOutcome,
     RunRecord,
@@ -71,8 +72,13 @@ class Request:
 
     @property
     def context(self) -> Any:
-        push = SimpleNamespace(xcom_push=lambda key, value: self.pushed.update({key: value}))
-        return {"dag_run": self.dag_run, "ti": push}
+        return self.context_of()
+
+    def context_of(self, map_index: int = -1) -> Any:
+        """Return the context of a task, of a mapped one with its number."""
+        ti = SimpleNamespace(map_index=map_index, try_number=1)
+        ti.xcom_push = lambda key, value: self.pushed.update({key: value})
+        return {"dag_run": self.dag_run, "ti": ti}
 
     def validate(self, preset: str = "finetuning_smoke", **settings: Any) -> list[str]:
         self.dag_run.conf = {name.replace("__", "."): value for name, value in settings.items()}
@@ -83,10 +89,9 @@ class Request:
         return found
 
     def plan(self, **examples: int) -> list[dict[str, Any]]:
-        prepared = [{"manifest": write_manifest(self.store, TASK, **examples)}]
-        operator = PlanFinetuningOperator(
-            task_id="plan", store_uri=self.store.root, run_uri=self.run.root, prepared=prepared
-        )
+        manifest = write_manifest(self.store, TASK, **examples)
+        PreparedInput(manifest=manifest).write(self.run.prepared_task(TASK))
+        operator = PlanFinetuningOperator(task_id="plan", store_uri=self.store.root)
         return operator.execute(self.context)
 
     @property
@@ -233,7 +238,6 @@ def test_a_task_is_prepared_by_the_data_jobs_module(request_: Request) -> None:
     operator = PrepareTaskOperator(
         task_id="prepare",
         store_uri=request_.store.root,
-        config_uri=request_.run.config,
         task_name=TASK,
     )
     assert operator.module == "beam_jobs.prepare_task"
@@ -421,9 +425,7 @@ def test_export_takes_the_best_and_rents_nothing(request_: Request, source: RunL
     # How long rows are, the classifier says.
     formats = {"finetuning__export_formats": ["hugging_face"], "finetuning__max_seq_length": 512}
     assert request_.validate(**using(source, "export", **formats)) == []
-    operator = PlanFinetuningOperator(
-        task_id="plan", store_uri=request_.store.root, run_uri=request_.run.root, prepared=[]
-    )
+    operator = PlanFinetuningOperator(task_id="plan", store_uri=request_.store.root)
     assert operator.execute(request_.context) == []
     plan = FinetuningPlan.load(request_.run.finetuning_plan)
     assert [trial.trial_id for trial in plan.trials] == ["weather.model.0.001.2"]
@@ -443,7 +445,7 @@ def test_predict_needs_files_to_predict(request_: Request, source: RunLayout) ->
 @pytest.mark.parametrize("kind", [ExportClassifiersOperator, PredictOperator])
 def test_what_nobody_asked_for_is_skipped(request_: Request, kind: Any) -> None:
     request_.validate(finetuning__tasks=[TASK])
-    operator = kind(task_id="use", store_uri=request_.store.root, run_uri=request_.run.root)
+    operator = kind(task_id="use", store_uri=request_.store.root)
     with pytest.raises(AirflowSkipException):
         operator.execute(request_.context)
     assert not uris.exists(request_.run.outcome)
@@ -524,9 +526,8 @@ def test_a_run_goes_on_when_one_of_its_tpus_is_reserved_again(request_: Request)
     TpuReserveOperator(
         task_id="reserve",
         store_uri=request_.store.root,
-        run_uri=further.root,
         gcp_conn_id=CONN_ID,
-    ).execute(request_.context)
+    ).execute(request_.context_of(1))
     # Both: the watch looks at a further TPU as long as its run goes on.
     assert not uris.exists(further.outcome)
     assert not uris.exists(own.outcome)
@@ -543,7 +544,7 @@ def test_a_run_goes_on_when_its_last_tasks_are_tried_again(request_: Request, ki
     request_.validate(finetuning__tasks=[TASK], finetuning__export_formats=["hugging_face"])
     request_.plan()
     outcomes.record(request_.run, OutcomeKind.FAILED, "it broke", written_by="pipeline_watch")
-    operator = kind(task_id="last", store_uri=request_.store.root, run_uri=request_.run.root)
+    operator = kind(task_id="last", store_uri=request_.store.root)
     # Nothing was trained. That it fails again is news.
     with pytest.raises(AirflowFailException):
         operator.execute(request_.context)
@@ -557,9 +558,7 @@ def test_a_prediction_goes_on(request_: Request, source: RunLayout) -> None:
     request_.plan()
     outcomes.record(request_.run, OutcomeKind.FAILED, "it broke", written_by="pipeline_watch")
     uris.delete(uris.join(request_.store.task(TASK).root, "new.tsv"))
-    operator = PredictOperator(
-        task_id="predict", store_uri=request_.store.root, run_uri=request_.run.root
-    )
+    operator = PredictOperator(task_id="predict", store_uri=request_.store.root)
     with pytest.raises(AirflowFailException, match=r"new\.tsv"):
         operator.execute(request_.context)
     assert not uris.exists(request_.run.outcome)
@@ -569,7 +568,7 @@ def test_what_is_skipped_leaves_the_end_of_the_run_as_it_is(request_: Request) -
     request_.validate(finetuning__tasks=[TASK])
     outcomes.record(request_.run, OutcomeKind.COMPLETED, "done", written_by="report")
     for kind in (ExportClassifiersOperator, PredictOperator):
-        operator = kind(task_id="use", store_uri=request_.store.root, run_uri=request_.run.root)
+        operator = kind(task_id="use", store_uri=request_.store.root)
         with pytest.raises(AirflowSkipException):
             operator.execute(request_.context)
     assert RunOutcome.load(request_.run.outcome).outcome is OutcomeKind.COMPLETED

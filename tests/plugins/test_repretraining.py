@@ -22,12 +22,14 @@ from pipeline_store import identity, uris
 from pipeline_store.formats import (
     OutcomeKind,
     PartitionManifest,
+    PreparedInput,
     RunEstimate,
     RunOutcome,
     RunRecord,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
 from tests.model_registry.runs import CONFIG, FinishedRun, change_manifest
+from tests.plugins.contexts import of_finished
 from tests.plugins.driver import CONN_ID, connect
 from tests.plugins.lineages import hold
 from tests.tpu_lifecycle.world import World
@@ -186,13 +188,9 @@ def test_a_run_says_so_when_nothing_would_reap_its_tpu(
 
 
 def plan(run: FinishedRun) -> dict[str, Any]:
-    operator = PlanJobsOperator(
-        task_id="plan",
-        store_uri=run.store.root,
-        run_uri=run.run.root,
-        manifest_uri=run.manifest_uri,
-    )
-    return operator.execute({})
+    PreparedInput(manifest=run.manifest_uri).write(run.run.prepared_partition)
+    operator = PlanJobsOperator(task_id="plan", store_uri=run.store.root)
+    return operator.execute(of_finished(run))
 
 
 def new_run(versions: list[FinishedRun], name: str, **settings: Any) -> FinishedRun:
@@ -292,15 +290,14 @@ def test_a_partition_that_does_not_fit_fails_at_once(versions: list[FinishedRun]
 
 
 def judge(run: FinishedRun) -> str:
-    operator = JudgeOperator(task_id="judge", run_uri=run.run.root, baseline=run.parent)
-    return operator.execute({})
+    operator = JudgeOperator(task_id="judge", store_uri=run.store.root)
+    return operator.execute(of_finished(run))
 
 
 def promote(run: FinishedRun) -> tuple[str, dict[str, Any]]:
     event = OutletEventAccessor(key=AssetUniqueKey.from_asset(PROMOTED_MODEL))
-    operator = PromoteOperator(task_id="promote", store_uri=run.store.root, run_uri=run.run.root)
-    dag_run = SimpleNamespace(triggering_user_name="ada")
-    context: Any = {"outlet_events": {PROMOTED_MODEL: event}, "dag_run": dag_run}
+    operator = PromoteOperator(task_id="promote", store_uri=run.store.root)
+    context = of_finished(run, outlet_events={PROMOTED_MODEL: event})
     return operator.execute(context), event.extra
 
 
@@ -341,7 +338,7 @@ def test_a_promoted_candidate_is_told_to_whoever_listens(versions: list[Finished
     # Again: nothing changes.
     assert promote(run)[0] == version_id
     assert RunOutcome.load(run.run.outcome) == found
-    assert PROMOTED_MODEL in PromoteOperator(task_id="p", store_uri="/s", run_uri="r").outlets
+    assert PROMOTED_MODEL in PromoteOperator(task_id="p", store_uri="/s").outlets
 
 
 def test_a_run_that_lost_the_lineage_does_not_promote(tmp_path: Path) -> None:
