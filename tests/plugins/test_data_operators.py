@@ -22,9 +22,11 @@ from operators import python_module
 from operators.prepare_corpus import PrepareCorpusOperator
 from operators.python_module import PythonModuleOperator, summary_lines
 from pipeline_config import load_preset, with_overrides
-from pipeline_store import identity, uris
+from pipeline_config.settings import load_settings
+from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import PreparedInput, RunRecord
 from pipeline_store.layout import StoreLayout
+from preflight.request import request_roots
 from tests.plugins.contexts import context_of
 from tpu_emulator.testing import wait_for
 
@@ -137,6 +139,18 @@ def test_a_module_gets_its_arguments_and_none_of_airflows_secrets(
     assert result["argv"] == ["--a", "b c; exit"]
     assert result["env"]["HARMLESS"] == "kept"
     assert not any(name.startswith("AIRFLOW") for name in result["env"])
+
+
+def test_a_module_is_held_to_what_requests_may_read(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_INPUT_ROOTS", "corpus,/somewhere")
+    code = "import os, json\nprint(json.dumps(dict(os.environ)))"
+    given = module(code).execute(context())
+    roots = request_roots(load_settings(), StoreLayout(str(tmp_path)))
+    assert "/somewhere" in roots.roots
+    [(name, value)] = request_paths.variables(roots).items()
+    assert given[name] == value
 
 
 @pytest.mark.parametrize(
