@@ -16,7 +16,9 @@ from airflow.sdk.execution_time.hitl import HITLUser
 from model_registry import lease, outcomes
 from model_registry.errors import LeaseLostError
 from operators.own_run import own_run
-from pipeline_config import PipelineConfig, parse_config
+from pipeline_config import PipelineConfig, load_preset, parse_config
+from pipeline_config.schema import PromotionConfig
+from pipeline_config.settings import load_settings
 from pipeline_store import uris
 from pipeline_store.formats import (
     Answer,
@@ -91,7 +93,7 @@ class ApproveOperator(HITLOperator):
         if (given := approval_given(run, baseline)) is not None:
             self.log.info("Approved by %s at %s UTC", given.answered_by, _time(given.answered))
             return given.answered_by
-        self.assigned_users = _answerers(config, context["dag_run"].triggering_user_name)
+        self.assigned_users = _answerers(config, context["dag_run"])
         self.response_timeout = timedelta(hours=config.promotion.approval_timeout_hours)
         now = datetime.now(UTC)
         deadline = now + self.response_timeout
@@ -155,14 +157,40 @@ def approval_given(run: RunLayout, baseline: str | None) -> RunApproval | None:
     return found if found.candidate_sha256 == _candidate(run, baseline) else None
 
 
-def _answerers(config: PipelineConfig, requester: str | None) -> list[HITLUser] | None:
+def _installation() -> PromotionConfig:
+    """Return what the installation says of promotions now: a run may have been recorded before."""
+    return load_preset(load_settings().preset).promotion
+
+
+def _approvers(config: PipelineConfig) -> list[str]:
+    """Return whose approval counts; empty: whoever may answer in Airflow."""
+    return _installation().approvers or config.promotion.approvers
+
+
+def _requester(dag_run: Any) -> str | None:
+    """Return the name of whoever started a run; None: its schedule, or another DAG of its own.
+
+    :raises AirflowFailException: somebody did, and it is not known who. A backfill may take over a
+        run of the schedule, with other settings, and Airflow keeps no name then.
+    """
+    name: str | None = dag_run.triggering_user_name
+    if name is None and dag_run.run_type in ("manual", "backfill"):
+        raise AirflowFailException(
+            "promotion.approvers: Airflow does not know who started this run "
+            f"({dag_run.run_type}), and nobody approves a run of their own. Trigger a new run."
+        )
+    return name
+
+
+def _answerers(config: PipelineConfig, dag_run: Any) -> list[HITLUser] | None:
     """Return who may answer; None: whoever may answer in Airflow.
 
     :raises AirflowFailException: nobody may. To Airflow an empty list would mean everybody.
     """
-    approvers = config.promotion.approvers
+    approvers = _approvers(config)
     if not approvers:
         return None
+    requester = _requester(dag_run)
     others = [HITLUser(id=user, name=user) for user in approvers if user != requester]
     if not others:
         raise AirflowFailException(
@@ -175,35 +203,36 @@ def _answerers(config: PipelineConfig, requester: str | None) -> list[HITLUser] 
 
 def asks_a_person(config: PipelineConfig) -> bool:
     """Return whether a better candidate needs a person's approval."""
-    return config.promotion.require_approval or bool(config.promotion.approvers)
+    asks = (config.promotion, _installation())
+    return any(one.require_approval or one.approvers for one in asks)
 
 
 def missing_approval(
-    run: RunLayout, config: PipelineConfig, baseline: str | None, requester: str | None
+    run: RunLayout, config: PipelineConfig, baseline: str | None, dag_run: Any
 ) -> str | None:
     """Return why a candidate may not come into use for want of an approval; None: it may.
 
     For the task that promotes: a person can mark the one that asks as successful.
 
-    :param requester: name in Airflow of whoever triggered the run; None: a schedule or an arrival.
+    :param dag_run: the run, as Airflow knows it.
+    :raises AirflowFailException: nobody can say whose run it is.
     """
     if not asks_a_person(config):
         return None
     if (given := approval_given(run, baseline)) is not None:
-        return _unfit_approver(given, config, requester)
+        return _unfit_approver(given, config, dag_run)
     return (
         f"promotion.require_approval asks for a person's answer, but {run.approval} has no "
         "approval of this candidate. Clear the task `approve` to be asked again."
     )
 
 
-def _unfit_approver(
-    given: RunApproval, config: PipelineConfig, requester: str | None
-) -> str | None:
+def _unfit_approver(given: RunApproval, config: PipelineConfig, dag_run: Any) -> str | None:
     """Return why an approval does not count, if the installation says whose does."""
-    approvers = config.promotion.approvers
+    approvers = _approvers(config)
     if not approvers:
         return None
+    requester = _requester(dag_run)
     if given.answered_by_id not in approvers:
         why = f"is not among promotion.approvers ({', '.join(approvers)})"
     elif requester in (given.answered_by_id, given.answered_by):

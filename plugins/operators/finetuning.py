@@ -13,14 +13,18 @@ from model_registry.errors import RegistryError
 from operators import job_arguments
 from operators.data_job import DataJobOperator
 from operators.own_run import own_run, prepared_manifest, tpu_number
+from operators.promoted_models import conf_in_use
 from operators.tpu import TpuRunOperator
-from operators.validate_base import ValidateOperator
+from operators.validate_base import STARTED_BY_A_DAG, ValidateOperator
 from pipeline_config import (
+    ConfigError,
     FinetuningConfig,
     load_finetuning_preset,
     parse_finetuning_config,
     with_overrides,
 )
+from pipeline_config.requests import locked_settings
+from pipeline_config.settings import load_settings
 from pipeline_store import uris
 from pipeline_store.formats import FinetuningReport, FormatError, OutcomeKind, PreparedInput
 from pipeline_store.layout import RunLayout, StoreLayout
@@ -46,13 +50,16 @@ class ValidateFinetuningOperator(ValidateOperator):
 
     def _validate(self, context: Context, store: StoreLayout, run: RunLayout) -> list[str]:
         dag_run = context["dag_run"]
-        config = self._requested(load_finetuning_preset(self.preset), dag_run, store)
+        preset, conf = load_finetuning_preset(self.preset), dag_run.conf or {}
+        is_own = dag_run.run_type == STARTED_BY_A_DAG and conf == conf_in_use(preset, store)
+        config = self._requested(preset, conf, store, is_own=is_own)
         about = {"partition": "", "lineage_id": config.encoder.lineage_id}
         if dag_run.run_type == "scheduled" and (reason := finetuning.idle_reason(config, store)):
             self._record(run, config, dag_run, about)
             raise self._skip(run, f"Nothing to do: {reason}")
         # What the model in use and another run decide, decided once for the whole run.
         config = finetuning_settings.completed(self._as_begun(config, run), store)
+        _require_tasks(preset, config)
         estimate = finetuning_estimates.estimate(config, store)
         for line in estimate.lines:
             self.log.info("%s", line)
@@ -79,6 +86,20 @@ class ValidateFinetuningOperator(ValidateOperator):
             return config
         begun = parse_finetuning_config(data, run.config)
         return with_overrides(config, {"encoder.version": begun.encoder.version})
+
+
+def _require_tasks(preset: FinetuningConfig, config: FinetuningConfig) -> None:
+    """Check that a run whose models are used was trained on the tasks of a locked preset.
+
+    :raises ConfigError: it was trained on others.
+    """
+    recipe, before = config.finetuning, preset.finetuning
+    locked = locked_settings(FinetuningConfig, load_settings().locked_settings)
+    is_chosen = recipe.source_run != before.source_run and recipe.tasks != before.tasks
+    if "finetuning.tasks" in locked and is_chosen:
+        line = f"finetuning.source_run: run {recipe.source_run} was trained on "
+        tasks = f"{', '.join(recipe.tasks)}, and only the installation sets finetuning.tasks: "
+        raise ConfigError([f"{line}{tasks}{', '.join(before.tasks) or 'none'}."])
 
 
 class PrepareTaskOperator(DataJobOperator):

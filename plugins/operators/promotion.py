@@ -86,8 +86,7 @@ class PromoteOperator(BaseOperator):
         if verdict.verdict is not VerdictKind.PROMOTED:
             raise AirflowSkipException(f"The model in use stays: {verdict.reason}")
         config = parse_config(uris.read(run.config), run.config)
-        requester = context["dag_run"].triggering_user_name
-        if problem := missing_approval(run, config, plan.parent_version, requester):
+        if problem := missing_approval(run, config, plan.parent_version, context["dag_run"]):
             raise AirflowFailException(problem)
         try:
             version = self._promote(run, verdict.reason)

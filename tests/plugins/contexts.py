@@ -13,7 +13,9 @@ def context_of(dag_id: str, run_id: str, *, map_index: int = -1, **more: Any) ->
 
     :param more: further entries.
     """
-    dag_run = SimpleNamespace(dag_id=dag_id, run_id=run_id, triggering_user_name="ada")
+    dag_run = SimpleNamespace(
+        dag_id=dag_id, run_id=run_id, run_type="manual", triggering_user_name="ada"
+    )
     pushed: dict[str, Any] = {}
     ti = SimpleNamespace(try_number=1, map_index=map_index, id="some-uuid")
     ti.xcom_push = lambda key, value: pushed.update({key: value})

@@ -421,6 +421,31 @@ def test_what_is_measured_again_has_rows_of_the_same_length(
         request_.validate(**using(source, "eval", finetuning__max_seq_length=64))
 
 
+def test_a_locked_list_of_tasks_is_not_filled_by_another_run(
+    request_: Request, source: RunLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_LOCKED_SETTINGS", "finetuning.tasks")
+    with pytest.raises(AirflowFailException, match=r"was trained on weather, and only the inst"):
+        request_.validate(**using(source, "eval"))
+    assert not uris.exists(request_.run.record)
+
+
+def test_a_promotion_chooses_a_locked_version(
+    request_: Request, model: FinishedRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_LOCKED_SETTINGS", "encoder.*")
+    path = tmp_path / "preset.toml"
+    path.write_text(f'[finetuning]\ntasks = ["{TASK}"]\n[tpu]\nzones = ["us-central1-a"]\n')
+    wanted = {"encoder__version": model.version_id}
+    with pytest.raises(AirflowFailException, match=r"encoder\.version: only the installation"):
+        request_.validate(str(path), **wanted)
+    request_.dag_run.run_type = "operator_triggered"
+    for other in ({"encoder__version": "v-000000000000"}, wanted | {"encoder__lineage_id": "x"}):
+        with pytest.raises(AirflowFailException, match="only the installation"):
+            request_.validate(str(path), **other)
+    assert request_.validate(str(path), **wanted) == [TASK]
+
+
 def test_export_takes_the_best_and_rents_nothing(request_: Request, source: RunLayout) -> None:
     # How long rows are, the classifier says.
     formats = {"finetuning__export_formats": ["hugging_face"], "finetuning__max_seq_length": 512}

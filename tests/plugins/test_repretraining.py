@@ -148,6 +148,59 @@ def test_a_dry_run_refuses_what_a_run_would_refuse(request_: Request) -> None:
     assert not uris.exists(request_.run.record)
 
 
+LOCK = "REPRETRAIN_LOCKED_SETTINGS"
+
+
+@pytest.mark.parametrize("pattern", ["corpus.*", "corpus.partition"])
+@pytest.mark.parametrize("run_type", ["manual", "backfill"])
+def test_a_partition_key_is_a_request_too(
+    request_: Request, monkeypatch: pytest.MonkeyPatch, pattern: str, run_type: str
+) -> None:
+    monkeypatch.setenv(LOCK, pattern)
+    request_.dag_run.run_type = run_type
+    with pytest.raises(AirflowFailException, match=r"corpus\.partition: only the installation"):
+        request_.validate()
+    request_.dag_run.partition_key = None
+    with pytest.raises(AirflowFailException, match=r"corpus\.partition: only the installation"):
+        request_.validate(corpus__partition="day-1")
+
+
+def test_the_schedule_and_arrivals_choose_a_locked_partition(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LOCK, "corpus.*")
+    request_.dag_run.run_type = "scheduled"
+    assert request_.validate()["partition"] == "day-1"
+    request_.dag_run.run_type, request_.dag_run.partition_key = "operator_triggered", None
+    assert request_.validate(corpus__partition="day-1")["partition"] == "day-1"
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"corpus.partition": "day-1", "corpus.text_field": "body"},
+        {"corpus.partition": "day-1", "training.random_seed": 5},
+        {"corpus.text_field": "body"},
+    ],
+)
+def test_another_dags_run_has_no_further_say(
+    request_: Request, monkeypatch: pytest.MonkeyPatch, conf: dict[str, Any]
+) -> None:
+    monkeypatch.setenv(LOCK, "corpus.*")
+    request_.dag_run.run_type, request_.dag_run.partition_key = "operator_triggered", None
+    with pytest.raises(AirflowFailException, match=r"corpus\.\w+: only the installation"):
+        request_.validate(**conf)
+
+
+def test_what_imitates_an_arrival_is_a_request(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LOCK, "corpus.*")
+    request_.dag_run.run_id, request_.dag_run.partition_key = "arrival__day-1__0123456789ab", None
+    with pytest.raises(AirflowFailException, match="only the installation"):
+        request_.validate(corpus__partition="day-1")
+
+
 def test_a_scheduled_day_without_text_is_skipped_with_an_outcome(tmp_path: Path) -> None:
     request = Request(tmp_path, partition="day-7", run_type="scheduled")
     with pytest.raises(AirflowSkipException, match="no file of partition day-7"):
