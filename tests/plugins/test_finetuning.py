@@ -11,6 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from model_registry import outcomes, registry
+from operators import classifiers
 from operators.classifiers import ExportClassifiersOperator, PredictOperator
 from operators.finetuning import (
     PlanFinetuningOperator,
@@ -20,9 +21,11 @@ from operators.finetuning import (
 )
 from operators.pipeline_assets import model_key
 from operators.promoted_models import ReceiveModelOperator
+from operators.python_module import PythonModuleOperator
 from operators.tpu import TpuReserveOperator
 from pipeline_config import load_finetuning_preset, parse_finetuning_config, with_overrides
-from pipeline_store import identity, uris
+from pipeline_config.settings import load_settings
+from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import (
     FinetuningPlan,
     FinetuningReport,
@@ -35,6 +38,8 @@ from pipeline_store.formats import (
     Trial,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
+from preflight.request import request_roots
+from preflight.run import finetuning
 from tests.model_registry.finetunings import write_manifest, write_trained
 from tests.model_registry.runs import NOW, FinishedRun
 from tests.plugins.driver import CONN_ID, connect
@@ -228,6 +233,25 @@ def test_a_run_that_is_cleared_goes_on_with_the_model_it_had(
     assert request_.config.encoder.version == model.version_id
     with pytest.raises(AirflowFailException, match="recorded with another configuration"):
         request_.validate(finetuning__tasks=[TASK], finetuning__num_train_epochs=1.0)
+
+
+def test_checks_and_predictions_are_held_to_what_requests_may_read(
+    request_: Request, source: RunLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[request_paths.RequestRoots | None] = []
+    wanted = request_roots(load_settings(), request_.store)
+
+    def look(*_: Any) -> list[str]:
+        seen.append(request_paths.current())
+        return []
+
+    monkeypatch.setattr(finetuning, "check", look)
+    monkeypatch.setattr(classifiers, "predict_files", look)
+    monkeypatch.setattr(PythonModuleOperator, "execute", lambda *_: {"predictions": "x.tsv"})
+    request_.validate(**using(source, "predict"))
+    request_.plan()
+    PredictOperator(task_id="predict", store_uri=request_.store.root).execute(request_.context)
+    assert seen == [wanted, wanted]
 
 
 # --- prepare

@@ -18,7 +18,7 @@ from operators.promotion import JudgeOperator, PromoteOperator
 from operators.validate import ValidateRunOperator
 from pipeline_config import parse_config, with_overrides
 from pipeline_config.settings import load_settings
-from pipeline_store import identity, uris
+from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import (
     OutcomeKind,
     PartitionManifest,
@@ -28,6 +28,8 @@ from pipeline_store.formats import (
     RunRecord,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
+from preflight.request import request_roots
+from preflight.run import checks
 from tests.model_registry.runs import CONFIG, FinishedRun, change_manifest
 from tests.plugins.contexts import of_finished
 from tests.plugins.driver import CONN_ID, connect
@@ -146,6 +148,36 @@ def test_a_dry_run_refuses_what_a_run_would_refuse(request_: Request) -> None:
     with pytest.raises(AirflowFailException, match=r"vocabulary\.uri"):
         request_.validate(run__dry_run=True, vocabulary__uri="/nowhere/vocab.txt")
     assert not uris.exists(request_.run.record)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("corpus__input_pattern", "/etc/*"),
+        ("vocabulary__uri", "/etc/shadow"),
+        ("model__init_checkpoint", "runs/0a1b2c3d4e5f/training"),
+    ],
+)
+def test_what_requests_may_not_read_is_not_looked_for(
+    request_: Request, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setattr(checks, "check", lambda *_: pytest.fail("it was looked for"))
+    with pytest.raises(AirflowFailException, match=name.replace("__", r"\.") + ": .*lies below"):
+        request_.validate(**{name: value})
+
+
+def test_the_checks_are_held_to_what_requests_may_read(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[request_paths.RequestRoots | None] = []
+
+    def check(*_: Any) -> list[str]:
+        seen.append(request_paths.current())
+        return []
+
+    monkeypatch.setattr(checks, "check", check)
+    request_.validate()
+    assert seen == [request_roots(load_settings(), request_.store)]
 
 
 LOCK = "REPRETRAIN_LOCKED_SETTINGS"
