@@ -591,7 +591,7 @@ class TpuConfig(Section):
     provisioning_model: Literal["on-demand", "spot", "reserved"] = Field(
         "on-demand", description="spot is cheaper and may be taken away at any time."
     )
-    reservation_name: str | None = Field(
+    reservation_name: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None,
         pattern=r"^(projects/[^/]+/locations/[^/]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?$",
         description="Reservation to rent from; empty: any, with provisioning_model reserved.",

@@ -232,6 +232,15 @@ class RunLayout:
         return uris.join(self.root, "plan.json")
 
     @property
+    def prepared_partition(self) -> str:
+        """PreparedInput of the run's own partition."""
+        return uris.join(self.root, "prepared", "partition.json")
+
+    def prepared_task(self, name: str) -> str:
+        """PreparedInput of a labelled task."""
+        return uris.join(self.root, "prepared", "tasks", f"{name}.json")
+
+    @property
     def approval(self) -> str:
         """RunApproval, when a person is or was asked."""
         return uris.join(self.root, "approval.json")

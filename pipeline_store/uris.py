@@ -14,6 +14,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import posixpath
+import re
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Protocol
@@ -277,8 +278,7 @@ def glob(pattern: str) -> list[str]:
     if exists(pattern):
         # A file's own name may hold such signs.
         return [pattern]
-    fixed = pattern[: min(pattern.index(sign) for sign in "*?[" if sign in pattern)]
-    folder = fixed.rpartition("/")[0]
+    folder = pattern_folder(pattern)
     wanted = for_library(pattern).split("/")
 
     def matches(uri: str) -> bool:
@@ -286,6 +286,15 @@ def glob(pattern: str) -> list[str]:
         return len(parts) == len(wanted) and all(map(_part_matches, parts, wanted))
 
     return [uri for uri in list_files(folder) if matches(uri)]
+
+
+def pattern_folder(pattern: str) -> str:
+    """Return the folder that all matches of a pattern lie in; a path without signs as it is.
+
+    A ``{`` counts as a sign: it is the start of a place where an id will stand.
+    """
+    fixed = re.split(r"[*?\[{]", pattern, maxsplit=1)[0]
+    return pattern if fixed == pattern else fixed.rpartition("/")[0]
 
 
 def _part_matches(name: str, pattern: str) -> bool:

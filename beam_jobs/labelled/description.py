@@ -16,7 +16,7 @@ from corpus.text.inputs import format_of_name, list_inputs
 from pipeline_config import ConfigError, TaskConfig
 from pipeline_config.schema import TASK_NAME_PATTERN
 from pipeline_config.task import task_violations
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from pipeline_store.formats import TaskSplit
 from pipeline_store.layout import StoreLayout
 
@@ -31,7 +31,10 @@ def load_task(store: StoreLayout, name: str) -> TaskConfig:
     :raises ConfigError: there is none of that name, or it breaks rules; every one is listed.
     """
     uri = store.task(name).description if re.fullmatch(TASK_NAME_PATTERN, name) else None
-    data = uris.read_or_none(uri) if uri else None
+    try:
+        data = request_paths.read_or_none(uri, model=True) if uri else None
+    except request_paths.OutsideRootsError as error:
+        raise ConfigError([f"task {name!r}: {error}"]) from error
     if data is None:
         raise ConfigError([f"task {name!r}: {_absent(store, uri)}"])
     try:

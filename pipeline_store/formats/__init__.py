@@ -75,6 +75,7 @@ from pipeline_store.formats.models import (
 from pipeline_store.formats.retention import PrunedVersion
 from pipeline_store.formats.run import (
     OutcomeKind,
+    PreparedInput,
     RunEstimate,
     RunOutcome,
     RunPlan,
@@ -155,6 +156,7 @@ __all__ = [
     "PaidVerdict",
     "PartitionArrival",
     "PartitionManifest",
+    "PreparedInput",
     "ProbeReport",
     "ProductionPointer",
     "Progress",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterator
 
@@ -26,13 +27,13 @@ from trained_models.artifacts import model_files
 from trained_models.importing.descriptions import ARCHITECTURE, check_description
 from trained_models.importing.sources import (
     SourceKind,
-    file_names,
+    require_model,
     source_kind,
-    split,
     weight_files,
 )
 from trained_models.importing.vocabulary import plan_rows, source_vocabulary
 
+_read = functools.partial(request_paths.read, model=True)
 _ARCHITECTURE = tuple(f"model.{name}" for name in ARCHITECTURE)
 
 
@@ -117,7 +118,7 @@ def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
 def _differences(
     config: PipelineConfig, version: VersionLayout, whose: str, advice: str
 ) -> Iterator[str]:
-    data = uris.read_or_none(version.config)
+    data = request_paths.read_or_none(version.config, model=True)
     if data is None:
         yield (
             f"model.lineage_id: {version.config} is missing, so the model cannot be checked. "
@@ -173,11 +174,16 @@ def _rows_missing(config: PipelineConfig, version: VersionLayout) -> Iterator[st
 def _init_checkpoint(config: PipelineConfig, store: StoreLayout, start: str) -> Iterator[str]:
     version = VersionLayout(store.resolve(start))
     try:
-        _require_allowed(version.root)
+        require_model(version.root)
+        # Also what is opened, by whichever reader: a link may have been replaced meanwhile.
+        yield from _start(config, store, version)
     except request_paths.OutsideRootsError as error:
         yield f"model.init_checkpoint: {error}"
-        return
-    model = ModelVersion.load_or_none(version.model)
+
+
+def _start(config: PipelineConfig, store: StoreLayout, version: VersionLayout) -> Iterator[str]:
+    data = request_paths.read_or_none(version.model, model=True)
+    model = None if data is None else ModelVersion.parse(data, version.model)
     if model is None:
         yield from _other_weights(config, store, version.root)
         return
@@ -195,17 +201,6 @@ def _init_checkpoint(config: PipelineConfig, store: StoreLayout, start: str) -> 
             "token ids would mean other words. Start a new model.lineage_id with "
             f"vocabulary.uri={vocabulary}."
         )
-
-
-def _require_allowed(uri: str) -> None:
-    """Return if a request may read all files of a model, links followed.
-
-    :raises OutsideRootsError: it may not.
-    """
-    folder, name = split(uri)
-    beside = [uris.join(folder, other) for other in file_names(folder) if other.startswith(name)]
-    for file in (uri, *uris.list_files(uri), *beside):
-        request_paths.require(file, model=True)
 
 
 def _other_weights(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:
@@ -228,8 +223,9 @@ def _other_weights(config: PipelineConfig, store: StoreLayout, uri: str) -> Iter
 
 def _training_differences(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:
     """Yield a line for each way in which the result of a run differs, if it is no version yet."""
-    files = model_files(uri)
-    inputs = TrainingInputs.load(uris.join(files.folder, files.inputs))
+    files = model_files(uri, read=_read)
+    place = uris.join(files.folder, files.inputs)
+    inputs = TrainingInputs.parse(_read(place), place)
     for name in _ARCHITECTURE:
         wanted, existing = operator.attrgetter(name)(config), inputs.settings.get(name)
         if wanted != existing:

@@ -166,6 +166,7 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     trial = tuned.plan.trials[0].trial_id
     yield run.run.estimate, full(f.RunEstimate)
     yield run.run.approval, full(f.RunApproval, baseline=run.parent)
+    yield run.run.prepared_partition, f.PreparedInput(manifest=run.manifest_uri)
     # Of later formats, which have keys that the files before them have not.
     yield spare.approval, full(f.RunApproval)
     yield run.run.evaluation(OLD), full(f.EvaluationReport)

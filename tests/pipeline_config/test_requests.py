@@ -84,6 +84,7 @@ def test_the_paths_of_a_configuration_are_found() -> None:
         ("tpu.service_account", "other@project.iam.gserviceaccount.com"),
         ("tpu.network_tags", ["open"]),
         ("tpu.enable_external_ips", True),
+        ("tpu.reservation_name", "projects/another/locations/x/reservations/theirs"),
         ("beam.sdk_container_image", IMAGE),
         ("beam.temp_location", "gs://other/temp"),
         ("budget.price_per_chip_hour", 0.0),

@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 import yaml
 
 from pipeline_config.schema import ModelConfig
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from trained_models.errors import UserError
-from trained_models.importing.sources import HUGGING_FACE_CONFIG, SourceKind, split
-
-GOOGLE_CONFIG = "bert_config.json"
-TF_MODELS_CONFIG = "params.yaml"
+from trained_models.importing.sources import (
+    GOOGLE_CONFIG,
+    HUGGING_FACE_CONFIG,
+    TF_MODELS_CONFIG,
+    SourceKind,
+    split,
+)
 
 # Names as in bert_config.json, which are Hugging Face's and ours, too. `hidden_act` besides.
 SIZES = (
@@ -147,9 +150,11 @@ def _google(uri: str) -> Description:
 def _tf_models(uri: str) -> Description:
     try:
         # A subclass of the safe loader.
-        params = yaml.load(uris.read(uri), Loader=_Loader)  # noqa: S506
+        params = yaml.load(request_paths.read(uri, model=True), Loader=_Loader)  # noqa: S506
         model = params["task"]["model"]
         items = dict(model["encoder"]["bert"])
+    except request_paths.OutsideRootsError:
+        raise
     except (yaml.YAMLError, KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
         raise UserError(
             f"{uri} is no experiment configuration of tf-models with task.model.encoder.bert "
@@ -192,7 +197,9 @@ def _unusable(config: Mapping[str, Any], activations: dict[str, str]) -> Iterato
 
 def _read_json(uri: str) -> dict[str, Any]:
     try:
-        content = json.loads(uris.read(uri))
+        content = json.loads(request_paths.read(uri, model=True))
+    except request_paths.OutsideRootsError:
+        raise
     except ValueError as error:
         raise UserError(f"{uri} is not JSON ({error}); get the file again.") from error
     if not isinstance(content, dict):

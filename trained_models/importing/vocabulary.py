@@ -11,16 +11,18 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from trained_models.errors import UserError
-from trained_models.importing.sources import SourceKind, split
+from trained_models.importing.sources import (
+    ADDED_TOKENS,
+    TOKENIZER,
+    VOCABULARY,
+    SourceKind,
+    split,
+)
 from trained_models.vocabulary import split_tokens
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-VOCABULARY = "vocab.txt"
-TOKENIZER = "tokenizer.json"
-# Tokens that were added to the vocabulary of a Hugging Face tokenizer; ids by token.
-ADDED_TOKENS = "added_tokens.json"
 # WordPiece has this before a piece that continues a word; SentencePiece that before one that begins
 # a word.
 CONTINUING = "##"
@@ -49,10 +51,10 @@ def source_vocabulary(uri: str, kind: SourceKind) -> SourceVocabulary | None:
     folder = uri if kind is not SourceKind.TENSORFLOW else split(uri)[0]
     for name, read in {VOCABULARY: _read_vocabulary, TOKENIZER: _read_tokenizer}.items():
         file = uris.join(folder, name)
-        data = uris.read_or_none(file)
+        data = request_paths.read_or_none(file, model=True)
         if data is None:
             continue
-        added = uris.read_or_none(uris.join(folder, ADDED_TOKENS))
+        added = request_paths.read_or_none(uris.join(folder, ADDED_TOKENS), model=True)
         try:
             ids = read(data) | (json.loads(added) if added else {})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
