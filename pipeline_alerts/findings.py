@@ -101,11 +101,14 @@ class Findings:
         for scope, name in open_alerts(store, causes):
             if (scope, name) in self.found or scope in unseen:
                 continue
-            alert = Alert.load(store.alert(scope, name))
-            if alert.time < self.begun and AlertCleared(time=datetime.now(UTC)).create(
-                store.alert_cleared(scope, name)
-            ):
-                self.cleared.append(alert)
+            with self.collected(f"alert {scope}/{name}"):
+                self._clear(store, scope, name)
+
+    def _clear(self, store: StoreLayout, scope: str, name: str) -> None:
+        alert = Alert.load(store.alert(scope, name))
+        over = AlertCleared(time=datetime.now(UTC))
+        if alert.time < self.begun and over.create(store.alert_cleared(scope, name)):
+            self.cleared.append(alert)
 
 
 def open_alerts(store: StoreLayout, causes: Collection[Cause]) -> list[tuple[str, str]]:

@@ -398,3 +398,15 @@ def test_signs_are_read_on_both_kinds_of_store(any_store: str) -> None:
     at_once = Patience(stalled=timedelta(microseconds=1), idle=timedelta(0))
     assert [f.cause for f in found.findings(at_once, no_service)] == [Cause.RUN_STALLED]
     assert open_alerts(store, CLEARING) == []
+
+
+def test_one_damaged_alert_keeps_no_other_open(store: StoreLayout) -> None:
+    phases = [Phase.of(store), Phase.of(store)]
+    for phase in phases:
+        phase.reserve()
+    with phases[0].after(40):
+        damaged, other = look(store).raised
+        uris.write(store.alert(damaged.scope, damaged.cause), b"{")
+    report = look(store)
+    assert report.cleared == [other]
+    assert f"alert {damaged.scope}/{damaged.cause}" in report.problems[0]
