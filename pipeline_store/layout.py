@@ -591,6 +591,10 @@ class StoreLayout:
         """AlertSending."""
         return uris.join(self.alerts, scope, f"{cause}.{channel}.sending.json")
 
+    def alert_cleared(self, scope: str, cause: str) -> str:
+        """AlertCleared."""
+        return uris.join(self.alerts, scope, f"{cause}.cleared.json")
+
     def watched_run(self, run_key: str) -> str:
         """WatchedRun."""
         return uris.join(self.alerts, run_key, "watched.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipeline_store.formats.alerts import (
     Alert,
+    AlertCleared,
     AlertDelivery,
     AlertedTpu,
     AlertSending,
@@ -107,6 +108,7 @@ from pipeline_store.formats.tpu import (
 __all__ = [
     "AgentHello",
     "Alert",
+    "AlertCleared",
     "AlertDelivery",
     "AlertSending",
     "AlertedTpu",

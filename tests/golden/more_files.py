@@ -142,6 +142,7 @@ def _alerts(store: StoreLayout, run: FinishedRun) -> Files:
     yield store.alert(run.key, CAUSE), full(f.Alert, scope=run.key)
     yield store.alert_delivery(run.key, CAUSE, "alerts_mail"), full(f.AlertDelivery)
     yield store.alert_sending(run.key, CAUSE, "alerts_mail"), full(f.AlertSending)
+    yield store.alert_cleared(run.key, CAUSE), full(f.AlertCleared)
     yield store.watched_run(run.key), full(f.WatchedRun)
     yield store.watch_pass, full(f.WatchPass)
     yield store.corpus_seen, full(f.CorpusSeen)
@@ -169,6 +170,7 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield run.run.prepared_partition, f.PreparedInput(manifest=run.manifest_uri)
     # Of later formats, which have keys that the files before them have not.
     yield spare.approval, full(f.RunApproval)
+    yield spare.verdict(OLD), full(f.Verdict)
     yield run.run.evaluation(OLD), full(f.EvaluationReport)
     yield run.run.verdict(OLD), full(f.Verdict)
     yield run.run.training.initial_weights, full(f.InitialWeights)
