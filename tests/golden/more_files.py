@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from pipeline_store import formats as f
 from pipeline_store import identity, uris
-from pipeline_store.layout import StoreLayout
+from pipeline_store.layout import StoreLayout, VersionLayout
 from tests.model_registry.finetunings import FinetuningRun
 from tests.model_registry.runs import NOW, TOKEN, FinishedRun
 
@@ -159,6 +159,7 @@ def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
     other = store.lineage("medicine")
     yield other.vocabulary_info, full(f.VocabularyInfo)
     yield other.production, full(f.ProductionPointer)
+    yield VersionLayout(other.version(OLD)).best_scores, full(f.BestScores)
 
 
 def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
