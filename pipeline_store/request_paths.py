@@ -56,10 +56,14 @@ class RequestRoots:
 
     @classmethod
     def of(cls, store_root: str, roots: Sequence[str], beside: Sequence[str] = ()) -> RequestRoots:
-        """Return the roots; relative ones lie below the store."""
+        """Return the roots; relative ones lie below the store.
+
+        :raises ValueError: one has a ``..`` or a scheme that no store has.
+        """
 
         def absolute(paths: Sequence[str]) -> tuple[str, ...]:
-            return tuple(p if uris.is_absolute(p) else uris.join(store_root, p) for p in paths)
+            found = (p if uris.is_absolute(p) else uris.join(store_root, p) for p in paths)
+            return tuple(map(uris.for_library, found))
 
         return cls(absolute(roots), absolute([PUBLISHED]), absolute([DESCRIPTIONS, *beside]))
 
@@ -104,8 +108,9 @@ class RequestRoots:
 
 def _odd_parts(pattern: str) -> str:
     """Return what a pattern has that may lead out of its folder, whatever is matched before it."""
-    inner = pattern.partition("://")[2] if "://" in pattern else pattern.removeprefix("/")
-    parts = inner.removeprefix("/").rstrip("/").split("/")
+    # Before them come the root of this machine, or the two that make a bucket.
+    first = 2 if uris.is_cloud(pattern) else 1
+    parts = uris.for_library(pattern).rstrip("/").split("/")[first:]
     if "" in parts:
         return "an empty part"
     if found := {".", ".."} & set(parts):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipeline_config import (
+    ConfigError,
     FinetuningConfig,
     PipelineConfig,
     load_finetuning_preset,
@@ -25,11 +26,17 @@ def request_roots(settings: Settings, store: StoreLayout) -> RequestRoots:
     """Return the folders below which requests may name text and tasks.
 
     They are those of the installation and what its presets name.
+
+    :raises ConfigError: one of them leads out of the store by ``..``, or is no path.
     """
     presets = (load_preset(settings.preset), load_finetuning_preset(settings.finetuning_preset))
-    roots = [*settings.input_roots, *_folders(presets, store), *_models(presets)]
-    beside = [file for model in _models(presets) for file in files_of_prefix(model)]
-    return RequestRoots.of(store.root, roots, beside)
+    try:
+        roots = [*settings.input_roots, *_folders(presets, store), *_models(presets)]
+        beside = [file for model in _models(presets) for file in files_of_prefix(model)]
+        return RequestRoots.of(store.root, roots, beside)
+    except ValueError as error:
+        line = "what REPRETRAIN_INPUT_ROOTS or a preset names cannot be a folder for requests: "
+        raise ConfigError([f"{line}{error}"]) from error
 
 
 def outside_problems(

@@ -143,6 +143,12 @@ def test_a_presets_text_passes_the_border(tmp_path: Path, store: StoreLayout, pa
             roots.require(other)
 
 
+@pytest.mark.parametrize("root", ["../elsewhere", "ftp://host/x"])
+def test_a_root_that_cannot_be_one_is_refused_in_words(store: StoreLayout, root: str) -> None:
+    with pytest.raises(ConfigError, match=f"REPRETRAIN_INPUT_ROOTS or a preset.*{root}"):
+        request_roots(settings(INPUT_ROOTS=f"corpus,{root}"), store)
+
+
 def test_a_preset_whose_partitions_lie_in_the_store_itself_finds_its_files(
     tmp_path: Path, store: StoreLayout
 ) -> None:
