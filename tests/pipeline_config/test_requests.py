@@ -84,7 +84,6 @@ def test_the_paths_of_a_configuration_are_found() -> None:
         ("tpu.service_account", "other@project.iam.gserviceaccount.com"),
         ("tpu.network_tags", ["open"]),
         ("tpu.enable_external_ips", True),
-        ("tpu.reservation_name", "projects/another/locations/x/reservations/theirs"),
         ("beam.sdk_container_image", IMAGE),
         ("beam.temp_location", "gs://other/temp"),
         ("budget.price_per_chip_hour", 0.0),
@@ -96,6 +95,13 @@ def test_what_only_the_installation_sets_is_refused_by_name(name: str, value: An
         with_request(PRESET, {name: value}, [])
     [line] = refused.value.violations
     assert line.startswith(f"{name}: only the installation sets this")
+
+
+def test_no_request_rents_from_somebodys_reservation() -> None:
+    theirs = "projects/another/locations/us-central1-a/reservations/theirs"
+    conf = {"tpu.reservation_name": theirs, "tpu.provisioning_model": "reserved"}
+    with pytest.raises(ConfigError, match=r"tpu\.reservation_name: only the installation"):
+        with_request(PRESET, conf, [])
 
 
 def test_the_installations_own_value_may_be_named() -> None:
