@@ -1,11 +1,15 @@
-"""How the data jobs say that trying again cannot help."""
+"""How the data jobs say that trying again cannot help, and what of an error they do not say."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import PurePath
 from typing import ClassVar
 
 from pipeline_config import ConfigError
+from pipeline_config.unquoted import fault
 from pipeline_store.formats import ExitKind, FormatError, JobFailure
 
 
@@ -29,6 +33,41 @@ class BadDataError(JobError):
 
 # What no second try can remove, so that an engine need not try again either.
 JOB_ERRORS = (JobError, ConfigError, FormatError)
+
+
+# Python's and its libraries' own, which quote the value that they broke on.
+_QUOTING = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+)
+_NAMED_FRAMES = 3
+
+
+class UnforeseenError(Exception):
+    """A file is of a kind that the program breaks on; trying again may help as little as not."""
+
+
+@contextmanager
+def reading(uri: str) -> Iterator[None]:
+    """Say of an error that nobody foresaw which file it is about, and where, but not its words.
+
+    :raises UnforeseenError: instead of one that may quote the file.
+    """
+    try:
+        yield
+    except JOB_ERRORS:
+        raise
+    except _QUOTING as error:
+        frames = traceback.extract_tb(error.__traceback__)[-_NAMED_FRAMES:]
+        where = ", ".join(f"{PurePath(one.filename).name}:{one.lineno}" for one in reversed(frames))
+        raise UnforeseenError(
+            f"{uri}: reading it ends with {fault(error)} in {where}, which is a mistake of this "
+            "program. Leave the file out, and report these places."
+        ) from None
 
 
 def failure_of(error: Exception) -> JobFailure:

@@ -20,6 +20,7 @@ from pipeline_config.finetuning import (
 from pipeline_config.finetuning_rules import finetuning_violations
 from pipeline_config.rules import violations
 from pipeline_config.schema import FORMAT_VERSION, PipelineConfig, RentalConfig
+from pipeline_config.unquoted import broken_fields, fault, kind_of
 
 PRESETS = Path(__file__).parent / "presets"
 FOLDERS = {PipelineConfig: PRESETS, FinetuningConfig: PRESETS / "finetuning"}
@@ -205,7 +206,7 @@ def _sound(schema: type[Config], content: dict[str, Any], uri: str) -> Config:
     try:
         config = schema.model_validate(content)
     except ValidationError as error:
-        raise ConfigError([f"{uri}: {line}" for line in _limit_problems(error)]) from error
+        raise ConfigError([f"{uri}: {line}" for line in broken_fields(error, schema)]) from None
     if problems := _violations(config):
         raise ConfigError([f"{uri}: {line}" for line in problems])
     return config
@@ -215,8 +216,9 @@ def _content(data: bytes, uri: str, kind: str, version: int) -> dict[str, Any]:
     content = _head(data, uri)
     found = (content.pop("format"), content.pop("format_version"))
     if found != (kind, version):
-        line = f"{uri}: format {found[0]!r} version {found[1]!r}; this program reads {kind!r} "
-        raise ConfigError([f"{line}version {version}."])
+        number = found[1] if isinstance(found[1], int) else kind_of(found[1])
+        line = f"{uri}: {'version ' + str(number) if found[0] == kind else 'another format'}; this "
+        raise ConfigError([f"{line}program reads {kind!r} version {version}."])
     return content
 
 
@@ -225,5 +227,5 @@ def _head(data: bytes, uri: str) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(data)
         content["format"], content["format_version"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError([f"{uri}: not a stored configuration ({error!r})."]) from error
+        raise ConfigError([f"{uri}: not a stored configuration ({fault(error)})."]) from None
     return content

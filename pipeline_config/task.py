@@ -137,34 +137,24 @@ class TaskConfig(Section):
         return hashlib.sha256(content.encode()).hexdigest()
 
 
-def one_label_alone(label: str) -> str:
-    """Return why a multi_label task may not have one label only, and what to write."""
-    return (
-        f"{label!r} is the only label, which is a choice of two: set kind to 'classification' and "
-        f"write one of two labels for every example, such as {label!r} and {f'not {label}'!r}"
-    )
+ONE_LABEL_ALONE = (
+    "there is one label only, which is a choice of two: set kind to 'classification' and write one "
+    "of two labels for every example, such as 'spam' and 'not spam'"
+)
+"""Why a multi_label task may not have one label only, and what to write."""
 
 
 def task_violations(task: TaskConfig) -> Iterator[str]:
-    """Yield a line for every rule that joins several of a task's settings and is broken."""
+    """Yield a line for every rule that joins several of a task's settings and is broken.
+
+    No value is quoted that somebody has made up: see :mod:`pipeline_config.unquoted`.
+    """
     if task.metric != "auto" and task.metric not in METRICS[task.kind]:
         yield (
             f"metric: {task.metric!r} is none of a {task.kind} task; use one of "
             f"{', '.join(METRICS[task.kind])}."
         )
-    if task.kind == "regression" and task.labels:
-        yield "labels: a regression task has numbers and no labels; leave it empty."
-    if len(set(task.labels)) < len(task.labels):
-        twice = sorted({label for label in task.labels if task.labels.count(label) > 1})
-        yield f"labels: given more than once: {', '.join(map(repr, twice))}."
-    if task.kind == "classification" and len(task.labels) == 1:
-        yield f"labels: {task.labels[0]!r} alone leaves nothing to decide; give at least two."
-    if task.kind == "multi_label" and len(task.labels) == 1:
-        yield f"labels: {one_label_alone(task.labels[0])}."
-    if task.kind == "multi_label" and (
-        bad := [x for x in task.labels if task.label_separator in x]
-    ):
-        yield f"labels: {bad[0]!r} contains the label_separator {task.label_separator!r}."
+    yield from _wrong_labels(task)
     fractions = (0.0 if task.validation else task.validation_fraction) + (
         0.0 if task.test else task.test_fraction
     )
@@ -173,9 +163,26 @@ def task_violations(task: TaskConfig) -> Iterator[str]:
             f"validation_fraction, test_fraction: together {fractions:g}, which leaves nothing to "
             "learn from; make them smaller, or name files."
         )
-    columns = [task.text_column, task.text_pair_column, task.label_column]
-    named = [column for column in columns if column is not None]
-    if len(set(named)) < len(named):
-        yield f"text_column, text_pair_column, label_column: {named} are not different columns."
-    if task.columns and (missing := [column for column in named if column not in task.columns]):
-        yield f"columns: {task.columns} do not have {', '.join(map(repr, missing))}."
+    settings = ("text_column", "text_pair_column", "label_column")
+    named = {name: column for name in settings if (column := getattr(task, name)) is not None}
+    if len(set(named.values())) < len(named):
+        yield f"{', '.join(named)}: they have to name different columns."
+    missing = [name for name, column in named.items() if column not in task.columns]
+    if task.columns and missing:
+        yield f"columns: of its {len(task.columns)} none is what {', '.join(missing)} names."
+
+
+def _wrong_labels(task: TaskConfig) -> Iterator[str]:
+    labels = task.labels
+    if task.kind == "regression" and labels:
+        yield "labels: a regression task has numbers and no labels; leave it empty."
+    if again := [n for n, label in enumerate(labels, 1) if label in labels[: n - 1]]:
+        yield f"labels: given more than once, the first again as number {again[0]} of the list."
+    if task.kind == "classification" and len(labels) == 1:
+        yield "labels: one alone leaves nothing to decide; give at least two."
+    if task.kind != "multi_label":
+        return
+    if len(labels) == 1:
+        yield f"labels: {ONE_LABEL_ALONE}."
+    if cut := [n for n, label in enumerate(labels, 1) if task.label_separator in label]:
+        yield f"labels: number {cut[0]} of the list contains the label_separator."

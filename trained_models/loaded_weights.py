@@ -11,7 +11,7 @@ from trained_models.weight_names import NEXT_SENTENCE
 class LoadedWeights(NamedTuple):
     """Names of variables by what happened to them when a model was loaded.
 
-    :param dropped: names of what is not used, of variables here where they have a partner.
+    :param dropped: names of what is not used; of what has no partner here only the number.
     :param allowed: what may be new or dropped besides a next-sentence head, because it is known and
         was asked for.
     :param notes: what else is to be known about these weights, a sentence each.

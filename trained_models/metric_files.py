@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from pipeline_config.unquoted import fault
 from pipeline_store import uris
 from trained_models.errors import BadDataError
 
@@ -113,8 +114,8 @@ def _all(folder_uri: str) -> Iterator[Record]:
                 FIELDS[record["kind"]], int(record["step"])
             except (ValueError, KeyError, TypeError) as error:
                 raise BadDataError(
-                    f"{uri}, line {number}, is no metrics record ({error!r}): {line[:100]!r}. The "
-                    "file is damaged, or another version of this program wrote it; move it away "
-                    "to read the others."
-                ) from error
+                    f"{uri}, line {number}, is no metrics record ({fault(error)}). The file is "
+                    "damaged, or another version of this program wrote it; move it away to read "
+                    "the others."
+                ) from None
             yield record

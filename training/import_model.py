@@ -69,6 +69,8 @@ def import_model(arguments: argparse.Namespace) -> None:
     for note in found.description.notes:
         log.info("%s", note)
     log.info("What becomes of each weight: %s", found.table)
+    if found.strangers:
+        log.info("Tensors that have no place here: %s", ", ".join(found.strangers))
     log.info("Settings that fit it, for a new model.lineage_id:\n\n%s", found.preset())
     refuse_unfit(source, found.table)
     if target:

@@ -20,7 +20,7 @@ from beam_jobs.job.planning import Plan, make_plan
 from beam_jobs.job.progress import Pass, ProgressMeter, announce_plan
 from beam_jobs.job.shards import ShardProcessor, ShardWork
 from corpus.duplicates.signing import SignedInput, Signer
-from corpus.errors import JOB_ERRORS, failure_of
+from corpus.errors import JOB_ERRORS, failure_of, reading
 from corpus.rows.conversion import ShardStatistics
 from corpus.text.inputs import list_inputs
 from corpus.tokens.lineage_vocabulary import load_vocabulary
@@ -124,10 +124,13 @@ class SignInputs(beam.DoFn):
 
     def _sign(self, uri: str) -> SignedInput | JobFailure:
         try:
-            signed = self._signer.sign(
-                uri,
-                lambda documents, size: self._meter.update(uri, documents=documents, bytes=size),
-            )
+            with reading(uri):
+                signed = self._signer.sign(
+                    uri,
+                    lambda documents, size: self._meter.update(
+                        uri, documents=documents, bytes=size
+                    ),
+                )
         except JOB_ERRORS as error:
             return failure_of(error)
         _count("inputs_signed", 1)
@@ -205,7 +208,8 @@ class ConvertShards(beam.DoFn):
             )
 
         try:
-            shard, outcome = self._processor.process(work, report)
+            with reading(uri):
+                shard, outcome = self._processor.process(work, report)
         except JOB_ERRORS as error:
             return failure_of(error)
         tokens = sum(file.tokens for file in shard.files)

@@ -16,7 +16,7 @@ from corpus.labelled.labels import ordered
 from corpus.labelled.problems import HARMLESS, ExampleProblem
 from corpus.text.drops import BAD_FILE
 from pipeline_config import TaskConfig
-from pipeline_config.task import MIN_COMPARED_EXAMPLES, MIN_JUDGED_EXAMPLES, one_label_alone
+from pipeline_config.task import MIN_COMPARED_EXAMPLES, MIN_JUDGED_EXAMPLES, ONE_LABEL_ALONE
 from pipeline_store.formats import TaskSplit
 
 _RARE = 0.1
@@ -43,7 +43,7 @@ def decide(facts: Sequence[FileFacts], task: TaskConfig) -> Decided:
     ]
     decided.warnings += [
         *contradictions(examples),
-        *_unbalanced(decided.label_counts),
+        *_unbalanced(examples, decided),
         *_too_few_to_test(examples, refused, MIN_JUDGED_EXAMPLES, "for a verdict on models"),
     ]
     decided.assigned = examples.assigned()
@@ -72,8 +72,7 @@ def _leave_out_unseen(examples: TaskExamples, known: set[str]) -> None:
         if place not in left_out:
             left_out.add(place)
             split = SPLITS[examples.splits[place]]
-            name = examples.names[examples.codes[entry]]
-            detail = f"no training example has the label {name!r} of this {split} example"
+            detail = f"no training example has the label of this {split} example"
             examples.leave_out(place, ExampleProblem.UNSEEN_LABEL, detail)
 
 
@@ -170,33 +169,43 @@ def _nothing_to_learn(examples: TaskExamples, task: TaskConfig, decided: Decided
         return
     if task.kind == "regression":
         if np.all(values == values[0]):
-            yield f"train: all {len(values)} examples have the number {values[0]:g}"
+            yield f"train: all {len(values)} examples have the same number"
         return
     counts = decided.label_counts[TaskSplit.TRAIN]
     if task.kind == "multi_label" and len(counts) == 1:
-        yield f"train: {one_label_alone(next(iter(counts)))}"
+        yield f"train: {ONE_LABEL_ALONE}"
     elif len(counts) < 2:
-        what = f"the label {next(iter(counts))!r}" if counts else "no label"
+        what = "the same label" if counts else "no label"
         yield f"train: all {len(values)} examples have {what}, so there is nothing to decide"
     least = task.min_examples_per_label
-    if rare := [f"{label!r} {count}" for label, count in counts.items() if count < least]:
+    if rare := [label for label, count in counts.items() if count < least]:
+        named = some([f"{counts[label]} {_told(examples, decided, label)}" for label in rare])
         yield (
             f"train: {len(rare)} of {len(counts)} labels have fewer examples than "
-            f"min_examples_per_label={least}: {some(rare)}"
+            f"min_examples_per_label={least}: {named}"
         )
 
 
-def _unbalanced(label_counts: Mapping[TaskSplit, Mapping[str, int]]) -> Iterator[str]:
-    counts = label_counts[TaskSplit.TRAIN]
+def _told(examples: TaskExamples, decided: Decided, label: str) -> str:
+    """Return which label is meant without quoting it: by an example, else by its number."""
+    place = examples.example_of(label)
+    return (
+        f"of number {decided.labels.index(label) + 1} of labels"
+        if place is None
+        else f"as at {place}"
+    )
+
+
+def _unbalanced(examples: TaskExamples, decided: Decided) -> Iterator[str]:
+    counts = decided.label_counts[TaskSplit.TRAIN]
     if not counts:
         return
-    most = max(counts, key=lambda label: counts[label])
-    least = min(counts, key=lambda label: counts[label])
-    if counts[least] < _RARE * counts[most]:
+    most, least = max(counts.values()), min(counts.values())
+    if least < _RARE * most:
         yield (
-            f"train: labels are unbalanced: {most!r} has {counts[most]} examples, {least!r} "
-            f"{counts[least]}; look at macro_f1, or set finetuning.class_weights"
+            f"train: labels are unbalanced: one has {most} examples, another {least}; look at "
+            "macro_f1, or set finetuning.class_weights"
         )
-    tested = label_counts[TaskSplit.TEST]
-    if missing := [repr(label) for label in counts if not tested[label]]:
+    tested = decided.label_counts[TaskSplit.TEST]
+    if missing := [_told(examples, decided, label) for label in counts if not tested[label]]:
         yield f"test: {len(missing)} labels have no example: {some(missing)}"

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -16,9 +17,11 @@ from corpus.text.inputs import format_of_name, list_inputs
 from pipeline_config import ConfigError, TaskConfig
 from pipeline_config.schema import TASK_NAME_PATTERN
 from pipeline_config.task import task_violations
+from pipeline_config.unquoted import broken_fields, fault
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import TaskSplit
 from pipeline_store.layout import StoreLayout
+from pipeline_store.request_paths import OutsideRootsError
 
 _NAMED = 5
 
@@ -30,45 +33,48 @@ def load_task(store: StoreLayout, name: str) -> TaskConfig:
 
     :raises ConfigError: there is none of that name, or it breaks rules; every one is listed.
     """
-    uri = store.task(name).description if re.fullmatch(TASK_NAME_PATTERN, name) else None
-    try:
-        data = request_paths.read_or_none(uri, model=True) if uri else None
-    except request_paths.OutsideRootsError as error:
-        raise ConfigError([f"task {name!r}: {error}"]) from error
-    if data is None:
-        raise ConfigError([f"task {name!r}: {_absent(store, uri)}"])
-    try:
-        content = tomllib.loads(data.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError([f"{uri}: it is no TOML file ({error}). Correct that place."]) from error
+    uri, content = _content(store, name)
     known = list(TaskConfig.model_fields)
-    problems = [_unknown(key, known) for key in content if key not in known]
+    problems = [
+        _unknown(number, key, known) for number, key in enumerate(content, 1) if key not in known
+    ]
     try:
         task = TaskConfig.model_validate({k: v for k, v in content.items() if k in known})
         problems += task_violations(task)
     except ValidationError as error:
-        problems += [
-            f"{'.'.join(map(str, item['loc']))}: {item['msg']}, received {item['input']!r}."
-            for item in error.errors()
-        ]
+        problems += broken_fields(error, TaskConfig)
     if problems:
         raise ConfigError([f"{uri}: {line}" for line in problems])
     return task
 
 
-def _absent(store: StoreLayout, uri: str | None) -> str:
-    if uri is None:
-        return "that is no task's name; use a-z, 0-9 and '-', and begin with a letter."
+def _content(store: StoreLayout, name: str) -> tuple[str, dict[str, Any]]:
+    if not re.fullmatch(TASK_NAME_PATTERN, name):
+        line = "that is no task's name; use a-z, 0-9 and '-', and begin with a letter."
+        raise ConfigError([f"task {name!r}: {line}"])
+    uri = store.task(name).description
+    try:
+        return uri, tomllib.loads(request_paths.read(uri, model=True).decode())
+    except OutsideRootsError as error:
+        raise ConfigError([f"task {name!r}: {error}"]) from error
+    except FileNotFoundError as error:
+        raise ConfigError([f"task {name!r}: {_absent(store, uri)}"]) from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        problem = f"{uri}: it is no TOML file ({fault(error)}). Correct that place."
+        raise ConfigError([problem]) from None
+
+
+def _absent(store: StoreLayout, uri: str) -> str:
     found = [item.uri for item in uris.list_named(store.tasks, "task.toml")]
     names = sorted(uri.split("/")[-2] for uri in found)
     have = f"The store has {', '.join(names[:_NAMED])}" if names else "The store has no task"
     return f"{uri} does not exist. {have}; write the file, or name another task."
 
 
-def _unknown(key: str, known: list[str]) -> str:
+def _unknown(number: int, key: str, known: list[str]) -> str:
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f"Did you mean {close[0]!r}?" if close else "See docs/finetuning-data.md for the names."
-    return f"{key}: there is no such setting. {hint}"
+    return f"its setting number {number}: there is none of that name. {hint}"
 
 
 def task_files(store: StoreLayout, name: str, task: TaskConfig) -> TaskFiles:

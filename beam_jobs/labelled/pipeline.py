@@ -26,7 +26,7 @@ from beam_jobs.labelled.facts import FileFacts, TaskFile, collect_facts
 from beam_jobs.labelled.outcome import StoredPart, TaskOutcome
 from beam_jobs.labelled.task_examples import Decided
 from beam_jobs.labelled.task_vocabulary import TaskVocabulary
-from corpus.errors import JOB_ERRORS, failure_of
+from corpus.errors import JOB_ERRORS, failure_of, reading
 from corpus.text.metered import InputChangedError, MeteredStream
 from pipeline_config import TaskConfig
 from pipeline_store import request_paths, uris
@@ -132,7 +132,9 @@ class ReadFiles(beam.DoFn):
         """Read the files of a group."""
         for file in group[1]:
             try:
-                yield self._read(file)
+                with reading(file.uri):
+                    facts = self._read(file)
+                yield facts
             except JOB_ERRORS as error:
                 yield failure_of(error)
 
@@ -218,7 +220,9 @@ class ConvertFiles(beam.DoFn):
         """Convert the files of a group."""
         for work in group[1]:
             try:
-                yield self._convert(work)
+                with reading(work.file.uri):
+                    outcome = self._convert(work)
+                yield outcome
             except JOB_ERRORS as error:
                 yield failure_of(error)
 

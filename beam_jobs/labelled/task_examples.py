@@ -113,6 +113,12 @@ class TaskExamples:
         noted = self.left_out.setdefault(file.split, {}).setdefault(str(reason), Noted())
         noted.add(line, f"{self.place(place)}: {detail}")
 
+    def example_of(self, label: str) -> str | None:
+        """Return where the first example of a label is: so a message need not quote the label."""
+        if label not in self.names:
+            return None
+        return self.place(int(self.owners[np.argmax(self.codes == self.names.index(label))]))
+
     def place(self, place: int) -> str:
         """Return where an example is, for people."""
         return place_of(self._file(place), int(self._lines[place]))

@@ -6,6 +6,7 @@ from typing import Any
 
 from corpus.labelled.problems import ExampleProblem, LabelError
 from pipeline_config import TaskConfig
+from pipeline_config.unquoted import kind_of
 
 Label = tuple[str, ...] | float
 """The labels of an example, sorted, each once (of a classification one), or its number."""
@@ -23,27 +24,27 @@ def parse_label(value: Any, task: TaskConfig) -> Label:
     :raises LabelError: there is none, or it is not what the task says.
     """
     if value is None:
-        raise LabelError(ExampleProblem.MISSING_LABEL, f"no {task.label_column!r}")
+        raise LabelError(ExampleProblem.MISSING_LABEL, "there is no label")
     if task.kind == "regression":
-        return _number(value, task)
+        return _number(value)
     if task.kind == "classification":
-        return (_known(_word(value, task), task),)
+        return (_known(_word(value), task),)
     parts = value if isinstance(value, list) else _separated(value, task)
-    return tuple(sorted({_known(_word(part, task), task) for part in parts}))
+    return tuple(sorted({_known(_word(part), task) for part in parts}))
 
 
-def _number(value: Any, task: TaskConfig) -> float:
+def _number(value: Any) -> float:
     if isinstance(value, str) and not value.strip():
-        raise LabelError(ExampleProblem.MISSING_LABEL, f"{task.label_column!r} is empty")
+        raise LabelError(ExampleProblem.MISSING_LABEL, "the label is empty")
     try:
         if isinstance(value, bool | list | dict):
             raise TypeError
         number = float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        detail = f"{task.label_column!r} is {_shown(value)}, which is no number"
-        raise LabelError(ExampleProblem.LABEL_IS_NO_NUMBER, detail) from error
+    except (TypeError, ValueError, OverflowError):
+        detail = f"no number but {kind_of(value)}"
+        raise LabelError(ExampleProblem.LABEL_IS_NO_NUMBER, detail) from None
     if not abs(number) <= _LARGEST:
-        detail = f"{task.label_column!r} is {_shown(value)}, which is no finite 32-bit number"
+        detail = "no finite 32-bit number"
         raise LabelError(ExampleProblem.LABEL_IS_NO_NUMBER, detail)
     return number
 
@@ -54,35 +55,29 @@ def _separated(value: Any, task: TaskConfig) -> list[Any]:
     return value.split(task.label_separator) if value.strip() else []
 
 
-def _word(value: Any, task: TaskConfig) -> str:
+def _word(value: Any) -> str:
     """Return one label as text, spelt as JSON would spell it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
     if not isinstance(value, str):
-        detail = f"{task.label_column!r} is of type {type(value).__name__}: {_shown(value)}"
+        detail = f"no label but {kind_of(value)}"
         raise LabelError(ExampleProblem.WRONG_LABEL_TYPE, detail)
     label = value.strip()
     if not label:
-        raise LabelError(ExampleProblem.MISSING_LABEL, f"{task.label_column!r} is empty")
+        raise LabelError(ExampleProblem.MISSING_LABEL, "the label is empty")
     if len(label) > _LONGEST or not label.isprintable():
-        detail = f"{task.label_column!r} is no label but {_shown(label)}"
+        detail = f"no label but {kind_of(label)}; one has at most {_LONGEST}, all of them printable"
         raise LabelError(ExampleProblem.WRONG_LABEL_TYPE, detail)
     return label
 
 
 def _known(label: str, task: TaskConfig) -> str:
     if task.labels and label not in task.labels:
-        detail = f"{label!r} is none of the {len(task.labels)} labels"
+        detail = f"none of the {len(task.labels)} labels"
         raise LabelError(ExampleProblem.UNKNOWN_LABEL, detail)
     return label
-
-
-def _shown(value: Any) -> str:
-    """Return the beginning of a value; what stands there by mistake may be long."""
-    shown = repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:60]}…"
 
 
 def ordered(labels: set[str]) -> list[str]:

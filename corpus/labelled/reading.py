@@ -11,14 +11,14 @@ from corpus.labelled.problems import ExampleProblem, LabelError, Unusable
 from corpus.text.decoding import DocumentError, decode
 from corpus.text.drops import Rejected
 from corpus.text.inputs import InputFormat, format_of_name
-from corpus.text.json_documents import json_objects, text_of
+from corpus.text.json_documents import json_objects, texts_of
 from corpus.text.tables import table_rows
 from pipeline_config import TaskConfig
 
 FORMATS = ("tsv", "csv", "jsonl", "parquet")
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 Columns = Mapping[str, str]
-"""Names of columns by the setting that names them."""
+"""Names of columns by what messages call them: by the setting, as its value stands in a file."""
 _NO_HEADER = "if the file has no header line, name its columns in `columns`"
 
 
@@ -55,7 +55,7 @@ def read_examples(
     :raises RejectedFileError: nothing of the file can be used.
     """
     texts = _text_columns(task)
-    label = {"label_column": task.label_column} if labelled else {}
+    label = {_named_by("label_column"): task.label_column} if labelled else {}
     for found in _read(stream, input_format, task, texts, label):
         yield found if isinstance(found, Unusable) else _example(found, task, labelled)
 
@@ -68,7 +68,7 @@ def _read(
     label: Columns,
 ) -> Iterator[_Found | Unusable]:
     if input_format == "jsonl":
-        return _of_json(stream, list(texts.values()), label)
+        return _of_json(stream, texts, label)
     if input_format == "parquet":
         return _of_parquet(stream, texts, label)
     return _of_table(stream, input_format, task, texts, label)
@@ -80,9 +80,10 @@ def _example(found: _Found, task: TaskConfig, labelled: bool) -> Example | Unusa
     except LabelError as error:
         return Unusable(error.reason, error.detail, found.line)
     texts = tuple(_normalized(text, task) for text in found.texts)
-    for column, text in zip(_text_columns(task).values(), texts, strict=True):
+    for shown, text in zip(_text_columns(task), texts, strict=True):
         if not has_text(text):
-            return Unusable(ExampleProblem.EMPTY_TEXT, f"{column!r} has no text", found.line)
+            detail = f"no text in the column {shown}"
+            return Unusable(ExampleProblem.EMPTY_TEXT, detail, found.line)
     return Example(texts, label, found.line)
 
 
@@ -104,10 +105,14 @@ def has_text(text: str) -> bool:
 
 
 def _text_columns(task: TaskConfig) -> Columns:
-    columns = {"text_column": task.text_column}
+    columns = {_named_by("text_column"): task.text_column}
     if task.text_pair_column is not None:
-        columns["text_pair_column"] = task.text_pair_column
+        columns[_named_by("text_pair_column")] = task.text_pair_column
     return columns
+
+
+def _named_by(setting: str) -> str:
+    return f"that {setting} names"
 
 
 def _of_table(
@@ -128,12 +133,12 @@ def _of_table(
             yield _Found(row.values[: len(texts)], row.values[-1] if label else None, row.line)
 
 
-def _of_json(stream: BinaryIO, texts: list[str], label: Columns) -> Iterator[_Found | Unusable]:
-    for found in json_objects(stream, [*texts, *label.values()]):
+def _of_json(stream: BinaryIO, texts: Columns, label: Columns) -> Iterator[_Found | Unusable]:
+    for found in json_objects(stream, {**texts, **label}):
         try:
             if isinstance(found, Rejected):
                 raise DocumentError(found.reason, found.detail)
-            values = [text_of(found.fields, name) for name in texts]
+            values = texts_of(found.fields, texts)
         except DocumentError as error:
             yield Unusable(error.reason, error.detail, found.line)
             continue

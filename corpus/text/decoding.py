@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from corpus.text.drops import DropReason
+from pipeline_config.unquoted import fault
 
 
 class DocumentError(Exception):
@@ -22,8 +23,7 @@ def decode(data: bytes) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        detail = f"byte 0x{data[error.start]:02x} after {error.start} bytes: {error.reason}"
-        raise DocumentError(DropReason.INVALID_UTF8, detail) from error
+        raise DocumentError(DropReason.INVALID_UTF8, fault(error)) from None
     return refuse_nul(text)
 
 
@@ -38,14 +38,16 @@ def refuse_nul(text: str) -> str:
     return text
 
 
-def refuse_surrogates(text: str, field: str) -> str:
+def refuse_surrogates(text: str, shown: str) -> str:
     """Return the text of a field.
+
+    :param shown: what messages call it.
 
     :raises DocumentError: it has one half of a surrogate pair, which is no character.
     """
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        detail = f"{field!r} has half a surrogate pair after {error.start} characters"
-        raise DocumentError(DropReason.LONE_SURROGATE, detail) from error
+        detail = f"the field {shown} has half a surrogate pair after {error.start} characters"
+        raise DocumentError(DropReason.LONE_SURROGATE, detail) from None
     return text

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from corpus.text.decoding import DocumentError, decode, refuse_nul, refuse_surrogates
 from corpus.text.drops import DropReason, Rejected
 from corpus.text.reading import MAX_LINE_BYTES, MEBIBYTE, read_lines
+from corpus.text.tables import called
+from pipeline_config.unquoted import fault
 
 
 class JsonObject(NamedTuple):
@@ -24,20 +26,21 @@ def json_documents(stream: BinaryIO, text_field: str) -> Iterator[str | Rejected
 
     :raises RejectedFileError: it is binary, or its compressed data is cut short or damaged.
     """
-    for found in json_objects(stream, [text_field]):
+    wanted = {called(text_field): text_field}
+    for found in json_objects(stream, wanted):
         if isinstance(found, Rejected):
             yield found
             continue
         try:
-            yield text_of(found.fields, text_field)
+            yield from texts_of(found.fields, wanted)
         except DocumentError as error:
             yield Rejected(error.reason, error.detail, found.offset, found.line)
 
 
-def json_objects(stream: BinaryIO, names: Sequence[str]) -> Iterator[JsonObject | Rejected]:
+def json_objects(stream: BinaryIO, wanted: Mapping[str, str]) -> Iterator[JsonObject | Rejected]:
     """Yield the objects of a plain or compressed file in order, and what cannot be used.
 
-    :param names: fields that every object must have.
+    :param wanted: names of fields that every object must have, by what messages call them.
     :raises RejectedFileError: it is binary, or its compressed data is cut short or damaged.
     """
     for data, offset, number in read_lines(stream):
@@ -46,39 +49,48 @@ def json_objects(stream: BinaryIO, names: Sequence[str]) -> Iterator[JsonObject 
                 limit = f"a line of over {MAX_LINE_BYTES // MEBIBYTE} MiB"
                 raise DocumentError(DropReason.TOO_LONG, limit)
             if data and not data.isspace():
-                yield JsonObject(_object(decode(data), names), offset, number)
+                yield JsonObject(_object(decode(data), wanted), offset, number)
         except DocumentError as error:
             yield Rejected(error.reason, error.detail, offset, number)
 
 
-def _object(line: str, names: Sequence[str]) -> dict[str, Any]:
+def _object(line: str, wanted: Mapping[str, str]) -> dict[str, Any]:
     try:
         found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DocumentError(DropReason.INVALID_JSON, str(error)) from error
-    missing = [name for name in names if not isinstance(found, dict) or name not in found]
+    except RecursionError as error:
+        raise DocumentError(DropReason.INVALID_JSON, "it is nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise DocumentError(DropReason.INVALID_JSON, fault(error)) from None
+    except ValueError:
+        raise DocumentError(DropReason.INVALID_JSON, "a number has too many digits") from None
+    missing = [
+        shown for shown, name in wanted.items() if not isinstance(found, dict) or name not in found
+    ]
     if missing:
         # Not which there are: names are content of the file, too.
         has = f"an object of {len(found)} field(s)" if isinstance(found, dict) else _kind(found)
-        lacks = ", ".join(map(repr, missing))
-        raise DocumentError(DropReason.MISSING_FIELD, f"no field {lacks} in {has}")
+        raise DocumentError(DropReason.MISSING_FIELD, f"no field {', '.join(missing)} in {has}")
     fields: dict[str, Any] = found
     return fields
 
 
-def text_of(fields: Mapping[str, Any], name: str) -> str:
-    """Return the text of an object's field; of ``null`` the empty one.
+def texts_of(fields: Mapping[str, Any], wanted: Mapping[str, str]) -> list[str]:
+    """Return the texts of an object's fields; of ``null`` the empty one.
 
-    :raises DocumentError: it is no text, or none that can be used.
+    :param wanted: their names by what messages call them.
+    :raises DocumentError: one is no text, or none that can be used.
     """
-    text = fields[name]
+    return [_text(fields[name], shown) for shown, name in wanted.items()]
+
+
+def _text(text: Any, shown: str) -> str:
     if text is None:
         return ""
     if not isinstance(text, str):
-        detail = f"{name!r} is of type {_kind(text)}"
+        detail = f"the field {shown} is of type {_kind(text)}"
         raise DocumentError(DropReason.FIELD_IS_NOT_TEXT, detail)
     if not text.isascii():
-        refuse_surrogates(text, name)
+        refuse_surrogates(text, shown)
     return refuse_nul(text)
 
 

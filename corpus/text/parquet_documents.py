@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ from corpus.text.compression import read_blocks
 from corpus.text.decoding import DocumentError, decode
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
 from corpus.text.reading import MAX_LINE_BYTES, MEBIBYTE
-from corpus.text.tables import find_columns
+from corpus.text.tables import called, find_columns
+from pipeline_config.unquoted import fault
 
 MAX_VALUE_BYTES = MAX_LINE_BYTES
 _MAGIC = b"PAR1"
@@ -28,7 +30,7 @@ def parquet_documents(stream: BinaryIO, text_column: str) -> Iterator[str | Reje
 
     :raises RejectedFileError: as :func:`parquet_rows`.
     """
-    rows = parquet_rows(stream, {"corpus.text_field": text_column})
+    rows = parquet_rows(stream, {called(text_column): text_column})
     for row, (value,) in enumerate(rows):
         try:
             yield text_of_bytes(value)
@@ -44,7 +46,7 @@ def parquet_rows(
     A Parquet file is read from its end, so a stream that is not a file of this machine is first
     copied to a temporary one. The offset of what is rejected is the number of its row, from 0.
 
-    :param texts: names of columns that must hold text, by the setting that names them.
+    :param texts: names of columns that must hold text, by what messages call them.
     :param others: the same of columns that may hold anything.
     :raises RejectedFileError: it is no Parquet file or damaged, has no such column, or a column
         holds no text.
@@ -52,7 +54,7 @@ def parquet_rows(
     with _as_file(stream) as file:
         head = file.read(len(_MAGIC))
         if head and head != _MAGIC:
-            detail = f"no Parquet file, for it begins with {head!r}"
+            detail = f"no Parquet file, for it does not begin with {_MAGIC.decode()}"
             raise RejectedFileError(
                 DropReason.WRONG_FORMAT, f"{detail}; give it another name or set input_format"
             )
@@ -76,26 +78,28 @@ def text_of_bytes(value: bytes | None) -> str:
 def _rows(
     file: BinaryIO, texts: Mapping[str, str], others: Mapping[str, str]
 ) -> Iterator[tuple[Any, ...]]:
+    rows = 0
     try:
         table = pq.ParquetFile(file, buffer_size=_READ_AHEAD_BYTES, page_checksum_verification=True)
         wanted = {**texts, **others}
         find_columns(table.schema_arrow.names, wanted)
-        for setting, name in texts.items():
+        for shown, name in texts.items():
             kind = table.schema_arrow.field(name).type
             if not _is_text(kind):
-                detail = f"column {name!r} ({setting}) is of type {kind}, not text"
+                detail = f"the column {shown} is of type {_type_name(kind)}, not text"
                 raise RejectedFileError(DropReason.COLUMN_IS_NOT_TEXT, detail)
         names = list(wanted.values())
-        rows = 0
         batches = table.iter_batches(_batch_rows(table.metadata), columns=names, use_threads=False)
         for batch in batches:
             rows += batch.num_rows
             yield from zip(*(_values(batch.column(name)) for name in names), strict=True)
         if rows != table.metadata.num_rows:
-            raise pa.ArrowInvalid(f"{rows} rows instead of {table.metadata.num_rows}")
+            detail = f"{rows} rows instead of {table.metadata.num_rows}"
+            raise RejectedFileError(DropReason.CORRUPT_PARQUET, detail)
     except (pa.ArrowException, OSError, ValueError) as error:
-        detail = " ".join(str(error).split())
-        raise RejectedFileError(DropReason.CORRUPT_PARQUET, detail) from error
+        # Arrow's own words may be columns and values.
+        detail = f"damaged, or cut short: reading it stops after {rows} rows ({fault(error)})"
+        raise RejectedFileError(DropReason.CORRUPT_PARQUET, detail) from None
 
 
 def _values(column: Any) -> list[Any]:
@@ -119,6 +123,11 @@ def _is_text(kind: Any) -> bool:
         pa.types.is_binary_view,
     )
     return any(check(values) for check in checks)
+
+
+def _type_name(kind: Any) -> str:
+    """Return a type without what it is made of: a struct's fields have names of the file's own."""
+    return re.split(r"[<\[(]", str(kind), maxsplit=1)[0]
 
 
 def _batch_rows(metadata: Any) -> int:

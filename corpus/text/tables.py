@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, NamedTuple
 from corpus.text.decoding import DocumentError, refuse_nul
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
 from corpus.text.reading import MAX_LINE_BYTES, MEBIBYTE, Line, read_lines
+from pipeline_config.unquoted import fault
 
 MAX_RECORD_BYTES = MAX_LINE_BYTES
 # The module's own limit of a field is 128 KiB, and one for the whole process.
@@ -31,8 +32,13 @@ def table_documents(stream: BinaryIO, delimiter: str, text_column: str) -> Itera
 
     :raises RejectedFileError: as :func:`table_rows`.
     """
-    for found in table_rows(stream, delimiter, {"corpus.text_field": text_column}):
+    for found in table_rows(stream, delimiter, {called(text_column): text_column}):
         yield found if isinstance(found, Rejected) else found.values[0]
+
+
+def called(text_field: str) -> str:
+    """Return what messages call the field or column that holds a corpus's text."""
+    return f"{text_field!r} (corpus.text_field)"
 
 
 def table_rows(
@@ -46,7 +52,7 @@ def table_rows(
 ) -> Iterator[TableRow | Rejected]:
     """Yield the records of a plain or compressed file in order, and those that cannot be used.
 
-    :param wanted: the names of the columns by the setting that names them.
+    :param wanted: the names of the columns by what messages call them.
     :param columns: names of all columns of a file that has no header line.
     :param quotechar: what fields may be quoted by; empty if quotes are text.
     :param hint: what else to say where a column is missing.
@@ -76,13 +82,12 @@ def table_rows(
 def find_columns(columns: list[str], wanted: Mapping[str, str], hint: str = "") -> list[int]:
     """Return the numbers of columns.
 
-    :param wanted: their names by the setting that names them.
+    :param wanted: their names by what messages call them.
     :raises RejectedFileError: there is none of a name, or more than one.
     """
     wrong = [
-        f"{'no' if name not in columns else f'{columns.count(name)} times the'} column {name!r} "
-        f"({setting})"
-        for setting, name in wanted.items()
+        f"{'no' if name not in columns else f'{columns.count(name)} times the'} column {shown}"
+        for shown, name in wanted.items()
         if columns.count(name) != 1
     ]
     if not wrong:
@@ -123,8 +128,7 @@ class _RecordLines:
         try:
             return data.decode() + "\n"
         except UnicodeDecodeError as error:
-            where = f"after {error.start} bytes of line {number}"
-            self.bad_byte = f"byte 0x{data[error.start]:02x} {where}: {error.reason}"
+            self.bad_byte = f"line {number}: {fault(error)}"
             return data.decode(errors="surrogateescape") + "\n"
 
     def unclosed_quote(self, where: str) -> RejectedFileError:
@@ -173,6 +177,6 @@ def _checked(text: str, lines: _RecordLines) -> str:
     if lines.bad_byte and not text.isascii():
         try:
             text.encode()
-        except UnicodeEncodeError as error:
-            raise DocumentError(DropReason.INVALID_UTF8, lines.bad_byte) from error
+        except UnicodeEncodeError:
+            raise DocumentError(DropReason.INVALID_UTF8, lines.bad_byte) from None
     return refuse_nul(text)

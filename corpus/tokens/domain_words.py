@@ -37,8 +37,8 @@ def find_domain_words(pieces: Iterable[str], tokenizer: Tokenizer, count: int) -
     }
     found = list(islice(frequent, count))
     if found:
-        named = ", ".join(f"{word} ({frequent[word]})" for word in found[:10])
-        logger.info("%d domain words, the most frequent are %s", len(found), named)
+        # Not which: they are words of the corpus. The lineage's vocabulary.json lists them.
+        logger.info("%d domain words, the most frequent %d times", len(found), frequent[found[0]])
     if len(found) < count:
         logger.warning(
             "only %d of %d domain words: no more words of letters occur %d times and are split",

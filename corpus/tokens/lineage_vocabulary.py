@@ -9,6 +9,7 @@ from corpus.tokens.sentencepiece_model import parse_sentencepiece
 from corpus.tokens.unused_places import domain_words
 from corpus.tokens.vocabulary import Vocabulary, check_vocabulary, parse_vocabulary
 from pipeline_config import PipelineConfig
+from pipeline_config.unquoted import fault
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import VocabularyInfo
 from pipeline_store.layout import LineageLayout, StoreLayout
@@ -119,8 +120,9 @@ def read_vocabulary(uri: str, *, by_request: bool = False) -> Vocabulary:
     except FileNotFoundError as error:
         raise UserError(f"vocabulary {uri} does not exist.") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"vocabulary {uri} is not UTF-8 text: {error}.") from error
+        raise UserError(f"vocabulary {uri} is not UTF-8 text: {fault(error)}.") from None
     except ValueError as error:
+        # Our own parsers', which quote nothing.
         raise UserError(f"vocabulary {uri} {error}.") from error
 
 

@@ -50,8 +50,8 @@ def read_pieces(data: bytes) -> list[Piece]:
     try:
         fields = list(_fields(data))
         pieces = [_piece(field.data) for field in fields if field.number == _PIECES]
-    except (IndexError, KeyError, ValueError) as error:
-        raise ValueError("is not a SentencePiece model") from error
+    except (IndexError, KeyError, ValueError):
+        raise ValueError("is not a SentencePiece model") from None
     if not pieces:
         raise ValueError("is not a SentencePiece model, as it has no pieces")
     return pieces

@@ -63,11 +63,12 @@ def train_sentencepiece(pieces: Iterable[str], *, size: int, do_lower_case: bool
             control_symbols=[CLS, SEP, MASK],
             minloglevel=_ERRORS,
         )
-    except RuntimeError as error:
+    except RuntimeError:
         raise UntrainableTextError(
-            f"SentencePiece cannot make a vocabulary of {size} tokens from this text: {error}. "
-            "With many different characters it needs a larger vocabulary.size."
-        ) from error
+            f"SentencePiece cannot make a vocabulary of {size} tokens from a text of "
+            f"{len(set().union(*counts))} different characters. With many of them it needs a "
+            "larger vocabulary.size."
+        ) from None
     return parse_sentencepiece(model.getvalue())
 
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Generator, Iterator, Sequence
 
-from corpus.errors import BadDataError
+from corpus.errors import BadDataError, reading
 from corpus.text.content import split_of
 from corpus.text.drops import RejectedFileError
 from corpus.text.inputs import input_format
@@ -59,7 +59,7 @@ class TrainingText:
     ) -> Generator[str, None, Tally]:
         corpus = self._config.corpus
         counts = DocumentCounts()
-        with request_paths.open_stream(uri) as stream:
+        with reading(uri), request_paths.open_stream(uri) as stream:
             contents = read_contents(
                 stream,
                 input_format(uri, self._config),

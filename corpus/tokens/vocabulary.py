@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -101,11 +100,17 @@ def _special_tokens_are_there(tokens: Sequence[str]) -> Iterator[str]:
 
 
 def _tokens_are_tokens(tokens: Sequence[str]) -> Iterator[str]:
-    repeated = [token for token, count in Counter(tokens).items() if count > 1]
+    first_lines: dict[str, int] = {}
+    repeated = [
+        (first, number)
+        for number, token in enumerate(tokens, 1)
+        if (first := first_lines.setdefault(token, number)) != number
+    ]
     if repeated:
         yield (
-            f"{len(repeated)} tokens occur more than once in the vocabulary, such as "
-            f"{repeated[0]!r}; the ids after them would be shifted in some programs."
+            f"{len(repeated)} lines of the vocabulary repeat a token, such as line "
+            f"{repeated[0][1]} that of line {repeated[0][0]}; the ids after them would be shifted "
+            "in some programs."
         )
     spaced = [number for number, token in enumerate(tokens, 1) if token.split() != [token]]
     if spaced:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pipeline_config.unquoted import broken_fields, fault, kind_of
 from pipeline_store import uris
 
 Decided = TypeVar("Decided", bound="StoredFile | None")
@@ -47,18 +48,25 @@ class StoredFile(BaseModel):
             kind, version = fields.pop("format"), fields.pop("format_version")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError(
-                f"{uri} is not a stored file of this project ({error!r}); expected JSON with "
+                f"{uri} is not a stored file of this project ({fault(error)}); expected JSON with "
                 f"format {cls.kind!r}. It may be damaged or come from elsewhere."
-            ) from error
-        if (kind, version) != (cls.kind, cls.version):
+            ) from None
+        if kind != cls.kind:
             raise FormatError(
-                f"{uri} has format {kind!r} version {version!r}; this program reads {cls.kind!r} "
-                f"version {cls.version}. Use the program version that wrote it."
+                f"{uri} has another format than {cls.kind!r}, which is expected there. It may come "
+                "from elsewhere."
+            )
+        if version != cls.version:
+            found = version if isinstance(version, int) else kind_of(version)
+            raise FormatError(
+                f"{uri} has version {found}; this program reads {cls.kind!r} version "
+                f"{cls.version}. Use the program version that wrote it."
             )
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
-            raise FormatError(f"{uri} does not hold a valid {cls.kind}: {error}") from error
+            problems = " ".join(broken_fields(error, cls))
+            raise FormatError(f"{uri} does not hold a valid {cls.kind}: {problems}") from None
 
     @classmethod
     def load(cls, uri: str) -> Self:

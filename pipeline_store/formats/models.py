@@ -182,7 +182,7 @@ class InitialWeights(StoredFile):
     uri: str = Field(description="model version, training folder, or weights from elsewhere")
     loaded: list[str] = Field(description="variables that were set to weights from there")
     new: list[str] = Field(description="variables that began with random weights")
-    dropped: list[str] = Field(description="tensors of the source that are not used")
+    dropped: list[str] = Field(description="of the source, not used; of some only how many")
     notes: list[str] = Field(description="hashes of the files, what became of the vocabulary, …")
 
 

@@ -9,9 +9,11 @@ split follows from a hash of its content.
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pipeline_config import PipelineConfig, RentalConfig
+from pipeline_config.unquoted import fault
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from preflight.bucket import rights_finding
@@ -26,6 +28,9 @@ from preflight.run.disk import disk_problems
 from preflight.run.lineage import general_problems, start_problems, vocabulary_problems
 
 logger = logging.getLogger(__name__)
+
+_ROOMS = ("corpus", "model_registry", "pipeline_config", "pipeline_store", "trained_models")
+_SERVICES = ("google", "gcsfs", "aiohttp", "requests")
 
 
 def check(
@@ -85,10 +90,24 @@ def run_checks(store: StoreLayout, checks: Mapping[str, Callable[[], Iterable[st
     for setting, find in checks.items():
         try:
             found += find()
-        except Exception as error:  # a check that cannot be made is a reason not to spend
-            logger.exception("The check of %s failed", setting)
-            found.append(f"{setting}: could not be checked ({type(error).__name__}: {error}).")
+        except Exception as error:  # noqa: BLE001 - no check, no spending
+            where = "".join(traceback.format_tb(error.__traceback__))
+            logger.error("The check of %s failed, %s:\n%s", setting, _told(error), where)
+            found.append(f"{setting}: could not be checked ({_told(error)}).")
     return [" ".join(line.split()) for line in found]
+
+
+def _told(error: Exception) -> str:
+    """Return what an error says, if that is nothing of a file's content; else its type.
+
+    Our own errors quote none, nor do the system's and a service's. Who else raises, on a file that
+    nobody foresaw, may well.
+    """
+    kind = type(error)
+    is_ours_or_a_services = kind.__module__.partition(".")[0] in {*_ROOMS, *_SERVICES}
+    if is_ours_or_a_services or isinstance(error, OSError):
+        return f"{kind.__name__}: {error}"
+    return fault(error)
 
 
 def _lines(setting: str, finding: Finding | None) -> list[str]:

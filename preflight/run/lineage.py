@@ -10,9 +10,10 @@ from corpus.errors import UserError
 from corpus.tokens.lineage_vocabulary import find_vocabulary, read_vocabulary, unfit
 from corpus.tokens.unused_places import domain_words, unused_places
 from corpus.tokens.vocabulary import Vocabulary
-from pipeline_config import PipelineConfig, parse_config
+from pipeline_config import ConfigError, PipelineConfig, parse_config
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import (
+    FormatError,
     ModelVersion,
     PartitionManifest,
     ProductionPointer,
@@ -112,7 +113,10 @@ def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
             except (training_errors.UserError, FileNotFoundError) as error:
                 yield str(error)
     elif config.model.init_checkpoint is not None:
-        yield from _init_checkpoint(config, store, config.model.init_checkpoint)
+        try:
+            yield from _init_checkpoint(config, store, config.model.init_checkpoint)
+        except FormatError as error:
+            yield f"model.init_checkpoint: {error}"
 
 
 def _differences(
@@ -126,7 +130,17 @@ def _differences(
             "`python -m model_registry rollback`."
         )
         return
-    frozen = parse_config(data, version.config)
+    try:
+        frozen = parse_config(data, version.config)
+    except ConfigError as error:
+        # Not its lines: that of a rule that joins settings has their values.
+        lines = [line.removeprefix(f"{version.config}: ") for line in error.violations]
+        broken = sorted({line.partition(":")[0] for line in lines})
+        yield (
+            f"model.lineage_id: {version.config} is no configuration that can be used "
+            f"({', '.join(broken)}). Restore the version's folder."
+        )
+        return
     for name in _ARCHITECTURE:
         wanted, existing = operator.attrgetter(name)(config), operator.attrgetter(name)(frozen)
         if wanted != existing:
@@ -229,7 +243,8 @@ def _training_differences(config: PipelineConfig, store: StoreLayout, uri: str) 
     for name in _ARCHITECTURE:
         wanted, existing = operator.attrgetter(name)(config), inputs.settings.get(name)
         if wanted != existing:
-            yield f"{name}: {wanted} is asked for, but {uri} has {existing}. Use its value."
+            shown = existing if type(existing) is type(wanted) is int else "another"
+            yield f"{name}: {wanted} is asked for, but {uri} has {shown}. Use its value."
     if _lineage_vocabulary_sha256(config, store) != inputs.vocabulary_sha256:
         yield (
             f"model.init_checkpoint: {uri} was trained with another vocabulary, so its token ids "

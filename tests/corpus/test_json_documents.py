@@ -33,15 +33,27 @@ def test_null_is_an_empty_document() -> None:
     [
         (b"{", "invalid_json", "Expecting property name enclosed in double quotes"),
         (b"plain text", "invalid_json", "Expecting value: line 1 column 1 (char 0)"),
-        (b"[" * 100_000, "invalid_json", "maximum recursion depth exceeded"),
-        (b"1" * 5000, "invalid_json", "Exceeds the limit"),
-        (b'"text"', "missing_field", "no field 'text' in str"),
-        (b'{"id": 1, "body": "a"}', "missing_field", "no field 'text' in an object of 2 field(s)"),
-        (b'{"text": 5}', "field_is_not_text", "'text' is of type int"),
-        (b'{"text": ["a"]}', "field_is_not_text", "'text' is of type list"),
-        (b'{"text": "\\ud800"}', "lone_surrogate", "'text' has half a surrogate pair after 0"),
+        (b"[" * 100_000, "invalid_json", "it is nested too deeply"),
+        (b"1" * 5000, "invalid_json", "a number has too many digits"),
+        (b'"text"', "missing_field", "no field 'text' (corpus.text_field) in str"),
+        (
+            b'{"id": 1, "body": "a"}',
+            "missing_field",
+            "no field 'text' (corpus.text_field) in an object of 2 field(s)",
+        ),
+        (
+            b'{"text": 5}',
+            "field_is_not_text",
+            "the field 'text' (corpus.text_field) is of type int",
+        ),
+        (
+            b'{"text": ["a"]}',
+            "field_is_not_text",
+            "the field 'text' (corpus.text_field) is of type list",
+        ),
+        (b'{"text": "\\ud800"}', "lone_surrogate", "the field 'text' (corpus.text_field) has half"),
         (b'{"text": "a\\u0000b"}', "nul_character", "after 1 characters"),
-        (b'{"text": "\xff"}', "invalid_utf8", "byte 0xff after 10 bytes: invalid start byte"),
+        (b'{"text": "\xff"}', "invalid_utf8", "no UTF-8 after 10 bytes: invalid start byte"),
     ],
 )
 def test_wrong_lines_are_rejected(data: bytes, reason: str, detail: str) -> None:

@@ -85,7 +85,7 @@ def test_rows_that_are_no_text_are_rejected_by_number(monkeypatch: pytest.Monkey
     values = pa.array([b"fine", b"bad \xff", b"nul \0", b"x" * 11], pa.binary())
     assert parse(table(values)) == [
         "fine",
-        Rejected(DropReason.INVALID_UTF8, "byte 0xff after 4 bytes: invalid start byte", 1, 0),
+        Rejected(DropReason.INVALID_UTF8, "no UTF-8 after 4 bytes: invalid start byte", 1, 0),
         Rejected(DropReason.NUL_CHARACTER, "after 4 characters", 2, 0),
         Rejected(DropReason.TOO_LONG, "a value of over 0 MiB", 3, 0),
     ]
@@ -108,21 +108,21 @@ def test_missing_column_is_named_with_those_that_exist() -> None:
 def test_column_of_numbers_is_refused() -> None:
     error = refusal(table(TEXTS), "id")
     assert error.reason is DropReason.COLUMN_IS_NOT_TEXT
-    assert error.detail == "column 'id' (corpus.text_field) is of type int64, not text"
+    assert error.detail == "the column 'id' (corpus.text_field) is of type int64, not text"
 
 
 def test_other_content_under_the_name_is_explained() -> None:
     error = refusal(b"id,text\n1,one\n")
     assert error.reason is DropReason.WRONG_FORMAT
     assert error.detail == (
-        "no Parquet file, for it begins with b'id,t'; give it another name or set input_format"
+        "no Parquet file, for it does not begin with PAR1; give it another name or set input_format"
     )
 
 
 def test_cut_file_is_refused() -> None:
     error = refusal(table(TEXTS)[:-10])
     assert error.reason is DropReason.CORRUPT_PARQUET
-    assert "Parquet magic bytes not found in footer" in error.detail
+    assert error.detail == "damaged, or cut short: reading it stops after 0 rows (ArrowInvalid)"
 
 
 def test_damaged_directory_is_refused_or_does_no_harm() -> None:
@@ -148,4 +148,4 @@ def test_damaged_values_are_refused() -> None:
     data[data.index(b"1234 ")] ^= 1
     error = refusal(bytes(data))
     assert error.reason is DropReason.CORRUPT_PARQUET
-    assert "CRC" in error.detail
+    assert error.detail == "damaged, or cut short: reading it stops after 0 rows (OSError)"

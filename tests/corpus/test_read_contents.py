@@ -123,7 +123,7 @@ BAD_INPUT = {
         "text",
         b"fine\n\nbad \xff\n\nfine too",
         "invalid_utf8",
-        "byte 0xff after 4 bytes: invalid start byte",
+        "no UTF-8 after 4 bytes: invalid start byte",
     ),
     "NUL": Bad("text", b"fine " * 50 + b"\n\nbad \0", "nul_character", "after 4 characters"),
     "binary": Bad(
@@ -139,14 +139,22 @@ BAD_INPUT = {
         "Expecting ':' delimiter: line 1 column 8 (char 7)",
     ),
     "missing field": Bad(
-        "jsonl", b'{"body": "a"}\n', "missing_field", "no field 'text' in an object of 1 field(s)"
+        "jsonl",
+        b'{"body": "a"}\n',
+        "missing_field",
+        "no field 'text' (corpus.text_field) in an object of 1 field(s)",
     ),
-    "number for text": Bad("jsonl", b'{"text": 1}\n', "field_is_not_text", "'text' is of type int"),
+    "number for text": Bad(
+        "jsonl",
+        b'{"text": 1}\n',
+        "field_is_not_text",
+        "the field 'text' (corpus.text_field) is of type int",
+    ),
     "lone surrogate": Bad(
         "jsonl",
         b'{"text": "\\udfff"}\n',
         "lone_surrogate",
-        "'text' has half a surrogate pair after 0 characters",
+        "the field 'text' (corpus.text_field) has half a surrogate pair after 0 characters",
     ),
     "missing column": Bad(
         "csv",
@@ -169,8 +177,7 @@ BAD_INPUT = {
         "parquet",
         TABLE[:-4] + b"????",
         "corrupt_parquet",
-        "Parquet magic bytes not found in footer. Either the file is corrupted or this is not a "
-        "parquet file.",
+        "damaged, or cut short: reading it stops after 0 rows (ArrowInvalid)",
     ),
     "Parquet without the column": Bad(
         "parquet",
@@ -182,7 +189,7 @@ BAD_INPUT = {
         "parquet",
         as_parquet([1], "text"),
         "column_is_not_text",
-        "column 'text' (corpus.text_field) is of type int64, not text",
+        "the column 'text' (corpus.text_field) is of type int64, not text",
     ),
     "Parquet as text": Bad(
         "text",
@@ -194,7 +201,8 @@ BAD_INPUT = {
         "parquet",
         b"some text",
         "wrong_format",
-        "no Parquet file, for it begins with b'some'; give it another name or set input_format",
+        "no Parquet file, for it does not begin with PAR1; give it another name or set "
+        "input_format",
     ),
     "JSON as text": Bad(
         "text",

@@ -120,7 +120,7 @@ def test_bad_bytes_count_in_the_text_only() -> None:
     assert (first, last) == ("a", "\u00e9")
     assert bad == Rejected(
         DropReason.INVALID_UTF8,
-        "byte 0xe9 after 0 bytes of line 4: invalid continuation byte",
+        "line 4: no UTF-8 after 0 bytes: invalid continuation byte",
         12,
         3,
     )

@@ -45,7 +45,7 @@ def test_only_the_document_with_a_bad_byte_is_rejected() -> None:
     assert (before, after) == ("good", "good again")
     assert bad == Rejected(
         DropReason.INVALID_UTF8,
-        "byte 0xe9 after 16 bytes: unexpected end of data",
+        "no UTF-8 after 16 bytes: unexpected end of data",
         offset=6,
         line=3,
     )

@@ -39,8 +39,8 @@ def test_padding_has_to_be_token_zero() -> None:
     assert "[PAD] is token 205" in problems(tokens)
 
 
-def test_repeated_tokens_are_named() -> None:
-    assert "wordaa" in problems([*UNCASED, "wordaa"])
+def test_repeated_tokens_are_located() -> None:
+    assert "line 207 that of line 6" in problems([*UNCASED, UNCASED[5]])
 
 
 def test_lines_that_are_no_token_are_located() -> None:

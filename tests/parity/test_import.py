@@ -74,7 +74,7 @@ def test_outputs_are_those_of_transformers(models: Path, tmp_path: Path, name: s
 
 def test_a_classifier_gives_its_encoder(models: Path, tmp_path: Path) -> None:
     table, model = load(models / "classifier", tmp_path)
-    assert {"classifier.bias", "classifier.weight"} <= set(table.dropped)
+    assert "2 tensors that have no place here" in table.dropped
     assert differences(models / "classifier", model)["encoder_outputs"] < CLOSE
 
 

@@ -155,7 +155,7 @@ def test_a_pattern_may_leave_members_out(empty: str) -> None:
         (b"PK\x03\x04" + b"zip", "zip data"),
         (b"%PDF-1.7 text", "PDF data"),
         (b'{"text": "a"}\n', "it begins like JSON"),
-        (b"\xff \n\n\xfe", "invalid_utf8: byte 0xff after 0 bytes"),
+        (b"\xff \n\n\xfe", "invalid_utf8: no UTF-8 after 0 bytes"),
         (gzip.compress(b"", mtime=0), "empty"),
         (gzip.compress(b"\x00\x01" * 100, mtime=0), "control characters"),
         (gzip.compress(b"text " * 1000, mtime=0)[:20], "gzip data ends"),
@@ -228,7 +228,7 @@ def test_a_good_vocabulary(ready: str) -> None:
     ("content", "said"),
     [
         (vocabulary([*SPECIAL_TOKENS[:4], *WORDS]), "lacks [MASK]"),
-        (vocabulary([*SPECIAL_TOKENS, *WORDS, "word7"]), "more than once"),
+        (vocabulary([*SPECIAL_TOKENS, *WORDS, "word7"]), "line 206 that of line 13"),
         (vocabulary([*SPECIAL_TOKENS, *WORDS] + [f"x{n}" for n in range(8000)]), "8205 tokens"),
         (vocabulary([*SPECIAL_TOKENS, *(word.title() for word in WORDS)]), "is cased"),
         (vocabulary([*WORDS, *SPECIAL_TOKENS]), "must be the first"),
@@ -347,7 +347,7 @@ def test_labelled_tasks_must_be_there_and_sound(ready: str) -> None:
     task = StoreLayout(ready).task("moods")
     uris.write(task.description, b"kinds = 3\n")
     [line] = problems(ready, wanted)
-    assert "kinds" in line
+    assert "its setting number 1: there is none of that name. Did you mean 'kind'?" in line
     uris.write(task.description, b"")
     uris.write(f"{task.root}/train.tsv", b"text\tlabel\nfine\tgood\n")
     assert problems(ready, wanted) == []

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from pipeline_config.schema import ModelConfig
+from pipeline_config.unquoted import fault, kind_of
 from pipeline_store import request_paths, uris
 from trained_models.errors import UserError
 from trained_models.importing.sources import (
@@ -128,12 +129,14 @@ def _gelu(differences: list[str]) -> str:
 def _hugging_face(uri: str) -> Description:
     config = _read_json(uri)
     problems = [
-        f"{name} is {config[name]!r}, here it can be {' or '.join(map(repr, allowed))} only"
+        f"{name} is another than {' or '.join(map(repr, allowed))}"
         for name, allowed in _AS_BERT.items()
         if config.get(name, allowed[0]) not in allowed
     ]
-    settings = _settings(uri, config, HUGGING_FACE_ACTIVATIONS, problems)
     epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
+    if type(epsilon) not in (int, float):
+        problems.append(f"layer_norm_eps is {kind_of(epsilon)}, not a number")
+    settings = _settings(uri, config, HUGGING_FACE_ACTIVATIONS, problems)
     notes = []
     if epsilon != LAYER_NORM_EPSILON:
         notes.append(
@@ -160,15 +163,15 @@ def _tf_models(uri: str) -> Description:
             f"{uri} is no experiment configuration of tf-models with task.model.encoder.bert "
             f"({type(error).__name__}); remove it to take the architecture from the weights, or "
             f"put a {GOOGLE_CONFIG} beside them."
-        ) from error
+        ) from None
     problems = []
     if model["encoder"].get("type", "bert") != "bert":
-        problems.append(f"task.model.encoder.type is {model['encoder']['type']!r}, not bert")
+        problems.append("task.model.encoder.type is another than bert")
     if items.get("norm_first"):
         problems.append("norm_first is true, here layers are normalized after each part")
     head = model.get("mlm_activation", items.get("hidden_activation"))
     if head != items.get("hidden_activation"):
-        problems.append(f"mlm_activation is {head!r}, but the layers have another one")
+        problems.append("mlm_activation is another than that of the layers")
     config = {_TF_MODELS_NAMES.get(name, name): items[name] for name in map(str, items)}
     return Description(uri, _settings(uri, config, GOOGLE_ACTIVATIONS, problems))
 
@@ -187,12 +190,15 @@ def _unusable(config: Mapping[str, Any], activations: dict[str, str]) -> Iterato
     missing = [name for name in ARCHITECTURE if name not in config]
     if missing:
         yield f"it lacks {', '.join(missing)}"
-    activation = config.get("hidden_act", "gelu")
-    if activation not in activations:
-        yield f"hidden_act is {activation!r}, here it can be one of {', '.join(activations)}"
+    for name in SIZES:
+        # Nothing else of a file is told: see pipeline_config.unquoted.
+        if name in config and type(config[name]) is not int:
+            yield f"{name} is {kind_of(config[name])}, not a whole number"
+    if config.get("hidden_act", "gelu") not in list(activations):
+        yield f"hidden_act is none of {', '.join(activations)}"
     width = config.get("embedding_size") or config.get("hidden_size")
     if width != config.get("hidden_size"):
-        yield f"embedding_size is {width}, here it is hidden_size={config.get('hidden_size')}"
+        yield "embedding_size is another than hidden_size, here they are the same"
 
 
 def _read_json(uri: str) -> dict[str, Any]:
@@ -201,7 +207,7 @@ def _read_json(uri: str) -> dict[str, Any]:
     except request_paths.OutsideRootsError:
         raise
     except ValueError as error:
-        raise UserError(f"{uri} is not JSON ({error}); get the file again.") from error
+        raise UserError(f"{uri} is not JSON ({fault(error)}); get the file again.") from None
     if not isinstance(content, dict):
         raise UserError(f"{uri} is no JSON object; get the file again.")
     return content

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from pipeline_config.unquoted import fault
 from trained_models.errors import BadDataError, UserError
 from trained_models.importing.readers import Reader, StoredTensor
 from trained_models.weight_names import Layout, Weight
@@ -70,8 +71,9 @@ class HuggingFaceReader(Reader):
                 continue
             if key in self._tensors:
                 raise UserError(
-                    f"{self.uri} has {key} twice, as {self._tensors[key].name} and {name}; it is "
-                    "not clear which one counts. Save the model again."
+                    f"{self.uri} has a tensor twice, by its old name and its new one or with and "
+                    f"without {_ENCODER!r} before it; it is not clear which one counts. Save the "
+                    "model again."
                 )
             self._files[name] = path
             self._tensors[key] = StoredTensor(name, shape, Layout.TRANSPOSED)
@@ -87,8 +89,8 @@ class HuggingFaceReader(Reader):
         other = self._tensors[first]
         if not np.array_equal(self.value(tensor.name), self.value(other.name)):
             raise UserError(
-                f"{self.uri}: {tensor.name} differs from {other.name}, which here are one weight, "
-                "as in BERT. A model with both cannot be used."
+                f"{self.uri}: {second} differs from {first}, which here are one weight, as in "
+                "BERT. A model with both cannot be used."
             )
 
 
@@ -104,6 +106,6 @@ def _readable(path: Path, uri: str) -> Iterator[None]:
         yield
     except (SafetensorError, OSError) as error:
         raise BadDataError(
-            f"{path.name} of {uri} cannot be read as safetensors ({error}): it is damaged or was "
-            "not copied completely. Get it again; a Git LFS pointer is not the file itself."
-        ) from error
+            f"{path.name} of {uri} cannot be read as safetensors ({fault(error)}): it is damaged "
+            "or was not copied completely. Get it again; a Git LFS pointer is not the file itself."
+        ) from None

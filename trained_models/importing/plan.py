@@ -23,11 +23,14 @@ class Plan(NamedTuple):
     """Where each weight comes from, and the table that says so.
 
     :param sources: of the weights that are loaded, by what the variable's name ends with.
+    :param strangers: names of tensors that have no place here. Only how many there are is in the
+        table, which goes into logs: they are content of somebody's file.
     """
 
     sources: Mapping[str, tuple[Weight, StoredTensor]]
     rows: Rows
     table: LoadedWeights
+    strangers: tuple[str, ...]
 
     def value(
         self, variable: str, reader: Reader, initial: Callable[[], npt.NDArray[np.float32]]
@@ -55,23 +58,24 @@ def make_plan(reader: Reader, model: ModelConfig, rows: Rows, *, next_sentence: 
     here = [w for w in wanted if w.part is not Part.NEXT_SENTENCE or next_sentence]
     mismatched = {w: line for w in used if (line := _mismatch(w, found[w], rows))}
 
-    strangers = reader.names - {stored.name for stored in found.values()}
+    strangers = sorted(reader.names - {stored.name for stored in found.values()})
+    counted = [f"{len(strangers)} tensors that have no place here"] if strangers else []
     unused = {w.variable for w in found.keys() - used}
     new = [w for w in here if w not in used]
     allowed = {w.variable for w in new if _may_be_new(w, found, model)}
     notes = [*reader.notes, *rows.sentences(), *_notes(new, allowed)]
     if model.init_encoder_only:
-        allowed |= strangers | unused
+        allowed |= {*counted, *unused}
     table = LoadedWeights(
         loaded=sorted(w.variable for w in used - mismatched.keys()),
         new=sorted(w.variable for w in new),
-        dropped=sorted(unused | strangers),
+        dropped=[*sorted(unused), *counted],
         mismatched=sorted(mismatched.values()),
         allowed=frozenset(allowed),
         notes=tuple(notes),
     )
     sources = {w.variable: (w, found[w]) for w in used - mismatched.keys()}
-    return Plan(sources, rows, table)
+    return Plan(sources, rows, table, tuple(strangers))
 
 
 def _is_used(weight: Weight, model: ModelConfig, *, next_sentence: bool) -> bool:
@@ -108,10 +112,7 @@ def _mismatch(weight: Weight, stored: StoredTensor, rows: Rows) -> str | None:
         expected = (rows.size, *expected[1:])
     if stored.shape == expected:
         return None
-    return (
-        f"{weight.variable}: {list(stored.shape)} in the source as {stored.name}, "
-        f"{list(expected)} is needed here"
-    )
+    return f"{weight.variable}: {list(stored.shape)} in the source, {list(expected)} is needed here"
 
 
 def refuse_unfit(uri: str, table: LoadedWeights) -> None:
@@ -135,7 +136,8 @@ def refuse_unfit(uri: str, table: LoadedWeights) -> None:
     else:
         advice = (
             "Tensors that have no place here are dropped on purpose only: with "
-            "model.init_encoder_only=true the encoder alone is loaded."
+            "model.init_encoder_only=true the encoder alone is loaded. `python -m "
+            f"training.import_model {uri}` names them."
         )
     raise UserError(f"{uri} does not fit the configured model: {table}\n{advice}")
 

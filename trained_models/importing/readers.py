@@ -61,7 +61,7 @@ class Reader(ABC):
         value = self.value(stored.name).astype(np.float32, copy=False)
         if not np.isfinite(value).all():
             raise BadDataError(
-                f"{stored.name} of {self.uri} has values that are not finite; such a model cannot "
-                "be trained. Get another copy, or an earlier checkpoint."
+                f"{weight.tensor} of {self.uri} has values that are not finite; such a model "
+                "cannot be trained. Get another copy, or an earlier checkpoint."
             )
         return stored.layout.load(weight, value)

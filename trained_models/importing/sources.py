@@ -11,6 +11,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from pipeline_config.unquoted import fault
 from pipeline_store import request_paths, uris
 from pipeline_store.layout import TrainingLayout, VersionLayout
 from trained_models.errors import UserError
@@ -150,10 +151,11 @@ def weight_files(folder: str) -> list[str]:
     if index is None:
         raise UserError(_no_weights(folder))
     names = _indexed_files(index, index_uri)
-    missing = sorted(set(names) - set(file_names(folder)))
+    missing = set(names) - set(file_names(folder))
     if missing:
         raise UserError(
-            f"{folder} lacks {', '.join(missing)}, which {WEIGHTS_INDEX} names. Get all its files."
+            f"{folder} lacks {len(missing)} of the {len(names)} files that {WEIGHTS_INDEX} names. "
+            "Get all its files."
         )
     return names
 
@@ -163,8 +165,8 @@ def _indexed_files(index: bytes, uri: str) -> list[str]:
         return sorted(set(json.loads(index)["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{uri} is not an index of safetensors ({error!r}); get the file again."
-        ) from error
+            f"{uri} is not an index of safetensors ({fault(error)}); get the file again."
+        ) from None
 
 
 def _no_weights(folder: str) -> str:

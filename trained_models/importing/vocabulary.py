@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_config.unquoted import fault
 from pipeline_store import request_paths, uris
 from trained_models.errors import UserError
 from trained_models.importing.sources import (
@@ -23,6 +24,8 @@ from trained_models.importing.sources import (
 from trained_models.vocabulary import split_tokens
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Far beyond any vocabulary; a list of tokens is made that is as long as the largest id.
+_LARGEST_ID = 10_000_000
 # WordPiece has this before a piece that continues a word; SentencePiece that before one that begins
 # a word.
 CONTINUING = "##"
@@ -57,10 +60,12 @@ def source_vocabulary(uri: str, kind: SourceKind) -> SourceVocabulary | None:
         added = request_paths.read_or_none(uris.join(folder, ADDED_TOKENS), model=True)
         try:
             ids = read(data) | (json.loads(added) if added else {})
+            if not all(isinstance(n, int) and 0 <= n <= _LARGEST_ID for n in ids.values()):
+                raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
-                f"{file} is not a vocabulary that can be read ({error!r}); get the file again."
-            ) from error
+                f"{file} is not a vocabulary that can be read ({fault(error)}); get the file again."
+            ) from None
         return SourceVocabulary(file, ids)
     return None
 

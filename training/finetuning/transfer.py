@@ -24,7 +24,9 @@ def check_fits(manifest: TaskManifest, trained: TrainedTrial) -> None:
         "finetuning.max_seq_length": (manifest.max_seq_length, trained.max_seq_length),
     }
     problems = [
-        f"its {name} is {ours!r}, the model's {theirs!r}"
+        f"its {name} are others than the model's"  # not which: they stand in somebody's files
+        if name == "labels"
+        else f"its {name} is {ours!r}, the model's {theirs!r}"
         for name, (ours, theirs) in pairs.items()
         if ours != theirs
     ]
@@ -66,7 +68,7 @@ def _drawn_otherwise(manifest: TaskManifest, trained_on: TaskManifest) -> Iterat
     # The hash is that of these columns.
     for name in ("text_column", "text_pair_column") if drawn else ():
         if getattr(now, name) != getattr(then, name):
-            yield f"{name} is {getattr(now, name)!r}, and was {getattr(then, name)!r} then"
+            yield f"{name} names another column than then"
 
 
 def _trained_files(manifest: TaskManifest, trained_on: TaskManifest) -> Iterator[str]:

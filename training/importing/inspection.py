@@ -37,6 +37,7 @@ class Inspection(NamedTuple):
     :param description: the file with the architecture, or the weights, whose shapes tell it.
     :param vocabulary: of the source; None: not known.
     :param settings: by ``section.name``, to train from it.
+    :param strangers: names of tensors that have no place here.
     """
 
     kind: SourceKind
@@ -44,6 +45,7 @@ class Inspection(NamedTuple):
     vocabulary: SourceVocabulary | None
     settings: dict[str, Any]
     table: LoadedWeights
+    strangers: tuple[str, ...]
 
     def preset(self) -> str:
         """Return the settings as the text of a preset."""
@@ -84,7 +86,7 @@ def inspect(uri: str, vocabulary_uri: str | None = None) -> Inspection:
         model = with_overrides(PipelineConfig(), settings).model
         rows = plan_rows(known, embedding_rows(reader, model), tokens, model.vocab_size)
         plan = make_plan(reader, model, rows, next_sentence=False)
-    return Inspection(kind, found, known, settings, plan.table)
+    return Inspection(kind, found, known, settings, plan.table, plan.strangers)
 
 
 def _fitted(reader: Reader, found: Description, tokens: int) -> dict[str, Any]:

@@ -119,8 +119,8 @@ def embedding_rows(reader: Reader, model: ModelConfig) -> int:
     if stored is None:
         raise UserError(
             f"{reader.uri} has no word embeddings under a name of BERT ({weight.tensor}, "
-            f"{weight.variable}); its tensors are {', '.join(sorted(reader.names)[:10])}, … Give a "
-            "BERT, or rename its tensors."
+            f"{weight.variable}) among its {len(reader.names)} tensors. Give a BERT, or rename its "
+            "tensors."
         )
     return stored.shape[0]
 

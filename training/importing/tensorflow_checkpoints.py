@@ -12,6 +12,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
+from pipeline_config.unquoted import fault
 from trained_models.errors import BadDataError, UserError
 from trained_models.importing.descriptions import GOOGLE_CONFIG
 from trained_models.importing.readers import Reader, StoredTensor
@@ -124,8 +125,8 @@ class ObjectReader(_CheckpointReader):
         found = self._ending(variable)
         if len(found) > 1:
             raise BadDataError(
-                f"{self.uri} has several variables for {variable}: {', '.join(found)}. It holds "
-                "more than one model; save the one that is meant alone."
+                f"{self.uri} has {len(found)} variables for {variable}. It holds more than one "
+                "model; save the one that is meant alone."
             )
         return self._stored(found[0]) if found else None
 
@@ -146,8 +147,8 @@ class ObjectReader(_CheckpointReader):
         names = self._ending(variable)
         if not names:
             raise UserError(
-                f"{self.uri} has no variable {variable}, so it is no BERT of tf-models; its "
-                f"variables are {', '.join(sorted(self.names)[:10])}, … Give another checkpoint."
+                f"{self.uri} has no variable {variable} among its {len(self.names)}, so it is no "
+                "BERT of tf-models. Give another checkpoint."
             )
         return self._stored(names[0]).shape
 
@@ -189,6 +190,6 @@ def _readable(uri: str) -> Iterator[None]:
     # Which one is raised depends on what is wrong: IndexError for a file that was cut short.
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
         raise BadDataError(
-            f"{uri} cannot be read as a TensorFlow checkpoint ({error}): a file of it is missing "
-            "or damaged. Copy PREFIX.index and all of PREFIX.data-* again."
-        ) from error
+            f"{uri} cannot be read as a TensorFlow checkpoint ({fault(error)}): a file of it is "
+            "missing or damaged. Copy PREFIX.index and all of PREFIX.data-* again."
+        ) from None

@@ -37,19 +37,19 @@ def test_values_of_every_format_become_labels(value: Any, task: TaskConfig, labe
 @pytest.mark.parametrize(
     ("value", "task", "reason", "detail"),
     [
-        (None, CLASSES, ExampleProblem.MISSING_LABEL, "no 'label'"),
-        ("  ", CLASSES, ExampleProblem.MISSING_LABEL, "'label' is empty"),
-        (None, SEVERAL, ExampleProblem.MISSING_LABEL, "no 'label'"),
-        ("a,,b", SEVERAL, ExampleProblem.MISSING_LABEL, "'label' is empty"),
-        ({"a": 1}, CLASSES, ExampleProblem.WRONG_LABEL_TYPE, "'label' is of type dict: {'a': 1}"),
-        (["a"], CLASSES, ExampleProblem.WRONG_LABEL_TYPE, "'label' is of type list: ['a']"),
-        ("a\nb", CLASSES, ExampleProblem.WRONG_LABEL_TYPE, "'label' is no label but 'a\\nb'"),
-        ("c", GIVEN, ExampleProblem.UNKNOWN_LABEL, "'c' is none of the 2 labels"),
-        ("", NUMBERS, ExampleProblem.MISSING_LABEL, "'label' is empty"),
-        ("3,5", NUMBERS, ExampleProblem.LABEL_IS_NO_NUMBER, "'label' is '3,5', which is no number"),
-        (True, NUMBERS, ExampleProblem.LABEL_IS_NO_NUMBER, "'label' is True, which is no number"),
-        ("nan", NUMBERS, ExampleProblem.LABEL_IS_NO_NUMBER, "which is no finite 32-bit number"),
-        ("1e39", NUMBERS, ExampleProblem.LABEL_IS_NO_NUMBER, "which is no finite 32-bit number"),
+        (None, CLASSES, ExampleProblem.MISSING_LABEL, "there is no label"),
+        ("  ", CLASSES, ExampleProblem.MISSING_LABEL, "the label is empty"),
+        (None, SEVERAL, ExampleProblem.MISSING_LABEL, "there is no label"),
+        ("a,,b", SEVERAL, ExampleProblem.MISSING_LABEL, "the label is empty"),
+        ({"a": 1}, CLASSES, ExampleProblem.WRONG_LABEL_TYPE, "no label but dict of 1"),
+        (["a"], CLASSES, ExampleProblem.WRONG_LABEL_TYPE, "no label but list of 1"),
+        ("a\nb", CLASSES, ExampleProblem.WRONG_LABEL_TYPE, "no label but text of 3 characters"),
+        ("c", GIVEN, ExampleProblem.UNKNOWN_LABEL, "none of the 2 labels"),
+        ("", NUMBERS, ExampleProblem.MISSING_LABEL, "the label is empty"),
+        ("3,5", NUMBERS, ExampleProblem.LABEL_IS_NO_NUMBER, "no number but text of 3 characters"),
+        (True, NUMBERS, ExampleProblem.LABEL_IS_NO_NUMBER, "no number but bool"),
+        ("nan", NUMBERS, ExampleProblem.LABEL_IS_NO_NUMBER, "no finite 32-bit number"),
+        ("1e39", NUMBERS, ExampleProblem.LABEL_IS_NO_NUMBER, "no finite 32-bit number"),
     ],
 )
 def test_what_is_no_label_has_a_reason(
@@ -61,10 +61,10 @@ def test_what_is_no_label_has_a_reason(
     assert detail in caught.value.detail
 
 
-def test_text_in_the_place_of_a_label_is_not_quoted_whole() -> None:
+def test_text_in_the_place_of_a_label_is_not_quoted() -> None:
     with pytest.raises(LabelError) as caught:
         parse_label("secret " * 100, CLASSES)
-    assert len(caught.value.detail) < 100
+    assert "secret" not in caught.value.detail
 
 
 def test_whole_numbers_are_ordered_by_size_and_other_labels_as_text() -> None:

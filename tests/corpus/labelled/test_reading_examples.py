@@ -114,14 +114,16 @@ def test_missing_columns_are_all_named() -> None:
     with pytest.raises(RejectedFileError) as caught:
         read(b"I liked it\t1\n", "tsv", TASK)
     assert caught.value.detail == (
-        "no column 'text' (text_column), no column 'other' (text_pair_column), no column 'label' "
-        "(label_column); the file has 2 column(s); columns are separated by '\\t'; if the file has "
-        "no header line, name its columns in `columns`"
+        "no column that text_column names, no column that text_pair_column names, no column that "
+        "label_column names; the file has 2 column(s); columns are separated by '\\t'; if the file "
+        "has no header line, name its columns in `columns`"
     )
     (bad,) = read(b'{"text": "a"}\n', "jsonl")
     assert isinstance(bad, Unusable)
     assert (bad.reason, bad.line) == ("missing_field", 1)
-    assert bad.detail == "no field 'other', 'label' in an object of 1 field(s)"
+    assert bad.detail == (
+        "no field that text_pair_column names, that label_column names in an object of 1 field(s)"
+    )
 
 
 def test_labels_of_examples_to_predict_are_not_looked_at() -> None:
@@ -153,7 +155,7 @@ def test_wrong_encoding_costs_the_example_and_is_named() -> None:
     assert isinstance(fine, Example)
     assert bad == Unusable(
         bad.reason,  # type: ignore[union-attr]
-        "byte 0xef after 2 bytes of line 3: invalid continuation byte",
+        "line 3: no UTF-8 after 2 bytes: invalid continuation byte",
         3,
     )
     with pytest.raises(RejectedFileError, match="UTF-16 data"):
@@ -165,7 +167,10 @@ def test_text_without_a_sign_is_empty(text: str) -> None:
     assert not has_text(text)
     (found,) = read(as_jsonl([(text, "a", "x")]), "jsonl")
     assert isinstance(found, Unusable)
-    assert (found.reason, found.detail) == ("empty_text", "'text' has no text")
+    assert (found.reason, found.detail) == (
+        "empty_text",
+        "no text in the column that text_column names",
+    )
 
 
 @settings(deadline=None)
