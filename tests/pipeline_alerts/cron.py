@@ -46,7 +46,7 @@ def call(store: StoreLayout, home: Path, **variables: str) -> Called:
         **variables,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "alerting"],
+        [sys.executable, "-m", "alerting.outside"],
         cwd=REPOSITORY,
         env=environment,
         capture_output=True,

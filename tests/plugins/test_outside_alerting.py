@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from alerting.__main__ import main
+from alerting.outside import main
 from pipeline_store.layout import StoreLayout
 from tests.pipeline_alerts import situations
 from tests.pipeline_alerts.cron import call

@@ -1,6 +1,6 @@
 """Looks from outside of Airflow whether anything stands still, and tells: for cron.
 
-PYTHONPATH=plugins python -m alerting --store gs://my-bucket/store --max-age-minutes 30
+PYTHONPATH=plugins python -m alerting.outside --store gs://my-bucket/store --max-age-minutes 30
 
 As ``python -m pipeline_alerts watch-status``, and besides asks the TPU service and delivers every
 alert that is pending. Airflow need not run, only be installed: connections are read from the
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m alerting",
+        prog="python -m alerting.outside",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
