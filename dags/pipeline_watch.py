@@ -13,7 +13,8 @@ corpus             ─┘
 * **Delivery** of every alert that is not delivered yet, also of those that Airflow's callbacks
   raised. Each is told once through each connection of `REPRETRAIN_ALERT_CONN_IDS`.
 
-While Airflow is down, `python -m alerting.outside`, called by cron, does what can be done then.
+While Airflow is down, `python -m pipeline_alerts watch-status --deliver`, called by cron, does what
+can be done then.
 
 It fails when something could not be looked at or delivered; the next pass tries again. Keep it
 unpaused. Causes, connections and a runbook are in `docs/alerts.md`.

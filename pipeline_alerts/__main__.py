@@ -4,15 +4,19 @@ python -m pipeline_alerts list --store gs://my-bucket/store
 python -m pipeline_alerts show 0a1b2c3d4e5f
 python -m pipeline_alerts test
 python -m pipeline_alerts watch-status --max-age-minutes 30
+python -m pipeline_alerts watch-status --deliver
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from pipeline_alerts.causes import Cause
@@ -25,6 +29,8 @@ from pipeline_config.settings import load_settings
 from pipeline_store import uris
 from pipeline_store.formats import Alert, AlertDelivery, AlertSending, FormatError
 from pipeline_store.layout import StoreLayout
+
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -86,6 +92,13 @@ def _test(arguments: argparse.Namespace) -> int:
 
 
 def _watch_status(arguments: argparse.Namespace) -> int:
+    if arguments.deliver:
+        # A process of its own: what sends alerts imports Airflow, and this room does without.
+        words = ["--store", arguments.store, "--max-age-minutes", str(arguments.max_age_minutes)]
+        roots = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "plugins")])
+        command = [sys.executable, "-m", "alerting.outside", *words]
+        environment = os.environ | {"PYTHONPATH": roots}
+        return subprocess.run(command, env=environment, check=False).returncode
     settings = load_settings()
     outside = Outside(
         StoreLayout(arguments.store),
@@ -146,6 +159,12 @@ def _parser() -> argparse.ArgumentParser:
     text = "exit with 1 when the watch made no pass lately, or a run or a TPU stands still"
     status = add("watch-status", _watch_status, text)
     status.add_argument("--max-age-minutes", type=float, default=30.0, help="default: %(default)s")
+    status.add_argument(
+        "--deliver",
+        action="store_true",
+        help="also ask the TPU service, and deliver all alerts that are pending; needs Airflow "
+        "installed, not running",
+    )
     return parser
 
 

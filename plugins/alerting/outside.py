@@ -1,11 +1,9 @@
-"""Looks from outside of Airflow whether anything stands still, and tells: for cron.
+"""Looks from outside of Airflow whether anything stands still, and tells.
 
-PYTHONPATH=plugins python -m alerting.outside --store gs://my-bucket/store --max-age-minutes 30
-
-As ``python -m pipeline_alerts watch-status``, and besides asks the TPU service and delivers every
-alert that is pending. Airflow need not run, only be installed: connections are read from the
-environment (``AIRFLOW_CONN_...``) or from the secrets backend of its configuration. It exits with 1
-when something stands still, or could not be looked at or delivered.
+``python -m pipeline_alerts watch-status --deliver`` runs this: it asks the TPU service, too, and
+delivers every alert that is pending. Airflow need not run, only be installed: connections are read
+from the environment (``AIRFLOW_CONN_...``) or from the secrets backend of its configuration. It
+exits with 1 when something stands still, or could not be looked at or delivered.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m alerting.outside",
+        prog="python -m pipeline_alerts watch-status --deliver",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

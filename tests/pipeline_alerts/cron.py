@@ -41,12 +41,11 @@ def call(store: StoreLayout, home: Path, **variables: str) -> Called:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "postgresql+psycopg2://nobody@127.0.0.1:1/none",
         "AIRFLOW__API__BASE_URL": "http://airflow.example.com",
         "NO_PROXY": "127.0.0.1",
-        "PYTHONPATH": "plugins",
         "REPRETRAIN_STORE_URI": store.root,
         **variables,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "alerting.outside"],
+        [sys.executable, "-m", "pipeline_alerts", "watch-status", "--deliver"],
         cwd=REPOSITORY,
         env=environment,
         capture_output=True,
