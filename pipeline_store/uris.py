@@ -16,13 +16,15 @@ import hashlib
 import posixpath
 import re
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, Protocol
 
 from pipeline_store import gcs, local
 from pipeline_store.details import Listing
 
 CHUNK_BYTES = 1 << 20
+Reader = Callable[[str], bytes]
+"""How a file is read, where requests that name it may only read some."""
 
 
 class VersionConflictError(RuntimeError):

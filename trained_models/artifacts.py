@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -23,9 +22,6 @@ from trained_models.errors import UserError
 
 INPUTS_FILE = "inputs.json"
 VERSION_SUBFOLDER = "checkpoint"
-
-
-Reader = Callable[[str], bytes]
 
 
 class ModelFiles(NamedTuple):
@@ -63,13 +59,13 @@ def result_checkpoint(training_uri: str) -> CheckpointManifest:
     return manifest
 
 
-def _result_manifest(training_uri: str, read: Reader = uris.read) -> CheckpointManifest:
+def _result_manifest(training_uri: str, read: uris.Reader = uris.read) -> CheckpointManifest:
     place = TrainingLayout(training_uri).result
     checkpoint = uris.join(training_uri, TrainingResult.parse(read(place), place).checkpoint)
     return CheckpointManifest.parse(read(checkpoint), checkpoint)
 
 
-def model_files(model_uri: str, read: Reader = uris.read) -> ModelFiles:
+def model_files(model_uri: str, read: uris.Reader = uris.read) -> ModelFiles:
     """Return where the weights of a model are; they are verified when they are fetched.
 
     :param model_uri: a model version folder, or the ``training`` folder of a finished run.

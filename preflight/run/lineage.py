@@ -224,13 +224,13 @@ def _other_weights(config: PipelineConfig, store: StoreLayout, uri: str) -> Iter
         if kind is SourceKind.OURS:
             yield from _training_differences(config, store, uri)
             return
-        found = check_description(uri, kind, config.model)
+        found = check_description(uri, kind, config.model, _read)
         if kind is SourceKind.HUGGING_FACE:
-            weight_files(uri)
+            weight_files(uri, _read)
         tokens = _lineage_tokens(config, store)
         if found is not None and tokens is not None:
             rows = found.settings["vocab_size"]
-            plan_rows(source_vocabulary(uri, kind), rows, tokens, config.model.vocab_size)
+            plan_rows(source_vocabulary(uri, kind, _read), rows, tokens, config.model.vocab_size)
     except training_errors.UserError as error:
         yield f"model.init_checkpoint: {error}"
 

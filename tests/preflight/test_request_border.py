@@ -36,7 +36,7 @@ from preflight.request import outside_problems, request_roots
 from preflight.run import fields, lineage
 from preflight.run import inputs as run_inputs
 from trained_models.artifacts import model_files
-from trained_models.importing import sources
+from trained_models.importing import descriptions, sources
 from trained_models.importing.descriptions import describe
 from trained_models.importing.sources import SourceKind
 from trained_models.importing.vocabulary import source_vocabulary
@@ -281,6 +281,7 @@ def test_what_lies_beside_a_root_is_not_told(store: StoreLayout) -> None:
 
 Read = Callable[[StoreLayout, str], Any]
 CONFIG = load_preset("smoke")
+READ = lineage._read
 WEATHER = TaskConfig(train="train.tsv")
 HUGGING_FACE, TENSORFLOW = SourceKind.HUGGING_FACE, SourceKind.TENSORFLOW
 
@@ -304,14 +305,18 @@ READERS: dict[str, Read] = {
     "tasks/weather/new.tsv": lambda _, uri: list(read_texts(uri, WEATHER)),
     "imports/vocab.txt": lambda _, uri: read_vocabulary(uri, by_request=True),
     "imports/bert.model": lambda _, uri: read_vocabulary(uri, by_request=True),
-    "imports/h/config.json": lambda _, uri: describe(folder_of(uri), HUGGING_FACE),
-    "imports/g/bert_config.json": lambda _, uri: describe(prefix_beside(uri), TENSORFLOW),
-    "imports/t/params.yaml": lambda _, uri: describe(prefix_beside(uri), TENSORFLOW),
-    "imports/h/vocab.txt": lambda _, uri: source_vocabulary(folder_of(uri), HUGGING_FACE),
-    "imports/j/tokenizer.json": lambda _, uri: source_vocabulary(folder_of(uri), HUGGING_FACE),
-    "imports/h/model.safetensors.index.json": lambda _, uri: sources.weight_files(folder_of(uri)),
-    "imports/m/model.json": lambda _, uri: model_files(folder_of(uri), lineage._read),
-    "imports/r/result.json": lambda _, uri: model_files(folder_of(uri), lineage._read),
+    "imports/h/config.json": lambda _, uri: describe(folder_of(uri), HUGGING_FACE, READ),
+    "imports/g/bert_config.json": lambda _, uri: describe(prefix_beside(uri), TENSORFLOW, READ),
+    "imports/t/params.yaml": lambda _, uri: describe(prefix_beside(uri), TENSORFLOW, READ),
+    "imports/h/vocab.txt": lambda _, uri: source_vocabulary(folder_of(uri), HUGGING_FACE, READ),
+    "imports/j/tokenizer.json": lambda _, uri: source_vocabulary(
+        folder_of(uri), HUGGING_FACE, READ
+    ),
+    "imports/h/model.safetensors.index.json": lambda _, uri: sources.weight_files(
+        folder_of(uri), READ
+    ),
+    "imports/m/model.json": lambda _, uri: model_files(folder_of(uri), READ),
+    "imports/r/result.json": lambda _, uri: model_files(folder_of(uri), READ),
 }
 
 
@@ -332,3 +337,16 @@ def test_what_was_opened_is_looked_at(
     with request_paths.limited_to(roots), pytest.raises(Exception, match="lies below none") as seen:
         READERS[path](store, str(file))
     assert SECRET not in str(seen.value)
+
+
+def test_what_a_job_has_made_itself_is_no_request(tmp_path: Path, roots: RequestRoots) -> None:
+    # An export is checked in a temporary folder, by a process that is held to the request's roots.
+    (tmp_path / "vocab.txt").write_text("[PAD]\nword\n")
+    (tmp_path / "config.json").write_bytes(
+        json.dumps(
+            dict.fromkeys(descriptions.SIZES, 1) | {"hidden_act": "gelu", "model_type": "bert"}
+        ).encode()
+    )
+    with request_paths.limited_to(roots):
+        assert describe(str(tmp_path), HUGGING_FACE) is not None
+        assert source_vocabulary(str(tmp_path), HUGGING_FACE) is not None

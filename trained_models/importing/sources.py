@@ -139,18 +139,18 @@ def files_of_prefix(prefix: str) -> list[str]:
     return [uris.join(folder, end) for end in (f"{name}.index", f"{name}.data-*", *_BESIDE)]
 
 
-def weight_files(folder: str) -> list[str]:
+def weight_files(folder: str, read: uris.Reader = uris.read) -> list[str]:
     """Return the names of the files that hold the weights of a folder.
 
+    :param read: reads their index.
     :raises UserError: there are none, or none that is safe to read.
     """
     index_uri = uris.join(folder, WEIGHTS_INDEX)
     if uris.exists(uris.join(folder, WEIGHTS)):
         return [WEIGHTS]
-    index = request_paths.read_or_none(index_uri, model=True)
-    if index is None:
+    if not uris.exists(index_uri):
         raise UserError(_no_weights(folder))
-    names = _indexed_files(index, index_uri)
+    names = _indexed_files(read(index_uri), index_uri)
     missing = set(names) - set(file_names(folder))
     if missing:
         raise UserError(

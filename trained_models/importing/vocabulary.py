@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_config.unquoted import fault
-from pipeline_store import request_paths, uris
+from pipeline_store import uris
 from trained_models.errors import UserError
 from trained_models.importing.sources import (
     ADDED_TOKENS,
@@ -46,20 +46,22 @@ class SourceVocabulary:
         return tuple(by_id.get(number, "") for number in range(max(by_id) + 1))
 
 
-def source_vocabulary(uri: str, kind: SourceKind) -> SourceVocabulary | None:
+def source_vocabulary(
+    uri: str, kind: SourceKind, read: uris.Reader = uris.read
+) -> SourceVocabulary | None:
     """Return the vocabulary beside weights, or None when there is none.
 
+    :param read: reads its files.
     :raises UserError: there is one that cannot be read.
     """
     folder = uri if kind is not SourceKind.TENSORFLOW else split(uri)[0]
-    for name, read in {VOCABULARY: _read_vocabulary, TOKENIZER: _read_tokenizer}.items():
-        file = uris.join(folder, name)
-        data = request_paths.read_or_none(file, model=True)
-        if data is None:
+    for name, parse in {VOCABULARY: _read_vocabulary, TOKENIZER: _read_tokenizer}.items():
+        file, added = uris.join(folder, name), uris.join(folder, ADDED_TOKENS)
+        if not uris.exists(file):
             continue
-        added = request_paths.read_or_none(uris.join(folder, ADDED_TOKENS), model=True)
+        data, more = read(file), read(added) if uris.exists(added) else b""
         try:
-            ids = read(data) | (json.loads(added) if added else {})
+            ids = parse(data) | (json.loads(more) if more else {})
             if not all(isinstance(n, int) and 0 <= n <= _LARGEST_ID for n in ids.values()):
                 raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError) as error:
