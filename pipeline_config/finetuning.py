@@ -17,6 +17,7 @@ from pipeline_config.schema import (
     BeamConfig,
     BudgetConfig,
     Fraction,
+    Mark,
     ModelConfig,
     OptimizerConfig,
     PipelineConfig,
@@ -75,7 +76,7 @@ class RecipeConfig(Section):
         description="Key of the fine-tuning run whose models are measured, used or exported; for "
         "the modes eval, predict and export.",
     )
-    tasks: list[TaskName] = Field(
+    tasks: Annotated[list[TaskName], Mark.TASKS] = Field(
         [],
         max_length=50,
         description="Tasks: names of folders tasks/NAME with a task.toml in the store.",

@@ -27,6 +27,9 @@ class Mark(Enum):
     BY_INSTALLATION = "only the installation's preset sets it; a request that changes it is refused"
     TEXT_PATH = "path or patterns of text that a request may only choose below the allowed roots"
     MODEL_PATH = "as TEXT_PATH, or below a published version of any lineage"
+    TASKS = (
+        "names of labelled tasks; what their descriptions name is held to the roots of TEXT_PATH"
+    )
 
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -477,7 +480,7 @@ class PromotionConfig(Section):
         "whoever triggered the run. Empty: whoever may answer in Airflow. With names here "
         "require_approval is on, and requests cannot switch it off.",
     )
-    probe_tasks: list[TaskName] = Field(
+    probe_tasks: Annotated[list[TaskName], Mark.TASKS] = Field(
         [],
         max_length=20,
         description="Labelled tasks, names of folders tasks/NAME in the store, on which the "

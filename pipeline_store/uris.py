@@ -27,6 +27,10 @@ Reader = Callable[[str], bytes]
 """How a file is read, where requests that name it may only read some."""
 
 
+class PathError(ValueError):
+    """A path has no meaning below the folder that it is relative to."""
+
+
 class VersionConflictError(RuntimeError):
     """A compare-and-set lost: the object is no longer the version the caller read."""
 
@@ -102,11 +106,11 @@ def _backend(uri: str) -> Backend:
 def join(base: str, *parts: str) -> str:
     """Append path parts to a URI; a part must not escape the base.
 
-    :raises ValueError: a part is absolute or contains ``..``.
+    :raises PathError: a part is absolute or contains ``..``.
     """
     for part in parts:
         if part.startswith("/") or ".." in part.split("/"):
-            raise ValueError(f"Path part {part!r} would leave {base!r}; give a relative path.")
+            raise PathError(f"Path part {part!r} would leave {base!r}; give a relative path.")
     return posixpath.join(base.rstrip("/"), *parts)
 
 

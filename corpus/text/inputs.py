@@ -59,18 +59,15 @@ def match_inputs(
 
     A file that only says that its folder is complete is no input.
     """
+    found: set[str] = set()
     try:
         patterns = input_patterns(pattern, partition, store)
+        matched = {part: request_paths.glob(part) for part in patterns}
     except ValueError as error:
         raise UserError(f"{setting}: {error}") from error
     if not patterns:
         raise UserError(f"{setting} {pattern!r} contains no pattern.")
-    found: set[str] = set()
-    for part in patterns:
-        try:
-            matches = request_paths.glob(part)
-        except ValueError as error:
-            raise UserError(f"{setting}: {error}") from error
+    for part, matches in matched.items():
         shards = [uri for uri in matches if uri.rpartition("/")[2] not in READY_MARKERS]
         if not shards:
             raise UserError(_no_match(part, setting))

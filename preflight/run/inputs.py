@@ -10,7 +10,7 @@ from corpus.text.inputs import incomplete_sets, input_format, input_patterns, ma
 from corpus.text.languages import LanguageFilter
 from corpus.text.shard_contents import DocumentCounts, read_contents
 from pipeline_config import PipelineConfig
-from pipeline_store import request_paths
+from pipeline_store import request_paths, uris
 from pipeline_store.layout import StoreLayout
 
 _NAMED = 3
@@ -21,7 +21,12 @@ def input_problems(config: PipelineConfig, partition: str, store: StoreLayout) -
     """Yield a line for every reason why a partition's text cannot be read."""
     pattern = config.corpus.input_pattern
     files: set[str] = set()
-    for part in input_patterns(pattern, partition, store) or [pattern]:
+    try:
+        parts = input_patterns(pattern, partition, store)
+    except uris.PathError as error:
+        yield f"corpus.input_pattern: {error}"
+        return
+    for part in parts or [pattern]:
         try:
             files.update(match_inputs(part, partition, store))
         except UserError as error:

@@ -102,6 +102,11 @@ def test_a_folder_instead_of_a_pattern(ready: str) -> None:
     assert f"write {ready}/corpus/{DAY}/*" in line
 
 
+def test_a_pattern_that_leaves_the_store(ready: str) -> None:
+    [line] = problems(ready, {"corpus.input_pattern": "../elsewhere/*"})
+    assert line.startswith("corpus.input_pattern: Path part '../elsewhere/*' would leave")
+
+
 def test_only_commas(ready: str) -> None:
     [line] = problems(ready, {"corpus.input_pattern": " , "})
     assert "contains no pattern" in line

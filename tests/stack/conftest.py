@@ -13,6 +13,7 @@ from local.stack.stack import Stack
 from pipeline_store.layout import StoreLayout
 from tests.stack.driver import DAG_ID, RUN_SECONDS, Pipeline, until
 from tests.stack.story import FINETUNING_PRESET, FIRST, SECOND, FirstModel, settings, write_tasks
+from tests.stack.thief import Thief, thief_of
 from tpu_emulator.admin import AdminClient
 
 
@@ -44,6 +45,12 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
             for seed, partition in enumerate((FIRST, SECOND)):
                 pipeline.write_corpus(partition, seed=seed)
             yield pipeline
+
+
+@pytest.fixture(scope="package")
+def thief(pipeline: Pipeline) -> Iterator[Thief]:
+    with thief_of(pipeline) as thief:
+        yield thief
 
 
 @pytest.fixture(scope="package")

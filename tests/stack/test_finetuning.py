@@ -10,6 +10,7 @@ import pytest
 
 from local.demo import tiny
 from local.stack.airflow_api import TaskInstance
+from pipeline_config import FinetuningConfig
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
     FinetuningReport,
@@ -21,8 +22,10 @@ from pipeline_store.formats import (
     TrialResult,
 )
 from pipeline_store.layout import RunLayout
+from tests import attacks
 from tests.stack.driver import RUN_SECONDS, Pipeline, until
 from tests.stack.story import FIRST_NOUN, FirstModel
+from tests.stack.thief import Thief, is_refused
 from tpu_lifecycle.records.trainings import rental_folders
 
 pytestmark = [pytest.mark.stack, pytest.mark.thorough]
@@ -114,6 +117,25 @@ def test_a_bad_request_costs_nothing(tuned: Pipeline) -> None:
     assert found["validate", -1] == "failed"
     assert "tasks/absent/task.toml does not exist" in tuned.api.task_log(DAG_ID, run_id, "validate")
     assert tuned.calls("CreateQueuedResource") == before
+
+
+def test_who_may_trigger_reads_no_file_of_the_worker(
+    tuned: Pipeline, thief: Thief, first_model: FirstModel
+) -> None:
+    version = RunOutcome.load(tuned.run(first_model.run_id).outcome).version_id
+    before = tuned.calls("CreateQueuedResource")
+    locked = attacks.installation_settings(FinetuningConfig)
+    locked_run = thief.user.trigger(DAG_ID, locked)
+    runs = {
+        thief.user.trigger(DAG_ID, {"encoder.version": version} | conf): conf
+        for conf in attacks.task_requests(FinetuningConfig, list(thief.tasks))
+    }
+    lines = thief.refusals(DAG_ID, locked_run)
+    only = re.compile("only the installation sets")
+    assert [name for name in locked if not is_refused(lines, f" {name}: ", only)] == [], lines
+    thief.assert_tasks_are_refused(DAG_ID, runs)
+    assert tuned.calls("CreateQueuedResource") == before
+    thief.assert_nothing_is_seen()
 
 
 @pytest.mark.slow
