@@ -41,7 +41,7 @@ _QUOTING = (
     ArithmeticError,
     AttributeError,
     LookupError,
-    NotImplementedError,
+    NotImplementedError,  # Arrow's, of a column that it cannot read
     TypeError,
     ValueError,
 )

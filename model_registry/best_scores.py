@@ -6,7 +6,7 @@ use alone, such losses add up unseen; compared with the best version so far they
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -37,14 +37,20 @@ def best_scores(lineage: LineageLayout, version_id: str | None) -> Sets:
     :raises RegistryError: there is no such version.
     :raises FormatError: a record is damaged.
     """
-    if version_id is None:
-        return {}
-    folder = VersionLayout(lineage.version(version_id))
-    if (stored := BestScores.load_or_none(folder.best_scores)) is not None:
-        return stored.sets
-    parent = _parent(lineage, load_version(lineage, version_id))
-    report = EvaluationReport.load(folder.evaluation)
-    return with_candidate(best_scores(lineage, parent), report, version_id)
+    best: Sets = {}
+    without: list[str] = []
+    while version_id is not None:
+        stored = BestScores.load_or_none(VersionLayout(lineage.version(version_id)).best_scores)
+        if stored is not None:
+            best = stored.sets
+            break
+        without.append(version_id)
+        version_id = _parent(lineage, load_version(lineage, version_id))
+    # One at a time: an evaluation holds the scores of every document.
+    for older in reversed(without):
+        report = EvaluationReport.load(VersionLayout(lineage.version(older)).evaluation)
+        best = with_candidate(best, report, older)
+    return best
 
 
 def with_candidate(best: Sets, report: EvaluationReport, version_id: str) -> Sets:
@@ -89,29 +95,29 @@ def _is_better(scores: DocumentSetScore, best: DocumentSetScore) -> bool:
     return not len(tokens) or losses.sum() < reference.sum()
 
 
-def loss_history(
-    lineage: LineageLayout, version_id: str | None, set_name: str
-) -> list[tuple[str, float]]:
-    """Return the loss on a set of a version and its ancestors, oldest first.
+def loss_histories(
+    lineage: LineageLayout, version_id: str | None, set_names: Sequence[str]
+) -> dict[str, list[tuple[str, float]]]:
+    """Return the losses on some sets of a version and its ancestors, oldest first.
 
-    :returns: version ids and losses in nats per token, of those that were scored on it.
+    :returns: by set: version ids and losses in nats per token, of those that were scored on it.
     """
-    metric = f"{CANDIDATE}/{set_name}/masked_lm_loss"
-    return [
-        (model.version_id, model.metrics[metric])
-        for model in reversed(list(_ancestry(lineage, version_id)))
-        if metric in model.metrics
-    ]
-
-
-def _ancestry(lineage: LineageLayout, version_id: str | None) -> Iterator[ModelVersion]:
-    """Yield a version, its parent, and so on, as far as retention has left them."""
+    models: list[ModelVersion] = []
     while version_id is not None:
-        model = load_version(lineage, version_id)
-        yield model
-        version_id = _parent(lineage, model)
+        models.append(load_version(lineage, version_id))
+        version_id = _parent(lineage, models[-1])
+    metrics = {name: f"{CANDIDATE}/{name}/masked_lm_loss" for name in set_names}
+    return {
+        name: [
+            (model.version_id, model.metrics[metric])
+            for model in reversed(models)
+            if metric in model.metrics
+        ]
+        for name, metric in metrics.items()
+    }
 
 
 def _parent(lineage: LineageLayout, model: ModelVersion) -> str | None:
+    """Return a version's parent, unless retention has removed it."""
     is_left = model.parent is not None and uris.exists(lineage.model(model.parent))
     return model.parent if is_left else None

@@ -30,9 +30,10 @@ def request_roots(settings: Settings, store: StoreLayout) -> RequestRoots:
     :raises ConfigError: one of them leads out of the store by ``..``, or is no path.
     """
     presets = (load_preset(settings.preset), load_finetuning_preset(settings.finetuning_preset))
+    models = list(_models(presets))
     try:
-        roots = [*settings.input_roots, *_folders(presets, store), *_models(presets)]
-        beside = [file for model in _models(presets) for file in files_of_prefix(model)]
+        roots = [*settings.input_roots, *_folders(presets, store), *models]
+        beside = [file for model in models for file in files_of_prefix(model)]
         return RequestRoots.of(store.root, roots, beside)
     except ValueError as error:
         line = "what REPRETRAIN_INPUT_ROOTS or a preset names cannot be a folder for requests: "

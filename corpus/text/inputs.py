@@ -59,7 +59,6 @@ def match_inputs(
 
     A file that only says that its folder is complete is no input.
     """
-    found: set[str] = set()
     try:
         patterns = input_patterns(pattern, partition, store)
         matched = {part: request_paths.glob(part) for part in patterns}
@@ -67,6 +66,7 @@ def match_inputs(
         raise UserError(f"{setting}: {error}") from error
     if not patterns:
         raise UserError(f"{setting} {pattern!r} contains no pattern.")
+    found: set[str] = set()
     for part, matches in matched.items():
         shards = [uri for uri in matches if uri.rpartition("/")[2] not in READY_MARKERS]
         if not shards:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
 from model_registry import lease
-from model_registry.best_scores import loss_history
+from model_registry.best_scores import loss_histories
 from pages.charts import IntervalChart, LineChart, Series, interval_chart, line_chart
 from pages.reading import Reader
 from pages.spending import Spending, spending
@@ -195,9 +194,12 @@ def _add_forgetting(view: RunView, lineage: LineageLayout, reader: Reader) -> No
     if view.plan is None or view.verdict is None:
         return
     parent = view.plan.parent_version
-    worst = sorted(view.verdict.forgetting, key=lambda one: one.forgotten, reverse=True)
-    for one in worst[:MOST_FORGOTTEN]:
-        history = reader.attempt(partial(loss_history, lineage, parent, one.set_name)) or []
+    most = sorted(view.verdict.forgetting, key=lambda one: one.forgotten, reverse=True)
+    worst = most[:MOST_FORGOTTEN]
+    names = [one.set_name for one in worst]
+    histories = reader.attempt(lambda: loss_histories(lineage, parent, names)) or {}
+    for one in worst:
+        history = histories.get(one.set_name, [])
         losses = [*(loss for _, loss in history), one.candidate_loss]
         chart = line_chart(
             f"Loss on {one.set_name} over the versions of the lineage",

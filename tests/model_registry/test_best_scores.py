@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model_registry import registry
-from model_registry.best_scores import best_scores, loss_history, with_candidate
+from model_registry.best_scores import best_scores, loss_histories, with_candidate
 from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_store import uris
@@ -151,7 +151,7 @@ def test_the_history_of_a_set(any_store: str) -> None:
     first = in_use(any_store, "1")
     run = FinishedRun(any_store, "2", parent=first.version_id)
     version = registry.publish(run.store, run.run)
-    history = loss_history(run.lineage, version.version_id, "day-1")
+    history = loss_histories(run.lineage, version.version_id, ["day-1"])["day-1"]
     assert [version_id for version_id, _ in history] == [first.version_id]
     assert np.isfinite([loss for _, loss in history]).all()
-    assert loss_history(run.lineage, None, "day-1") == []
+    assert loss_histories(run.lineage, None, ["day-1"]) == {"day-1": []}
