@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from corpus.errors import UserError
-from corpus.partitions import PLACEHOLDER, FoundFile, find_files, partition_patterns
+from corpus.partitions import FoundFile, find_files, partition_patterns
 from corpus.text.inputs import incomplete_sets
 from pipeline_store import uris
 from pipeline_store.formats import FirstLook, PartitionArrival
 from pipeline_store.layout import READY_MARKERS, StoreLayout
+from pipeline_store.request_paths import PLACEHOLDER
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import ClassVar
 from pipeline_config import ConfigError
 from pipeline_config.unquoted import fault
 from pipeline_store.formats import ExitKind, FormatError, JobFailure
+from pipeline_store.request_paths import OutsideRootsError
 
 
 class JobError(Exception):
@@ -40,7 +41,7 @@ _QUOTING = (
     ArithmeticError,
     AttributeError,
     LookupError,
-    NotImplementedError,
+    NotImplementedError,  # Arrow's, of a column that it cannot read
     TypeError,
     ValueError,
 )
@@ -55,12 +56,15 @@ class UnforeseenError(Exception):
 def reading(uri: str) -> Iterator[None]:
     """Say of an error that nobody foresaw which file it is about, and where, but not its words.
 
+    :raises UserError: the file turns out to lie outside of what the request may read.
     :raises UnforeseenError: instead of one that may quote the file.
     """
     try:
         yield
     except JOB_ERRORS:
         raise
+    except OutsideRootsError as error:
+        raise UserError(str(error)) from error
     except _QUOTING as error:
         frames = traceback.extract_tb(error.__traceback__)[-_NAMED_FRAMES:]
         where = ", ".join(f"{PurePath(one.filename).name}:{one.lineno}" for one in reversed(frames))

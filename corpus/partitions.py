@@ -9,12 +9,12 @@ from typing import NamedTuple
 from corpus.text.inputs import input_patterns
 from pipeline_config import ConfigError, PipelineConfig
 from pipeline_config.schema import PARTITION_PATTERN
-from pipeline_store import identity, uris
+from pipeline_store import identity, request_paths, uris
 from pipeline_store.layout import READY_MARKERS, StoreLayout
+from pipeline_store.request_paths import PLACEHOLDER
 
 __all__ = ["FoundFile", "choose_partition", "find_files", "find_partitions", "input_patterns"]
 
-PLACEHOLDER = "{partition}"
 _SIGNS = re.compile(r"(\*|\?|\[!?\]?[^\]]*\]|\{partition\})")
 
 
@@ -65,11 +65,11 @@ def find_files(pattern: str, store: StoreLayout) -> Iterator[FoundFile]:
     Hidden files are none, nor are those that only say that their folder is complete.
 
     :param pattern: ``corpus.input_pattern``; of its parts those that have ``{partition}``.
+    :raises OutsideRootsError: a request may not read what lies there.
     """
     for part in partition_patterns(pattern, store):
         expression = re.compile(_expression(uris.for_library(part)))
-        folder = re.split(r"[*?\[{]", part, maxsplit=1)[0].rpartition("/")[0]
-        for found in uris.list_details(folder):
+        for found in uris.list_details(request_paths.pattern_folder(part)):
             match = expression.fullmatch(uris.for_library(found.uri))
             name = found.uri.rpartition("/")[2]
             if match and not name.startswith(".") and name not in READY_MARKERS:

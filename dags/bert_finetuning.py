@@ -38,6 +38,7 @@ from operators.finetuning import (
     PlanFinetuningOperator,
     PrepareTaskOperator,
     ReportFinetuningOperator,
+    TpuFinetuneOperator,
     ValidateFinetuningOperator,
 )
 from operators.tpu import (
@@ -45,7 +46,6 @@ from operators.tpu import (
     TpuCreateOperator,
     TpuDeleteOperator,
     TpuReserveOperator,
-    TpuRunOperator,
 )
 from pipeline_config import load_finetuning_preset
 from pipeline_config.settings import load_settings
@@ -56,18 +56,16 @@ store = {"store_uri": settings.store_uri}
 
 
 @task_group(group_id="tpu")
-def rent_tpu(run_uri: str, arguments: list[str]) -> TpuRunOperator:
-    """Rent a TPU, train on it, and give it back; Airflow makes one such group per TPU."""
-    tpu = {"run_uri": run_uri, "gcp_conn_id": settings.gcp_conn_id, **store}
+def rent_tpu(run_uri: str, arguments: list[str]) -> TpuFinetuneOperator:
+    """Rent a TPU, train on it, and give it back; Airflow makes one such group per TPU.
+
+    What a TPU is for, the tasks find in the store, by their group's number.
+    """
+    tpu = {"gcp_conn_id": settings.gcp_conn_id, **store}
     reserve = TpuReserveOperator(task_id="reserve", **tpu)
     create = TpuCreateOperator(task_id="create", **PATIENT_RETRIES, **tpu)
-    finetune = TpuRunOperator(
-        task_id="finetune",
-        job_id="010-finetune",
-        entry_point="training.finetune",
-        arguments=arguments,
-        **PATIENT_RETRIES,
-        **tpu,
+    finetune = TpuFinetuneOperator(
+        task_id="finetune", job_id="010-finetune", **PATIENT_RETRIES, **tpu
     )
     delete = TpuDeleteOperator(task_id="delete", **tpu)
     reserve >> create >> finetune >> delete
@@ -102,10 +100,8 @@ with DAG(
         gcp_conn_id=settings.gcp_conn_id,
         **store,
     )
-    run_uri = validate.output["run_uri"]
     prepare = PrepareTaskOperator.partial(
         task_id="prepare",
-        config_uri=validate.output["config_uri"],
         gcp_conn_id=settings.gcp_conn_id,
         map_index_template="{{ task.task_name }}",
         max_active_tis_per_dag=2,
@@ -113,13 +109,14 @@ with DAG(
     ).expand(task_name=validate.output)
     # Modes that only use classifiers prepare nothing, and some train nothing: what comes after
     # what they skip runs all the same.
-    after_skips = {"run_uri": run_uri, "trigger_rule": TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS}
-    plan = PlanFinetuningOperator(task_id="plan", prepared=prepare.output, **after_skips, **store)
+    after_skips = {"trigger_rule": TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS}
+    plan = PlanFinetuningOperator(task_id="plan", **after_skips, **store)
     rented = rent_tpu.expand_kwargs(plan.output)
-    report = ReportFinetuningOperator(task_id="report", run_uri=run_uri, **store)
+    report = ReportFinetuningOperator(task_id="report", **store)
     export = ExportClassifiersOperator(task_id="export", **after_skips, **store)
-    predict = PredictOperator(task_id="predict", run_uri=run_uri, **store)
+    predict = PredictOperator(task_id="predict", **store)
 
-    validate >> prepare >> plan >> rented >> report
+    validate >> [prepare, plan]
+    prepare >> plan >> rented >> report
     [plan, report] >> export
     plan >> predict

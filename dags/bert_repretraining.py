@@ -37,16 +37,15 @@ from operators.approval import ApproveOperator
 from operators.export_model import ExportModelOperator
 from operators.lineage import ClaimLineageOperator, ReleaseLineageOperator
 from operators.plan import PlanJobsOperator
-from operators.prepare_corpus import PrepareCorpusOperator
+from operators.prepare_corpus import PrepareCorpusOperator, TrainVocabularyOperator
+from operators.pretraining import TpuEvaluateOperator, TpuTrainOperator
 from operators.probe import ProbeDataOperator, TpuProbeOperator
 from operators.promotion import JudgeOperator, PromoteOperator
-from operators.python_module import PythonModuleOperator
 from operators.tpu import (
     PATIENT_RETRIES,
     TpuCreateOperator,
     TpuDeleteOperator,
     TpuReserveOperator,
-    TpuRunOperator,
 )
 from operators.validate import ValidateRunOperator
 from pipeline_config import load_preset
@@ -80,18 +79,11 @@ with DAG(
     validate = ValidateRunOperator(
         task_id="validate", preset=settings.preset, gcp_conn_id=settings.gcp_conn_id, **store
     )
-    run_uri = validate.output["run_uri"]
-    job = ["--config", validate.output["config_uri"], "--store", settings.store_uri]
-    job += ["--partition", validate.output["partition"]]
 
     with TaskGroup("data"):
-        vocabulary = PythonModuleOperator(
-            task_id="vocabulary", module="beam_jobs.train_vocabulary", arguments=job, **store
-        )
+        vocabulary = TrainVocabularyOperator(task_id="vocabulary", **store)
         prepare = PrepareCorpusOperator(
             task_id="prepare",
-            arguments=job,
-            config_uri=validate.output["config_uri"],
             gcp_conn_id=settings.gcp_conn_id,
             # Each takes all cores of its machine.
             max_active_tis_per_dag=2,
@@ -99,68 +91,40 @@ with DAG(
         )
 
     with TaskGroup("lineage"):
-        claim = ClaimLineageOperator(task_id="claim", run_uri=run_uri, **store)
-        plan = PlanJobsOperator(
-            task_id="plan", run_uri=run_uri, manifest_uri=prepare.output["manifest"], **store
-        )
-
+        claim = ClaimLineageOperator(task_id="claim", **store)
+        plan = PlanJobsOperator(task_id="plan", **store)
         # Before a TPU is rented: labelled text that cannot be used costs nothing.
         probe_data = ProbeDataOperator(
             task_id="probe_data",
-            config_uri=validate.output["config_uri"],
             gcp_conn_id=settings.gcp_conn_id,
             max_active_tis_per_dag=2,
             **store,
         )
 
-    # For what comes after a task that is skipped without labelled tasks. It takes the run's folder
-    # from plan: validate, which is never skipped with plan, would count as the one success.
-    after_probes = {
-        "run_uri": plan.output["run_uri"],
-        "trigger_rule": TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
-    }
+    # For what comes after a task that is skipped without labelled tasks.
+    after_probes = {"trigger_rule": TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS}
 
     with TaskGroup("tpu"):
-        tpu = {"run_uri": run_uri, "gcp_conn_id": settings.gcp_conn_id, **store}
-        reserve = TpuReserveOperator(task_id="reserve", **tpu | after_probes)
+        tpu = {"gcp_conn_id": settings.gcp_conn_id, **store}
+        reserve = TpuReserveOperator(task_id="reserve", **after_probes, **tpu)
         create = TpuCreateOperator(task_id="create", **PATIENT_RETRIES, **tpu)
-        train = TpuRunOperator(
-            task_id="train",
-            job_id="010-train",
-            entry_point="training.train",
-            arguments=plan.output["train"],
-            **PATIENT_RETRIES,
-            **tpu,
-        )
-        evaluate = TpuRunOperator(
-            task_id="evaluate",
-            job_id="020-evaluate",
-            entry_point="training.evaluate",
-            arguments=plan.output["evaluate"],
-            **PATIENT_RETRIES,
-            **tpu,
-        )
-        probe = TpuProbeOperator(
-            task_id="probe",
-            job_id="030-probe",
-            arguments=plan.output["probe"],
-            manifests=probe_data.output["manifests"],
-            **PATIENT_RETRIES,
-            **tpu,
-        )
+        job = PATIENT_RETRIES | tpu
+        train = TpuTrainOperator(task_id="train", job_id="010-train", **job)
+        evaluate = TpuEvaluateOperator(task_id="evaluate", job_id="020-evaluate", **job)
+        probe = TpuProbeOperator(task_id="probe", job_id="030-probe", **job)
         delete = TpuDeleteOperator(task_id="delete", **tpu)
 
     with TaskGroup("promotion"):
-        compared = {"run_uri": run_uri, "baseline": plan.output["baseline"]}
-        judge = JudgeOperator(task_id="judge", **compared | after_probes)
-        approve = ApproveOperator(task_id="approve", **compared, **store)
-        export = ExportModelOperator(task_id="export", **compared, **store)
-        promote = PromoteOperator(task_id="promote", run_uri=run_uri, **store)
-        release = ReleaseLineageOperator(task_id="release", run_uri=run_uri, **store)
+        judge = JudgeOperator(task_id="judge", **after_probes, **store)
+        approve = ApproveOperator(task_id="approve", **store)
+        export = ExportModelOperator(task_id="export", **store)
+        promote = PromoteOperator(task_id="promote", **store)
+        release = ReleaseLineageOperator(task_id="release", **store)
 
     validate >> vocabulary >> prepare >> claim >> plan
     plan >> probe_data >> reserve >> create >> train >> evaluate >> probe >> delete
     plan >> reserve
+    probe_data >> probe
     [evaluate, probe] >> judge >> approve >> export >> promote >> release
     # Both are setups: should create fail or be marked failed, reserve's success alone still makes
     # the teardown run. A failed delete fails the run.

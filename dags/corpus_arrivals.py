@@ -51,20 +51,20 @@ with DAG(
 ) as dag:
     corpus = {"store_uri": settings.store_uri, "preset": settings.preset}
     receive = ReceivePartitionOperator(task_id="receive", **corpus)
-    arrived = receive.output
+    partition, run_id = "{{ dag_run.partition_key }}", receive.output["run_id"]
     start = TriggerDagRunOperator(
         task_id="start",
         trigger_dag_id="bert_repretraining",
-        trigger_run_id=arrived["run_id"],
-        conf={"corpus.partition": arrived["partition"]},
+        trigger_run_id=run_id,
+        conf={"corpus.partition": partition},
         # Without one, as the runs that people trigger: two partitions may arrive at one moment.
         logical_date=None,
         skip_when_already_exists=True,
     )
     remember = RememberStartOperator(
         task_id="remember",
-        partition=arrived["partition"],
-        run_id=arrived["run_id"],
+        partition=partition,
+        run_id=run_id,
         # Also when the run existed already.
         trigger_rule="none_failed",
         **corpus,

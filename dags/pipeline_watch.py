@@ -7,11 +7,14 @@ corpus             ─┘
 ```
 
 * **Runs** that wait for an approval, that a person or a crash ended, that were rejected, that take
-  too long, use up a budget or lose TPU after TPU. The watch writes the outcome of a run that ended
-  without one.
+  too long, use up a budget, lose TPU after TPU or stand still, and TPUs that are rented without a
+  job or while the DAG is paused. The watch writes the outcome of a run that ended without one.
 * **The installation**: a reaper that has fallen silent, a corpus to which nothing is added.
 * **Delivery** of every alert that is not delivered yet, also of those that Airflow's callbacks
   raised. Each is told once through each connection of `REPRETRAIN_ALERT_CONN_IDS`.
+
+While Airflow is down, `python -m pipeline_alerts watch-status --deliver`, called by cron, does what
+can be done then.
 
 It fails when something could not be looked at or delivered; the next pass tries again. Keep it
 unpaused. Causes, connections and a runbook are in `docs/alerts.md`.

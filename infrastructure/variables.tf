@@ -1,3 +1,5 @@
+# What differs between installations; terraform.tfvars.example has the lines to fill in.
+
 variable "project_id" {
   description = "Project that everything is made in. One of its own is best: the TPU VM may delete any TPU of its project."
   type        = string

@@ -32,6 +32,21 @@ from trained_models.artifacts import model_files
 PREVIOUS, START = "previous", "start"
 """The other keys of :attr:`FinetuningPlan.models`."""
 
+TPU_MODES = ("train_and_eval", "train", "eval")
+"""Of ``finetuning.mode``; the others use what was trained, on the worker, and need no records."""
+
+
+def prepared_tasks(config: FinetuningConfig) -> list[str]:
+    """Return the tasks whose examples a run turns into records."""
+    return config.finetuning.tasks if config.finetuning.mode in TPU_MODES else []
+
+
+def rental_count(config: FinetuningConfig, plan: FinetuningPlan) -> int:
+    """Return how many TPUs a run rents."""
+    if config.finetuning.mode not in TPU_MODES:
+        return 0
+    return len(plan.shares(config.finetuning.parallel_tpus))
+
 
 def make_plan(
     store: StoreLayout, run: RunLayout, config: FinetuningConfig, manifests: Mapping[str, str]

@@ -9,18 +9,21 @@ comparison Koehn, EMNLP 2004): tokens of one document are not independent, docum
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from model_registry.best_scores import CANDIDATE, Floats, on_common_documents
 from pipeline_config.schema import PromotionConfig
 from pipeline_config.task import MIN_JUDGED_EXAMPLES
 from pipeline_store.formats import (
+    BestScore,
     DocumentSetScore,
     EvaluationReport,
+    ForgettingScore,
     ModelComparison,
     ModelScore,
     PaidVerdict,
@@ -34,8 +37,7 @@ from pipeline_store.formats import (
 RESAMPLES = 2000
 # Documents drawn at once: a few tens of megabytes, whatever the size of the set.
 _DRAWS_AT_ONCE = 1 << 20
-CANDIDATE, BASELINE, UNIGRAM = "candidate", "baseline", "unigram"
-Floats = npt.NDArray[np.float64]
+BASELINE, UNIGRAM = "baseline", "unigram"
 
 
 class _Interval(NamedTuple):
@@ -63,13 +65,15 @@ def judge(
     *,
     baseline_version: str | None,
     probe: ProbeReport | None = None,
+    best: Mapping[str, BestScore] | None = None,
     random_seed: int = 1,
 ) -> Verdict:
     """Return the verdict on a candidate, with the numbers it rests on.
 
     Too few documents are no evidence. Against a model in use the interval of the improvement on the
     run's own documents must lie above ``min_improvement``; then the loss on no other set may have
-    risen by more than ``max_forgetting`` with confidence. Without one, it must lie above zero,
+    risen by more than ``max_forgetting`` with confidence, nor above that of the lineage's best
+    version on it by more than ``max_total_forgetting``. Without one, it must lie above zero,
     measured from the unigram loss. A candidate is worse if the whole interval lies below zero: an
     improvement that is smaller than what is asked for, however sure, is no evidence either.
 
@@ -86,6 +90,7 @@ def judge(
     :param report: scores of the candidate, and of the baseline if there is one.
     :param baseline_version: version id of the model in use; None when there is none.
     :param probe: both models on ``probe_tasks``; None: there are none.
+    :param best: of the lineage until now, by set: :func:`model_registry.best_scores.best_scores`.
     :param random_seed: of the resampling; equal seeds, equal verdicts.
     :raises ValueError: the reports cannot be judged: scores are not finite, the models were not
         scored on the same documents and masks, or something is missing.
@@ -110,6 +115,9 @@ def judge(
     current = comparisons.pop(report.current_set)
     reference = baseline_version or UNIGRAM
     kind, reason = _decide(current, list(comparisons.values()), config, reference)
+    forgetting = list(_forgotten(report, candidate, best or {}, config.confidence, random_seed))
+    if kind is VerdictKind.PROMOTED:
+        kind, reason = _decide_forgetting(forgetting, config, reason)
     probes = _probed(probe, candidate, config, baseline_version)
     if kind is VerdictKind.PROMOTED and probes:
         kind, reason = _decide_downstream(probes, config, reason)
@@ -124,6 +132,7 @@ def judge(
         improvement_low=current.improvement.low,
         improvement_high=current.improvement.high,
         probes=probes,
+        forgetting=forgetting,
     )
 
 
@@ -173,6 +182,57 @@ def _decide(
                 f"promotion.max_forgetting={config.max_forgetting:g} allows. {comparison}."
             )
     return VerdictKind.PROMOTED, f"{comparison}, above the {needed:.4f} that is needed."
+
+
+def _forgotten(
+    report: EvaluationReport,
+    candidate: ModelScore,
+    best: Mapping[str, BestScore],
+    confidence: float,
+    random_seed: int,
+) -> Iterator[ForgettingScore]:
+    """Compare the candidate with the lineage's best version on every set but its own.
+
+    Documents that only one of them was scored on, or with other masks, are left out: the number of
+    held-out rows that are used is a setting. A partition that was prepared anew has no best yet.
+    """
+    for scores in candidate.sets:
+        known = best.get(scores.set_name)
+        if scores.set_name == report.current_set or known is None:
+            continue
+        if known.manifest_sha256 != report.evaluated[scores.set_name]:
+            continue
+        losses, reference, tokens = on_common_documents(scores, known.scores)
+        if not len(tokens):
+            continue
+        improvement = _interval(losses, reference, tokens, confidence, random_seed)
+        yield ForgettingScore(
+            set_name=scores.set_name,
+            documents=len(tokens),
+            best_version=known.version_id,
+            best_loss=float(reference.sum() / tokens.sum()),
+            candidate_loss=float(losses.sum() / tokens.sum()),
+            forgotten=-improvement.mean,
+            low=-improvement.high,
+            high=-improvement.low,
+        )
+
+
+def _decide_forgetting(
+    forgetting: list[ForgettingScore], config: PromotionConfig, better: str
+) -> tuple[VerdictKind, str]:
+    """Return what becomes of a candidate that is better than the model in use."""
+    for one in forgetting:
+        if one.low > config.max_total_forgetting:
+            return VerdictKind.FORGETTING, (
+                f"On {one.documents} held-out documents of {one.set_name} the candidate's loss is "
+                f"{one.candidate_loss:.4f} and that of {one.best_version}, the lineage's best on "
+                f"them, {one.best_loss:.4f}: {one.forgotten:.4f} nats per token are forgotten in "
+                f"all, with a {config.confidence:.0%} interval from {one.low:.4f} to "
+                f"{one.high:.4f}, and promotion.max_total_forgetting="
+                f"{config.max_total_forgetting:g} allows less. {better}"
+            )
+    return VerdictKind.PROMOTED, better
 
 
 def _probed(
@@ -260,17 +320,24 @@ def _compare(
             "so there is nothing to compare; the partition is too small."
         )
     total = tokens.sum()
-    means = _resampled_means(reference - losses, tokens, random_seed)
-    tail = _tail(confidence, len(tokens))
-    low, high = np.quantile(means, [tail, 1 - tail])
-    mean = (reference - losses).sum() / total
     return _Comparison(
         set_name=scores.set_name,
         documents=len(tokens),
         candidate_loss=float(losses.sum() / total),
         reference_loss=float(reference.sum() / total),
-        improvement=_Interval(float(mean), float(low), float(high)),
+        improvement=_interval(losses, reference, tokens, confidence, random_seed),
     )
+
+
+def _interval(
+    losses: Floats, reference: Floats, tokens: Floats, confidence: float, random_seed: int
+) -> _Interval:
+    """Return by how much losses are below those of a reference; all sums by document, [N]."""
+    means = _resampled_means(reference - losses, tokens, random_seed)
+    tail = _tail(confidence, len(tokens))
+    low, high = np.quantile(means, [tail, 1 - tail])
+    mean = (reference - losses).sum() / tokens.sum()
+    return _Interval(float(mean), float(low), float(high))
 
 
 def _sums(scores: DocumentSetScore, name: str) -> tuple[Floats, Floats]:

@@ -6,6 +6,7 @@ import hashlib
 from datetime import UTC, datetime
 
 from model_registry import model_card
+from model_registry.best_scores import best_scores, with_candidate
 from model_registry.errors import ProductionMovedError, RegistryError
 from model_registry.model_card import ModelFacts
 from model_registry.production import production
@@ -13,6 +14,7 @@ from model_registry.versions import load_version, manifests
 from pipeline_config import parse_config
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
+    BestScores,
     EvaluationReport,
     FileDigest,
     ModelExports,
@@ -62,7 +64,8 @@ def publish(store: StoreLayout, run: RunLayout) -> ModelVersion:
     if uris.exists(folder.model):
         return ModelVersion.load(folder.model)
     _require_still_in_use(lineage, baseline, facts.version_id)
-    files = weights + formats + _write_documents(facts, folder)
+    best = with_candidate(best_scores(lineage, baseline), facts.report, facts.version_id)
+    files = weights + formats + _write_documents(facts, folder, BestScores(sets=best))
     model = ModelVersion(
         version_id=facts.version_id,
         lineage_id=record.lineage_id,
@@ -179,13 +182,16 @@ def _require_still_in_use(lineage: LineageLayout, baseline: str | None, version_
         )
 
 
-def _write_documents(facts: ModelFacts, folder: VersionLayout) -> list[FileDigest]:
+def _write_documents(
+    facts: ModelFacts, folder: VersionLayout, best: BestScores
+) -> list[FileDigest]:
     documents = {
         folder.config: facts.config.to_bytes(),
         folder.plan: facts.plan.to_bytes(),
         folder.vocabulary: facts.vocabulary,
         folder.evaluation: facts.report.to_bytes(),
         folder.verdict: facts.verdict.to_bytes(),
+        folder.best_scores: best.to_bytes(),
         folder.card: model_card.render(facts).encode(),
     }
     if facts.sentencepiece_model is not None:

@@ -4,25 +4,33 @@ python -m pipeline_alerts list --store gs://my-bucket/store
 python -m pipeline_alerts show 0a1b2c3d4e5f
 python -m pipeline_alerts test
 python -m pipeline_alerts watch-status --max-age-minutes 30
+python -m pipeline_alerts watch-status --deliver
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from pipeline_alerts.causes import Cause
-from pipeline_alerts.delivery import list_alerts
+from pipeline_alerts.delivery import clearance, list_alerts
 from pipeline_alerts.messages import compose
+from pipeline_alerts.outside import Outside
 from pipeline_alerts.raising import raise_about_installation
+from pipeline_alerts.standstill import Patience
 from pipeline_config.settings import load_settings
 from pipeline_store import uris
-from pipeline_store.formats import Alert, AlertDelivery, AlertSending, FormatError, WatchPass
+from pipeline_store.formats import Alert, AlertDelivery, AlertSending, FormatError
 from pipeline_store.layout import StoreLayout
+
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -45,7 +53,9 @@ def _list(arguments: argparse.Namespace) -> int:
         return 0
     for alert in shown:
         channels = ", ".join(f"{c}: {s}" for c, s in _deliveries(store, alert).items()) or "logged"
-        print(f"{alert.time:%F %T} UTC  {alert.scope}  {alert.cause}  {alert.title}  ({channels})")
+        over = f"  cleared {cleared.time:%F %T} UTC" if (cleared := clearance(store, alert)) else ""
+        head = f"{alert.time:%F %T} UTC  {alert.scope}  {alert.cause}  {alert.title}"
+        print(f"{head}  ({channels}){over}")
     print(f"{len(found)} alert(s), {len(shown)} shown.")
     return 0
 
@@ -55,7 +65,7 @@ def _show(arguments: argparse.Namespace) -> int:
     wanted = f"/{arguments.scope}/"
     found = [Alert.load(uri) for uri in list_alerts(store) if wanted in uri]
     for alert in found:
-        print(compose(alert).text)
+        print(compose(alert, clearance(store, alert)).text)
         for channel, state in _deliveries(store, alert).items():
             print(f"{channel}: {state}")
         print()
@@ -82,19 +92,21 @@ def _test(arguments: argparse.Namespace) -> int:
 
 
 def _watch_status(arguments: argparse.Namespace) -> int:
-    store = StoreLayout(arguments.store)
-    newest = WatchPass.load_or_none(store.watch_pass)
-    advice = "unpause the pipeline_watch DAG, and look at its newest run"
-    if newest is None:
-        print(f"The watch never made a pass: {advice}.", file=sys.stderr)
-        return 1
-    age = datetime.now(UTC) - newest.finished
-    print(newest.to_bytes().decode())
-    if age > timedelta(minutes=arguments.max_age_minutes):
-        minutes = age.total_seconds() / 60
-        print(f"The watch's last pass is {minutes:.0f} minutes old: {advice}.", file=sys.stderr)
-        return 1
-    return 1 if newest.problems else 0
+    if arguments.deliver:
+        # A process of its own: what sends alerts imports Airflow, and this room does without.
+        words = ["--store", arguments.store, "--max-age-minutes", str(arguments.max_age_minutes)]
+        roots = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "plugins")])
+        command = [sys.executable, "-m", "alerting.outside", *words]
+        environment = os.environ | {"PYTHONPATH": roots}
+        return subprocess.run(command, env=environment, check=False).returncode
+    settings = load_settings()
+    outside = Outside(
+        StoreLayout(arguments.store),
+        Patience.of(settings),
+        timedelta(minutes=arguments.max_age_minutes),
+        with_text=settings.alert_with_text,
+    )
+    return outside.look().conclude()
 
 
 def _deliveries(store: StoreLayout, alert: Alert) -> dict[str, str]:
@@ -116,7 +128,8 @@ def _deliveries(store: StoreLayout, alert: Alert) -> dict[str, str]:
 
 
 def _with_deliveries(store: StoreLayout, alert: Alert) -> dict[str, Any]:
-    return compose(alert).payload | {"deliveries": _deliveries(store, alert)}
+    payload = compose(alert, clearance(store, alert)).payload
+    return payload | {"deliveries": _deliveries(store, alert)}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -143,8 +156,15 @@ def _parser() -> argparse.ArgumentParser:
     show = add("show", _show, "print the alerts about a run or another scope in full")
     show.add_argument("scope", help="run key, such as 0a1b2c3d4e5f, or another scope of the list")
     add("test", _test, "raise a test alert, which the watch delivers through every connection")
-    status = add("watch-status", _watch_status, "exit with 1 when the watch made no pass lately")
+    text = "exit with 1 when the watch made no pass lately, or a run or a TPU stands still"
+    status = add("watch-status", _watch_status, text)
     status.add_argument("--max-age-minutes", type=float, default=30.0, help="default: %(default)s")
+    status.add_argument(
+        "--deliver",
+        action="store_true",
+        help="also ask the TPU service, and deliver all alerts that are pending; needs Airflow "
+        "installed, not running",
+    )
     return parser
 
 

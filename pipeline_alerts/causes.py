@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 
 DOCUMENT = "docs/alerts.md"
@@ -20,6 +21,10 @@ class Cause(StrEnum):
     BUDGET_CHIP_HOURS = "budget-chip-hours"
     BUDGET_PREEMPTIONS = "budget-preemptions"
     PREEMPTION_STORM = "preemption-storm"
+    RUN_STALLED = "run-stalled"
+    TPU_WITHOUT_JOB = "tpu-without-job"
+    PAUSED_WITH_TPU = "paused-with-tpu"
+    WATCH_SILENT = "watch-silent"
     REAPER_SILENT = "reaper-silent"
     NOTHING_NEW = "nothing-new"
     MAINTENANCE_FAILED = "maintenance-failed"
@@ -32,6 +37,15 @@ was reported: a person need not be told twice."""
 
 FAILURES = (Cause.TASK_FAILED, *RUN_FAILURES)
 """Causes that say that a run failed."""
+
+CLEARING = (
+    Cause.RUN_STALLED,
+    Cause.TPU_WITHOUT_JOB,
+    Cause.PAUSED_WITH_TPU,
+    Cause.WATCH_SILENT,
+)
+"""Causes of which it is recorded when they are over. What comes again has another detail or scope,
+and is told again."""
 
 ADVICE = {
     Cause.TASK_FAILED: "Open the task's log. Remove what it names, then clear the task: what is "
@@ -54,6 +68,14 @@ ADVICE = {
     "zone, a reservation or on-demand TPUs are lost less often.",
     Cause.PREEMPTION_STORM: "Training resumes by itself, but slowly. Look at how the TPUs were "
     "lost; take another zone or tpu.provisioning_model if they were taken.",
+    Cause.RUN_STALLED: "Look whether Airflow's scheduler and triggerer work and the DAG is not "
+    "paused. If all of that is well, clear the task that should go on.",
+    Cause.TPU_WITHOUT_JOB: "Look whether Airflow's scheduler works and the DAG is not paused: the "
+    "run then goes on, or gives the TPU back. Else: python -m tpu_lifecycle list.",
+    Cause.PAUSED_WITH_TPU: "Unpause the DAG, or mark the run as failed and unpause it: then the "
+    "TPU is given back.",
+    Cause.WATCH_SILENT: "Start Airflow's scheduler, unpause the pipeline_watch DAG, and look at "
+    "its newest run. Until then nobody is told of most of what goes wrong.",
     Cause.REAPER_SILENT: "Unpause the tpu_reaper DAG, or run python -m tpu_lifecycle reap --once. "
     "Until then a TPU that no run gives back deletes only itself.",
     Cause.NOTHING_NEW: "Ask whoever delivers the text. If none is expected, raise "
@@ -70,6 +92,14 @@ def base_cause(cause: str) -> Cause:
     :raises ValueError: there is no such cause.
     """
     return Cause(cause.partition(".")[0])
+
+
+def is_one_of(cause: str, causes: Collection[Cause]) -> bool:
+    """Return whether a cause is of some kinds; no, if a later program has named it."""
+    try:
+        return base_cause(cause) in causes
+    except ValueError:
+        return False
 
 
 def runbook(cause: str) -> str:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from pipeline_alerts.messages import Message, compose
 from pipeline_store import uris
-from pipeline_store.formats import Alert, AlertDelivery, AlertSending, FormatError
+from pipeline_store.formats import Alert, AlertCleared, AlertDelivery, AlertSending, FormatError
 from pipeline_store.layout import StoreLayout
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ KEEP_TRYING = timedelta(days=7)
 MAX_FAILURES_IN_A_ROW = 2
 """After so many a channel is left alone until the next pass: it is down."""
 
-_NOT_ALERTS = (".delivered.json", ".sending.json", "/watched.json")
+_NOT_ALERTS = (".cleared.json", ".delivered.json", ".sending.json", "/watched.json")
 
 
 class ChannelError(RuntimeError):
@@ -80,7 +80,20 @@ class Backlog:
 
 def list_alerts(store: StoreLayout) -> list[str]:
     """Return the URIs of all alerts."""
-    return [uri for uri in uris.list_files(store.alerts) if _is_alert(store, uri)]
+    return [uri for uri in uris.list_files(store.alerts) if is_alert(store, uri)]
+
+
+def clearance(store: StoreLayout, alert: Alert) -> AlertCleared | None:
+    """Return when a pass saw that what an alert tells is over; None: it did not, or it is damaged.
+
+    An alert is told whether or not that can be read.
+    """
+    try:
+        return AlertCleared.load_or_none(store.alert_cleared(alert.scope, alert.cause))
+    except FormatError as error:
+        key = f"{alert.scope}/{alert.cause}"
+        log.warning("Alert %s is told as if it had not cleared: %s", key, error)
+        return None
 
 
 def backlog(store: StoreLayout, conn_ids: Sequence[str]) -> Backlog:
@@ -89,7 +102,7 @@ def backlog(store: StoreLayout, conn_ids: Sequence[str]) -> Backlog:
     files, unreadable = set(found), []
     pending: dict[str, list[Alert]] = {conn_id: [] for conn_id in conn_ids}
     for uri in found:
-        if not _is_alert(store, uri):
+        if not is_alert(store, uri):
             continue
         missing = [c for c in conn_ids if _delivered_beside(uri, c) not in files]
         if not missing:
@@ -141,7 +154,7 @@ def deliver(store: StoreLayout, alert: Alert, channel: Channel) -> Failure | Non
     if claim is None or uris.exists(done):
         return None
     try:
-        channel.send(compose(alert))
+        channel.send(compose(alert, clearance(store, alert)))
     except ChannelError as error:
         claim.failed(str(error))
         return Failure(channel.conn_id, alert, str(error))
@@ -211,7 +224,8 @@ def _tries(store: StoreLayout, alert: Alert, conn_id: str) -> int:
     return state.tries if state else 0
 
 
-def _is_alert(store: StoreLayout, uri: str) -> bool:
+def is_alert(store: StoreLayout, uri: str) -> bool:
+    """Return whether a file of the alerts' folder is an alert."""
     inside = uris.for_library(uri).removeprefix(uris.for_library(store.alerts)).strip("/")
     return inside.count("/") == 1 and uri.endswith(".json") and not uri.endswith(_NOT_ALERTS)
 

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from pipeline_alerts.causes import ADVICE, base_cause, runbook
-from pipeline_store.formats import Alert
+from pipeline_store.formats import Alert, AlertCleared
 
 SCHEMA = "bert-repretraining-alert"
 SCHEMA_VERSION = 1
@@ -34,20 +34,23 @@ class Message:
     blocks: list[dict[str, Any]]
 
 
-def compose(alert: Alert) -> Message:
-    """Return an alert in every form in which a channel may send it."""
-    facts = _facts(alert)
+def compose(alert: Alert, cleared: AlertCleared | None = None) -> Message:
+    """Return an alert in every form in which a channel may send it.
+
+    :param cleared: what it tells is over already.
+    """
+    facts = _facts(alert, cleared)
     return Message(
         key=f"{alert.scope}/{alert.cause}",
         subject=alert.title,
         text=_text(alert, facts),
         html=_html(alert, facts),
-        payload=_payload(alert),
+        payload=_payload(alert, cleared),
         blocks=_blocks(alert, facts),
     )
 
 
-def _facts(alert: Alert) -> list[tuple[str, str]]:
+def _facts(alert: Alert, cleared: AlertCleared | None) -> list[tuple[str, str]]:
     """Return what is known, as pairs of name and value; what is not known is left out."""
     pairs = [
         ("Cause", alert.cause),
@@ -55,6 +58,7 @@ def _facts(alert: Alert) -> list[tuple[str, str]]:
         ("Partition", alert.partition or ""),
         ("Lineage", alert.lineage_id or ""),
         ("Time", f"{alert.time:%F %T} UTC"),
+        ("Cleared", f"{cleared.time:%F %T} UTC" if cleared else ""),
     ]
     if alert.run_id:
         pairs += [("Spent so far", _spent(alert)), ("TPUs", _tpus(alert))]
@@ -117,7 +121,7 @@ def _html(alert: Alert, facts: list[tuple[str, str]]) -> str:
     return "".join([*parts, "</body></html>"])
 
 
-def _payload(alert: Alert) -> dict[str, Any]:
+def _payload(alert: Alert, cleared: AlertCleared | None) -> dict[str, Any]:
     fields = alert.model_dump(mode="json", exclude={"scope", "cause"})
     cause = base_cause(alert.cause)
     head = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION}
@@ -128,7 +132,8 @@ def _payload(alert: Alert) -> dict[str, Any]:
         "scope": alert.scope,
     }
     advice = {"advice": ADVICE[cause], "runbook": runbook(alert.cause)}
-    return head | kind | fields | advice
+    over = {"cleared": cleared.model_dump(mode="json")["time"] if cleared else None}
+    return head | kind | fields | over | advice
 
 
 def _blocks(alert: Alert, facts: list[tuple[str, str]]) -> list[dict[str, Any]]:

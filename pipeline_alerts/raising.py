@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pipeline_alerts.causes import FAILURES, Cause, base_cause
+from pipeline_alerts.causes import FAILURES, Cause, is_one_of
 from pipeline_alerts.facts import RunFacts, read_facts
 from pipeline_store import identity, uris
 from pipeline_store.formats import Alert, WatchedRun
@@ -56,7 +56,7 @@ def raise_about_run(
     :param facts: of the run, if they have been read already.
     :returns: the alert; None when there is one of this cause already.
     """
-    name = file_name(f"{cause}.{detail}" if detail else str(cause))
+    name = alert_name(cause, detail)
     if uris.exists(store.alert(run.key, name)):
         return None
     known = facts or read_facts(store.run(run.key), with_text=with_text)
@@ -129,17 +129,15 @@ def has_failure_alert(
     has_gone_on = watched is not None and (goes_on or watched.outcome is None)
     goes_on_since = watched.time if watched is not None and has_gone_on else None
     return any(
-        _is_one_of(causes, found.uri.rpartition("/")[2])
+        is_one_of(found.uri.rpartition("/")[2].removesuffix(".json"), causes)
         for found in uris.list_details(uris.join(store.alerts, run_key))
         if goes_on_since is None or found.modified > goes_on_since
     )
 
 
-def _is_one_of(causes: Collection[Cause], name: str) -> bool:
-    try:
-        return base_cause(name.removesuffix(".json")) in causes
-    except ValueError:
-        return False
+def alert_name(cause: Cause, detail: str) -> str:
+    """Return what an alert is called within its scope."""
+    return file_name(f"{cause}.{detail}" if detail else str(cause))
 
 
 def file_name(text: str) -> str:

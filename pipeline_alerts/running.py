@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from pipeline_alerts.causes import Cause
 from pipeline_alerts.facts import read_reservations
+from pipeline_alerts.findings import Finding
 from pipeline_store import uris
 from pipeline_store.formats import Answer, AttemptEvent, RunApproval, RunRecord
 from pipeline_store.layout import RunLayout
@@ -22,19 +23,6 @@ from tpu_lifecycle.records.trainings import rental_folders
 STORM_LOSSES = 3
 STORM_WINDOW = timedelta(hours=1)
 """So many TPUs lost within such a time are a storm."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing to raise an alert about.
-
-    :ivar detail: which occurrence of the cause; each is told.
-    """
-
-    cause: Cause
-    summary: str
-    reason: str
-    detail: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,27 +6,21 @@ by its own record: it has a ``run.json`` and no ``outcome.json``, and Airflow sa
 
 from __future__ import annotations
 
-import logging
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from model_registry import outcomes
-from pipeline_alerts.causes import Cause
+from pipeline_alerts.causes import CLEARING, Cause
 from pipeline_alerts.delivery import KEEP_TRYING
+from pipeline_alerts.findings import Finding, Findings, open_alerts
 from pipeline_alerts.installation import check_corpus, check_reaper
-from pipeline_alerts.raising import (
-    AlertedRun,
-    has_failure_alert,
-    raise_about_installation,
-    raise_about_run,
-)
+from pipeline_alerts.raising import AlertedRun, has_failure_alert, raise_about_installation
 from pipeline_alerts.running import STORM_LOSSES, RunningRun, folder_key, recent
+from pipeline_alerts.standstill import OpenRun, Patience, TpuOf
 from pipeline_store import uris
 from pipeline_store.formats import (
-    Alert,
     FormatError,
     OutcomeKind,
     RunOutcome,
@@ -37,8 +31,6 @@ from pipeline_store.formats import (
     WatchPass,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
-
-log = logging.getLogger(__name__)
 
 MAX_GAP = timedelta(minutes=30)
 """Between two passes; after a longer one nothing is said about what happened in it."""
@@ -62,6 +54,7 @@ class WatchSettings:
     :ivar overdue: a run that takes longer is reported.
     :ivar quiet: so long without a new partition is reported; zero: never.
     :ivar pattern: ``corpus.input_pattern``.
+    :ivar patience: how long runs and TPUs may stand still.
     :ivar with_text: whether alerts may quote log lines.
     """
 
@@ -69,20 +62,15 @@ class WatchSettings:
     overdue: timedelta
     quiet: timedelta
     pattern: str
+    patience: Patience
     with_text: bool = False
 
 
 @dataclass
-class WatchReport:
-    """What a pass found.
-
-    :ivar raised: alerts that did not exist before.
-    :ivar problems: what could not be looked at, as lines.
-    """
+class WatchReport(Findings):
+    """What a pass found."""
 
     open_runs: int = 0
-    raised: list[Alert] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -92,6 +80,8 @@ class Watch:
     :param state_of: asks Airflow; may raise whatever it likes when it cannot.
     :param link_of: the run's own page.
     :param answer_link_of: the page at which the run's question is answered.
+    :param is_paused: whether Airflow has paused a DAG; may raise as well.
+    :param tpu_of: asks the TPU service.
     """
 
     store: StoreLayout
@@ -99,22 +89,27 @@ class Watch:
     state_of: StateOf
     link_of: LinkOf
     answer_link_of: LinkOf
+    is_paused: Callable[[str], bool]
+    tpu_of: TpuOf
 
     def look(self) -> WatchReport:
         """Make a pass. What cannot be looked at is reported and keeps nothing else from it."""
         report = WatchReport()
         losses: dict[str, int] = {}
-        for key in open_runs(self.store):
+        keys = open_runs(self.store)
+        for key in keys:
             report.open_runs += 1
-            with _collected(report, f"run {key}"):
+            with report.collected(f"run {key}"):
                 losses[key] = self._look_at(key, report)
-        with _collected(report, "TPU losses"):
+        with report.collected("TPU losses"):
             self._check_storm(losses, report)
         since = _unbroken_since(self.store)
-        with _collected(report, "the reaper's sign of life"):
-            _add(report, check_reaper(self.store, self.settings.owner, since))
-        with _collected(report, "the corpus"):
-            _add(report, check_corpus(self.store, self.settings.pattern, self.settings.quiet))
+        with report.collected("the reaper's sign of life"):
+            report.add(check_reaper(self.store, self.settings.owner, since))
+        with report.collected("the corpus"):
+            report.add(check_corpus(self.store, self.settings.pattern, self.settings.quiet))
+        with report.collected("alerts that have cleared"):
+            report.clear(self.store, CLEARING, unseen=set(keys) - losses.keys())
         WatchPass(
             unbroken_since=since,
             finished=datetime.now(UTC),
@@ -134,7 +129,9 @@ class Watch:
         if outcome is None:
             state = self.state_of(record.dag_id, record.run_id)
             if state is not None and state not in ENDED_STATES:
-                return self._look_at_running(run, record, report)
+                lost = self._look_at_running(run, record, report)
+                self._look_at_standstill(run, record, report)
+                return lost
             outcome = self._record_end(run, record, state, report)
         self._conclude(run, record, outcome, report)
         return 0
@@ -160,15 +157,24 @@ class Watch:
             WatchedRun(outcome=None, time=datetime.now(UTC)).write(place)
         running = RunningRun.read(run, record)
         for finding in running.findings(self.settings.overdue):
-            self._raise(
-                record,
-                finding.cause,
-                finding.summary,
-                finding.reason,
-                report,
-                detail=finding.detail,
-            )
+            self._raise(record, finding, report)
         return recent(running.losses())
+
+    def _look_at_standstill(self, run: RunLayout, record: RunRecord, report: WatchReport) -> None:
+        """Look at what a run and all of its TPUs have not done for too long."""
+        found = OpenRun.read(self.store, run, record)
+        for finding in found.findings(self.settings.patience, self.tpu_of):
+            self._raise(record, finding, report)
+        if any(mailbox.is_rented for mailbox in found.mailboxes) and self.is_paused(record.dag_id):
+            pause = found.paused(record.dag_id, self._pause(record.run_key))
+            if pause is not None:
+                self._raise(record, pause, report)
+
+    def _pause(self, run_key: str) -> str:
+        """Return which pause this is: the one that was told and has not ended, or a new one."""
+        told = open_alerts(self.store, (Cause.PAUSED_WITH_TPU,))
+        known = [name.partition(".")[2] for scope, name in told if scope == run_key]
+        return known[0] if known else f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
     def _record_end(
         self, run: RunLayout, record: RunRecord, state: str | None, report: WatchReport
@@ -188,13 +194,8 @@ class Watch:
             reason = f"A task or the run failed and the run {said} in Airflow; see its alerts."
         else:
             reason = f"The run {said} in Airflow and has no outcome. {NOBODY_REPORTED}"
-            self._raise(
-                record,
-                Cause.ENDED_WITHOUT_OUTCOME,
-                "ended by a person or a crash",
-                reason,
-                report,
-            )
+            summary = "ended by a person or a crash"
+            self._raise(record, Finding(Cause.ENDED_WITHOUT_OUTCOME, summary, reason), report)
         kind = OutcomeKind.FAILED if is_known else OutcomeKind.CANCELLED
         written = outcomes.record_if_none(run, kind, reason, written_by=WRITER)
         return written or RunOutcome.load(run.outcome)
@@ -204,11 +205,13 @@ class Watch:
     ) -> None:
         """Raise what the outcome calls for, and remember that this run is dealt with."""
         if outcome.outcome is OutcomeKind.REJECTED:
-            self._raise(record, Cause.REJECTED, _rejection(run), outcome.reason, report)
+            rejection = Finding(Cause.REJECTED, _rejection(run), outcome.reason)
+            self._raise(record, rejection, report)
         is_failure = outcome.outcome in (OutcomeKind.FAILED, OutcomeKind.CANCELLED)
         if is_failure and not has_failure_alert(self.store, record.run_key, goes_on=True):
             reason = f"Recorded by {outcome.written_by}: {outcome.reason}. {NOBODY_REPORTED}"
-            self._raise(record, Cause.RUN_FAILED, f"run {outcome.outcome}", reason, report)
+            failure = Finding(Cause.RUN_FAILED, f"run {outcome.outcome}", reason)
+            self._raise(record, failure, report)
         watched = WatchedRun(outcome=outcome.outcome, time=datetime.now(UTC))
         watched.write(self.store.watched_run(record.run_key))
 
@@ -226,30 +229,13 @@ class Watch:
             summary=f"{sum(hit.values())} TPUs lost within an hour",
             reason=f"Several runs lost TPUs within the last hour: {runs}.",
         )
-        _add(report, alert)
+        report.add(alert)
 
-    def _raise(
-        self,
-        record: RunRecord,
-        cause: Cause,
-        summary: str,
-        reason: str,
-        report: WatchReport,
-        *,
-        detail: str = "",
-    ) -> None:
-        page = self.answer_link_of if cause is Cause.APPROVAL_WAITING else self.link_of
+    def _raise(self, record: RunRecord, finding: Finding, report: WatchReport) -> None:
+        page = self.answer_link_of if finding.cause is Cause.APPROVAL_WAITING else self.link_of
         link = page(record.dag_id, record.run_id)
-        alert = raise_about_run(
-            self.store,
-            AlertedRun(record.dag_id, record.run_id, link),
-            cause,
-            summary=summary,
-            reason=reason,
-            detail=detail,
-            with_text=self.settings.with_text,
-        )
-        _add(report, alert)
+        run = AlertedRun(record.dag_id, record.run_id, link)
+        report.tell(self.store, run, finding, with_text=self.settings.with_text)
 
 
 def open_runs(store: StoreLayout) -> list[str]:
@@ -268,6 +254,12 @@ def open_runs(store: StoreLayout) -> list[str]:
         if key not in ended
         or (ended[key] > oldest and (key not in watched or ended[key] > watched[key]))
     ]
+
+
+def runs_without_outcome(store: StoreLayout) -> list[str]:
+    """Return the keys of the runs that have not ended, and of their further TPUs, by a listing."""
+    runs = _listed(store.runs, "run", "outcome")
+    return sorted(runs["run"].keys() - runs["outcome"].keys())
 
 
 def _listed(folder: str, *stems: str) -> dict[str, dict[str, datetime]]:
@@ -295,18 +287,3 @@ def _rejection(run: RunLayout) -> str:
         if verdict is not VerdictKind.PROMOTED:
             return f"candidate {verdict}"
     return "candidate rejected"
-
-
-@contextmanager
-def _collected(report: WatchReport, what: str) -> Iterator[None]:
-    """Make whatever goes wrong a line of the report: one damaged file must not blind the watch."""
-    try:
-        yield
-    except Exception as error:
-        log.exception("The watch cannot look at %s", what)
-        report.problems.append(f"{what}: {type(error).__name__}: {error}")
-
-
-def _add(report: WatchReport, alert: Alert | None) -> None:
-    if alert is not None:
-        report.raised.append(alert)

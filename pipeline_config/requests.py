@@ -42,17 +42,25 @@ def with_request(preset: Config, conf: Mapping[str, Any], patterns: Iterable[str
     :raises ConfigError: as :func:`pipeline_config.with_overrides`, or a locked setting would
         change.
     """
-    config = with_overrides(preset, conf)
-    before, after = (one.model_dump(mode="json") for one in (preset, config))
-    changed = [
+    before = preset.model_dump(mode="json")
+    locked = locked_settings(type(preset), patterns) & conf.keys()
+    try:
+        config = with_overrides(preset, conf)
+    except ConfigError as error:
+        named = {name for name in locked if conf[name] != _value(before, name)}
+        raise ConfigError(_locked(named) + list(error.violations)) from error
+    after = config.model_dump(mode="json")
+    if changed := {name for name in locked if _value(after, name) != _value(before, name)}:
+        raise ConfigError(_locked(changed))
+    return config
+
+
+def _locked(names: Iterable[str]) -> list[str]:
+    return [
         f"{name}: only the installation sets this; leave it out of the request, or have it changed "
         "in the installation's preset."
-        for name in sorted(locked_settings(type(preset), patterns) & conf.keys())
-        if _value(after, name) != _value(before, name)
+        for name in sorted(names)
     ]
-    if changed:
-        raise ConfigError(changed)
-    return config
 
 
 def named_paths(config: PipelineConfig | FinetuningConfig, *marks: Mark) -> dict[str, list[str]]:

@@ -450,8 +450,16 @@ class PromotionConfig(Section):
         0.1,
         ge=0.0,
         le=100.0,
-        description="Nats per token that the candidate may lose on the held-out documents of "
-        "earlier partitions.",
+        description="Nats per token that the candidate may lose, against the model in use, on the "
+        "held-out documents of an earlier partition.",
+    )
+    max_total_forgetting: float = Field(
+        0.2,
+        ge=0.0,
+        le=100.0,
+        description="Nats per token that the candidate may lose on such documents against the best "
+        "version that the lineage has had on them, so that small losses do not add up unseen: two "
+        "updates that each lose all of max_forgetting, see docs/promotion.md.",
     )
     require_approval: bool = Field(
         False,
@@ -586,7 +594,7 @@ class TpuConfig(Section):
     provisioning_model: Literal["on-demand", "spot", "reserved"] = Field(
         "on-demand", description="spot is cheaper and may be taken away at any time."
     )
-    reservation_name: str | None = Field(
+    reservation_name: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None,
         pattern=r"^(projects/[^/]+/locations/[^/]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?$",
         description="Reservation to rent from; empty: any, with provisioning_model reserved.",

@@ -69,6 +69,15 @@ class Settings:
     quiet_days: float = field(
         metadata={"help": "so long without a new partition of the corpus is reported; 0: never"}
     )
+    stalled_minutes: float = field(
+        metadata={
+            "help": "a run in which nothing happens for so long is reported, if by the store "
+            "something should; 0: never"
+        }
+    )
+    idle_tpu_minutes: float = field(
+        metadata={"help": "a TPU that is rented for so long without a job is reported; 0: never"}
+    )
 
 
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -89,6 +98,8 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         alert_with_text=environment.get("REPRETRAIN_ALERT_WITH_TEXT", "0") == "1",
         overdue_hours=float(environment.get("REPRETRAIN_OVERDUE_HOURS", "30")),
         quiet_days=float(environment.get("REPRETRAIN_QUIET_DAYS", "3")),
+        stalled_minutes=float(environment.get("REPRETRAIN_STALLED_MINUTES", "30")),
+        idle_tpu_minutes=float(environment.get("REPRETRAIN_IDLE_TPU_MINUTES", "20")),
     )
 
 

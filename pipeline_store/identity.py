@@ -27,8 +27,8 @@ def run_key(dag_id: str, run_id: str) -> str:
 
 
 def rental_key(run_key: str, number: int) -> str:
-    """Return the 12 hex digits that name the folder of a run's further TPU; numbers begin at 1."""
-    return _digest("rental", run_key, str(number))[:12]
+    """Return the 12 hex digits that name the folder of a run's TPU; of number 0 the run's own."""
+    return run_key if number == 0 else _digest("rental", run_key, str(number))[:12]
 
 
 def check_partition(partition: str) -> str:

@@ -232,6 +232,15 @@ class RunLayout:
         return uris.join(self.root, "plan.json")
 
     @property
+    def prepared_partition(self) -> str:
+        """PreparedInput of the run's own partition."""
+        return uris.join(self.root, "prepared", "partition.json")
+
+    def prepared_task(self, name: str) -> str:
+        """PreparedInput of a labelled task."""
+        return uris.join(self.root, "prepared", "tasks", f"{name}.json")
+
+    @property
     def approval(self) -> str:
         """RunApproval, when a person is or was asked."""
         return uris.join(self.root, "approval.json")
@@ -362,6 +371,11 @@ class VersionLayout:
     def evaluation(self) -> str:
         """EvaluationReport of the comparison it won."""
         return uris.join(self.root, "evaluation.json")
+
+    @property
+    def best_scores(self) -> str:
+        """BestScores of it and its ancestors; versions made before there were any have none."""
+        return uris.join(self.root, "best_scores.json")
 
     @property
     def verdict(self) -> str:
@@ -576,6 +590,10 @@ class StoreLayout:
     def alert_sending(self, scope: str, cause: str, channel: str) -> str:
         """AlertSending."""
         return uris.join(self.alerts, scope, f"{cause}.{channel}.sending.json")
+
+    def alert_cleared(self, scope: str, cause: str) -> str:
+        """AlertCleared."""
+        return uris.join(self.alerts, scope, f"{cause}.cleared.json")
 
     def watched_run(self, run_key: str) -> str:
         """WatchedRun."""

@@ -3,8 +3,8 @@
 Whoever may trigger a run chooses paths, and the run reads them with the rights of the Airflow
 worker. Without a border that is every file of the worker, its passwords among them. The border is
 made of roots, folders that the installation names (``REPRETRAIN_INPUT_ROOTS``), and holds three
-times: for the path as it is written, for each file that a pattern matches, with links followed, and
-for the file that was opened, as a link can be replaced between two looks.
+times: for the path or pattern as it is written, for each file that a pattern matches, with links
+followed, and for the file that was opened, as a link can be replaced between two looks.
 
 A process that works for a request is told its roots by :func:`limited_to`, and so are the processes
 that it starts, through the environment. A command that a person runs has no roots: the rights of
@@ -13,6 +13,7 @@ that person are the border.
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import os
@@ -26,8 +27,13 @@ from pipeline_store import uris
 PUBLISHED = "lineages/*/versions"
 """Models that were put into use, with their vocabularies: another lineage may begin with one."""
 
+DESCRIPTIONS = "tasks/*/task.toml"
+"""What says of a labelled task which files it has; those have to lie below the other roots."""
+
+PLACEHOLDER = "{partition}"
+"""Where the id of a partition stands in ``corpus.input_pattern``."""
+
 _VARIABLE = "REPRETRAIN_REQUEST_ROOTS"
-_SIGNS = "*?["
 
 
 class OutsideRootsError(ValueError):
@@ -38,55 +44,99 @@ class OutsideRootsError(ValueError):
 class RequestRoots:
     """The folders below which a request may name files.
 
-    :ivar roots: absolute paths or ``gs://`` URIs of folders or single files.
-    :ivar models: the same, for models and vocabularies only; a part ``*`` stands for any folder.
+    :ivar roots: absolute paths or ``gs://`` URIs of folders or single files; or patterns, each of
+        which allows just the files that it matches.
+    :ivar models: the same, for what is no text: models, vocabularies, descriptions of tasks.
+    :ivar beside: single files and patterns, also for these only, that messages do not name.
     """
 
     roots: tuple[str, ...]
     models: tuple[str, ...]
+    beside: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, store_root: str, roots: Sequence[str]) -> RequestRoots:
-        """Return the roots; relative ones lie below the store."""
-        absolute = (r if uris.is_absolute(r) else uris.join(store_root, r) for r in roots)
-        return cls(tuple(absolute), (uris.join(store_root, PUBLISHED),))
+    def of(cls, store_root: str, roots: Sequence[str], beside: Sequence[str] = ()) -> RequestRoots:
+        """Return the roots; relative ones lie below the store.
+
+        :raises ValueError: one has a ``..`` or a scheme that no store has.
+        """
+
+        def absolute(paths: Sequence[str]) -> tuple[str, ...]:
+            found = (p if uris.is_absolute(p) else uris.join(store_root, p) for p in paths)
+            return tuple(map(uris.for_library, found))
+
+        return cls(absolute(roots), absolute([PUBLISHED]), absolute([DESCRIPTIONS, *beside]))
 
     def require(self, uri: str, *, model: bool = False) -> None:
-        """Return if a path or pattern, links followed, can only name files below a root.
+        """Return if a path, links followed, names a file or folder below a root.
 
-        :param uri: absolute; may hold ``*``, ``?`` and ``[...]``.
-        :param model: whether it is to be a model or a vocabulary.
-        :raises OutsideRootsError: it can name others. Nothing is said of what lies there.
+        :param uri: absolute; a ``*`` in it is a letter as any other.
+        :param model: whether it is to be a model or the like, and no text.
+        :raises OutsideRootsError: it names another. Nothing is said of what lies there.
         """
+        if not self._allows(_parts(uri), model=model):
+            raise self._refusal(uri, model=model)
+
+    def require_pattern(self, pattern: str) -> None:
+        """Return if a pattern, links followed, can only match files below a root.
+
+        :param pattern: absolute; may hold ``*``, ``?``, ``[...]`` and ``{partition}``.
+        :raises OutsideRootsError: it can match others, or it has parts that lead elsewhere.
+        """
+        plain = pattern.replace(PLACEHOLDER, "*")
+        if odd := _odd_parts(plain):
+            raise OutsideRootsError(f"{pattern} has {odd}, which a pattern may not have.")
+        folder = uris.pattern_folder(plain)
+        rest = plain.removeprefix(folder).lstrip("/")
+        parts = _parts(folder)
+        whole = None if parts is None else [*parts, *filter(None, rest.split("/"))]
+        if not self._allows(parts) and not self._allows(whole):
+            raise self._refusal(pattern)
+
+    def _allows(self, parts: list[str] | None, *, model: bool = False) -> bool:
+        allowed = (*self.roots, *self.models, *self.beside) if model else self.roots
+        return parts is not None and any(_lies_below(parts, root) for root in allowed)
+
+    def _refusal(self, uri: str, *, model: bool = False) -> OutsideRootsError:
         allowed = (*self.roots, *self.models) if model else self.roots
-        parts = _parts(_before_signs(uri))
-        if parts is None or not any(_lies_below(parts, _parts(root)) for root in allowed):
-            raise OutsideRootsError(
-                f"{uri} lies below none of the folders that requests may read "
-                f"({', '.join(allowed)}). Put the files there; or whoever runs this installation "
-                "adds their folder to REPRETRAIN_INPUT_ROOTS or names it in a preset."
-            )
+        return OutsideRootsError(
+            f"{uri} lies below none of the folders that requests may read "
+            f"({', '.join(allowed)}). Put the files there; or whoever runs this installation "
+            "adds their folder to REPRETRAIN_INPUT_ROOTS or names it in a preset."
+        )
 
 
-def _before_signs(uri: str) -> str:
-    """Return the folder that all matches of a pattern lie in; a plain path as it is."""
-    first = min((uri.index(sign) for sign in _SIGNS if sign in uri), default=None)
-    return uri if first is None else uri[:first].rpartition("/")[0]
+def _odd_parts(pattern: str) -> str:
+    """Return what a pattern has that may lead out of its folder, whatever is matched before it."""
+    # Before them come the root of this machine, or the two that make a bucket.
+    first = 2 if uris.is_cloud(pattern) else 1
+    parts = uris.for_library(pattern).rstrip("/").split("/")[first:]
+    if "" in parts:
+        return "an empty part"
+    if found := {".", ".."} & set(parts):
+        return f"the part {min(found)!r}"
+    return f"braces other than {PLACEHOLDER}" if {"{", "}"} & set(pattern) else ""
 
 
 def _parts(uri: str) -> list[str] | None:
     """Return a path's parts with links followed; None where it has no plain meaning."""
     if not uris.is_cloud(uri):
-        return os.path.realpath(uris.for_library(uri)).split("/")
+        return os.path.realpath(uris.for_library(uri)).rstrip("/").split("/")
     parts = uri.rstrip("/").split("/")
     # An object's name may hold these; some libraries take them for the folder above.
     return None if {".", ".."} & set(parts) or "" in parts[2:] else parts
 
 
-def _lies_below(parts: list[str], root: list[str] | None) -> bool:
-    if root is None or len(parts) < len(root):
+def _lies_below(parts: list[str], root: str) -> bool:
+    """Return whether parts begin with those of a root; if its last is a pattern, are those."""
+    wanted = _parts(root)
+    if wanted is None or len(parts) < len(wanted):
         return False
-    return all(wanted in ("*", part) for part, wanted in zip(parts, root, strict=False))
+    is_folder = uris.pattern_folder(wanted[-1]) == wanted[-1]
+    return (is_folder or len(parts) == len(wanted)) and all(
+        part == name or fnmatch.fnmatchcase(part, name)
+        for part, name in zip(parts, wanted, strict=False)
+    )
 
 
 def current() -> RequestRoots | None:
@@ -97,7 +147,7 @@ def current() -> RequestRoots | None:
 
 def variables(roots: RequestRoots) -> dict[str, str]:
     """Return the environment that tells a process its roots."""
-    return {_VARIABLE: json.dumps([roots.roots, roots.models])}
+    return {_VARIABLE: json.dumps([roots.roots, roots.models, roots.beside])}
 
 
 @contextmanager
@@ -116,7 +166,7 @@ def limited_to(roots: RequestRoots) -> Iterator[None]:
 def require(uri: str, *, model: bool = False) -> str:
     """Return a path that a request names.
 
-    :param model: whether it is to be a model or a vocabulary.
+    :param model: whether it is to be a model or the like, and no text.
     :raises OutsideRootsError: it lies below none of the roots that there are.
     """
     if (roots := current()) is not None:
@@ -124,19 +174,38 @@ def require(uri: str, *, model: bool = False) -> str:
     return uri
 
 
+def allows(uri: str) -> bool:
+    """Return whether a path lies below a root, or there are none."""
+    try:
+        require(uri)
+    except OutsideRootsError:
+        return False
+    return True
+
+
+def pattern_folder(pattern: str) -> str:
+    """Return the folder that all matches of a request's pattern lie in.
+
+    :raises OutsideRootsError: the pattern leads out of the roots.
+    """
+    if (roots := current()) is not None:
+        roots.require_pattern(pattern)
+    return uris.pattern_folder(pattern)
+
+
 def glob(pattern: str) -> list[str]:
     """Return the files that a request's pattern matches, as :func:`pipeline_store.uris.glob`.
 
     :raises OutsideRootsError: the pattern, or one of its matches, leads out of the roots.
     """
-    require(pattern)
+    pattern_folder(pattern)
     return [require(uri) for uri in uris.glob(pattern)]
 
 
 def open_stream(uri: str, *, model: bool = False) -> BinaryIO:
     """Open a file that a request names.
 
-    :param model: whether it is to be of a model or a vocabulary.
+    :param model: whether it is to be of a model or the like, and no text.
     :raises OutsideRootsError: what was opened lies below none of the roots.
     :raises FileNotFoundError: there is none.
     """
@@ -149,7 +218,7 @@ def open_stream(uri: str, *, model: bool = False) -> BinaryIO:
 def require_opened(stream: BinaryIO, *, model: bool = False) -> None:
     """Close a file of this machine that turns out to lie outside of the roots.
 
-    :param model: whether it is to be of a model or a vocabulary.
+    :param model: whether it is to be of a model or the like, and no text.
     :raises OutsideRootsError: it does: a link was replaced since its path was looked at.
     """
     if current() is None:
@@ -166,6 +235,14 @@ def read(uri: str, *, model: bool = False) -> bytes:
     """Return a file that a request names; raises as :func:`open_stream`."""
     with open_stream(uri, model=model) as stream:
         return stream.read()
+
+
+def read_or_none(uri: str, *, model: bool = False) -> bytes | None:
+    """Return a file that a request names, or None when there is none."""
+    try:
+        return read(uri, model=model)
+    except FileNotFoundError:
+        return None
 
 
 def sha256(uri: str) -> str:

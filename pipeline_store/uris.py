@@ -14,14 +14,17 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import posixpath
+import re
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, Protocol
 
 from pipeline_store import gcs, local
 from pipeline_store.details import Listing
 
 CHUNK_BYTES = 1 << 20
+Reader = Callable[[str], bytes]
+"""How a file is read, where requests that name it may only read some."""
 
 
 class PathError(ValueError):
@@ -281,8 +284,7 @@ def glob(pattern: str) -> list[str]:
     if exists(pattern):
         # A file's own name may hold such signs.
         return [pattern]
-    fixed = pattern[: min(pattern.index(sign) for sign in "*?[" if sign in pattern)]
-    folder = fixed.rpartition("/")[0]
+    folder = pattern_folder(pattern)
     wanted = for_library(pattern).split("/")
 
     def matches(uri: str) -> bool:
@@ -290,6 +292,15 @@ def glob(pattern: str) -> list[str]:
         return len(parts) == len(wanted) and all(map(_part_matches, parts, wanted))
 
     return [uri for uri in list_files(folder) if matches(uri)]
+
+
+def pattern_folder(pattern: str) -> str:
+    """Return the folder that all matches of a pattern lie in; a path without signs as it is.
+
+    A ``{`` counts as a sign: it is the start of a place where an id will stand.
+    """
+    fixed = re.split(r"[*?\[{]", pattern, maxsplit=1)[0]
+    return pattern if fixed == pattern else fixed.rpartition("/")[0]
 
 
 def _part_matches(name: str, pattern: str) -> bool:

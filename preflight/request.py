@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipeline_config import (
+    ConfigError,
     FinetuningConfig,
     PipelineConfig,
     load_finetuning_preset,
@@ -13,19 +14,30 @@ from pipeline_config import (
 from pipeline_config.requests import named_paths
 from pipeline_config.schema import Mark
 from pipeline_config.settings import Settings
+from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
-from pipeline_store.request_paths import RequestRoots
+from pipeline_store.request_paths import PLACEHOLDER, RequestRoots
+from trained_models.importing.sources import files_of_prefix
 
-_SIGNS = "*?[{"
+Presets = Sequence[PipelineConfig | FinetuningConfig]
 
 
 def request_roots(settings: Settings, store: StoreLayout) -> RequestRoots:
     """Return the folders below which requests may name text and tasks.
 
     They are those of the installation and what its presets name.
+
+    :raises ConfigError: one of them leads out of the store by ``..``, or is no path.
     """
     presets = (load_preset(settings.preset), load_finetuning_preset(settings.finetuning_preset))
-    return RequestRoots.of(store.root, [*settings.input_roots, *_of_presets(presets)])
+    models = list(_models(presets))
+    try:
+        roots = [*settings.input_roots, *_folders(presets, store), *models]
+        beside = [file for model in models for file in files_of_prefix(model)]
+        return RequestRoots.of(store.root, roots, beside)
+    except ValueError as error:
+        line = "what REPRETRAIN_INPUT_ROOTS or a preset names cannot be a folder for requests: "
+        raise ConfigError([f"{line}{error}"]) from error
 
 
 def outside_problems(
@@ -36,18 +48,31 @@ def outside_problems(
         for setting, paths in named_paths(config, mark).items():
             for path in paths:
                 try:
-                    uri = store.resolve(path.replace("{partition}", "*"))
-                    roots.require(uri, model=mark is Mark.MODEL_PATH)
+                    if mark is Mark.TEXT_PATH:
+                        roots.require_pattern(store.resolve(path))
+                    else:
+                        roots.require(store.resolve(path), model=True)
                 except ValueError as error:
                     yield f"{setting}: {error}"
 
 
-def _of_presets(presets: Sequence[PipelineConfig | FinetuningConfig]) -> Iterator[str]:
-    """Yield the files and folders that presets name."""
+def _folders(presets: Presets, store: StoreLayout) -> Iterator[str]:
+    """Yield the folders of the text that presets name.
+
+    Where the store lies in such a folder, as that of ``{partition}/*.txt`` does, all runs and
+    models would lie below it: then just the files that the pattern matches are allowed.
+    """
     for preset in presets:
-        for paths in named_paths(preset, Mark.TEXT_PATH, Mark.MODEL_PATH).values():
+        for paths in named_paths(preset, Mark.TEXT_PATH).values():
             for path in paths:
-                signs = [path.index(sign) for sign in _SIGNS if sign in path]
-                root = path[: min(signs)].rpartition("/")[0] if signs else path
-                if root:
-                    yield root
+                folder = uris.pattern_folder(store.resolve(path))
+                own = f"{uris.for_library(store.root).rstrip('/')}/"
+                holds_store = own.startswith(f"{uris.for_library(folder or '/').rstrip('/')}/")
+                yield path.replace(PLACEHOLDER, "*") if holds_store else folder
+
+
+def _models(presets: Presets) -> Iterator[str]:
+    """Yield the models and vocabularies that presets name."""
+    for preset in presets:
+        for paths in named_paths(preset, Mark.MODEL_PATH).values():
+            yield from paths

@@ -21,7 +21,9 @@ from pipeline_config.schema import Mark
 
 MARK = "zq7secret"
 """In each line of the file that is attacked."""
-REFUSED = re.compile("lies below none of the folders that requests may read|would leave")
+REFUSED = re.compile(
+    "lies below none of the folders that requests may read|would leave|a pattern may not have"
+)
 _TABLE = f"text,label,{MARK}column\n{MARK}text,{MARK}label,1\n" * 2
 _ONE_OF_TWO = "second of two patterns"
 TASK_PATHS = [n for n, field in TaskConfig.model_fields.items() if Mark.TEXT_PATH in field.metadata]
@@ -34,6 +36,7 @@ INSTALLATIONS: dict[str, Any] = {
     "beam.service_account_email": "other@project.iam.gserviceaccount.com",
     "beam.subnetwork": "regions/us-central1/subnetworks/other",
     "tpu.container_image": f"registry/image@sha256:{'0' * 64}",
+    "tpu.reservation_name": "other",
     "tpu.network": "other",
     "tpu.subnetwork": "other",
     "tpu.enable_external_ips": True,

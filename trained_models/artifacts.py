@@ -59,19 +59,22 @@ def result_checkpoint(training_uri: str) -> CheckpointManifest:
     return manifest
 
 
-def _result_manifest(training_uri: str) -> CheckpointManifest:
-    result = TrainingResult.load(TrainingLayout(training_uri).result)
-    return CheckpointManifest.load(uris.join(training_uri, result.checkpoint))
+def _result_manifest(training_uri: str, read: uris.Reader = uris.read) -> CheckpointManifest:
+    place = TrainingLayout(training_uri).result
+    checkpoint = uris.join(training_uri, TrainingResult.parse(read(place), place).checkpoint)
+    return CheckpointManifest.parse(read(checkpoint), checkpoint)
 
 
-def model_files(model_uri: str) -> ModelFiles:
+def model_files(model_uri: str, read: uris.Reader = uris.read) -> ModelFiles:
     """Return where the weights of a model are; they are verified when they are fetched.
 
     :param model_uri: a model version folder, or the ``training`` folder of a finished run.
+    :param read: reads its records.
     :raises UserError: it is neither.
     """
-    version = ModelVersion.load_or_none(VersionLayout(model_uri).model)
-    if version is not None:
+    place = VersionLayout(model_uri).model
+    if uris.exists(place):
+        version = ModelVersion.parse(read(place), place)
         folder = _parent(version.checkpoint_prefix)
         files = [file for file in version.files if _parent(file.path) == folder]
         return ModelFiles(model_uri, version.checkpoint_prefix, files)
@@ -81,7 +84,7 @@ def model_files(model_uri: str) -> ModelFiles:
             "model.json) or the training folder of a finished run (with result.json). Weights from "
             "elsewhere can be trained from, by model.init_checkpoint."
         )
-    manifest = _result_manifest(model_uri)
+    manifest = _result_manifest(model_uri, read)
     return ModelFiles(model_uri, manifest.prefix, manifest.files)
 
 

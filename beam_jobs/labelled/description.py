@@ -54,7 +54,7 @@ def _content(store: StoreLayout, name: str) -> tuple[str, dict[str, Any]]:
         raise ConfigError([f"task {name!r}: {line}"])
     uri = store.task(name).description
     try:
-        return uri, tomllib.loads(request_paths.read(uri).decode())
+        return uri, tomllib.loads(request_paths.read(uri, model=True).decode())
     except OutsideRootsError as error:
         raise ConfigError([f"task {name!r}: {error}"]) from error
     except FileNotFoundError as error:

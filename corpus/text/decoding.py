@@ -42,7 +42,6 @@ def refuse_surrogates(text: str, shown: str) -> str:
     """Return the text of a field.
 
     :param shown: what messages call it.
-
     :raises DocumentError: it has one half of a surrogate pair, which is no character.
     """
     try:

@@ -59,7 +59,6 @@ def match_inputs(
 
     A file that only says that its folder is complete is no input.
     """
-    found: set[str] = set()
     try:
         patterns = input_patterns(pattern, partition, store)
         matched = {part: request_paths.glob(part) for part in patterns}
@@ -67,6 +66,7 @@ def match_inputs(
         raise UserError(f"{setting}: {error}") from error
     if not patterns:
         raise UserError(f"{setting} {pattern!r} contains no pattern.")
+    found: set[str] = set()
     for part, matches in matched.items():
         shards = [uri for uri in matches if uri.rpartition("/")[2] not in READY_MARKERS]
         if not shards:
@@ -80,7 +80,7 @@ def _no_match(pattern: str, setting: str) -> str:
     if not any(sign in pattern for sign in "*?[") and uris.list_files(pattern):
         return f"{message}, which is a folder; write {pattern.rstrip('/')}/* for its files."
     folder = pattern.rpartition("/")[0]
-    if any(sign in folder for sign in "*?["):
+    if any(sign in folder for sign in "*?[") or not request_paths.allows(folder):
         return f"{message}."
     names = {uri: uri.rpartition("/")[2] for uri in uris.list_files(folder)}
     others = [u for u, n in names.items() if not n.startswith(".") and n not in READY_MARKERS]
@@ -94,7 +94,8 @@ def incomplete_sets(files: list[str], setting: str = _SETTING) -> Iterator[str]:
     sets = {member.set for uri in files if (member := _member(uri))}
     for found in sorted(sets):
         # What lies beside the matched files counts: a pattern may leave members out on purpose.
-        beside = filter(None, map(_member, uris.list_files(found.folder)))
+        may_look = request_paths.allows(found.folder)
+        beside = filter(None, map(_member, uris.list_files(found.folder) if may_look else files))
         present = {member.number for member in beside if member.set == found}
         # Most tools count from 0, some from 1.
         first = 1 if 0 not in present and found.size in present else 0

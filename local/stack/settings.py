@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from local.stack import credentials
+from local.stack.errors import StackError
 from local.stack.paths import REPOSITORY, RuntimePaths, StatePaths
 from local.stack.ports import HOST
 
@@ -25,6 +26,7 @@ MARKER = "REPRETRAIN_STACK"
 PART = "REPRETRAIN_PART"
 # Switches off what keeps a killed scheduler from freezing runs, for the check that shows what for.
 UNMENDED = "REPRETRAIN_STACK_UNMENDED"
+_DATABASE_ADDRESS = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 API_SERVER, TASK_LOGS, TENSORBOARD = "api-server", "task-logs", "tensorboard"
 PORT_NAMES = (API_SERVER, TASK_LOGS, TENSORBOARD)
 DATABASE_USER = "airflow"
@@ -50,6 +52,20 @@ def database_url(driver: str, runtime: RuntimePaths) -> str:
     """
     folder = quote(str(runtime.database), safe="/")
     return f"postgresql{driver}://{DATABASE_USER}@/postgres?host={folder}"
+
+
+def require_changeable(extra: Mapping[str, str]) -> None:
+    """Return if a caller may add or replace these settings.
+
+    :raises StackError: one names another database. The stack has its own, and scheduler and
+        triggerer have an address of it that is theirs alone, so they would not follow.
+    """
+    wrong = sorted(name for name in extra if name.startswith(_DATABASE_ADDRESS))
+    if wrong:
+        raise StackError(
+            f"{', '.join(wrong)}: the local stack runs a PostgreSQL of its own and can use no "
+            "other. Leave it out; a team server has another (docs/deployment.md)."
+        )
 
 
 def impatient_database(runtime: RuntimePaths) -> dict[str, str]:

@@ -35,7 +35,8 @@ class Stack:
 
     :param state_dir: folder for everything it keeps; a relative one starts at the working folder.
     :param extra_environment: settings for Airflow and its tasks, added to or replacing those of
-        :mod:`local.stack.settings`, such as ``AIRFLOW__SCHEDULER__...``; used by ``up()``.
+        :mod:`local.stack.settings`, such as ``AIRFLOW__SCHEDULER__...``; used by ``up()``. Not
+        the address of the database.
     :param say: receives one line of progress at a time.
     """
 
@@ -48,6 +49,7 @@ class Stack:
     ) -> None:
         self.paths = StatePaths(Path(state_dir).expanduser().resolve())
         self._extra = dict(extra_environment or {})
+        settings.require_changeable(self._extra)
         self._say = say
 
     def __enter__(self) -> Self:

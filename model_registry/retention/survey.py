@@ -17,7 +17,7 @@ _KEPT_FOLDERS = ("arrivals", "cooldowns", "corpora", "corpus", "places", "reaper
 
 _TRIAL = r"(trials|probes/[^/]+)/[^/]+"
 _RUN_RECORDS = re.compile(
-    r"[a-z_]+\.(json|html)|(evaluations|verdicts|probes)/[^/]+\.json|reservations/.+"
+    r"[a-z_]+\.(json|html)|(evaluations|verdicts|probes|prepared(/tasks)?)/[^/]+\.json|reservations/.+"
     rf"|({_TRIAL}/)?training/((events|metrics)/.+|(initial_weights|result)\.json)"
     rf"|{_TRIAL}/(result\.json|outputs/.+)|predictions/.+"
 )

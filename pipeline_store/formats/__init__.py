@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipeline_store.formats.alerts import (
     Alert,
+    AlertCleared,
     AlertDelivery,
     AlertedTpu,
     AlertSending,
@@ -50,12 +51,15 @@ from pipeline_store.formats.finetuning import (
 from pipeline_store.formats.lineage import LineageLease, WaitingTicket
 from pipeline_store.formats.models import (
     BestCheckpoint,
+    BestScore,
+    BestScores,
     CheckpointManifest,
     ClassifierCheck,
     DocumentSetScore,
     EvaluationReport,
     ExportCheck,
     ExportedFormat,
+    ForgettingScore,
     HeldOutScore,
     InitialWeights,
     ModelExports,
@@ -72,6 +76,7 @@ from pipeline_store.formats.models import (
 from pipeline_store.formats.retention import PrunedVersion
 from pipeline_store.formats.run import (
     OutcomeKind,
+    PreparedInput,
     RunEstimate,
     RunOutcome,
     RunPlan,
@@ -103,6 +108,7 @@ from pipeline_store.formats.tpu import (
 __all__ = [
     "AgentHello",
     "Alert",
+    "AlertCleared",
     "AlertDelivery",
     "AlertSending",
     "AlertedTpu",
@@ -111,6 +117,8 @@ __all__ = [
     "AttemptEvent",
     "AttemptMark",
     "BestCheckpoint",
+    "BestScore",
+    "BestScores",
     "CheckpointManifest",
     "ClassifierCheck",
     "CorpusSeen",
@@ -126,6 +134,7 @@ __all__ = [
     "FinetuningPlan",
     "FinetuningReport",
     "FirstLook",
+    "ForgettingScore",
     "FormatError",
     "Heartbeat",
     "HeldOutScore",
@@ -149,6 +158,7 @@ __all__ = [
     "PaidVerdict",
     "PartitionArrival",
     "PartitionManifest",
+    "PreparedInput",
     "ProbeReport",
     "ProductionPointer",
     "Progress",

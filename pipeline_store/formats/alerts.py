@@ -78,6 +78,14 @@ class AlertSending(StoredFile):
     error: str = Field("", description="of the last try; secrets are left out")
 
 
+class AlertCleared(StoredFile):
+    """``alerts/<scope>/<cause>.cleared.json``: what was told is over; created once, by a pass."""
+
+    kind = "alert-cleared"
+
+    time: datetime
+
+
 class WatchedRun(StoredFile):
     """``alerts/<scope>/watched.json``: the watch has drawn its conclusions from a run's outcome."""
 

@@ -287,6 +287,42 @@ class EvaluationReport(StoredFile):
     )
 
 
+class BestScore(BaseModel):
+    """The lowest loss of a lineage on one set of held-out documents, and whose it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version_id: str
+    manifest_sha256: str = Field(description="of the partition's content, as in the evaluation")
+    scores: DocumentSetScore
+
+
+class BestScores(StoredFile):
+    """``best_scores.json`` of a version: of it and its ancestors, the best on each set.
+
+    Carried on from version to version, so that it outlives ancestors that retention removes.
+    """
+
+    kind = "best-scores"
+
+    sets: dict[str, BestScore] = Field(description="by set name")
+
+
+class ForgettingScore(BaseModel):
+    """A candidate against the best version of its lineage on one set, in nats per token."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    set_name: str
+    documents: int
+    best_version: str
+    best_loss: float
+    candidate_loss: float
+    forgotten: float = Field(description="candidate minus best; negative: it is the best now")
+    low: float = Field(description="lower end of its bootstrap confidence interval")
+    high: float
+
+
 class VerdictKind(StrEnum):
     """What the gate says; these strings are shown, stored and searched for."""
 
@@ -313,6 +349,10 @@ class Verdict(StoredFile):
     improvement_high: float
     probes: list[ModelComparison] = Field(
         default=[], description="candidate and baseline on labelled tasks; empty: none were asked"
+    )
+    forgetting: list[ForgettingScore] = Field(
+        default=[],
+        description="by earlier set, against the lineage's best version on it; empty: no such set",
     )
 
 

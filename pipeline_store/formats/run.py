@@ -52,6 +52,17 @@ class RunEstimate(StoredFile):
     lines: list[str] = Field(description="all of it as sentences, as they are logged")
 
 
+class PreparedInput(StoredFile):
+    """``prepared/``: what a data job has made for the run, for the tasks that come after it.
+
+    Kept here and not only handed on by Airflow, where people can change what a task hands on.
+    """
+
+    kind = "prepared-input"
+
+    manifest: str = Field(description="URI of the PartitionManifest or TaskManifest")
+
+
 class RunPlan(StoredFile):
     """``plan.json``: what the run trains on and what it starts from. Decided once, under the lease.
 

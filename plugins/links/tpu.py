@@ -20,8 +20,8 @@ class RunFolderLink(BaseOperatorLink):
     name = "Run folder"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """Return the folder's address; called in the worker, when the task's fields are filled."""
-        return uris.browser_url(operator.run_uri)
+        """Return the folder's address; called in the worker, when the task has found it."""
+        return uris.browser_url(operator.run_uri) if operator.run_uri else ""
 
 
 class TpuConsoleLink(BaseOperatorLink):

@@ -15,7 +15,10 @@ from airflow.sdk.execution_time.hitl import HITLUser
 
 from model_registry import lease, outcomes
 from model_registry.errors import LeaseLostError
-from pipeline_config import PipelineConfig, parse_config
+from operators.own_run import own_run
+from pipeline_config import PipelineConfig, load_preset, parse_config
+from pipeline_config.schema import PromotionConfig
+from pipeline_config.settings import load_settings
 from pipeline_store import uris
 from pipeline_store.formats import (
     Answer,
@@ -58,13 +61,11 @@ class ApproveOperator(HITLOperator):
     Returns who approved, or None when nobody had to be asked.
 
     :param store_uri: root of the store.
-    :param run_uri: folder of the run. (templated)
-    :param baseline: version id that the candidate was compared with, or None. (templated)
     """
 
-    template_fields: Sequence[str] = ("run_uri", "baseline", "subject", "body")
+    template_fields: Sequence[str] = ("subject", "body")
 
-    def __init__(self, *, store_uri: str, run_uri: Any, baseline: Any, **kwargs: Any) -> None:
+    def __init__(self, *, store_uri: str, **kwargs: Any) -> None:
         # Airflow hands on the DAG's form; the person who answers gets one field.
         kwargs.pop("params", None)
         comment = Param("", source="task", type=["null", "string"], description="Why; optional.")
@@ -77,30 +78,29 @@ class ApproveOperator(HITLOperator):
             **kwargs,
         )
         self.store_uri = store_uri
-        self.run_uri = run_uri
-        self.baseline = baseline
 
     def execute(self, context: Context) -> str | None:
         """Ask, unless nobody needs to be asked."""
-        run = RunLayout(self.run_uri)
-        verdict = Verdict.load(run.verdict(self.baseline))
+        run = own_run(context, self.store_uri)
+        baseline = RunPlan.load(run.plan).parent_version
+        verdict = Verdict.load(run.verdict(baseline))
         if verdict.verdict is not VerdictKind.PROMOTED:
             raise AirflowSkipException(f"Nothing to approve: {verdict.reason}")
         config = parse_config(uris.read(run.config), run.config)
         if not asks_a_person(config):
             self.log.info("promotion.require_approval is off: nobody is asked.")
             return None
-        if (given := approval_given(run, self.baseline)) is not None:
+        if (given := approval_given(run, baseline)) is not None:
             self.log.info("Approved by %s at %s UTC", given.answered_by, _time(given.answered))
             return given.answered_by
-        self.assigned_users = _answerers(config, context["dag_run"].triggering_user_name)
+        self.assigned_users = _answerers(config, context["dag_run"])
         self.response_timeout = timedelta(hours=config.promotion.approval_timeout_hours)
         now = datetime.now(UTC)
         deadline = now + self.response_timeout
         self._keep_lineage(run, deadline)
         asked = RunApproval(
-            candidate_sha256=_candidate(run, self.baseline),
-            baseline=self.baseline,
+            candidate_sha256=_candidate(run, baseline),
+            baseline=baseline,
             answer=Answer.WAITING,
             asked=now,
             deadline=deadline,
@@ -112,7 +112,7 @@ class ApproveOperator(HITLOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         """Go on with the answer, or with what stands for one when there was none in time."""
-        run = RunLayout(self.run_uri)
+        run = own_run(context, self.store_uri)
         super().execute_complete(context, event)
         asked = RunApproval.load(run.approval)
         user = event["responded_by_user"]
@@ -157,14 +157,40 @@ def approval_given(run: RunLayout, baseline: str | None) -> RunApproval | None:
     return found if found.candidate_sha256 == _candidate(run, baseline) else None
 
 
-def _answerers(config: PipelineConfig, requester: str | None) -> list[HITLUser] | None:
+def _installation() -> PromotionConfig:
+    """Return what the installation says of promotions now: a run may have been recorded before."""
+    return load_preset(load_settings().preset).promotion
+
+
+def _approvers(config: PipelineConfig) -> list[str]:
+    """Return whose approval counts; empty: whoever may answer in Airflow."""
+    return _installation().approvers or config.promotion.approvers
+
+
+def _requester(dag_run: Any) -> str | None:
+    """Return the name of whoever started a run; None: its schedule, or another DAG of its own.
+
+    :raises AirflowFailException: somebody did, and it is not known who. A backfill may take over a
+        run of the schedule, with other settings, and Airflow keeps no name then.
+    """
+    name: str | None = dag_run.triggering_user_name
+    if name is None and dag_run.run_type in ("manual", "backfill"):
+        raise AirflowFailException(
+            "promotion.approvers: Airflow does not know who started this run "
+            f"({dag_run.run_type}), and nobody approves a run of their own. Trigger a new run."
+        )
+    return name
+
+
+def _answerers(config: PipelineConfig, dag_run: Any) -> list[HITLUser] | None:
     """Return who may answer; None: whoever may answer in Airflow.
 
     :raises AirflowFailException: nobody may. To Airflow an empty list would mean everybody.
     """
-    approvers = config.promotion.approvers
+    approvers = _approvers(config)
     if not approvers:
         return None
+    requester = _requester(dag_run)
     others = [HITLUser(id=user, name=user) for user in approvers if user != requester]
     if not others:
         raise AirflowFailException(
@@ -177,35 +203,36 @@ def _answerers(config: PipelineConfig, requester: str | None) -> list[HITLUser] 
 
 def asks_a_person(config: PipelineConfig) -> bool:
     """Return whether a better candidate needs a person's approval."""
-    return config.promotion.require_approval or bool(config.promotion.approvers)
+    asks = (config.promotion, _installation())
+    return any(one.require_approval or one.approvers for one in asks)
 
 
 def missing_approval(
-    run: RunLayout, config: PipelineConfig, baseline: str | None, requester: str | None
+    run: RunLayout, config: PipelineConfig, baseline: str | None, dag_run: Any
 ) -> str | None:
     """Return why a candidate may not come into use for want of an approval; None: it may.
 
     For the task that promotes: a person can mark the one that asks as successful.
 
-    :param requester: name in Airflow of whoever triggered the run; None: a schedule or an arrival.
+    :param dag_run: the run, as Airflow knows it.
+    :raises AirflowFailException: nobody can say whose run it is.
     """
     if not asks_a_person(config):
         return None
     if (given := approval_given(run, baseline)) is not None:
-        return _unfit_approver(given, config, requester)
+        return _unfit_approver(given, config, dag_run)
     return (
         f"promotion.require_approval asks for a person's answer, but {run.approval} has no "
         "approval of this candidate. Clear the task `approve` to be asked again."
     )
 
 
-def _unfit_approver(
-    given: RunApproval, config: PipelineConfig, requester: str | None
-) -> str | None:
+def _unfit_approver(given: RunApproval, config: PipelineConfig, dag_run: Any) -> str | None:
     """Return why an approval does not count, if the installation says whose does."""
-    approvers = config.promotion.approvers
+    approvers = _approvers(config)
     if not approvers:
         return None
+    requester = _requester(dag_run)
     if given.answered_by_id not in approvers:
         why = f"is not among promotion.approvers ({', '.join(approvers)})"
     elif requester in (given.answered_by_id, given.answered_by):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from corpus.errors import UserError
 from model_registry import outcomes
+from operators.own_run import own_run
 from operators.python_module import PythonModuleOperator
 from pipeline_config import ConfigError, parse_finetuning_config
 from pipeline_config.settings import load_settings
@@ -31,20 +31,11 @@ class ClassifierOperator(PythonModuleOperator):
     Skipped when the run is not to do this. TensorFlow runs in a process of its own, on the worker's
     CPU: some minutes and a few times the model's size in memory. The run is completed then.
 
-    :param module: that does it.
-    :param store_uri: root of the store.
-    :param run_uri: folder of the run. (templated)
     """
-
-    template_fields: Sequence[str] = ("run_uri",)
-
-    def __init__(self, *, module: str, store_uri: str, run_uri: Any, **kwargs: Any) -> None:
-        super().__init__(module=module, store_uri=store_uri, arguments=[], **kwargs)
-        self.run_uri = run_uri
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Do the work, if it is to be done, and record that the run is completed."""
-        run = RunLayout(self.run_uri)
+        run = own_run(context, self.store_uri)
         recipe = parse_finetuning_config(uris.read(run.config), run.config).finetuning
         if reason := self._idle_reason(recipe):
             raise AirflowSkipException(reason)
@@ -66,7 +57,8 @@ class ClassifierOperator(PythonModuleOperator):
 
     def _run_job(self, context: Context, *arguments: str) -> dict[str, Any]:
         """Run the module on the run, and return its summary."""
-        self.arguments = ["--run", self.run_uri, "--store", self.store_uri, *arguments]
+        run = own_run(context, self.store_uri)
+        self.arguments = ["--run", run.root, "--store", self.store_uri, *arguments]
         return super().execute(context)
 
 

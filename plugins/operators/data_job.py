@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperatorLink
 
 from hooks.tpu import TpuHook
 from links.data import DataflowJobLink
+from operators.own_run import own_run
 from operators.python_module import PythonModuleOperator
 from pipeline_config import parse_rental_config
 from pipeline_store import identity, uris
@@ -26,27 +26,18 @@ _DATAFLOW = re.compile(
 
 
 class DataJobOperator(PythonModuleOperator):
-    """Runs a data job in a process of its own or on Dataflow, as ``beam.runner`` says.
+    """Runs a data job in a process of its own or on Dataflow, as ``beam.runner`` of the run says.
 
     While a Dataflow job runs, the XCom ``dataflow_job`` has its id, and the task a button that
     leads to it.
 
-    :param config_uri: the run's configuration. (templated)
     :param gcp_conn_id: connection whose project a Dataflow job runs in.
     """
 
-    template_fields: Sequence[str] = ("arguments", "config_uri")
     operator_extra_links: tuple[BaseOperatorLink, ...] = (DataflowJobLink(),)
 
-    def __init__(
-        self,
-        *,
-        config_uri: Any,
-        gcp_conn_id: str = TpuHook.default_conn_name,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, gcp_conn_id: str = TpuHook.default_conn_name, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.config_uri = config_uri
         self.gcp_conn_id = gcp_conn_id
         self.dataflow_url: str | None = None
 
@@ -59,7 +50,8 @@ class DataJobOperator(PythonModuleOperator):
     def command_line(self, context: Context) -> list[str]:
         """Return the arguments, on Dataflow with the project and with labels for its bill."""
         arguments = super().command_line(context)
-        config = parse_rental_config(uris.read(self.config_uri), self.config_uri)
+        run = own_run(context, self.store_uri)
+        config = parse_rental_config(uris.read(run.config), run.config)
         if config.beam.runner != "DataflowRunner":
             return arguments
         dag_run = context["dag_run"]

@@ -1,8 +1,8 @@
-"""The tasks of a fine-tuning run that need no TPU: validate, prepare, plan, report."""
+"""The tasks of a fine-tuning run: validate, prepare, plan, finetune, report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -10,16 +10,23 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from model_registry import finetuning_plans, outcomes
 from model_registry.errors import RegistryError
+from operators import job_arguments
 from operators.data_job import DataJobOperator
-from operators.validate_base import ValidateOperator
+from operators.own_run import own_run, prepared_manifest, tpu_number
+from operators.promoted_models import conf_in_use
+from operators.tpu import TpuRunOperator
+from operators.validate_base import STARTED_BY_A_DAG, ValidateOperator
 from pipeline_config import (
+    ConfigError,
     FinetuningConfig,
     load_finetuning_preset,
     parse_finetuning_config,
     with_overrides,
 )
+from pipeline_config.requests import locked_settings
+from pipeline_config.settings import load_settings
 from pipeline_store import uris
-from pipeline_store.formats import FinetuningReport, FormatError, OutcomeKind, TaskManifest
+from pipeline_store.formats import FinetuningReport, FormatError, OutcomeKind, PreparedInput
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight import finetuning_settings
 from preflight.estimates import estimates, finetuning_estimates
@@ -29,9 +36,6 @@ from trained_models.errors import BadDataError, UserError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-TPU_MODES = ("train_and_eval", "train", "eval")
-"""Of ``finetuning.mode``; the others use what was trained, on the worker."""
 
 
 class ValidateFinetuningOperator(ValidateOperator):
@@ -46,13 +50,16 @@ class ValidateFinetuningOperator(ValidateOperator):
 
     def _validate(self, context: Context, store: StoreLayout, run: RunLayout) -> list[str]:
         dag_run = context["dag_run"]
-        config = self._requested(load_finetuning_preset(self.preset), dag_run, store)
+        preset, conf = load_finetuning_preset(self.preset), dag_run.conf or {}
+        is_own = dag_run.run_type == STARTED_BY_A_DAG and conf == conf_in_use(preset, store)
+        config = self._requested(preset, conf, store, is_own=is_own)
         about = {"partition": "", "lineage_id": config.encoder.lineage_id}
         if dag_run.run_type == "scheduled" and (reason := finetuning.idle_reason(config, store)):
             self._record(run, config, dag_run, about)
             raise self._skip(run, f"Nothing to do: {reason}")
         # What the model in use and another run decide, decided once for the whole run.
         config = finetuning_settings.completed(self._as_begun(config, run), store)
+        _require_tasks(preset, config)
         estimate = finetuning_estimates.estimate(config, store)
         for line in estimate.lines:
             self.log.info("%s", line)
@@ -69,7 +76,7 @@ class ValidateFinetuningOperator(ValidateOperator):
         self.log.info("Run %s: %s on %s", run.root, version, ", ".join(recipe.tasks))
         context["ti"].xcom_push(key="run_uri", value=run.root)
         context["ti"].xcom_push(key="config_uri", value=run.config)
-        return recipe.tasks if recipe.mode in TPU_MODES else []
+        return finetuning_plans.prepared_tasks(config)
 
     @staticmethod
     def _as_begun(config: FinetuningConfig, run: RunLayout) -> FinetuningConfig:
@@ -81,26 +88,52 @@ class ValidateFinetuningOperator(ValidateOperator):
         return with_overrides(config, {"encoder.version": begun.encoder.version})
 
 
+def _require_tasks(preset: FinetuningConfig, config: FinetuningConfig) -> None:
+    """Check that a run whose models are used was trained on the tasks of a locked preset.
+
+    :raises ConfigError: it was trained on others.
+    """
+    recipe, before = config.finetuning, preset.finetuning
+    locked = locked_settings(FinetuningConfig, load_settings().locked_settings)
+    is_chosen = recipe.source_run != before.source_run and recipe.tasks != before.tasks
+    if "finetuning.tasks" in locked and is_chosen:
+        line = f"finetuning.source_run: run {recipe.source_run} was trained on "
+        tasks = f"{', '.join(recipe.tasks)}, and only the installation sets finetuning.tasks: "
+        raise ConfigError([f"{line}{tasks}{', '.join(before.tasks) or 'none'}."])
+
+
 class PrepareTaskOperator(DataJobOperator):
     """Turns a labelled task into records, in a process of its own or on Dataflow.
 
     Nothing is done twice. Returns the job's summary: ``manifest`` and its counts.
 
-    :param store_uri: root of the store.
-    :param task_name: the task. (templated)
+    :param task_name: the task, one of the run's. (templated)
     """
 
-    template_fields: Sequence[str] = (*DataJobOperator.template_fields, "task_name")
+    template_fields: Sequence[str] = ("task_name",)
 
-    def __init__(self, *, store_uri: str, task_name: Any, **kwargs: Any) -> None:
-        super().__init__(
-            module="beam_jobs.prepare_task", store_uri=store_uri, arguments=[], **kwargs
-        )
+    def __init__(self, *, task_name: Any, **kwargs: Any) -> None:
+        super().__init__(module="beam_jobs.prepare_task", **kwargs)
         self.task_name = task_name
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Prepare the task, and keep with the run which manifest it has."""
+        run = own_run(context, self.store_uri)
+        config = parse_finetuning_config(uris.read(run.config), run.config)
+        if self.task_name not in config.finetuning.tasks:
+            raise AirflowFailException(
+                f"Task {self.task_name!r} is none of this run's ({run.config}: "
+                f"{', '.join(config.finetuning.tasks)}). The names come from the XCom return_value "
+                "of validate, which somebody has changed: clear validate."
+            )
+        summary = super().execute(context)
+        PreparedInput(manifest=summary["manifest"]).write(run.prepared_task(self.task_name))
+        return summary
 
     def command_line(self, context: Context) -> list[str]:
         """Return the module's arguments."""
-        words = ["--config", self.config_uri, "--store", self.store_uri, "--task", self.task_name]
+        run = own_run(context, self.store_uri)
+        words = ["--config", run.config, "--store", self.store_uri, "--task", self.task_name]
         return [*words, *super().command_line(context)]
 
 
@@ -108,30 +141,28 @@ class PlanFinetuningOperator(BaseOperator):
     """Decides once what the run trains or uses, and shares the trials out to its TPUs.
 
     Returns a list with what each TPU needs: ``run_uri``, the folder that it is rented for, and the
-    ``arguments`` of its job; no item in modes that need none. The first TPU is rented for the run's
-    own folder. Each further one has a folder of its own, with the run's configuration, so that
-    reaper, ledger and agent see to it as to any other.
+    ``arguments`` of its job; no item in modes that need none. Airflow maps a group of tasks over
+    it, which work out both themselves. The first TPU is rented for the run's own folder. Each
+    further one has a folder of its own, with the run's configuration, so that reaper, ledger and
+    agent see to it as to any other.
 
     :param store_uri: root of the store.
-    :param run_uri: folder of the run. (templated)
-    :param prepared: summaries of the prepared tasks, each with ``manifest``. (templated)
     """
 
-    template_fields: Sequence[str] = ("run_uri", "prepared")
-
-    def __init__(self, *, store_uri: str, run_uri: Any, prepared: Any, **kwargs: Any) -> None:
+    def __init__(self, *, store_uri: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.store_uri = store_uri
-        self.run_uri = run_uri
-        self.prepared = prepared
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Plan, and make the folders that TPUs are rented for."""
-        store, run = StoreLayout(self.store_uri), RunLayout(self.run_uri)
+        store, run = StoreLayout(self.store_uri), own_run(context, self.store_uri)
         # The run begins, or goes on: what it ended with before does not count any more.
         outcomes.reopen(run)
         config = parse_finetuning_config(uris.read(run.config), run.config)
-        manifests = dict(_by_task(summary["manifest"] for summary in self.prepared))
+        manifests = {
+            task: prepared_manifest(run.prepared_task(task), "prepare")
+            for task in finetuning_plans.prepared_tasks(config)
+        }
         try:
             plan = finetuning_plans.make_plan(store, run, config, manifests)
         except RegistryError as error:
@@ -139,17 +170,24 @@ class PlanFinetuningOperator(BaseOperator):
             raise AirflowFailException(str(error)) from error
         for line in finetuning_estimates.plan_lines(config, plan, store):
             self.log.info("%s", line)
-        needs_tpu = config.finetuning.mode in TPU_MODES
-        shares = plan.shares(config.finetuning.parallel_tpus) if needs_tpu else []
-        rentals = finetuning_plans.make_rentals(store, run, len(shares))
+        count = finetuning_plans.rental_count(config, plan)
         return [
-            {"run_uri": rental.root, "arguments": self._arguments(number, len(rentals))}
-            for number, rental in enumerate(rentals)
+            {"run_uri": rental.root, "arguments": job_arguments.finetune(run, store, number)}
+            for number, rental in enumerate(finetuning_plans.make_rentals(store, run, count))
         ]
 
-    def _arguments(self, number: int, count: int) -> list[str]:
-        words = ["--run", self.run_uri, "--store", self.store_uri]
-        return words if count == 1 else [*words, "--group", f"{number}/{count}"]
+
+class TpuFinetuneOperator(TpuRunOperator):
+    """Trains the share of the run's trials that falls to the task's TPU."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(entry_point="training.finetune", **kwargs)
+
+    def job_arguments(self, context: Context) -> list[str]:
+        """Return the module's command line."""
+        store = StoreLayout(self.store_uri)
+        run = own_run(context, self.store_uri)
+        return job_arguments.finetune(run, store, tpu_number(context))
 
 
 class ReportFinetuningOperator(BaseOperator):
@@ -160,19 +198,15 @@ class ReportFinetuningOperator(BaseOperator):
     Returns the best trial of each task, by task.
 
     :param store_uri: root of the store.
-    :param run_uri: folder of the run. (templated)
     """
 
-    template_fields: Sequence[str] = ("run_uri",)
-
-    def __init__(self, *, store_uri: str, run_uri: Any, **kwargs: Any) -> None:
+    def __init__(self, *, store_uri: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.store_uri = store_uri
-        self.run_uri = run_uri
 
     def execute(self, context: Context) -> dict[str, str]:
         """Write the report and show it."""
-        store, run = StoreLayout(self.store_uri), RunLayout(self.run_uri)
+        store, run = StoreLayout(self.store_uri), own_run(context, self.store_uri)
         outcomes.reopen(run)
         try:
             report = write_report(store, run)
@@ -208,8 +242,3 @@ def report_lines(report: FinetuningReport) -> Iterator[str]:
         )
     for comparison in report.comparisons:
         yield f"Did it pay? {comparison.sentence}"
-
-
-def _by_task(manifests: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for uri in manifests:
-        yield TaskManifest.load(uri).name, uri

@@ -8,7 +8,6 @@ Wire them around all that trains, judges and promotes::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +23,7 @@ from hooks.dag_runs import failed_tasks
 from hooks.lineage import LineageClaim
 from model_registry import outcomes, plans
 from model_registry.errors import RegistryError, StalePlanError
+from operators.own_run import own_run
 from operators.tpu_base import timeout_after
 from pipeline_store.formats import OutcomeKind, RunOutcome, RunRecord
 from triggers.lineage import CLAIMED, ERROR, LineageTrigger
@@ -43,19 +43,16 @@ class ClaimLineageOperator(BaseOperator):
     Returns the lease's sequence number.
 
     :param store_uri: root of the store.
-    :param run_uri: folder of the run. (templated)
     """
 
-    template_fields: Sequence[str] = ("run_uri",)
-
-    def __init__(self, *, store_uri: str, run_uri: Any, **kwargs: Any) -> None:
+    def __init__(self, *, store_uri: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.store_uri = store_uri
-        self.run_uri = run_uri
+        self._open: LineageClaim | None = None
 
     def execute(self, context: Context) -> int:
         """Claim the lineage, or wait for it."""
-        claim = self._claim()
+        claim = self._claim(context)
         # The run begins, or goes on: what it ended with before does not count any more.
         outcomes.reopen(claim.run)
         return self._attempt(claim)
@@ -68,11 +65,11 @@ class ClaimLineageOperator(BaseOperator):
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
             self.log.warning("The wait timed out without a word of its trigger. Asking once more.")
-            return self._attempt(self._claim())
+            return self._attempt(self._claim(context))
 
     def claimed(self, context: Context, event: dict[str, Any]) -> int:
         """Go on when the wait is over."""
-        claim = self._claim()
+        claim = self._claim(context)
         if event["outcome"] == CLAIMED:
             return self._attempt(claim)
         if event["outcome"] == ERROR:
@@ -81,10 +78,13 @@ class ClaimLineageOperator(BaseOperator):
 
     def on_kill(self) -> None:
         """Leave no ticket when the task is ended while its process works."""
-        self._claim().withdraw()
+        if self._open is not None:
+            self._open.withdraw()
 
-    def _claim(self) -> LineageClaim:
-        return LineageClaim.open(self.store_uri, self.run_uri)
+    def _claim(self, context: Context) -> LineageClaim:
+        # Remembered for on_kill, which is not told of which run the task is.
+        self._open = LineageClaim.open(self.store_uri, own_run(context, self.store_uri).root)
+        return self._open
 
     def _attempt(self, claim: LineageClaim) -> int:
         poll_interval = claim.config.tpu.poll_interval
@@ -111,7 +111,7 @@ class ClaimLineageOperator(BaseOperator):
         self.defer(
             trigger=LineageTrigger(
                 store_uri=self.store_uri,
-                run_uri=self.run_uri,
+                run_uri=claim.run.root,
                 deadline=deadline.timestamp(),
                 poll_interval=poll_interval,
             ),
@@ -139,19 +139,15 @@ class ReleaseLineageOperator(BaseOperator):
     Returns the run's outcome.
 
     :param store_uri: root of the store.
-    :param run_uri: folder of the run. (templated)
     """
 
-    template_fields: Sequence[str] = ("run_uri",)
-
-    def __init__(self, *, store_uri: str, run_uri: Any, **kwargs: Any) -> None:
+    def __init__(self, *, store_uri: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.store_uri = store_uri
-        self.run_uri = run_uri
 
     def execute(self, context: Context) -> str:
         """Record the outcome, then let the next run begin."""
-        claim = LineageClaim.open(self.store_uri, self.run_uri)
+        claim = LineageClaim.open(self.store_uri, own_run(context, self.store_uri).root)
         try:
             outcome = self._outcome(claim)
         finally:

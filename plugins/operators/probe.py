@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from model_registry import gate
+from operators import job_arguments
 from operators.data_job import DataJobOperator
+from operators.own_run import own_run
 from operators.tpu import TpuRunOperator
 from operators.tpu_failures import FailureKind, TpuTaskFailed
 from pipeline_config import parse_config
 from pipeline_store import uris
-from pipeline_store.formats import TaskManifest
+from pipeline_store.formats import PreparedInput, TaskManifest
+from pipeline_store.layout import StoreLayout
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -27,20 +28,15 @@ class ProbeDataOperator(DataJobOperator):
     too few test examples to say anything of a candidate.
 
     Returns ``manifests``, the URI of each task's TaskManifest.
-
-    :param store_uri: root of the store.
     """
 
-    template_fields: Sequence[str] = ("config_uri",)
-
-    def __init__(self, *, store_uri: str, **kwargs: Any) -> None:
-        super().__init__(
-            module="beam_jobs.prepare_task", store_uri=store_uri, arguments=[], **kwargs
-        )
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(module="beam_jobs.prepare_task", **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Prepare each task in a process of its own."""
-        config = parse_config(uris.read(self.config_uri), self.config_uri)
+        run = own_run(context, self.store_uri)
+        config = parse_config(uris.read(run.config), run.config)
         tasks = config.promotion.probe_tasks
         if not tasks:
             raise AirflowSkipException(
@@ -48,9 +44,9 @@ class ProbeDataOperator(DataJobOperator):
             )
         manifests = []
         for name in tasks:
-            self.arguments = ["--config", self.config_uri, "--store", self.store_uri]
-            self.arguments += ["--task", name]
+            self.arguments = ["--config", run.config, "--store", self.store_uri, "--task", name]
             manifests.append(super().execute(context)["manifest"])
+            PreparedInput(manifest=manifests[-1]).write(run.prepared_task(name))
         problems = [gate.too_few_examples(TaskManifest.load(uri)) for uri in manifests]
         if found := [line for line in problems if line]:
             raise AirflowFailException("\n".join(found))
@@ -60,30 +56,24 @@ class ProbeDataOperator(DataJobOperator):
 class TpuProbeOperator(TpuRunOperator):
     """Fine-tunes candidate and model in use on labelled tasks, on the run's TPU.
 
-    Fails without asking for a TPU when no task was prepared.
-
-    :param arguments: command line of ``training.probe`` without the manifests. (templated)
-    :param manifests: TaskManifest URIs, as :class:`ProbeDataOperator` returns them. (templated)
+    Fails without asking for a TPU when a task was not prepared, or there is none.
     """
 
-    template_fields = (*TpuRunOperator.template_fields, "manifests")
-
-    def __init__(self, *, manifests: Any, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(entry_point="training.probe", **kwargs)
-        self.manifests = manifests
 
     def execute(self, context: Context) -> Any:
         """Run the job, if there is something to probe on."""
-        if not self.manifests:
+        if not job_arguments.probe_manifests(own_run(context, self.store_uri)):
             raise TpuTaskFailed(
                 FailureKind.USER_ERROR,
-                "No task of promotion.probe_tasks was prepared: probe_data has returned no "
-                "manifests. Was it marked as success by hand? Clear it, with what comes after it. "
-                "A run without probes needs an empty promotion.probe_tasks.",
+                "promotion.probe_tasks is empty, so there is nothing to probe on. Was probe_data "
+                "marked as success by hand? Such a run skips it, and this task with it.",
             )
         return super().execute(context)
 
-    def job_arguments(self) -> list[Any]:
-        """Return the command line with the manifests."""
-        named = [("--manifest", manifest) for manifest in self.manifests]
-        return [*self.arguments, *chain.from_iterable(named)]
+    def job_arguments(self, context: Context) -> list[str]:
+        """Return the module's command line."""
+        run = own_run(context, self.store_uri)
+        words = job_arguments.probe(run, StoreLayout(self.store_uri))
+        return [*words, *job_arguments.probe_manifests(run)]

@@ -8,9 +8,11 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from model_registry.errors import RegistryError
+from model_registry.production import production
 from model_registry.versions import load_version
-from pipeline_config import ConfigError, load_finetuning_preset
+from pipeline_config import ConfigError, FinetuningConfig, load_finetuning_preset
 from pipeline_store import identity
+from pipeline_store.formats import ModelVersion
 from pipeline_store.layout import StoreLayout
 from preflight.run.finetuning import idle_reason
 
@@ -61,9 +63,22 @@ class ReceiveModelOperator(BaseOperator):
             version = load_version(store.lineage(identity.check_lineage(lineage_id)), version_id)
         except (ConfigError, RegistryError, ValueError) as error:
             raise AirflowFailException(f"Model {key!r} came into use, but: {error}") from error
-        conf: dict[str, Any] = {"encoder.version": version_id}
-        compared = config.encoder.compare_with
-        if version.parent is None and "previous" in compared:
+        conf = conf_of(config, version)
+        if "encoder.compare_with" in conf:
             self.log.info("%s was trained from no other version: not compared with one", version_id)
-            conf["encoder.compare_with"] = [name for name in compared if name != "previous"]
         return {"run_id": f"promotion__{version_id}", "conf": conf}
+
+
+def conf_of(preset: FinetuningConfig, version: ModelVersion) -> dict[str, Any]:
+    """Return what the fine-tuning run of a model is asked for."""
+    conf: dict[str, Any] = {"encoder.version": version.version_id}
+    compared = preset.encoder.compare_with
+    if version.parent is None and "previous" in compared:
+        conf["encoder.compare_with"] = [name for name in compared if name != "previous"]
+    return conf
+
+
+def conf_in_use(preset: FinetuningConfig, store: StoreLayout) -> dict[str, Any] | None:
+    """Return what the fine-tuning run of the model in use is asked for; None: none is in use."""
+    in_use = production(store.lineage(preset.encoder.lineage_id))
+    return None if in_use is None else conf_of(preset, in_use)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from model_registry import gate, lease, outcomes, registry
+from model_registry.best_scores import best_scores
 from operators.approval import missing_approval
+from operators.own_run import own_run
 from operators.pipeline_assets import PROMOTED_MODEL, announce_model
 from pipeline_config import parse_config
 from pipeline_store import uris
@@ -38,26 +39,30 @@ class JudgeOperator(BaseOperator):
 
     Returns the verdict's text.
 
-    :param run_uri: folder of the run. (templated)
-    :param baseline: version id of the model in use, or None. (templated)
+    :param store_uri: root of the store.
     """
 
-    template_fields: Sequence[str] = ("run_uri", "baseline")
-
-    def __init__(self, *, run_uri: Any, baseline: Any, **kwargs: Any) -> None:
+    def __init__(self, *, store_uri: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.run_uri = run_uri
-        self.baseline = baseline
+        self.store_uri = store_uri
 
     def execute(self, context: Context) -> str:
         """Judge, store the verdict and return its text."""
-        run = RunLayout(self.run_uri)
+        run = own_run(context, self.store_uri)
+        baseline = RunPlan.load(run.plan).parent_version
         config = parse_config(uris.read(run.config), run.config)
-        report = EvaluationReport.load(run.evaluation(self.baseline))
-        probe = ProbeReport.load(run.probe(self.baseline)) if config.promotion.probe_tasks else None
-        verdict = gate.judge(report, config.promotion, baseline_version=self.baseline, probe=probe)
-        if not verdict.create(run.verdict(self.baseline)):
-            verdict = Verdict.load(run.verdict(self.baseline))
+        report = EvaluationReport.load(run.evaluation(baseline))
+        probe = ProbeReport.load(run.probe(baseline)) if config.promotion.probe_tasks else None
+        lineage = StoreLayout(self.store_uri).lineage(config.model.lineage_id)
+        verdict = gate.judge(
+            report,
+            config.promotion,
+            baseline_version=baseline,
+            probe=probe,
+            best=best_scores(lineage, baseline),
+        )
+        if not verdict.create(run.verdict(baseline)):
+            verdict = Verdict.load(run.verdict(baseline))
         self.log.info("%s: %s", verdict.verdict.upper(), verdict.reason)
         if verdict.verdict is not VerdictKind.PROMOTED:
             reason = f"{verdict.verdict}: {verdict.reason}"
@@ -75,26 +80,21 @@ class PromoteOperator(BaseOperator):
     Emits the asset ``promoted_model``. Returns the version id.
 
     :param store_uri: root of the store.
-    :param run_uri: folder of the run. (templated)
     """
 
-    template_fields: Sequence[str] = ("run_uri",)
-
-    def __init__(self, *, store_uri: str, run_uri: Any, **kwargs: Any) -> None:
+    def __init__(self, *, store_uri: str, **kwargs: Any) -> None:
         super().__init__(outlets=[PROMOTED_MODEL], **kwargs)
         self.store_uri = store_uri
-        self.run_uri = run_uri
 
     def execute(self, context: Context) -> str:
         """Publish and promote."""
-        run = RunLayout(self.run_uri)
+        run = own_run(context, self.store_uri)
         plan = RunPlan.load(run.plan)
         verdict = Verdict.load(run.verdict(plan.parent_version))
         if verdict.verdict is not VerdictKind.PROMOTED:
             raise AirflowSkipException(f"The model in use stays: {verdict.reason}")
         config = parse_config(uris.read(run.config), run.config)
-        requester = context["dag_run"].triggering_user_name
-        if problem := missing_approval(run, config, plan.parent_version, requester):
+        if problem := missing_approval(run, config, plan.parent_version, context["dag_run"]):
             raise AirflowFailException(problem)
         try:
             version = self._promote(run, verdict.reason)

@@ -48,12 +48,13 @@ class PythonModuleOperator(BaseOperator):
 
     :param module: such as ``beam_jobs.prepare_corpus``.
     :param store_uri: root of the store.
-    :param arguments: its command line. (templated)
+    :param arguments: its command line; operators that know it only when they run return it from
+        :meth:`command_line`.
     """
 
-    template_fields: Sequence[str] = ("arguments",)
-
-    def __init__(self, *, module: str, store_uri: str, arguments: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, *, module: str, store_uri: str, arguments: Sequence[str] = (), **kwargs: Any
+    ) -> None:
         super().__init__(multiple_outputs=True, **kwargs)
         self.module = module
         self.store_uri = store_uri

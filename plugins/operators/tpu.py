@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from model_registry import outcomes
+from operators.own_run import tpu_number
 from operators.tpu_base import (
     TpuAttemptOperator,
     TpuOperator,
@@ -27,6 +28,7 @@ from operators.tpu_failures import (
     typed_failures,
 )
 from pipeline_config.settings import load_settings
+from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, ExitKind
 from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_lifecycle.boot.bundle import build_bundle
@@ -105,15 +107,17 @@ class TpuReserveOperator(TpuRunScopedOperator):
     def execute(self, context: Context) -> dict[str, int]:
         """Return ``{"generation": number}``."""
         with typed_failures():
-            return self._reserve()
+            run = self.find_run(context)
+            _require_planned(run, tpu_number(context))
+            return self._reserve(run)
 
-    def _reserve(self) -> dict[str, int]:
+    def _reserve(self, run: RunLayout) -> dict[str, int]:
         store = StoreLayout(self.store_uri)
-        outcomes.reopen_rented(store, RunLayout(self.run_uri))
+        outcomes.reopen_rented(store, run)
         code = {"source": Path(self.code_root)} if self.code_root else {}
         reservation = reserve(
             store,
-            self.run_uri,
+            run.root,
             project_id=self.project_id or self.hook.project_id,
             owner=self.tpu_owner or load_settings().owner,
             bundle_sha256=build_bundle(store, **code).sha256,
@@ -128,6 +132,19 @@ class TpuReserveOperator(TpuRunScopedOperator):
             f"{record.expires_at:%F %T}",
         )
         return {"generation": record.generation}
+
+
+def _require_planned(rental: RunLayout, number: int) -> None:
+    """Check that the run's plan wants a TPU of this number.
+
+    :raises TpuTaskFailed: it does not.
+    """
+    if number and not uris.exists(rental.record):
+        raise TpuTaskFailed(
+            FailureKind.USER_ERROR,
+            f"This run rents no TPU of number {number}: there is no {rental.record}. The numbers "
+            "come from the XCom return_value of plan, which somebody has changed: clear plan.",
+        )
 
 
 class TpuCreateOperator(TpuAttemptOperator):
@@ -152,18 +169,21 @@ class TpuRunOperator(TpuAttemptOperator):
     :param job_id: sorts in the order in which jobs of one TPU run, such as ``010-train``.
         (templated)
     :param entry_point: module of the code bundle, run as ``python -m``. (templated)
-    :param arguments: the module's command line. (templated)
+    :param arguments: the module's command line. An operator whose job depends on the run's plan
+        takes it from there, by :meth:`job_arguments`. (templated)
     """
 
     template_fields = (*TpuAttemptOperator.template_fields, "job_id", "entry_point", "arguments")
 
-    def __init__(self, *, job_id: str, entry_point: str, arguments: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, *, job_id: str, entry_point: str, arguments: Sequence[Any] = (), **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.job_id = job_id
         self.entry_point = entry_point
         self.arguments = arguments
 
-    def job_arguments(self) -> Sequence[Any]:
+    def job_arguments(self, context: Context) -> Sequence[Any]:
         """Return the command line of the job's module; asked each time a TPU is given the job."""
         return self.arguments
 
@@ -196,7 +216,7 @@ class TpuRunOperator(TpuAttemptOperator):
 
     def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> None:
         """Submit the job unless it is submitted, and wait for its end."""
-        arguments = [str(argument) for argument in self.job_arguments()]
+        arguments = [str(argument) for argument in self.job_arguments(context)]
         is_new = submit_job(
             reservation,
             record,
@@ -274,6 +294,7 @@ class TpuDeleteOperator(TpuRunScopedOperator):
         """Return what was deleted and what it cost."""
         # Always worth another try, whatever the reason: a TPU may be running.
         with typed_failures(always_retry=True):
+            self.find_run(context)
             return self._release(context)
 
     def _release(self, context: Context) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
 from links.tpu import RunFolderLink, TpuConsoleLink
+from operators.own_run import own_rental
 from operators.tpu_failures import FailureKind, TpuTaskFailed, TpuTaskRetry, typed_failures
-from pipeline_store.layout import StoreLayout
+from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_lifecycle.boot.launcher import boot_metadata
 from tpu_lifecycle.control.provisioning import Provisioner
 from tpu_lifecycle.control.release import (
@@ -94,17 +95,27 @@ class TpuOperator(BaseOperator):
 
 
 class TpuRunScopedOperator(TpuOperator):
-    """Base of the operators that belong to one pipeline run.
+    """Base of the operators that belong to one pipeline run, the one whose task this is.
 
-    :param run_uri: folder of the run, with ``run.json`` and ``config.json``. (templated)
+    In a mapped group of tasks each number has a TPU and a folder of its own; see
+    :func:`operators.own_run.own_rental`.
     """
 
-    template_fields: Sequence[str] = ("run_uri", *TpuOperator.template_fields)
     operator_extra_links: tuple[BaseOperatorLink, ...] = (RunFolderLink(),)
 
-    def __init__(self, *, run_uri: str, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.run_uri = run_uri
+        self.run_uri = ""
+
+    def find_run(self, context: Context) -> RunLayout:
+        """Find the folder that the TPU is rented for, with ``run.json`` and ``config.json``.
+
+        Whatever Airflow calls first in a process of the task has to begin with it.
+        """
+        rental = own_rental(context, self.store_uri)
+        # For triggers, on_kill and the link.
+        self.run_uri = rental.root
+        return rental
 
     def _backend(self, reservation: OpenReservation) -> TpuBackend:
         return self.hook.backend(reservation.record.project_id)
@@ -135,6 +146,7 @@ class TpuAttemptOperator(TpuRunScopedOperator):
 
     def execute(self, context: Context) -> Any:
         """Go on with the TPU that is there, or ask for one."""
+        self.find_run(context)
         with typed_failures():
             return self._begin(context, open_reservation(self.run_uri))
 
@@ -146,6 +158,7 @@ class TpuAttemptOperator(TpuRunScopedOperator):
         A deferral that timed out means that Airflow was away for so long. Its TPU may be READY by
         now and its job may run or have ended, so it is kept, unless the reservation is over.
         """
+        self.find_run(context)
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from corpus.partitions import choose_partition, input_patterns
-from operators.validate_base import ValidateOperator
+from operators.validate_base import STARTED_BY_A_DAG, ValidateOperator
 from pipeline_config import ConfigError, PipelineConfig, load_preset, with_overrides
 from pipeline_store import request_paths
 from pipeline_store.layout import RunLayout, StoreLayout
@@ -30,7 +30,9 @@ class ValidateRunOperator(ValidateOperator):
 
     def _validate(self, context: Context, store: StoreLayout, run: RunLayout) -> dict[str, str]:
         dag_run = context["dag_run"]
-        config = self._requested(load_preset(self.preset), dag_run, store)
+        config = self._requested(
+            load_preset(self.preset), _conf(dag_run), store, is_own=_is_arrival(dag_run)
+        )
         partition = self._partition(config, dag_run, store)
         config = with_overrides(config, {"corpus.partition": partition})
         about = {"partition": partition, "lineage_id": config.model.lineage_id}
@@ -69,3 +71,17 @@ class ValidateRunOperator(ValidateOperator):
     def _has_files(config: PipelineConfig, store: StoreLayout, partition: str) -> bool:
         patterns = input_patterns(config.corpus.input_pattern, partition, store)
         return any(request_paths.glob(pattern) for pattern in patterns)
+
+
+def _conf(dag_run: Any) -> dict[str, Any]:
+    """Return what a run asks for. Whoever names a partition by the run's key asks for it too."""
+    conf = dict(dag_run.conf or {})
+    if dag_run.partition_key and dag_run.run_type != "scheduled":
+        conf.setdefault("corpus.partition", dag_run.partition_key)
+    return conf
+
+
+def _is_arrival(dag_run: Any) -> bool:
+    """Return whether the DAG ``corpus_arrivals`` has started a run, which sets its partition."""
+    conf = dag_run.conf or {}
+    return dag_run.run_type == STARTED_BY_A_DAG and conf.keys() == {"corpus.partition"}

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     from tpu_lifecycle.service.cloud_tpu import CloudTpuBackend
 
+STARTED_BY_A_DAG = "operator_triggered"
+"""The type of a run that a task of another DAG has started; Airflow gives it to no other run."""
+
 REAPER_MAX_AGE = timedelta(hours=1)
 """Of its newest pass: a reaper that is started every ten minutes has then missed several."""
 
@@ -83,14 +86,19 @@ class ValidateOperator(BaseOperator):
         """
 
     @staticmethod
-    def _requested(preset: Config, dag_run: Any, store: StoreLayout) -> Config:
+    def _requested(
+        preset: Config, conf: Mapping[str, Any], store: StoreLayout, *, is_own: bool
+    ) -> Config:
         """Return what a run asks for: the preset, with its conf laid over it.
 
+        :param is_own: whether the conf is what a DAG of the installation makes of an event, so that
+            the settings that this names are the installation's own.
         :raises ConfigError: it changes what only the installation sets, names files that requests
             may not read, or breaks a rule.
         """
         settings = load_settings()
-        config = with_request(preset, dag_run.conf or {}, settings.locked_settings)
+        locked = () if is_own else settings.locked_settings
+        config = with_request(preset, conf, locked)
         problems = list(outside_problems(config, request_roots(settings, store), store))
         if problems:
             raise ConfigError(problems)

@@ -11,7 +11,9 @@ from airflow.sdk import BaseOperator, DagRunState
 from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError
 
 from alerting.announcing import answer_link, channels, run_link
+from alerting.service import tpu_of
 from pipeline_alerts.delivery import deliver_all
+from pipeline_alerts.standstill import Patience
 from pipeline_alerts.watch import Watch, WatchSettings
 from pipeline_config.settings import load_settings
 from pipeline_store.layout import StoreLayout
@@ -47,15 +49,20 @@ class WatchOperator(BaseOperator):
                 overdue=timedelta(hours=settings.overdue_hours),
                 quiet=timedelta(days=settings.quiet_days),
                 pattern=self.input_pattern,
+                patience=Patience.of(settings),
                 with_text=settings.alert_with_text,
             ),
             state_of=run_state(context["ti"].get_dagrun_state),
             link_of=run_link,
             answer_link_of=answer_link,
+            is_paused=lambda dag_id: is_paused(context["ti"].get_dag, dag_id),
+            tpu_of=tpu_of,
         )
         report = watch.look()
         for alert in report.raised:
             self.log.error("ALERT %s: %s", alert.title, alert.reason)
+        for alert in report.cleared:
+            self.log.info("CLEARED %s (%s/%s)", alert.title, alert.scope, alert.cause)
         ways = channels()
         if not ways:
             self.log.info("REPRETRAIN_ALERT_CONN_IDS is empty: alerts are only logged")
@@ -80,8 +87,25 @@ def run_state(ask: Callable[[str, str], str]) -> Callable[[str, str], str | None
             # What Airflow answers equals its name, but `str()` of it does not.
             return DagRunState(ask(dag_id, run_id)).value
         except AirflowRuntimeError as error:
-            if (error.error.detail or {}).get("status_code") == HTTPStatus.NOT_FOUND:
+            if _is_missing(error):
                 return None
             raise
 
     return state
+
+
+def is_paused(ask: Callable[[str], Any], dag_id: str) -> bool:
+    """Return whether a DAG is paused; no, if there is none of that id any more.
+
+    :param ask: Airflow's question for a DAG, which raises then.
+    """
+    try:
+        return bool(ask(dag_id).is_paused)
+    except AirflowRuntimeError as error:
+        if _is_missing(error):
+            return False
+        raise
+
+
+def _is_missing(error: AirflowRuntimeError) -> bool:
+    return bool((error.error.detail or {}).get("status_code") == HTTPStatus.NOT_FOUND)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from model_registry import lease, registry
 from pages.charts import LineChart, Series, line_chart
 from pages.reading import Reader
-from pipeline_alerts.delivery import list_alerts
+from pages.spending import Spending, spending
+from pipeline_alerts.delivery import clearance, list_alerts
 from pipeline_store import uris
 from pipeline_store.formats import (
     Alert,
@@ -48,6 +50,14 @@ class VersionRow:
         return json.dumps(wanted)
 
 
+@dataclass(frozen=True)
+class AlertRow:
+    """An alert, and when a pass of the watch saw that it is over."""
+
+    alert: Alert
+    cleared: datetime | None
+
+
 @dataclass
 class LineageView:
     """A line of models: what is in use, what was, and who works on it."""
@@ -61,8 +71,10 @@ class LineageView:
     """Older versions that are not shown."""
     losses: LineChart | None = None
     lease: LineageLease | None = None
+    spending: Spending | None = None
+    """Of the run that holds the lineage."""
     waiting: list[WaitingTicket] = field(default_factory=list)
-    alerts: list[Alert] = field(default_factory=list)
+    alerts: list[AlertRow] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -92,18 +104,26 @@ def lineage_view(store: StoreLayout, lineage_id: str, known: list[str]) -> Linea
     view.rows = rows[::-1]
     view.losses = _losses(rows)
     view.lease = reader.attempt(lambda: lease.holder(lineage))
+    holder = view.lease.run_key if view.lease is not None else None
+    if holder is not None:
+        view.spending = reader.attempt(lambda: spending([store.run(holder)]))
     view.waiting = reader.attempt(lambda: lease.waiting(lineage)) or []
     view.alerts = newest_alerts(store, reader)
     return view
 
 
-def newest_alerts(store: StoreLayout, reader: Reader) -> list[Alert]:
+def newest_alerts(store: StoreLayout, reader: Reader) -> list[AlertRow]:
     """Return the newest alerts of all runs, newest first."""
     known = set(list_alerts(store))
     found = [details for details in uris.list_details(store.alerts) if details.uri in known]
     newest = sorted(found, key=lambda details: details.modified, reverse=True)[:MOST_ALERTS]
     alerts = (reader.load(Alert, details.uri) for details in newest)
-    return [alert for alert in alerts if alert is not None]
+    return [_alert_row(store, alert) for alert in alerts if alert is not None]
+
+
+def _alert_row(store: StoreLayout, alert: Alert) -> AlertRow:
+    over = clearance(store, alert)
+    return AlertRow(alert, over.time if over is not None else None)
 
 
 def _row(

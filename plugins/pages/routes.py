@@ -22,6 +22,7 @@ from model_registry import registry
 from pages import formatting
 from pages.finetuning_view import finetuning_view
 from pages.lineage_view import known_lineages, lineage_view
+from pages.pausing import is_paused
 from pages.reading import Reader
 from pages.run_view import known_reports, run_view
 from pipeline_config import load_preset
@@ -69,12 +70,16 @@ def run_page(dag_id: str, run_id: str) -> Response:
     """Show what is known of one run."""
     finetuning = finetuning_view(_store(), dag_id, run_id)
     if finetuning is not None:
-        return _html("finetuning.html", view=finetuning, dag_id=dag_id, run_id=run_id)
+        paused = finetuning.outcome is None and is_paused(dag_id)
+        return _html(
+            "finetuning.html", view=finetuning, dag_id=dag_id, run_id=run_id, paused=paused
+        )
     view = run_view(_store(), dag_id, run_id)
     if view is None:
         dags = {"main_dag": MAIN_DAG, "finetuning_dag": FINETUNING_DAG}
         return _html("no_run.html", dag_id=dag_id, run_id=run_id, **dags)
-    return _html("run.html", view=view, dag_id=dag_id, run_id=run_id)
+    paused = view.outcome is None and is_paused(dag_id)
+    return _html("run.html", view=view, dag_id=dag_id, run_id=run_id, paused=paused)
 
 
 def data_report(dag_id: str, run_id: str, partition: str) -> Response:
@@ -105,7 +110,9 @@ def models_page(lineage: str | None = None) -> Response:
     usual = load_preset(settings.preset).model.lineage_id
     chosen = lineage or (usual if usual in known or not known else known[0])
     view = lineage_view(store, chosen, known)
-    return _html("models.html", view=view, main_dag=MAIN_DAG, rollback_dag=ROLLBACK_DAG)
+    paused = view.lease is not None and is_paused(view.lease.dag_id)
+    dags = {"main_dag": MAIN_DAG, "rollback_dag": ROLLBACK_DAG}
+    return _html("models.html", view=view, paused=paused, **dags)
 
 
 def model_card(lineage: str, version: str) -> Response:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from model_registry import lease
+from model_registry.best_scores import loss_histories
 from pages.charts import IntervalChart, LineChart, Series, interval_chart, line_chart
 from pages.reading import Reader
 from pages.spending import Spending, spending
@@ -25,6 +27,8 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 from trained_models import metric_files
+
+MOST_FORGOTTEN = 2
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class RunView:
     models: list[str] = field(default_factory=list)
     sets: list[SetRow] = field(default_factory=list)
     improvements: IntervalChart | None = None
+    forgetting: list[LineChart] = field(default_factory=list)
+    """Of the sets on which most is forgotten: the loss over the lineage's versions."""
     spending: Spending | None = None
     approval: RunApproval | None = None
     outcome: RunOutcome | None = None
@@ -88,6 +94,7 @@ def run_view(store: StoreLayout, dag_id: str, run_id: str) -> RunView | None:
     view.result = reader.load(TrainingResult, run.training.result)
     _add_training(view, run, reader)
     _add_comparison(view, run, reader)
+    _add_forgetting(view, lineage, reader)
     view.spending = reader.attempt(lambda: spending([run]))
     view.approval = reader.load(RunApproval, run.approval)
     view.outcome = reader.load(RunOutcome, run.outcome)
@@ -181,6 +188,30 @@ def _improvement(
     if len(row.losses) > 1:
         return row.name, row.losses[1] - row.losses[0], None, None
     return None
+
+
+def _add_forgetting(view: RunView, lineage: LineageLayout, reader: Reader) -> None:
+    if view.plan is None or view.verdict is None:
+        return
+    parent = view.plan.parent_version
+    most = sorted(view.verdict.forgetting, key=lambda one: one.forgotten, reverse=True)
+    worst = most[:MOST_FORGOTTEN]
+    names = [one.set_name for one in worst]
+    histories = reader.attempt(lambda: loss_histories(lineage, parent, names)) or {}
+    for one in worst:
+        history = histories.get(one.set_name, [])
+        losses = [*(loss for _, loss in history), one.candidate_loss]
+        chart = line_chart(
+            f"Loss on {one.set_name} over the versions of the lineage",
+            "version",
+            "nats per token",
+            [
+                Series("best so far", "b", list(enumerate(accumulate(losses, min)))),
+                Series("version", "a", list(enumerate(losses)), dots=True),
+            ],
+            x_names=[*(version_id[-6:] for version_id, _ in history), "this run"],
+        )
+        view.forgetting += [chart] if chart else []
 
 
 def _add_lease(view: RunView, lineage: LineageLayout, run_key: str, reader: Reader) -> None:

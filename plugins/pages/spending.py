@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
-from pipeline_store.formats import Ledger, LedgerEntry, Reservation
+from pipeline_store.formats import AttemptEvent, Ledger, LedgerEntry, Reservation
 from pipeline_store.layout import ReservationLayout, RunLayout
 from tpu_lifecycle.records import ledger
 from tpu_lifecycle.records.attempts import AttemptRecord, load_attempts
-from tpu_lifecycle.records.budgets import chip_count, chip_seconds
+from tpu_lifecycle.records.budgets import chip_count, chip_seconds, rented_since
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Use:
     state: str
     hours: float
     cost: float
+    rented_since: datetime | None = None
+    """Of a TPU that is not confirmed gone; none: there is none, or none yet."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,11 @@ class Spending:
     chip_hours: float
     cost: float
     currency: str
+
+    @property
+    def rented(self) -> list[Use]:
+        """The TPUs that are rented now."""
+        return [use for use in self.uses if use.rented_since is not None]
 
     @property
     def has_several(self) -> bool:
@@ -102,4 +110,5 @@ def _open(tpu: int, reservation: Reservation, record: AttemptRecord) -> Use:
         state=str(newest.event) if newest else "not asked for yet",
         hours=hours,
         cost=hours * reservation.price_per_chip_hour,
+        rented_since=None if AttemptEvent.GONE in record.marks else rented_since(record),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterator
 
@@ -27,13 +28,13 @@ from trained_models.artifacts import model_files
 from trained_models.importing.descriptions import ARCHITECTURE, check_description
 from trained_models.importing.sources import (
     SourceKind,
-    file_names,
+    require_model,
     source_kind,
-    split,
     weight_files,
 )
 from trained_models.importing.vocabulary import plan_rows, source_vocabulary
 
+_read = functools.partial(request_paths.read, model=True)
 _ARCHITECTURE = tuple(f"model.{name}" for name in ARCHITECTURE)
 
 
@@ -121,7 +122,7 @@ def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
 def _differences(
     config: PipelineConfig, version: VersionLayout, whose: str, advice: str
 ) -> Iterator[str]:
-    data = uris.read_or_none(version.config)
+    data = request_paths.read_or_none(version.config, model=True)
     if data is None:
         yield (
             f"model.lineage_id: {version.config} is missing, so the model cannot be checked. "
@@ -187,11 +188,16 @@ def _rows_missing(config: PipelineConfig, version: VersionLayout) -> Iterator[st
 def _init_checkpoint(config: PipelineConfig, store: StoreLayout, start: str) -> Iterator[str]:
     version = VersionLayout(store.resolve(start))
     try:
-        _require_allowed(version.root)
+        require_model(version.root)
+        # Also what is opened, by whichever reader: a link may have been replaced meanwhile.
+        yield from _start(config, store, version)
     except request_paths.OutsideRootsError as error:
         yield f"model.init_checkpoint: {error}"
-        return
-    model = ModelVersion.load_or_none(version.model)
+
+
+def _start(config: PipelineConfig, store: StoreLayout, version: VersionLayout) -> Iterator[str]:
+    data = request_paths.read_or_none(version.model, model=True)
+    model = None if data is None else ModelVersion.parse(data, version.model)
     if model is None:
         yield from _other_weights(config, store, version.root)
         return
@@ -211,17 +217,6 @@ def _init_checkpoint(config: PipelineConfig, store: StoreLayout, start: str) -> 
         )
 
 
-def _require_allowed(uri: str) -> None:
-    """Return if a request may read all files of a model, links followed.
-
-    :raises OutsideRootsError: it may not.
-    """
-    folder, name = split(uri)
-    beside = [uris.join(folder, other) for other in file_names(folder) if other.startswith(name)]
-    for file in (uri, *uris.list_files(uri), *beside):
-        request_paths.require(file, model=True)
-
-
 def _other_weights(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:
     """Yield a line when weights that are no model version do not fit, as far as files tell."""
     try:
@@ -229,21 +224,22 @@ def _other_weights(config: PipelineConfig, store: StoreLayout, uri: str) -> Iter
         if kind is SourceKind.OURS:
             yield from _training_differences(config, store, uri)
             return
-        found = check_description(uri, kind, config.model)
+        found = check_description(uri, kind, config.model, _read)
         if kind is SourceKind.HUGGING_FACE:
-            weight_files(uri)
+            weight_files(uri, _read)
         tokens = _lineage_tokens(config, store)
         if found is not None and tokens is not None:
             rows = found.settings["vocab_size"]
-            plan_rows(source_vocabulary(uri, kind), rows, tokens, config.model.vocab_size)
+            plan_rows(source_vocabulary(uri, kind, _read), rows, tokens, config.model.vocab_size)
     except training_errors.UserError as error:
         yield f"model.init_checkpoint: {error}"
 
 
 def _training_differences(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:
     """Yield a line for each way in which the result of a run differs, if it is no version yet."""
-    files = model_files(uri)
-    inputs = TrainingInputs.load(uris.join(files.folder, files.inputs))
+    files = model_files(uri, read=_read)
+    place = uris.join(files.folder, files.inputs)
+    inputs = TrainingInputs.parse(_read(place), place)
     for name in _ARCHITECTURE:
         wanted, existing = operator.attrgetter(name)(config), inputs.settings.get(name)
         if wanted != existing:

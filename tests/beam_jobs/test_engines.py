@@ -20,15 +20,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.job.balance import spread
-from beam_jobs.job.engines import Engine, is_local, local_engine, processes_for
+from beam_jobs.job.engines import Engine, _worker_command, is_local, local_engine, processes_for
 from beam_jobs.job.progress import Pass, ProgressLines, ProgressMeter, announce_plan
 from beam_jobs.job.run_folder import run_folder
 from corpus.errors import BadDataError, UserError, failure_of, raise_failures
+from pipeline_store import request_paths
 from pipeline_store.formats import FormatError
+from pipeline_store.request_paths import RequestRoots
 from tests.beam_jobs.workspace import PARTITION, Workspace, as_text, documents
 
 REPOSITORY = Path(__file__).parents[2]
 MEGABYTE = 1_000_000
+
+
+def test_workers_are_held_to_what_the_request_may_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In the place of Python: says by which roots it would work.
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nenv\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    roots = RequestRoots.of("/store", ["corpus"])
+    with request_paths.limited_to(roots):
+        said = subprocess.run(
+            ["sh", "-c", _worker_command(tmp_path)], capture_output=True, text=True, check=True
+        ).stdout
+    [(name, value)] = request_paths.variables(roots).items()
+    assert f"{name}={value}" in said.splitlines()
 
 
 @given(st.lists(st.integers(0, 1000), max_size=30), st.integers(1, 5))

@@ -1,6 +1,7 @@
 """Writes the store of the kept files: ``python -m tests.golden.build_store``.
 
-What is kept once stays as it is, as a user's store does: a file that is there is not written again.
+What is kept once stays as it is, as a user's store does: a file that is there is not written again,
+and a model version gets no file that its record does not list.
 After a format has changed, with a migration, the new files go beside the old ones.
 """
 
@@ -49,9 +50,10 @@ def main() -> None:
         for module in modules:
             stack.enter_context(mock.patch.object(module, "datetime", _Clock))
         _write(StoreLayout(ROOT))
+        committed = set(STORE.rglob("model.json"))
         for uri in uris.list_files(ROOT):
             path = STORE / uri.removeprefix(f"{ROOT}/")
-            if not path.exists():
+            if not path.exists() and path.with_name("model.json") not in committed:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(uris.read(uri))
     gcs._client.cache_clear()

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from pipeline_store import formats as f
 from pipeline_store import identity, uris
-from pipeline_store.layout import StoreLayout
+from pipeline_store.layout import StoreLayout, VersionLayout
 from tests.model_registry.finetunings import FinetuningRun
 from tests.model_registry.runs import NOW, TOKEN, FinishedRun
 
@@ -142,6 +142,7 @@ def _alerts(store: StoreLayout, run: FinishedRun) -> Files:
     yield store.alert(run.key, CAUSE), full(f.Alert, scope=run.key)
     yield store.alert_delivery(run.key, CAUSE, "alerts_mail"), full(f.AlertDelivery)
     yield store.alert_sending(run.key, CAUSE, "alerts_mail"), full(f.AlertSending)
+    yield store.alert_cleared(run.key, CAUSE), full(f.AlertCleared)
     yield store.watched_run(run.key), full(f.WatchedRun)
     yield store.watch_pass, full(f.WatchPass)
     yield store.corpus_seen, full(f.CorpusSeen)
@@ -158,6 +159,7 @@ def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
     other = store.lineage("medicine")
     yield other.vocabulary_info, full(f.VocabularyInfo)
     yield other.production, full(f.ProductionPointer)
+    yield VersionLayout(other.version(OLD)).best_scores, full(f.BestScores)
 
 
 def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
@@ -166,8 +168,10 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     trial = tuned.plan.trials[0].trial_id
     yield run.run.estimate, full(f.RunEstimate)
     yield run.run.approval, full(f.RunApproval, baseline=run.parent)
+    yield run.run.prepared_partition, f.PreparedInput(manifest=run.manifest_uri)
     # Of later formats, which have keys that the files before them have not.
     yield spare.approval, full(f.RunApproval)
+    yield spare.verdict(OLD), full(f.Verdict)
     yield run.run.evaluation(OLD), full(f.EvaluationReport)
     yield run.run.verdict(OLD), full(f.Verdict)
     yield run.run.training.initial_weights, full(f.InitialWeights)

@@ -44,9 +44,16 @@ ELSEWHERE = {
     "task-outcome": "between the processes of one data job, deleted at its end",
 }
 """Kinds that are in no store, or in none for longer than a task, with the reason."""
-LATER = {"pipeline-config": [("promotion", "approvers")], "run-approval": [("", "answered_by_id")]}
-"""Keys, by kind, that were added after a kind's first file was kept: section, if any, and name.
-Where they are missing they have their default."""
+LATER: dict[str, list[tuple[str, str, Any]]] = {
+    "pipeline-config": [
+        ("promotion", "approvers", []),
+        ("promotion", "max_total_forgetting", 0.2),
+    ],
+    "run-approval": [("", "answered_by_id", None)],
+    "verdict": [("", "forgetting", [])],
+}
+"""Keys, by kind, that were added after a kind's first file was kept: section, if any, name, and the
+default that they have where they are missing."""
 
 
 @pytest.mark.parametrize("path", JSON, ids=lambda path: str(path.relative_to(STORE)))
@@ -60,10 +67,10 @@ def test_a_kept_file_is_read_and_written_as_it_was(path: Path) -> None:
     else:
         written = KINDS[kind].parse(data, str(path)).to_bytes()
     kept, content = json.loads(data), json.loads(written)
-    for section, name in LATER.get(kind, ()):
+    for section, name, default in LATER.get(kind, ()):
         before, now = (one[section] if section else one for one in (kept, content))
         if name not in before:
-            assert now.pop(name) in (None, [])
+            assert now.pop(name) == default
     assert content == kept
     if kind not in LATER:
         assert written == data

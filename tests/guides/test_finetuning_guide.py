@@ -98,7 +98,7 @@ def test_a_csv_becomes_a_tested_classifier(tmp_path: Path) -> None:
     assert [(row["line"], bool(row["label"]), row["error"]) for row in answers] == [
         ("2", True, ""),
         ("4", True, ""),
-        ("5", False, "empty_text: 'text' has no text"),
+        ("5", False, "empty_text: no text in the column that text_column names"),
     ]
     summary = json.loads(Path(store.root, "runs/first/training_summary.json").read_text())
     (task,) = summary["tasks"]

@@ -53,7 +53,7 @@ class FinishedRun:
     ) -> None:
         self.store = StoreLayout(store_uri)
         self.lineage: LineageLayout = self.store.lineage("default")
-        self.partition = f"day-{name}"
+        self.name, self.partition = name, f"day-{name}"
         self.key = identity.run_key("dag", name)
         self.run: RunLayout = self.store.run(self.key)
         self.parent = parent

@@ -59,6 +59,7 @@ def test_a_version_has_all_that_is_needed(any_store: str) -> None:
     assert ModelVersion.load(folder.model) == model
     assert [file.path for file in model.files] == [
         "MODEL_CARD.md",
+        "best_scores.json",
         "checkpoint/inputs.json",
         "checkpoint/model.data-00000-of-00001",
         "checkpoint/model.index",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from model_registry import outcomes
+from pipeline_alerts.standstill import Patience, TpuOf, no_service
 from pipeline_alerts.watch import Watch, WatchReport, WatchSettings
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
@@ -29,6 +30,7 @@ from tpu_lifecycle.records.reservation import OpenReservation, reserve
 
 OWNER = "our-team"
 PATTERN = "corpus/{partition}/*"
+PATIENCE = Patience(stalled=timedelta(minutes=30), idle=timedelta(minutes=20))
 
 
 def link_of(dag_id: str, run_id: str) -> str:
@@ -158,6 +160,9 @@ def corpus_was_quiet_for(store: StoreLayout, days: float) -> None:
 def look(
     store: StoreLayout,
     state: str | Callable[[str, str], str | None] | None = "running",
+    *,
+    is_paused: Callable[[str], bool] = lambda _dag_id: False,
+    tpu_of: TpuOf = no_service,
     **changes: Any,
 ) -> WatchReport:
     """Make a pass of the watch over a store whose runs all have one state in Airflow."""
@@ -168,10 +173,11 @@ def look(
             "overdue": timedelta(hours=30),
             "quiet": timedelta(days=3),
             "pattern": PATTERN,
+            "patience": PATIENCE,
             **changes,
         }
     )
-    return Watch(store, settings, ask, link_of, answer_link_of).look()
+    return Watch(store, settings, ask, link_of, answer_link_of, is_paused, tpu_of).look()
 
 
 def causes(report: WatchReport) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_alerts.delivery import deliver_all
-from pipeline_store.formats import WatchPass
+from pipeline_store.formats import AlertCleared, WatchPass
 from pipeline_store.layout import StoreLayout
 from tests.pipeline_alerts.test_delivery import Recorder, raised
 
@@ -66,9 +66,23 @@ def test_watch_status_tells_whether_the_watch_looks(store: StoreLayout) -> None:
     now = datetime.now(UTC)
     last = WatchPass(unbroken_since=now, finished=now, host="h", open_runs=0, problems=[])
     last.write(store.watch_pass)
-    assert run(store, "watch-status")[0] == 0
+    code, printed, _ = run(store, "watch-status")
+    assert code == 0
+    assert json.loads(printed)["findings"] == []
     old = last.model_copy(update={"finished": now - timedelta(hours=1)})
     old.write(store.watch_pass)
-    code, _, said = run(store, "watch-status")
+    code, printed, said = run(store, "watch-status")
     assert code == 1
     assert "60 minutes old" in said
+    assert [one["cause"] for one in json.loads(printed)["findings"]] == ["watch-silent"]
+
+
+def test_what_is_over_says_so(store: StoreLayout) -> None:
+    alert = raised(store)
+    assert "cleared" not in run(store, "list")[1]
+    cleared = AlertCleared(time=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    cleared.create(store.alert_cleared(alert.scope, alert.cause))
+    assert "cleared 2026-01-02 03:04:05 UTC" in run(store, "list")[1]
+    assert "Cleared: 2026-01-02 03:04:05 UTC" in run(store, "show", alert.scope)[1]
+    [printed] = json.loads(run(store, "list", "--json")[1])
+    assert printed["cleared"] == "2026-01-02T03:04:05Z"

@@ -16,7 +16,7 @@ from pipeline_alerts.delivery import ChannelError, backlog, deliver, deliver_all
 from pipeline_alerts.messages import Message
 from pipeline_alerts.raising import AlertedRun, raise_about_installation, raise_about_run
 from pipeline_store import uris
-from pipeline_store.formats import Alert, AlertDelivery, AlertSending
+from pipeline_store.formats import Alert, AlertCleared, AlertDelivery, AlertSending
 from pipeline_store.layout import StoreLayout
 from tests.pipeline_store.stores import any_store, cloud_storage
 
@@ -32,6 +32,7 @@ class Recorder:
 
     conn_id: str = "mail"
     sent: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     is_down: bool = False
     tried: int = 0
 
@@ -40,6 +41,7 @@ class Recorder:
         if self.is_down:
             raise ChannelError("down")
         self.sent.append(message.key)
+        self.texts.append(message.text)
 
 
 @dataclass(frozen=True)
@@ -238,3 +240,20 @@ def test_nobody_else_sends_while_somebody_does(store: StoreLayout) -> None:
     assert len(slow.sent) == 1
     assert other.sent == []
     assert timedelta(0) < delivery.CLAIM < timedelta(minutes=5)
+
+
+def test_what_has_cleared_before_it_was_sent_says_so(store: StoreLayout) -> None:
+    alert = raised(store)
+    place = store.alert_cleared(alert.scope, alert.cause)
+    AlertCleared(time=datetime(2026, 1, 2, tzinfo=UTC)).create(place)
+    mail = Recorder()
+    assert deliver_all(store, [mail]) == []
+    assert "Cleared: 2026-01-02 00:00:00 UTC" in mail.texts[0]
+
+
+def test_a_damaged_clearance_holds_no_alert_back(store: StoreLayout) -> None:
+    alert = raised(store)
+    uris.write(store.alert_cleared(alert.scope, alert.cause), b"{")
+    mail = Recorder()
+    assert deliver_all(store, [mail]) == []
+    assert len(mail.sent) == 1

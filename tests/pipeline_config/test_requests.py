@@ -97,6 +97,13 @@ def test_what_only_the_installation_sets_is_refused_by_name(name: str, value: An
     assert line.startswith(f"{name}: only the installation sets this")
 
 
+def test_no_request_rents_from_somebodys_reservation() -> None:
+    theirs = "projects/another/locations/us-central1-a/reservations/theirs"
+    conf = {"tpu.reservation_name": theirs, "tpu.provisioning_model": "reserved"}
+    with pytest.raises(ConfigError, match=r"tpu\.reservation_name: only the installation"):
+        with_request(PRESET, conf, [])
+
+
 def test_the_installations_own_value_may_be_named() -> None:
     same = PRESET.tpu.enable_external_ips
     assert with_request(PRESET, {"tpu.enable_external_ips": same}, []) == PRESET

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,64 @@ def test_what_lies_elsewhere_is_refused(tmp_path: Path, roots: RequestRoots, pat
 def test_what_lies_below_a_root_is_allowed(tmp_path: Path, roots: RequestRoots, path: str) -> None:
     roots.require(f"{tmp_path}/store/{path}")
     roots.require(f"file://{tmp_path}/shared/a.txt")
+
+
+@pytest.mark.parametrize("where", ["/STORE", "gs://bucket", "file:///STORE"])
+@pytest.mark.parametrize(
+    ("rest", "reason"),
+    [
+        ("corpus/*/../../runs/key/config.json", "part '..'"),
+        ("corpus/x*/../../../../etc/shadow", "part '..'"),
+        ("corpus/../corpus/a.txt", "part '..'"),
+        ("corpus/[a-z]/./x", "part '.'"),
+        ("corpus/day-?//etc/shadow", "an empty part"),
+        ("corpus/{x}/a.txt", "braces other than {partition}"),
+        ("{x}/../../..", "part '..'"),
+        ("{x}/etc/*", "braces other than {partition}"),
+        ("runs/*/config.json", "lies below none"),
+        ("*/*.txt", "lies below none"),
+        ("{partition}/*.txt", "lies below none"),
+        ("corp*/a.txt", "lies below none"),
+    ],
+)
+def test_a_pattern_cannot_match_elsewhere(
+    tmp_path: Path, where: str, rest: str, reason: str
+) -> None:
+    root = where.replace("/STORE", str(tmp_path / "store"))
+    roots = RequestRoots.of(root, ["corpus"])
+    roots.require_pattern(f"{root}/corpus/{{partition}}/*.txt")
+    with pytest.raises(OutsideRootsError, match=re.escape(reason)):
+        roots.require_pattern(f"{root}/{rest}")
+    with request_paths.limited_to(roots):
+        for read in (request_paths.glob, request_paths.pattern_folder):
+            with pytest.raises(OutsideRootsError):
+                read(f"{root}/{rest}")
+
+
+@pytest.mark.parametrize("sign", ["*", "[a]", "?", "{partition}"])
+def test_a_file_is_judged_by_its_whole_name(tmp_path: Path, roots: RequestRoots, sign: str) -> None:
+    # A folder may really have such a name.
+    (tmp_path / "store" / "corpus" / sign).mkdir()
+    for path in (f"corpus/{sign}/../../../secret.txt", f"corpus/{sign}/../../runs"):
+        with pytest.raises(OutsideRootsError):
+            roots.require(f"{tmp_path}/store/{path}", model=True)
+    with request_paths.limited_to(roots), pytest.raises(OutsideRootsError):
+        request_paths.read(f"{tmp_path}/store/corpus/{sign}/../../../secret.txt")
+    roots.require(f"{tmp_path}/store/corpus/{sign}/a.txt")
+
+
+def test_a_pattern_as_a_root_allows_what_it_matches_and_no_more(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    roots = RequestRoots.of(str(store), ["*/*.txt"])
+    for path in ("*/*.txt", "day-1/*.txt", "{partition}/*.txt"):
+        roots.require_pattern(f"{store}/{path}")
+    roots.require(f"{store}/day-1/a.txt")
+    for path in ("runs/key/config.json", "day-1", "day-1/a/b.txt", "a.txt", "day-1/.."):
+        with pytest.raises(OutsideRootsError):
+            roots.require(f"{store}/{path}")
+    for path in ("*/*", "runs/*/config.json", "day-1/*"):
+        with pytest.raises(OutsideRootsError):
+            roots.require_pattern(f"{store}/{path}")
 
 
 def test_models_may_be_published_versions_of_any_lineage(

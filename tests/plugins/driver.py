@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,9 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow.triggers.base import BaseTrigger
 
 import operators.tpu
+from pipeline_store.formats import RunRecord
 from pipeline_store.layout import RunLayout
+from tests.plugins.contexts import context_of
 from tests.tpu_lifecycle.world import World, write_run
 from tpu_lifecycle.boot.bundle import PACKAGES, build_bundle
 from tpu_lifecycle.records.reservation import OpenReservation, open_reservation
@@ -84,6 +85,7 @@ class Driver:
 
     world: World
     run: RunLayout
+    record: RunRecord
     events: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
@@ -92,11 +94,13 @@ class Driver:
         source = write_jobs(source_of(world))
         bundle = functools.partial(build_bundle, source=source)
         monkeypatch.setattr(operators.tpu, "build_bundle", bundle)
-        return cls(world, write_run(world.store))
+        run = write_run(world.store)
+        return cls(world, run, RunRecord.load(run.record))
 
     def configure(self, overrides: Mapping[str, Any]) -> None:
         """Go on with a new pipeline run that has other settings."""
         self.run = write_run(self.world.store, overrides)
+        self.record = RunRecord.load(self.run.record)
 
     @property
     def source(self) -> Path:
@@ -107,7 +111,6 @@ class Driver:
     def arguments(self) -> dict[str, Any]:
         """Arguments that all operators of the run take."""
         return {
-            "run_uri": self.run.root,
             "store_uri": self.world.store.root,
             "gcp_conn_id": CONN_ID,
         }
@@ -117,7 +120,9 @@ class Driver:
         return open_reservation(self.run.root)
 
     def context(self, try_number: int = 1) -> Any:
-        return {"ti": SimpleNamespace(try_number=try_number)}
+        context = context_of(self.record.dag_id, self.record.run_id)
+        context["ti"].try_number = try_number
+        return context
 
     def start(self, operator: Any, try_number: int = 1) -> TaskDeferred:
         """Execute until the task defers."""

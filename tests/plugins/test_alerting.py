@@ -21,11 +21,12 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from alerting import callbacks
 from alerting.channels import ConnectionChannel
 from operators.tpu_failures import FailureKind, TpuTaskFailed
-from operators.watch import WatchOperator
+from operators.watch import WatchOperator, is_paused
 from pipeline_alerts.causes import Cause
 from pipeline_alerts.delivery import ChannelError
 from pipeline_alerts.messages import compose
 from pipeline_alerts.raising import raise_about_installation
+from pipeline_alerts.standstill import no_service
 from pipeline_store import uris
 from pipeline_store.formats import Alert
 from pipeline_store.layout import RunLayout, StoreLayout
@@ -67,10 +68,13 @@ def store(
     return store
 
 
-def watch(store: StoreLayout, state: Any = "running", **states: str) -> dict[str, Any]:
+def watch(
+    store: StoreLayout, state: Any = "running", *, paused: bool = False, **states: str
+) -> dict[str, Any]:
     """Run the watch's task.
 
     :param state: what Airflow says of runs, or raises.
+    :param paused: whether it says that DAGs are paused.
     :param states: what it says of others, by run id.
     """
 
@@ -80,7 +84,8 @@ def watch(store: StoreLayout, state: Any = "running", **states: str) -> dict[str
         return DagRunState(states.get(run_id, state))
 
     operator = WatchOperator(task_id="watch", store_uri=store.root, input_pattern=PATTERN)
-    ti = SimpleNamespace(get_dagrun_state=ask)
+    dag = SimpleNamespace(is_paused=paused)
+    ti = SimpleNamespace(get_dagrun_state=ask, get_dag=lambda _: dag)
     result: dict[str, Any] = operator.execute({"ti": ti})  # type: ignore[typeddict-item]
     return result
 
@@ -116,22 +121,26 @@ def make_everything_wrong(store: StoreLayout) -> None:
     situations.reserved_for(reservation, hours=9.0)
     situations.lose(reservation, 3)
     situations.rent(reservation, 4, hours=8.0)
+    job_spoke(reservation, "the last that it did")
     situations.watched_for(store, hours=5)
     situations.reaper_passed(store, hours_ago=4)
     situations.corpus_was_quiet_for(store, days=9)
-    raise_about_installation(
-        store, "test-1", Cause.TEST, about="alerts", summary="a test", reason="to see"
-    )
+    # What only a pass from outside finds, and a test.
+    for scope, cause in (("watch-1", Cause.WATCH_SILENT), ("test-1", Cause.TEST)):
+        raise_about_installation(store, scope, cause, about="a", summary="b", reason="to see")
 
 
 def test_every_cause_reaches_mail_and_webhook_once(
-    store: StoreLayout, mailbox: Mailbox, endpoint: Endpoint
+    store: StoreLayout, mailbox: Mailbox, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("operators.watch.tpu_of", no_service)
+    for name in ("STALLED", "IDLE_TPU"):
+        monkeypatch.setenv(f"REPRETRAIN_{name}_MINUTES", "0.00001")
     make_everything_wrong(store)
-    watch(store)
+    watch(store, paused=True)
     ended = record_of(new_run(store)).run_id
     for _ in range(2):
-        watch(store, **{ended: "failed"})
+        watch(store, paused=True, **{ended: "failed"})
     got = sorted(key.rpartition("/")[2].partition(".")[0] for key in endpoint.ids)
     assert got == sorted(Cause)
     assert len(set(endpoint.ids)) == len(Cause)
@@ -324,6 +333,14 @@ def test_a_run_that_was_deleted_in_airflow_is_told(store: StoreLayout, endpoint:
     new_run(store)
     watch(store, not_found())
     assert "was deleted" in endpoint.requests[0].body["reason"]
+
+
+def test_a_dag_that_was_deleted_is_not_paused() -> None:
+    def ask(_dag_id: str) -> Any:
+        raise not_found()
+
+    assert is_paused(ask, DAG_ID) is False
+    assert is_paused(lambda _: SimpleNamespace(is_paused=True), DAG_ID) is True
 
 
 def test_an_airflow_that_does_not_answer_ends_no_run(

@@ -30,8 +30,16 @@ from pipeline_store.formats import (
     RunRecord,
 )
 from tests.model_registry.runs import CONFIG, NOW, FinishedRun
+from tests.plugins.contexts import of_finished
 
 HOURS = 5.0
+
+
+def dag_run(requester: str | None, run_type: str = "manual") -> Any:
+    """Return a run of Airflow that somebody has started, or nobody."""
+    return SimpleNamespace(
+        dag_id="dag", run_id="1", triggering_user_name=requester, run_type=run_type
+    )
 
 
 class Candidate:
@@ -72,22 +80,13 @@ class Candidate:
         )
 
     def operator(self) -> ApproveOperator:
-        return ApproveOperator(
-            task_id="approve",
-            store_uri=self.finished.store.root,
-            run_uri=self.run.root,
-            baseline=None,
-        )
+        return ApproveOperator(task_id="approve", store_uri=self.finished.store.root)
 
     def execute(self) -> Any:
         return self.operator().execute(self.context())
 
-    @staticmethod
-    def context() -> Any:
-        return {
-            "task_instance": SimpleNamespace(id="some-uuid"),
-            "dag_run": SimpleNamespace(triggering_user_name="ada"),
-        }
+    def context(self) -> Any:
+        return of_finished(self.finished)
 
     def ask(self) -> TaskAwaitingInput:
         """Execute until the task waits for a person."""
@@ -241,7 +240,7 @@ def test_an_approval_is_of_one_candidate_and_one_comparison(candidate: Candidate
 
 
 def test_an_approval_is_only_missed_where_it_is_required(candidate: Candidate) -> None:
-    assert missing_approval(candidate.run, CONFIG, None, "ada") is None
+    assert missing_approval(candidate.run, CONFIG, None, dag_run("ada")) is None
 
 
 APPROVERS = {"promotion.approvers": ["ada", "grace"]}
@@ -266,22 +265,77 @@ def test_without_another_approver_nobody_is_asked_as_airflow_would_ask_everybody
 
 
 @pytest.mark.parametrize(
-    ("user", "requester", "reason"),
+    ("user", "requester", "run_type", "reason"),
     [
-        ("mallory", "ada", "'mallory', who is not among promotion.approvers"),
-        ("ada", "ada", "'ada', who triggered this run"),
-        ("grace", "ada", None),
-        ("ada", None, None),
+        ("mallory", "ada", "manual", "'mallory', who is not among promotion.approvers"),
+        ("ada", "ada", "manual", "'ada', who triggered this run"),
+        ("ada", "ada", "operator_triggered", "'ada', who triggered this run"),
+        ("grace", "ada", "backfill", None),
+        ("ada", None, "scheduled", None),
+        ("ada", None, "operator_triggered", None),
     ],
 )
 def test_whoever_promotes_looks_again_at_who_has_answered(
-    candidate: Candidate, user: str, requester: str | None, reason: str | None
+    candidate: Candidate, user: str, requester: str | None, run_type: str, reason: str | None
 ) -> None:
     candidate.configure(APPROVERS)
     candidate.ask()
     candidate.answer("Approve", user=user)
-    found = missing_approval(candidate.run, candidate.config, None, requester)
+    run = dag_run(requester, run_type)
+    found = missing_approval(candidate.run, candidate.config, None, run)
     assert found is None if reason is None else reason in (found or "")
+
+
+@pytest.mark.parametrize("run_type", ["manual", "backfill"])
+def test_nobody_approves_what_nobody_knows_who_has_started(
+    candidate: Candidate, run_type: str
+) -> None:
+    candidate.configure(APPROVERS)
+    candidate.ask()
+    candidate.answer("Approve", user="grace")
+    run = dag_run(None, run_type)
+    with pytest.raises(AirflowFailException, match="does not know who started this run"):
+        missing_approval(candidate.run, candidate.config, None, run)
+    uris.delete(candidate.run.approval)
+    with pytest.raises(AirflowFailException, match="does not know who started this run"):
+        candidate.operator().execute(candidate.context() | {"dag_run": run})
+
+
+def preset(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None:
+    """Make a preset with a section ``promotion`` that of the installation."""
+    path = folder / "preset.toml"
+    path.write_text(f"[promotion]\n{text}\n")
+    monkeypatch.setenv("REPRETRAIN_PRESET", str(path))
+
+
+def test_the_installations_preset_of_today_counts(
+    candidate: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The run was recorded before anybody had to approve.
+    candidate.configure({"promotion.require_approval": False})
+    assert candidate.execute() is None
+    preset(monkeypatch, tmp_path, "require_approval = true")
+    missing = missing_approval(candidate.run, candidate.config, None, dag_run("ada"))
+    assert "no approval of this candidate" in (missing or "")
+    preset(monkeypatch, tmp_path, 'approvers = ["grace"]')
+    operator = candidate.operator()
+    with pytest.raises(TaskAwaitingInput):
+        operator.execute(candidate.context())
+    assert operator.assigned_users == [{"id": "grace", "name": "grace"}]
+    candidate.answer("Approve", user="mallory")
+    unfit = missing_approval(candidate.run, candidate.config, None, dag_run("ada"))
+    assert "not among promotion.approvers (grace)" in (unfit or "")
+
+
+def test_who_is_no_approver_any_more_has_not_approved(
+    candidate: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidate.configure(APPROVERS)
+    candidate.ask()
+    candidate.answer("Approve", user="grace")
+    preset(monkeypatch, tmp_path, 'approvers = ["linus"]')
+    unfit = missing_approval(candidate.run, candidate.config, None, dag_run("ada"))
+    assert "not among promotion.approvers (linus)" in (unfit or "")
 
 
 def test_the_answerer_sees_one_field_not_the_whole_trigger_form(candidate: Candidate) -> None:

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -22,7 +22,12 @@ from operators import python_module
 from operators.prepare_corpus import PrepareCorpusOperator
 from operators.python_module import PythonModuleOperator, summary_lines
 from pipeline_config import load_preset, with_overrides
-from pipeline_store import identity
+from pipeline_config.settings import load_settings
+from pipeline_store import identity, request_paths, uris
+from pipeline_store.formats import PreparedInput, RunRecord
+from pipeline_store.layout import StoreLayout
+from preflight.request import request_roots
+from tests.plugins.contexts import context_of
 from tpu_emulator.testing import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
@@ -65,13 +70,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pyt
 
 
 def context() -> Any:
-    pushed: dict[str, Any] = {}
-
-    def xcom_push(key: str, value: Any) -> None:
-        pushed[key] = value
-
-    ti = SimpleNamespace(xcom_push=xcom_push)
-    return {"ti": ti, "pushed": pushed, "dag_run": SimpleNamespace(dag_id="My.DAG", run_id="r:1")}
+    return context_of("My.DAG", "r:1")
 
 
 def is_running(pid: int) -> bool:
@@ -140,6 +139,18 @@ def test_a_module_gets_its_arguments_and_none_of_airflows_secrets(
     assert result["argv"] == ["--a", "b c; exit"]
     assert result["env"]["HARMLESS"] == "kept"
     assert not any(name.startswith("AIRFLOW") for name in result["env"])
+
+
+def test_a_module_is_held_to_what_requests_may_read(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_INPUT_ROOTS", "corpus,/somewhere")
+    code = "import os, json\nprint(json.dumps(dict(os.environ)))"
+    given = module(code).execute(context())
+    roots = request_roots(load_settings(), StoreLayout(str(tmp_path)))
+    assert "/somewhere" in roots.roots
+    [(name, value)] = request_paths.variables(roots).items()
+    assert given[name] == value
 
 
 @pytest.mark.parametrize(
@@ -236,13 +247,19 @@ def prepare(tmp_path: Path, **settings: Any) -> PrepareCorpusOperator:
     config = with_overrides(
         load_preset("smoke"), {name.replace("__", "."): value for name, value in settings.items()}
     )
-    (tmp_path / "config.json").write_bytes(config.to_bytes())
-    return PrepareCorpusOperator(
-        task_id="prepare",
-        store_uri=str(tmp_path),
-        arguments=["--any"],
-        config_uri=str(tmp_path / "config.json"),
-    )
+    key = identity.run_key("My.DAG", "r:1")
+    run = StoreLayout(str(tmp_path)).run(key)
+    uris.write(run.config, config.to_bytes())
+    RunRecord(
+        run_key=key,
+        dag_id="My.DAG",
+        run_id="r:1",
+        partition="day-1",
+        lineage_id="default",
+        config_sha256=config.sha256,
+        created=datetime(2026, 1, 31, tzinfo=UTC),
+    ).write(run.record)
+    return PrepareCorpusOperator(task_id="prepare", store_uri=str(tmp_path))
 
 
 def links(operator: PrepareCorpusOperator) -> dict[str, str]:
@@ -271,11 +288,13 @@ def test_link_to_the_report(
 ) -> None:
     monkeypatch.setattr(python_module, "REPOSITORY", str(tmp_path))
     (tmp_path / "beam_jobs").mkdir()
-    code = f'print(\'{{"report": "{report}"}}\')'
+    code = f'print(\'{{"manifest": "/m.json", "report": "{report}"}}\')'
     (tmp_path / "beam_jobs" / "prepare_corpus.py").write_text(code)
     operator = prepare(tmp_path)
     assert operator.execute(context())["report"] == report
     assert links(operator)["Data report"] == address
+    run = StoreLayout(str(tmp_path)).run(identity.run_key("My.DAG", "r:1"))
+    assert PreparedInput.load(run.prepared_partition).manifest == "/m.json"
 
 
 def test_dataflow_job_is_shown_as_soon_as_the_job_names_it(tmp_path: Path) -> None:
@@ -301,7 +320,9 @@ def test_only_dataflow_jobs_get_a_project_and_labels(
         "extra": {"is_anonymous": True, "project": "my-project"},
     }
     monkeypatch.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", json.dumps(connection))
-    assert prepare(tmp_path).command_line(context()) == ["--any"]
+    folder = f"{tmp_path}/runs/{identity.run_key('My.DAG', 'r:1')}"
+    own = ["--config", f"{folder}/config.json", "--store", str(tmp_path), "--partition", "day-1"]
+    assert prepare(tmp_path).command_line(context()) == own
     operator = prepare(
         tmp_path,
         beam__runner="DataflowRunner",
@@ -312,5 +333,4 @@ def test_only_dataflow_jobs_get_a_project_and_labels(
     )
     run_key = identity.run_key("My.DAG", "r:1")
     labels = ["--label", "dag=my-dag", "--label", f"run-key={run_key}"]
-    assert operator.command_line(context()) == ["--any", *labels, "--project=my-project"]
-    assert operator.arguments == ["--any"]
+    assert operator.command_line(context()) == [*own, *labels, "--project=my-project"]

@@ -12,20 +12,19 @@ from operators.export_model import ExportModelOperator
 from operators.python_module import PythonModuleOperator
 from pipeline_config import PipelineConfig
 from tests.model_registry.runs import FinishedRun
+from tests.plugins.contexts import of_finished
 from training import export_model
 from trigger_form import trigger_form
 
 
 def operator(run: FinishedRun) -> ExportModelOperator:
-    return ExportModelOperator(
-        task_id="export", store_uri=run.store.root, run_uri=run.run.root, baseline=None
-    )
+    return ExportModelOperator(task_id="export", store_uri=run.store.root)
 
 
 def test_a_rejected_candidate_is_not_exported(tmp_path: Path) -> None:
     run = FinishedRun(str(tmp_path), "1", gain=-0.5)
     with pytest.raises(AirflowSkipException, match="Nothing to publish: On 40 held-out"):
-        operator(run).execute({})
+        operator(run).execute(of_finished(run))
 
 
 def test_the_candidate_is_exported_to_its_run(
@@ -39,7 +38,9 @@ def test_the_candidate_is_exported_to_its_run(
         return {"exports": run.run.exports.record}
 
     monkeypatch.setattr(PythonModuleOperator, "execute", execute)
-    assert operator(run).execute({}) == {"exports": f"{run.run.root}/exports/exports.json"}
+    assert operator(run).execute(of_finished(run)) == {
+        "exports": f"{run.run.root}/exports/exports.json"
+    }
     [arguments] = asked
     assert arguments.model == run.run.training.root
     assert arguments.config == run.run.config

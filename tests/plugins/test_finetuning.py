@@ -11,6 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from model_registry import outcomes, registry
+from operators import classifiers
 from operators.classifiers import ExportClassifiersOperator, PredictOperator
 from operators.finetuning import (
     PlanFinetuningOperator,
@@ -20,13 +21,16 @@ from operators.finetuning import (
 )
 from operators.pipeline_assets import model_key
 from operators.promoted_models import ReceiveModelOperator
+from operators.python_module import PythonModuleOperator
 from operators.tpu import TpuReserveOperator
 from pipeline_config import load_finetuning_preset, parse_finetuning_config, with_overrides
-from pipeline_store import identity, uris
+from pipeline_config.settings import load_settings
+from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import (
     FinetuningPlan,
     FinetuningReport,
     OutcomeKind,
+    PreparedInput,
     RunEstimate,
     RunOutcome,
     RunRecord,
@@ -34,6 +38,8 @@ from pipeline_store.formats import (
     Trial,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
+from preflight.request import request_roots
+from preflight.run import finetuning
 from tests.model_registry.finetunings import write_manifest, write_trained
 from tests.model_registry.runs import NOW, FinishedRun
 from tests.plugins.driver import CONN_ID, connect
@@ -71,8 +77,13 @@ class Request:
 
     @property
     def context(self) -> Any:
-        push = SimpleNamespace(xcom_push=lambda key, value: self.pushed.update({key: value}))
-        return {"dag_run": self.dag_run, "ti": push}
+        return self.context_of()
+
+    def context_of(self, map_index: int = -1) -> Any:
+        """Return the context of a task, of a mapped one with its number."""
+        ti = SimpleNamespace(map_index=map_index, try_number=1)
+        ti.xcom_push = lambda key, value: self.pushed.update({key: value})
+        return {"dag_run": self.dag_run, "ti": ti}
 
     def validate(self, preset: str = "finetuning_smoke", **settings: Any) -> list[str]:
         self.dag_run.conf = {name.replace("__", "."): value for name, value in settings.items()}
@@ -83,10 +94,9 @@ class Request:
         return found
 
     def plan(self, **examples: int) -> list[dict[str, Any]]:
-        prepared = [{"manifest": write_manifest(self.store, TASK, **examples)}]
-        operator = PlanFinetuningOperator(
-            task_id="plan", store_uri=self.store.root, run_uri=self.run.root, prepared=prepared
-        )
+        manifest = write_manifest(self.store, TASK, **examples)
+        PreparedInput(manifest=manifest).write(self.run.prepared_task(TASK))
+        operator = PlanFinetuningOperator(task_id="plan", store_uri=self.store.root)
         return operator.execute(self.context)
 
     @property
@@ -187,7 +197,7 @@ def test_a_damaged_model_is_refused_before_a_tpu_is_rented(
 
 def test_a_task_that_cannot_be_read_is_refused(request_: Request) -> None:
     write_task(request_.store, "wrong", 'label_column = "mood"\n')
-    with pytest.raises(AirflowFailException, match=r"wrong.*mood"):
+    with pytest.raises(AirflowFailException, match=r"wrong.*label_column"):
         request_.validate(finetuning__tasks=["wrong"])
 
 
@@ -225,6 +235,25 @@ def test_a_run_that_is_cleared_goes_on_with_the_model_it_had(
         request_.validate(finetuning__tasks=[TASK], finetuning__num_train_epochs=1.0)
 
 
+def test_checks_and_predictions_are_held_to_what_requests_may_read(
+    request_: Request, source: RunLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[request_paths.RequestRoots | None] = []
+    wanted = request_roots(load_settings(), request_.store)
+
+    def look(*_: Any) -> list[str]:
+        seen.append(request_paths.current())
+        return []
+
+    monkeypatch.setattr(finetuning, "check", look)
+    monkeypatch.setattr(classifiers, "predict_files", look)
+    monkeypatch.setattr(PythonModuleOperator, "execute", lambda *_: {"predictions": "x.tsv"})
+    request_.validate(**using(source, "predict"))
+    request_.plan()
+    PredictOperator(task_id="predict", store_uri=request_.store.root).execute(request_.context)
+    assert seen == [wanted, wanted]
+
+
 # --- prepare
 
 
@@ -233,7 +262,6 @@ def test_a_task_is_prepared_by_the_data_jobs_module(request_: Request) -> None:
     operator = PrepareTaskOperator(
         task_id="prepare",
         store_uri=request_.store.root,
-        config_uri=request_.run.config,
         task_name=TASK,
     )
     assert operator.module == "beam_jobs.prepare_task"
@@ -417,13 +445,36 @@ def test_what_is_measured_again_has_rows_of_the_same_length(
         request_.validate(**using(source, "eval", finetuning__max_seq_length=64))
 
 
+def test_a_locked_list_of_tasks_is_not_filled_by_another_run(
+    request_: Request, source: RunLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_LOCKED_SETTINGS", "finetuning.tasks")
+    with pytest.raises(AirflowFailException, match=r"was trained on weather, and only the inst"):
+        request_.validate(**using(source, "eval"))
+    assert not uris.exists(request_.run.record)
+
+
+def test_a_promotion_chooses_a_locked_version(
+    request_: Request, model: FinishedRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_LOCKED_SETTINGS", "encoder.*")
+    path = tmp_path / "preset.toml"
+    path.write_text(f'[finetuning]\ntasks = ["{TASK}"]\n[tpu]\nzones = ["us-central1-a"]\n')
+    wanted = {"encoder__version": model.version_id}
+    with pytest.raises(AirflowFailException, match=r"encoder\.version: only the installation"):
+        request_.validate(str(path), **wanted)
+    request_.dag_run.run_type = "operator_triggered"
+    for other in ({"encoder__version": "v-000000000000"}, wanted | {"encoder__lineage_id": "x"}):
+        with pytest.raises(AirflowFailException, match="only the installation"):
+            request_.validate(str(path), **other)
+    assert request_.validate(str(path), **wanted) == [TASK]
+
+
 def test_export_takes_the_best_and_rents_nothing(request_: Request, source: RunLayout) -> None:
     # How long rows are, the classifier says.
     formats = {"finetuning__export_formats": ["hugging_face"], "finetuning__max_seq_length": 512}
     assert request_.validate(**using(source, "export", **formats)) == []
-    operator = PlanFinetuningOperator(
-        task_id="plan", store_uri=request_.store.root, run_uri=request_.run.root, prepared=[]
-    )
+    operator = PlanFinetuningOperator(task_id="plan", store_uri=request_.store.root)
     assert operator.execute(request_.context) == []
     plan = FinetuningPlan.load(request_.run.finetuning_plan)
     assert [trial.trial_id for trial in plan.trials] == ["weather.model.0.001.2"]
@@ -443,7 +494,7 @@ def test_predict_needs_files_to_predict(request_: Request, source: RunLayout) ->
 @pytest.mark.parametrize("kind", [ExportClassifiersOperator, PredictOperator])
 def test_what_nobody_asked_for_is_skipped(request_: Request, kind: Any) -> None:
     request_.validate(finetuning__tasks=[TASK])
-    operator = kind(task_id="use", store_uri=request_.store.root, run_uri=request_.run.root)
+    operator = kind(task_id="use", store_uri=request_.store.root)
     with pytest.raises(AirflowSkipException):
         operator.execute(request_.context)
     assert not uris.exists(request_.run.outcome)
@@ -524,9 +575,8 @@ def test_a_run_goes_on_when_one_of_its_tpus_is_reserved_again(request_: Request)
     TpuReserveOperator(
         task_id="reserve",
         store_uri=request_.store.root,
-        run_uri=further.root,
         gcp_conn_id=CONN_ID,
-    ).execute(request_.context)
+    ).execute(request_.context_of(1))
     # Both: the watch looks at a further TPU as long as its run goes on.
     assert not uris.exists(further.outcome)
     assert not uris.exists(own.outcome)
@@ -543,7 +593,7 @@ def test_a_run_goes_on_when_its_last_tasks_are_tried_again(request_: Request, ki
     request_.validate(finetuning__tasks=[TASK], finetuning__export_formats=["hugging_face"])
     request_.plan()
     outcomes.record(request_.run, OutcomeKind.FAILED, "it broke", written_by="pipeline_watch")
-    operator = kind(task_id="last", store_uri=request_.store.root, run_uri=request_.run.root)
+    operator = kind(task_id="last", store_uri=request_.store.root)
     # Nothing was trained. That it fails again is news.
     with pytest.raises(AirflowFailException):
         operator.execute(request_.context)
@@ -557,9 +607,7 @@ def test_a_prediction_goes_on(request_: Request, source: RunLayout) -> None:
     request_.plan()
     outcomes.record(request_.run, OutcomeKind.FAILED, "it broke", written_by="pipeline_watch")
     uris.delete(uris.join(request_.store.task(TASK).root, "new.tsv"))
-    operator = PredictOperator(
-        task_id="predict", store_uri=request_.store.root, run_uri=request_.run.root
-    )
+    operator = PredictOperator(task_id="predict", store_uri=request_.store.root)
     with pytest.raises(AirflowFailException, match=r"new\.tsv"):
         operator.execute(request_.context)
     assert not uris.exists(request_.run.outcome)
@@ -569,7 +617,7 @@ def test_what_is_skipped_leaves_the_end_of_the_run_as_it_is(request_: Request) -
     request_.validate(finetuning__tasks=[TASK])
     outcomes.record(request_.run, OutcomeKind.COMPLETED, "done", written_by="report")
     for kind in (ExportClassifiersOperator, PredictOperator):
-        operator = kind(task_id="use", store_uri=request_.store.root, run_uri=request_.run.root)
+        operator = kind(task_id="use", store_uri=request_.store.root)
         with pytest.raises(AirflowSkipException):
             operator.execute(request_.context)
     assert RunOutcome.load(request_.run.outcome).outcome is OutcomeKind.COMPLETED

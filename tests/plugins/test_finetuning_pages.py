@@ -49,6 +49,7 @@ class Site:
 def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Site:
     monkeypatch.setenv("REPRETRAIN_STORE_URI", str(tmp_path))
     monkeypatch.setenv("REPRETRAIN_PRESET", "smoke")
+    monkeypatch.setattr(routes, "is_paused", lambda _dag_id: False)
     return Site()
 
 
@@ -179,3 +180,13 @@ def test_a_run_without_a_report_has_no_page_of_it(site: Site, run: FinetuningRun
 
 def test_a_run_that_has_just_begun_is_told_so(site: Site) -> None:
     assert "left nothing in the store yet" in site.get("/run")
+
+
+def test_a_paused_dag_says_so(
+    site: Site, run: FinetuningRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "paused" not in site.get("/run")
+    monkeypatch.setattr(routes, "is_paused", lambda dag_id: dag_id == routes.FINETUNING_DAG)
+    page = site.get("/run")
+    assert '<span class="badge wait">paused</span>' in page
+    assert "The DAG is paused" in page

@@ -27,6 +27,7 @@ from pipeline_config import with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import OutcomeKind, RunOutcome, WaitingTicket
 from tests.model_registry.runs import CONFIG, FinishedRun
+from tests.plugins.contexts import of_finished
 from tests.plugins.driver import first_event, from_wire
 from tests.plugins.lineages import hold
 from triggers.lineage import MAX_ERRORS, LineageTrigger
@@ -86,11 +87,11 @@ def second(tmp_path: Path, airflow: Airflow) -> FinishedRun:
 
 
 def claiming(run: FinishedRun) -> ClaimLineageOperator:
-    return ClaimLineageOperator(task_id="claim", store_uri=run.store.root, run_uri=run.run.root)
+    return ClaimLineageOperator(task_id="claim", store_uri=run.store.root)
 
 
 def claim(run: FinishedRun) -> Any:
-    return claiming(run).execute({})
+    return claiming(run).execute(of_finished(run))
 
 
 def wait(run: FinishedRun) -> TaskDeferred:
@@ -100,14 +101,12 @@ def wait(run: FinishedRun) -> TaskDeferred:
 
 
 def resume(run: FinishedRun, event: dict[str, Any]) -> Any:
-    return claiming(run).resume_execution("claimed", {"event": event}, {})
+    return claiming(run).resume_execution("claimed", {"event": event}, of_finished(run))
 
 
 def release(run: FinishedRun) -> str:
-    operator = ReleaseLineageOperator(
-        task_id="release", store_uri=run.store.root, run_uri=run.run.root
-    )
-    return operator.execute({})
+    operator = ReleaseLineageOperator(task_id="release", store_uri=run.store.root)
+    return operator.execute(of_finished(run))
 
 
 def held_by(run: FinishedRun) -> str | None:
@@ -266,8 +265,10 @@ def test_a_person_who_ends_the_wait_leaves_no_ticket(
     asyncio.run(from_wire(deferred.trigger).on_kill())
     assert lease.waiting(first.lineage) == []
     # While its process works, the operator itself is told.
-    wait(second)
-    claiming(second).on_kill()
+    operator = claiming(second)
+    with pytest.raises(TaskDeferred):
+        operator.execute(of_finished(second))
+    operator.on_kill()
     assert lease.waiting(first.lineage) == []
 
 
@@ -310,7 +311,7 @@ def test_a_deferral_that_times_out_asks_once_more(
         raise TaskDeferralTimeout("test")
 
     monkeypatch.setattr(ClaimLineageOperator.__mro__[1], "resume_execution", time_out)
-    assert claiming(second).resume_execution("claimed", None, {})
+    assert claiming(second).resume_execution("claimed", None, of_finished(second))
     assert held_by(first) == second.key
 
 

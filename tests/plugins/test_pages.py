@@ -14,7 +14,10 @@ from pages.charts import Series, interval_chart, line_chart
 from pipeline_store import uris
 from pipeline_store.formats import (
     Alert,
+    AlertCleared,
     Answer,
+    AttemptEvent,
+    ForgettingScore,
     OutcomeKind,
     Reservation,
     RunApproval,
@@ -24,8 +27,9 @@ from pipeline_store.formats import (
     Verdict,
 )
 from pipeline_store.layout import StoreLayout
-from tests.model_registry.runs import NOW, FinishedRun
+from tests.model_registry.runs import CONFIG, NOW, FinishedRun
 from tests.model_registry.test_gate_probes import comparison
+from tpu_lifecycle.records.reservation import reserve
 from trained_models import metric_files
 from trained_models.metric_files import MetricFiles
 
@@ -56,6 +60,7 @@ class Site:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setenv("REPRETRAIN_STORE_URI", str(tmp_path))
     monkeypatch.setenv("REPRETRAIN_PRESET", "smoke")
+    monkeypatch.setattr(routes, "is_paused", lambda _dag_id: False)
     return Site(StoreLayout(str(tmp_path)))
 
 
@@ -118,6 +123,32 @@ def test_labelled_tasks_are_shown(site: Site) -> None:
     page = run_page(site, made)
     assert "<h2>Labelled tasks</h2>" in page
     assert lost.sentence in page
+
+
+def test_what_is_forgotten_is_shown_over_the_versions(site: Site) -> None:
+    first = finished(site, "1")
+    publish(first)
+    made = finished(site, "2", parent=first.version_id)
+    assert "Forgetting" not in run_page(site, made)
+    uri = made.run.verdict(first.version_id)
+    lost = ForgettingScore(
+        set_name="day-1",
+        documents=40,
+        best_version=first.version_id,
+        best_loss=5.5,
+        candidate_loss=5.65,
+        forgotten=0.15,
+        low=0.12,
+        high=0.18,
+    )
+    Verdict.load(uri).model_copy(update={"forgetting": [lost]}).write(uri)
+    page = run_page(site, made)
+    assert "<h2>Forgetting</h2>" in page
+    assert "at most 0.2 nats per token may be lost in all" in page
+    assert '<td class="n">0.1500</td><td class="n">0.1200 to 0.1800</td>' in page
+    assert "Loss on day-1 over the versions of the lineage" in page
+    assert f">{first.version_id[-6:]}<" in page
+    assert ">this run<" in page
 
 
 def test_the_training_curve_is_drawn(site: Site) -> None:
@@ -278,12 +309,67 @@ def test_models_says_who_works_on_the_lineage(site: Site) -> None:
     assert "No model is in use" in page
 
 
-def test_models_shows_the_newest_alerts(site: Site) -> None:
+def test_models_shows_the_newest_alerts_and_what_of_them_is_over(site: Site) -> None:
     made = finished(site, "1")
     Alert(scope=made.key, cause="rejected", title="<run> rejected", reason="worse", time=NOW).write(
         site.store.alert(made.key, "rejected")
     )
-    assert "&lt;run&gt; rejected" in site.get("/models")
+    page = site.get("/models")
+    assert "&lt;run&gt; rejected" in page
+    assert "cleared" not in page
+    AlertCleared(time=NOW).create(site.store.alert_cleared(made.key, "rejected"))
+    assert "cleared 2026-01-31 12:00" in site.get("/models")
+
+
+def rent(made: FinishedRun) -> None:
+    """Let a run have a TPU for an hour, of 8 chips at 1.20 each."""
+    uris.write(made.run.config, CONFIG.to_bytes())
+    reservation = reserve(
+        made.store, made.run.root, project_id="p", owner="o", bundle_sha256="0" * 64
+    )
+    dear = {"accelerator_type": "v5litepod-8", "price_per_chip_hour": 1.2}
+    reservation.record.model_copy(update=dear).write(reservation.layout.record)
+    record = reservation.new_attempt(1, "us-central1-a").mark_asked()
+    earlier = datetime.now(UTC) - timedelta(hours=1)
+    record.attempt.model_copy(update={"created": earlier}).write(record.layout.record)
+    record.mark(AttemptEvent.READY, workers=1, node_created=earlier)
+
+
+def test_a_paused_dag_with_a_tpu_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = finished(site, "1")
+    rent(made)
+    assert "paused" not in run_page(site, made)
+    monkeypatch.setattr(routes, "is_paused", lambda dag_id: dag_id == DAG_ID)
+    page = run_page(site, made)
+    assert '<span class="badge wait">paused</span>' in page
+    assert f'Nothing will go on until <a target="_top" href="/dags/{DAG_ID}">' in page
+    assert "A TPU is rented</b> since" in page
+    assert "at most 9.60 USD so far" in page
+
+
+def test_models_says_that_the_run_at_work_is_paused(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = finished(site, "1")
+    rent(made)
+    monkeypatch.setattr(routes, "is_paused", lambda dag_id: dag_id == DAG_ID)
+    assert "The DAG is paused" not in site.get("/models")
+    expires = datetime.now(UTC) + timedelta(hours=1)
+    record = RunRecord.load(made.run.record)
+    lease.acquire(made.lineage, record, expires=expires, poll_seconds=1, has_ended=lambda _: False)
+    page = site.get("/models")
+    assert "The DAG is paused" in page
+    assert "at most 9.60 USD so far" in page
+
+
+def test_a_paused_dag_without_a_tpu_is_said_and_of_an_ended_run_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = finished(site, "1")
+    monkeypatch.setattr(routes, "is_paused", lambda _dag_id: True)
+    assert "No TPU is rented meanwhile" in run_page(site, made)
+    outcomes.record(made.run, OutcomeKind.REJECTED, "worse", written_by="judge")
+    assert "paused" not in run_page(site, made)
 
 
 def test_an_empty_store_has_pages_too(site: Site) -> None:

@@ -45,7 +45,10 @@ client = TestClient(app)
 admin = {"Authorization": "Bearer " + token("admin")}
 found = client.get("/below/api/v2/plugins", headers=admin).json()
 views = [view for plugin in found["plugins"] for view in plugin["external_views"]]
+from pages.pausing import is_paused
+
 print("RESULT " + json.dumps({
+    "paused": is_paused("of no file"),
     "early": early,
     "paths": paths,
     "answers": answers,
@@ -86,6 +89,10 @@ def answers(asked: dict[str, Any], who: str) -> dict[str, int]:
 def test_there_are_pages(asked: dict[str, Any]) -> None:
     pages = {"/run", "/models", "/card", "/data-report", "/training-summary"}
     assert pages <= set(asked["paths"])
+
+
+def test_airflow_is_asked_whether_a_dag_is_paused(asked: dict[str, Any]) -> None:
+    assert asked["paused"] is False
 
 
 def test_nothing_is_shown_without_a_login(asked: dict[str, Any]) -> None:

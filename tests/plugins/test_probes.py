@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,27 +14,31 @@ from operators import python_module
 from operators.probe import ProbeDataOperator, TpuProbeOperator
 from operators.promotion import JudgeOperator
 from operators.tpu import TpuReserveOperator
-from operators.tpu_failures import FailureKind, TpuTaskFailed
+from operators.tpu_failures import TpuTaskFailed
 from pipeline_config import PipelineConfig, with_overrides
 from pipeline_config.task import MIN_JUDGED_EXAMPLES
-from pipeline_store import uris
+from pipeline_store import identity, uris
 from pipeline_store.formats import (
+    BestScores,
     EvaluationReport,
     FileDigest,
     ModelScore,
     OutcomeKind,
+    PreparedInput,
     ProbeReport,
     RunOutcome,
+    RunPlan,
     RunRecord,
     TaskManifest,
     TaskRecords,
     TaskSplit,
     Verdict,
 )
-from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.layout import RunLayout, StoreLayout, VersionLayout
 from tests.model_registry.test_gate import VERSION, Documents
 from tests.model_registry.test_gate_probes import CANDIDATE, comparison
 from tests.model_registry.test_gate_probes import probe as report
+from tests.plugins.contexts import context_of
 from tests.plugins.driver import CONN_ID, Driver, connect
 from tests.tpu_lifecycle.world import World
 from tests.training.corpora import TinyStore, tiny_config
@@ -46,9 +49,11 @@ from trained_models.artifacts import model_files
 from training import probe
 
 TASK = "kind-of-thing"
-KEY = "0a1b2c3d4e5f"
+PROBED = "probed"
+KEY = identity.run_key("dag", PROBED)
 BASELINE = f"/store/lineages/l/versions/{VERSION}"
 DAY, NEXT_DAY = "2026-01-01", "2026-01-02"
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
 STEPS = {
     "training__train_steps": 150,
     "training__checkpoint_interval": 150,
@@ -60,26 +65,41 @@ STEPS = {
 EXAMPLES = {TaskSplit.TRAIN: 300, TaskSplit.VALIDATION: 60, TaskSplit.TEST: 200}
 
 
-def write_run(run: RunLayout, config: PipelineConfig) -> None:
-    """Write a run that is to be judged."""
+def write_run(
+    run: RunLayout, config: PipelineConfig, *, version: str = VERSION, run_id: str = PROBED
+) -> None:
+    """Write a run that is to be judged against a version."""
     uris.write(run.config, config.to_bytes())
-    key = run.root.rpartition("/")[2]
     RunRecord(
-        run_key=key,
+        run_key=identity.run_key("dag", run_id),
         dag_id="dag",
-        run_id=key,
+        run_id=run_id,
         partition=NEXT_DAY,
         lineage_id=config.model.lineage_id,
         config_sha256=config.sha256,
-        created=datetime(2026, 1, 31, tzinfo=UTC),
+        created=NOW,
     ).write(run.record)
+    RunPlan(
+        partition=NEXT_DAY,
+        parent_version=version,
+        trained={},
+        replayed={},
+        not_replayed={},
+        evaluated={},
+        lease_sequence=1,
+        created=NOW,
+    ).write(run.plan)
 
 
 def write_evaluation(run: RunLayout, version: str, models: dict[str, tuple[str, str]]) -> None:
     """Say that the candidate's loss is better than that of the model in use, whatever it is.
 
+    That model has been best on nothing else.
+
     :param models: URI and SHA-256 of the files, by name.
     """
+    lineage = StoreLayout(run.root.rpartition("/runs/")[0]).lineage("default")
+    BestScores(sets={}).write(VersionLayout(lineage.version(version)).best_scores)
     documents = Documents(NEXT_DAY)
     shifts = {"candidate": -0.2, "baseline": 0.0}
     EvaluationReport(
@@ -99,9 +119,9 @@ def write_evaluation(run: RunLayout, version: str, models: dict[str, tuple[str, 
     ).write(run.evaluation(version))
 
 
-def judge(run: RunLayout, version: str = VERSION) -> str:
-    operator = JudgeOperator(task_id="judge", run_uri=run.root, baseline=version)
-    return operator.execute({})
+def judge(run: RunLayout) -> str:
+    operator = JudgeOperator(task_id="judge", store_uri=run.root.rpartition("/runs/")[0])
+    return operator.execute(context_of("dag", RunRecord.load(run.record).run_id))
 
 
 # --- judging by a report, as if the job had written it
@@ -167,12 +187,12 @@ class Lineage:
         self.next_day = self.store.partition(NEXT_DAY, documents=60)
         self.task = write_task(self.store, TASK, examples=EXAMPLES)
 
-    def candidate(self, key: str, **changes: Any) -> RunLayout:
+    def candidate(self, name: str, **changes: Any) -> RunLayout:
         """Train a candidate; whatever it is, the evaluation says that its loss is better."""
         config = tiny_config(**STEPS | {"training__train_steps": 50} | changes)
-        run = self.store.run(key, config)
+        run = self.store.run(identity.run_key("dag", name), config)
         assert train(self.store, run, self.next_day, "--init-model", self.baseline) == 0
-        write_run(run, config)
+        write_run(run, config, version=self.version, run_id=name)
         models = {"candidate": run.training.root, "baseline": self.baseline}
         sha256 = {name: (uri, model_files(uri).sha256) for name, uri in models.items()}
         write_evaluation(run, self.version, sha256)
@@ -193,39 +213,32 @@ def lineage(tmp_path_factory: pytest.TempPathFactory) -> Lineage:
 
 @pytest.mark.thorough
 def test_a_candidate_that_is_sound_is_promoted(lineage: Lineage) -> None:
-    run = lineage.candidate("aaaaaaaaaaaa")
+    run = lineage.candidate("sound")
     [found] = lineage.probe(run).comparisons
     # Both have learned something that says what a text is about.
     assert found.reference_mean > 0.5
-    assert judge(run, lineage.version) == "promoted"
+    assert judge(run) == "promoted"
     assert not uris.exists(run.outcome)
 
 
 @pytest.mark.thorough
 def test_a_damaged_candidate_is_rejected_though_its_loss_is_better(lineage: Lineage) -> None:
     # As if a learning rate had been mistyped, and the evaluation had not noticed.
-    run = lineage.candidate("bbbbbbbbbbbb", optimizer__learning_rate=1.0)
+    run = lineage.candidate("damaged", optimizer__learning_rate=1.0)
     [found] = lineage.probe(run).comparisons
     assert found.high < -0.01
-    assert judge(run, lineage.version) == "rejected: downstream"
+    assert judge(run) == "rejected: downstream"
     assert found.sentence in RunOutcome.load(run.outcome).reason
 
 
 # --- preparing the tasks
 
 
-def write_config(folder: Path, *tasks: str) -> str:
+def prepare(folder: Path, *tasks: str) -> dict[str, Any]:
     config = with_overrides(PipelineConfig(), {"promotion.probe_tasks": list(tasks)})
-    path = folder / "config.json"
-    path.write_bytes(config.to_bytes())
-    return str(path)
-
-
-def prepare(store: TinyStore, config_uri: str) -> dict[str, Any]:
-    operator = ProbeDataOperator(
-        task_id="probe_data", store_uri=store.layout.root, config_uri=config_uri
-    )
-    return operator.execute({})
+    write_run(StoreLayout(str(folder)).run(KEY), config)
+    operator = ProbeDataOperator(task_id="probe_data", store_uri=str(folder))
+    return operator.execute(context_of("dag", PROBED))
 
 
 DATAFLOW = {
@@ -290,20 +303,13 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def prepare_played(store: Path, *tasks: str) -> dict[str, Any]:
-    operator = ProbeDataOperator(
-        task_id="probe_data", store_uri=str(store), config_uri=write_config(store, *tasks)
-    )
-    return operator.execute({})
-
-
 def test_the_job_is_asked_for_each_labelled_task(played: Path) -> None:
     for name in ("things", "moods"):
         write_manifest(played, name, test=MIN_JUDGED_EXAMPLES)
-    summary = prepare_played(played, "things", "moods")
+    summary = prepare(played, "things", "moods")
     assert summary == {"manifests": [f"{played}/things.json", f"{played}/moods.json"]}
     calls = [json.loads(line) for line in (played / "calls").read_text().splitlines()]
-    common = {"--config": f"{played}/config.json", "--store": str(played)}
+    common = {"--config": f"{played}/runs/{KEY}/config.json", "--store": str(played)}
     assert calls == [common | {"--task": "things"}, common | {"--task": "moods"}]
 
 
@@ -311,7 +317,7 @@ def test_each_task_with_too_few_examples_is_named(played: Path) -> None:
     for name, examples in (("small", 12), ("things", 400), ("tiny", 3)):
         write_manifest(played, name, test=examples)
     with pytest.raises(AirflowFailException) as failed:
-        prepare_played(played, "small", "things", "tiny")
+        prepare(played, "small", "things", "tiny")
     assert "'small' has 12 test examples; with fewer" in str(failed.value)
     assert "'tiny' has 3 test examples" in str(failed.value)
     assert "things" not in str(failed.value)
@@ -319,16 +325,16 @@ def test_each_task_with_too_few_examples_is_named(played: Path) -> None:
 
 def test_without_labelled_tasks_nothing_is_prepared(played: Path) -> None:
     with pytest.raises(AirflowSkipException, match="judged by its loss alone"):
-        prepare_played(played)
+        prepare(played)
     assert not (played / "calls").exists()
 
 
 @pytest.mark.thorough
 def test_each_labelled_task_is_prepared(tmp_path: Path) -> None:
-    store = TinyStore.create(tmp_path)
+    TinyStore.create(tmp_path)
     for name in ("things", "moods"):
         describe(tmp_path, name, examples=400)
-    summary = prepare(store, write_config(tmp_path, "things", "moods"))
+    summary = prepare(tmp_path, "things", "moods")
     manifests = [TaskManifest.load(uri) for uri in summary["manifests"]]
     assert [one.name for one in manifests] == ["things", "moods"]
     assert TaskSplit.TEST in manifests[0].splits
@@ -336,65 +342,62 @@ def test_each_labelled_task_is_prepared(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_task_that_is_not_there_fails_before_a_tpu_is_rented(tmp_path: Path) -> None:
-    store = TinyStore.create(tmp_path)
+    TinyStore.create(tmp_path)
     with pytest.raises(AirflowFailException, match="nowhere"):
-        prepare(store, write_config(tmp_path, "nowhere"))
+        prepare(tmp_path, "nowhere")
 
 
 @pytest.mark.thorough
 def test_a_task_with_too_few_examples_fails_before_a_tpu_is_rented(tmp_path: Path) -> None:
-    store = TinyStore.create(tmp_path)
+    TinyStore.create(tmp_path)
     describe(tmp_path, "small", examples=120)
     with pytest.raises(AirflowFailException, match=r"'small' has \d+ test examples; with fewer"):
-        prepare(store, write_config(tmp_path, "small"))
+        prepare(tmp_path, "small")
 
 
 def test_on_dataflow_a_task_is_prepared_in_the_connections_project(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     connect(world, monkeypatch)
-    config = with_overrides(PipelineConfig(), DATAFLOW)
-    path = tmp_path / "config.json"
-    path.write_bytes(config.to_bytes())
-    operator = ProbeDataOperator(
-        task_id="probe_data",
-        store_uri=str(tmp_path),
-        config_uri=str(path),
-        gcp_conn_id=CONN_ID,
-    )
+    write_run(StoreLayout(str(tmp_path)).run(KEY), with_overrides(PipelineConfig(), DATAFLOW))
+    operator = ProbeDataOperator(task_id="probe_data", store_uri=str(tmp_path), gcp_conn_id=CONN_ID)
     operator.arguments = ["--task", "things"]
-    context: Any = {"dag_run": SimpleNamespace(dag_id="bert_repretraining", run_id="manual__1")}
-    words = operator.command_line(context)
+    words = operator.command_line(context_of("dag", PROBED))
     assert words[:3] == ["--task", "things", "--label"]
     assert words[-1] == f"--project={world.emulator.project}"
 
 
-@pytest.mark.parametrize("manifests", [None, []])
-def test_without_prepared_tasks_no_tpu_is_asked_for(driver: Driver, manifests: Any) -> None:
+@pytest.mark.parametrize(
+    ("tasks", "expected", "kind"),
+    [
+        ([], "user-error.*marked as success by hand", TpuTaskFailed),
+        ([TASK], "probe_data has prepared nothing .*marked as success", AirflowFailException),
+    ],
+)
+def test_without_prepared_tasks_no_tpu_is_asked_for(
+    driver: Driver, tasks: list[str], expected: str, kind: type[Exception]
+) -> None:
+    driver.configure({"promotion.probe_tasks": tasks})
     TpuReserveOperator(task_id="reserve", code_root=str(driver.source), **driver.arguments).execute(
         driver.context()
     )
-    operator = TpuProbeOperator(
-        task_id="probe", job_id="030-probe", arguments=[], manifests=manifests, **driver.arguments
-    )
-    with pytest.raises(TpuTaskFailed, match=r"user-error.*marked as success by hand") as failed:
+    operator = TpuProbeOperator(task_id="probe", job_id="030-probe", **driver.arguments)
+    with pytest.raises(kind, match=expected):
         operator.execute(driver.context())
-    assert failed.value.kind is FailureKind.USER_ERROR
     assert driver.reservation.attempts() == []
 
 
-def test_the_job_gets_a_manifest_for_each_task() -> None:
-    operator = TpuProbeOperator(
-        task_id="probe",
-        job_id="030-probe",
-        store_uri="/store",
-        run_uri="/store/runs/k",
-        arguments=["--run", "/store/runs/k"],
-        manifests=["/store/one", "/store/two"],
-    )
+def test_the_job_gets_a_manifest_for_each_task(run: RunLayout) -> None:
+    tasks = ["one", "two"]
+    write_run(run, with_overrides(PipelineConfig(), {"promotion.probe_tasks": tasks}))
+    for task in tasks:
+        PreparedInput(manifest=f"/store/{task}").write(run.prepared_task(task))
+    store = run.root.rpartition("/runs/")[0]
+    operator = TpuProbeOperator(task_id="probe", job_id="030-probe", store_uri=store)
+    words = ["--run", run.root, "--store", store, "--candidate", run.training.root]
+    words += ["--baseline", f"{store}/lineages/default/versions/{VERSION}"]
     manifests = ["--manifest", "/store/one", "--manifest", "/store/two"]
     # Asked again for each TPU that takes a lost one's place.
     for _ in range(2):
-        assert operator.job_arguments() == ["--run", "/store/runs/k", *manifests]
+        assert operator.job_arguments(context_of("dag", PROBED)) == [*words, *manifests]
     assert operator.entry_point == "training.probe"
-    assert "manifests" in operator.template_fields

@@ -18,16 +18,20 @@ from operators.promotion import JudgeOperator, PromoteOperator
 from operators.validate import ValidateRunOperator
 from pipeline_config import parse_config, with_overrides
 from pipeline_config.settings import load_settings
-from pipeline_store import identity, uris
+from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import (
     OutcomeKind,
     PartitionManifest,
+    PreparedInput,
     RunEstimate,
     RunOutcome,
     RunRecord,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
+from preflight.request import request_roots
+from preflight.run import checks
 from tests.model_registry.runs import CONFIG, FinishedRun, change_manifest
+from tests.plugins.contexts import of_finished
 from tests.plugins.driver import CONN_ID, connect
 from tests.plugins.lineages import hold
 from tests.tpu_lifecycle.world import World
@@ -146,6 +150,89 @@ def test_a_dry_run_refuses_what_a_run_would_refuse(request_: Request) -> None:
     assert not uris.exists(request_.run.record)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("corpus__input_pattern", "/etc/*"),
+        ("vocabulary__uri", "/etc/shadow"),
+        ("model__init_checkpoint", "runs/0a1b2c3d4e5f/training"),
+    ],
+)
+def test_what_requests_may_not_read_is_not_looked_for(
+    request_: Request, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setattr(checks, "check", lambda *_: pytest.fail("it was looked for"))
+    with pytest.raises(AirflowFailException, match=name.replace("__", r"\.") + ": .*lies below"):
+        request_.validate(**{name: value})
+
+
+def test_the_checks_are_held_to_what_requests_may_read(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[request_paths.RequestRoots | None] = []
+
+    def check(*_: Any) -> list[str]:
+        seen.append(request_paths.current())
+        return []
+
+    monkeypatch.setattr(checks, "check", check)
+    request_.validate()
+    assert seen == [request_roots(load_settings(), request_.store)]
+
+
+LOCK = "REPRETRAIN_LOCKED_SETTINGS"
+
+
+@pytest.mark.parametrize("pattern", ["corpus.*", "corpus.partition"])
+@pytest.mark.parametrize("run_type", ["manual", "backfill"])
+def test_a_partition_key_is_a_request_too(
+    request_: Request, monkeypatch: pytest.MonkeyPatch, pattern: str, run_type: str
+) -> None:
+    monkeypatch.setenv(LOCK, pattern)
+    request_.dag_run.run_type = run_type
+    with pytest.raises(AirflowFailException, match=r"corpus\.partition: only the installation"):
+        request_.validate()
+    request_.dag_run.partition_key = None
+    with pytest.raises(AirflowFailException, match=r"corpus\.partition: only the installation"):
+        request_.validate(corpus__partition="day-1")
+
+
+def test_the_schedule_and_arrivals_choose_a_locked_partition(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LOCK, "corpus.*")
+    request_.dag_run.run_type = "scheduled"
+    assert request_.validate()["partition"] == "day-1"
+    request_.dag_run.run_type, request_.dag_run.partition_key = "operator_triggered", None
+    assert request_.validate(corpus__partition="day-1")["partition"] == "day-1"
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"corpus.partition": "day-1", "corpus.text_field": "body"},
+        {"corpus.partition": "day-1", "training.random_seed": 5},
+        {"corpus.text_field": "body"},
+    ],
+)
+def test_another_dags_run_has_no_further_say(
+    request_: Request, monkeypatch: pytest.MonkeyPatch, conf: dict[str, Any]
+) -> None:
+    monkeypatch.setenv(LOCK, "corpus.*")
+    request_.dag_run.run_type, request_.dag_run.partition_key = "operator_triggered", None
+    with pytest.raises(AirflowFailException, match=r"corpus\.\w+: only the installation"):
+        request_.validate(**conf)
+
+
+def test_what_imitates_an_arrival_is_a_request(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LOCK, "corpus.*")
+    request_.dag_run.run_id, request_.dag_run.partition_key = "arrival__day-1__0123456789ab", None
+    with pytest.raises(AirflowFailException, match="only the installation"):
+        request_.validate(corpus__partition="day-1")
+
+
 def test_a_scheduled_day_without_text_is_skipped_with_an_outcome(tmp_path: Path) -> None:
     request = Request(tmp_path, partition="day-7", run_type="scheduled")
     with pytest.raises(AirflowSkipException, match="no file of partition day-7"):
@@ -186,13 +273,9 @@ def test_a_run_says_so_when_nothing_would_reap_its_tpu(
 
 
 def plan(run: FinishedRun) -> dict[str, Any]:
-    operator = PlanJobsOperator(
-        task_id="plan",
-        store_uri=run.store.root,
-        run_uri=run.run.root,
-        manifest_uri=run.manifest_uri,
-    )
-    return operator.execute({})
+    PreparedInput(manifest=run.manifest_uri).write(run.run.prepared_partition)
+    operator = PlanJobsOperator(task_id="plan", store_uri=run.store.root)
+    return operator.execute(of_finished(run))
 
 
 def new_run(versions: list[FinishedRun], name: str, **settings: Any) -> FinishedRun:
@@ -292,15 +375,14 @@ def test_a_partition_that_does_not_fit_fails_at_once(versions: list[FinishedRun]
 
 
 def judge(run: FinishedRun) -> str:
-    operator = JudgeOperator(task_id="judge", run_uri=run.run.root, baseline=run.parent)
-    return operator.execute({})
+    operator = JudgeOperator(task_id="judge", store_uri=run.store.root)
+    return operator.execute(of_finished(run))
 
 
 def promote(run: FinishedRun) -> tuple[str, dict[str, Any]]:
     event = OutletEventAccessor(key=AssetUniqueKey.from_asset(PROMOTED_MODEL))
-    operator = PromoteOperator(task_id="promote", store_uri=run.store.root, run_uri=run.run.root)
-    dag_run = SimpleNamespace(triggering_user_name="ada")
-    context: Any = {"outlet_events": {PROMOTED_MODEL: event}, "dag_run": dag_run}
+    operator = PromoteOperator(task_id="promote", store_uri=run.store.root)
+    context = of_finished(run, outlet_events={PROMOTED_MODEL: event})
     return operator.execute(context), event.extra
 
 
@@ -341,7 +423,7 @@ def test_a_promoted_candidate_is_told_to_whoever_listens(versions: list[Finished
     # Again: nothing changes.
     assert promote(run)[0] == version_id
     assert RunOutcome.load(run.run.outcome) == found
-    assert PROMOTED_MODEL in PromoteOperator(task_id="p", store_uri="/s", run_uri="r").outlets
+    assert PROMOTED_MODEL in PromoteOperator(task_id="p", store_uri="/s").outlets
 
 
 def test_a_run_that_lost_the_lineage_does_not_promote(tmp_path: Path) -> None:

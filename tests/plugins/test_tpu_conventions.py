@@ -79,7 +79,7 @@ def test_public_methods_have_docstrings(operator: type[TpuOperator]) -> None:
 
 def test_airflow_can_store_the_dag_with_its_links() -> None:
     with DAG("with_a_tpu", schedule=None) as dag:
-        place = {"run_uri": "{{ run }}", "store_uri": "/store"}
+        place = {"store_uri": "/store"}
         reserve = operators.TpuReserveOperator(task_id="reserve", **place)
         create = operators.TpuCreateOperator(task_id="create", **place)
         job = {"job_id": "010-train", "entry_point": "training.train", "arguments": ["--any"]}

@@ -459,9 +459,11 @@ def test_templated_fields_exist_and_links_lead_somewhere(driver: Driver) -> None
     operator = run_operator(driver, QUICK_JOB)
     kinds = [TpuReserveOperator, TpuCreateOperator, TpuDeleteOperator]
     for each in [operator, *(kind(task_id="t", **driver.arguments) for kind in kinds)]:
-        assert {"run_uri", "store_uri", "gcp_conn_id"} <= set(each.template_fields)
+        assert {"store_uri", "gcp_conn_id"} <= set(each.template_fields)
         assert all(hasattr(each, name) for name in each.template_fields)
     folder, console = operator.operator_extra_links
+    assert folder.get_link(operator, ti_key=None) == ""  # type: ignore[arg-type]
+    operator.find_run(driver.context())
     assert folder.get_link(operator, ti_key=None) == f"file://{driver.run.root}"  # type: ignore[arg-type]
     assert console.get_link(operator, ti_key=None) == ""  # type: ignore[arg-type]
     name = driver.reservation.new_attempt(1, ZONE).name

@@ -12,10 +12,13 @@ from pipeline_config.schema import ModelConfig
 from pipeline_config.unquoted import fault, kind_of
 from pipeline_store import uris
 from trained_models.errors import UserError
-from trained_models.importing.sources import HUGGING_FACE_CONFIG, SourceKind, split
-
-GOOGLE_CONFIG = "bert_config.json"
-TF_MODELS_CONFIG = "params.yaml"
+from trained_models.importing.sources import (
+    GOOGLE_CONFIG,
+    HUGGING_FACE_CONFIG,
+    TF_MODELS_CONFIG,
+    SourceKind,
+    split,
+)
 
 # Names as in bert_config.json, which are Hugging Face's and ours, too. `hidden_act` besides.
 SIZES = (
@@ -83,27 +86,32 @@ class Description(NamedTuple):
         ]
 
 
-def describe(uri: str, kind: SourceKind) -> Description | None:
+def describe(uri: str, kind: SourceKind, read: uris.Reader = uris.read) -> Description | None:
     """Return the description beside weights that are not ours; None when there is no file.
 
+    :param read: reads it.
     :raises UserError: it is not readable, incomplete, or of something that is not BERT.
     """
     if kind is SourceKind.HUGGING_FACE:
-        return _hugging_face(uris.join(uri, HUGGING_FACE_CONFIG))
+        config = uris.join(uri, HUGGING_FACE_CONFIG)
+        return _hugging_face(config, read(config))
     folder, _ = split(uri)
-    for name, read in {GOOGLE_CONFIG: _google, TF_MODELS_CONFIG: _tf_models}.items():
+    for name, parse in {GOOGLE_CONFIG: _google, TF_MODELS_CONFIG: _tf_models}.items():
         config = uris.join(folder, name)
         if uris.exists(config):
-            return read(config)
+            return parse(config, read(config))
     return None
 
 
-def check_description(uri: str, kind: SourceKind, model: ModelConfig) -> Description | None:
+def check_description(
+    uri: str, kind: SourceKind, model: ModelConfig, read: uris.Reader = uris.read
+) -> Description | None:
     """Return the description beside weights, refusing another architecture than the configured one.
 
+    :param read: reads it.
     :raises UserError: with all differences; see also :func:`describe`.
     """
-    found = describe(uri, kind)
+    found = describe(uri, kind, read)
     differences = found.differences(model) if found else []
     if found and differences:
         raise UserError(
@@ -123,8 +131,8 @@ def _gelu(differences: list[str]) -> str:
     )
 
 
-def _hugging_face(uri: str) -> Description:
-    config = _read_json(uri)
+def _hugging_face(uri: str, data: bytes) -> Description:
+    config = _parse_json(uri, data)
     problems = [
         f"{name} is another than {' or '.join(map(repr, allowed))}"
         for name, allowed in _AS_BERT.items()
@@ -143,14 +151,14 @@ def _hugging_face(uri: str) -> Description:
     return Description(uri, settings, tuple(notes))
 
 
-def _google(uri: str) -> Description:
-    return Description(uri, _settings(uri, _read_json(uri), GOOGLE_ACTIVATIONS, []))
+def _google(uri: str, data: bytes) -> Description:
+    return Description(uri, _settings(uri, _parse_json(uri, data), GOOGLE_ACTIVATIONS, []))
 
 
-def _tf_models(uri: str) -> Description:
+def _tf_models(uri: str, data: bytes) -> Description:
     try:
         # A subclass of the safe loader.
-        params = yaml.load(uris.read(uri), Loader=_Loader)  # noqa: S506
+        params = yaml.load(data, Loader=_Loader)  # noqa: S506
         model = params["task"]["model"]
         items = dict(model["encoder"]["bert"])
     except (yaml.YAMLError, KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
@@ -196,9 +204,9 @@ def _unusable(config: Mapping[str, Any], activations: dict[str, str]) -> Iterato
         yield "embedding_size is another than hidden_size, here they are the same"
 
 
-def _read_json(uri: str) -> dict[str, Any]:
+def _parse_json(uri: str, data: bytes) -> dict[str, Any]:
     try:
-        content = json.loads(uris.read(uri))
+        content = json.loads(data)
     except ValueError as error:
         raise UserError(f"{uri} is not JSON ({fault(error)}); get the file again.") from None
     if not isinstance(content, dict):

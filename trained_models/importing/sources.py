@@ -8,16 +8,25 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pipeline_config.unquoted import fault
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from pipeline_store.layout import TrainingLayout, VersionLayout
 from trained_models.errors import UserError
 
 HUGGING_FACE_CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
+# Beside the weights of a TensorFlow checkpoint: its architecture, its vocabulary.
+GOOGLE_CONFIG = "bert_config.json"
+TF_MODELS_CONFIG = "params.yaml"
+VOCABULARY = "vocab.txt"
+TOKENIZER = "tokenizer.json"
+# Tokens that were added to the vocabulary of a Hugging Face tokenizer; ids by token.
+ADDED_TOKENS = "added_tokens.json"
+_BESIDE = (GOOGLE_CONFIG, TF_MODELS_CONFIG, VOCABULARY, TOKENIZER, ADDED_TOKENS)
 # Formats of the same library that are not read, and why.
 _OTHERS = {
     "pytorch_model.bin": "it is a pickle, which can run any program while it is read",
@@ -93,18 +102,55 @@ def checkpoint_files(prefix: str) -> list[str]:
     return [n for n in file_names(folder) if n == f"{name}.index" or n.startswith(starts)]
 
 
-def weight_files(folder: str) -> list[str]:
+def require_model(uri: str) -> None:
+    """Return if a request may read all files of a model, links followed.
+
+    :raises OutsideRootsError: it may not. Folders inside of it that are links are refused, wherever
+        they lead: what is behind them is not listed, and may be another thing when it is read.
+    """
+    request_paths.require(uri, model=True)
+    files = uris.list_files(uri)
+    if uris.exists(f"{uri.rstrip('/')}.index"):
+        folder, _ = split(uri)
+        names = {file.rpartition("/")[2] for file in files_of_prefix(uri)}
+        beside = [n for n in file_names(folder) if any(fnmatchcase(n, name) for name in names)]
+        files = [*files, *(uris.join(folder, name) for name in beside)]
+    if not uris.is_cloud(uri):
+        _refuse_linked_folders(uris.for_library(uri))
+    for file in files:
+        request_paths.require(file, model=True)
+
+
+def _refuse_linked_folders(folder: str) -> None:
+    if request_paths.current() is None:
+        return
+    for path, folders, _ in os.walk(folder):
+        linked = [name for name in folders if os.path.islink(os.path.join(path, name))]
+        if linked:
+            raise request_paths.OutsideRootsError(
+                f"{os.path.join(path, linked[0])} is a link to a folder, which a model that a "
+                "request names may not have; put the folder itself there."
+            )
+
+
+def files_of_prefix(prefix: str) -> list[str]:
+    """Return what is read of a TensorFlow checkpoint, as paths and patterns of paths."""
+    folder, name = split(prefix)
+    return [uris.join(folder, end) for end in (f"{name}.index", f"{name}.data-*", *_BESIDE)]
+
+
+def weight_files(folder: str, read: uris.Reader = uris.read) -> list[str]:
     """Return the names of the files that hold the weights of a folder.
 
+    :param read: reads their index.
     :raises UserError: there are none, or none that is safe to read.
     """
     index_uri = uris.join(folder, WEIGHTS_INDEX)
     if uris.exists(uris.join(folder, WEIGHTS)):
         return [WEIGHTS]
-    index = uris.read_or_none(index_uri)
-    if index is None:
+    if not uris.exists(index_uri):
         raise UserError(_no_weights(folder))
-    names = _indexed_files(index, index_uri)
+    names = _indexed_files(read(index_uri), index_uri)
     missing = set(names) - set(file_names(folder))
     if missing:
         raise UserError(

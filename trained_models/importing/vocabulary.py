@@ -14,14 +14,16 @@ import numpy.typing as npt
 from pipeline_config.unquoted import fault
 from pipeline_store import uris
 from trained_models.errors import UserError
-from trained_models.importing.sources import SourceKind, split
+from trained_models.importing.sources import (
+    ADDED_TOKENS,
+    TOKENIZER,
+    VOCABULARY,
+    SourceKind,
+    split,
+)
 from trained_models.vocabulary import split_tokens
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-VOCABULARY = "vocab.txt"
-TOKENIZER = "tokenizer.json"
-# Tokens that were added to the vocabulary of a Hugging Face tokenizer; ids by token.
-ADDED_TOKENS = "added_tokens.json"
 # Far beyond any vocabulary; a list of tokens is made that is as long as the largest id.
 _LARGEST_ID = 10_000_000
 # WordPiece has this before a piece that continues a word; SentencePiece that before one that begins
@@ -44,20 +46,22 @@ class SourceVocabulary:
         return tuple(by_id.get(number, "") for number in range(max(by_id) + 1))
 
 
-def source_vocabulary(uri: str, kind: SourceKind) -> SourceVocabulary | None:
+def source_vocabulary(
+    uri: str, kind: SourceKind, read: uris.Reader = uris.read
+) -> SourceVocabulary | None:
     """Return the vocabulary beside weights, or None when there is none.
 
+    :param read: reads its files.
     :raises UserError: there is one that cannot be read.
     """
     folder = uri if kind is not SourceKind.TENSORFLOW else split(uri)[0]
-    for name, read in {VOCABULARY: _read_vocabulary, TOKENIZER: _read_tokenizer}.items():
-        file = uris.join(folder, name)
-        data = uris.read_or_none(file)
-        if data is None:
+    for name, parse in {VOCABULARY: _read_vocabulary, TOKENIZER: _read_tokenizer}.items():
+        file, added = uris.join(folder, name), uris.join(folder, ADDED_TOKENS)
+        if not uris.exists(file):
             continue
-        added = uris.read_or_none(uris.join(folder, ADDED_TOKENS))
+        data, more = read(file), read(added) if uris.exists(added) else b""
         try:
-            ids = read(data) | (json.loads(added) if added else {})
+            ids = parse(data) | (json.loads(more) if more else {})
             if not all(isinstance(n, int) and 0 <= n <= _LARGEST_ID for n in ids.values()):
                 raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -22,12 +22,14 @@ class Wire:
 class TaskCall:
     """One execution of a task.
 
+    :param dag_run: ids of the DAG and the run that the task is of.
     :param resume: after which deferral, and the event that its trigger fired; None: from the start.
     :param environment: what the process needs of it, the connection above all.
     """
 
     task: str
     operator: dict[str, Any]
+    dag_run: tuple[str, str]
     try_number: int
     environment: Mapping[str, str]
     log: str

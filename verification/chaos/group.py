@@ -12,7 +12,7 @@ from typing import Any
 from verification.chaos.audit import PERSON
 from verification.chaos.calls import CONN_ID, TaskCall, TriggerCall, Wire
 from verification.chaos.processes import Forked
-from verification.chaos.world import OWNER, World
+from verification.chaos.world import DAG_ID, OWNER, World
 
 SETUPS = ("reserve", "create")
 WORK = ("train", "evaluate")
@@ -123,7 +123,13 @@ class Group:
         resume: tuple[Wire, dict[str, Any]] | None = None
         while True:
             call = TaskCall(
-                task, self._arguments(task), number, self._environment, self._log(task), resume
+                task,
+                self._arguments(task),
+                (DAG_ID, self.world.run_id),
+                number,
+                self._environment,
+                self._log(task),
+                resume,
             )
             reply = self._wait(Forked("run_task", call), is_trigger=False)
             self.history.append(f"{task} try {number}: {_summary(reply)}")
@@ -239,7 +245,7 @@ class Group:
             process.kill()
 
     def _arguments(self, task: str) -> dict[str, Any]:
-        common = {"run_uri": self.world.run.root, "store_uri": self.world.store.root}
+        common = {"store_uri": self.world.store.root}
         if task == "reserve":
             return common | {"tpu_owner": OWNER}
         if task not in self.jobs:

@@ -41,7 +41,11 @@ def run_task(channel: Connection, call: TaskCall) -> None:
     operator = make_operator(call.task, call.operator)
     # As Airflow: the handler calls on_kill, and the process goes on until it is killed.
     signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())
-    context = {"ti": SimpleNamespace(try_number=call.try_number)}
+    dag_id, run_id = call.dag_run
+    context = {
+        "dag_run": SimpleNamespace(dag_id=dag_id, run_id=run_id),
+        "ti": SimpleNamespace(try_number=call.try_number, map_index=-1),
+    }
     try:
         if call.resume is None:
             value = operator.execute(context)

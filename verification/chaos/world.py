@@ -69,6 +69,7 @@ class World:
     store: StoreLayout
     config: PipelineConfig
     run: RunLayout
+    run_id: str
     _outages: int = field(default=0)
 
     @classmethod
@@ -85,7 +86,9 @@ class World:
         # The boot script runs with the Python that PATH finds first, as on a TPU VM.
         path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
         with start_emulator(folder, vm_env={"PATH": path}, **_DELAYS) as emulator:
-            yield cls(folder, emulator, store, config, _write_run(store, config))
+            run_id = f"chaos__{uuid.uuid4()}"
+            run = _write_run(store, config, run_id)
+            yield cls(folder, emulator, store, config, run, run_id)
 
     def environment(self, conn_id: str) -> dict[str, str]:
         """Return what the processes of Airflow find the cloud by."""
@@ -155,8 +158,7 @@ class World:
         os.replace(aside, self.folder / "store")
 
 
-def _write_run(store: StoreLayout, config: PipelineConfig) -> RunLayout:
-    run_id = f"chaos__{uuid.uuid4()}"
+def _write_run(store: StoreLayout, config: PipelineConfig, run_id: str) -> RunLayout:
     key = run_key(DAG_ID, run_id)
     run = store.run(key)
     uris.write(run.config, config.to_bytes())

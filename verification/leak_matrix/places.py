@@ -11,7 +11,7 @@ from pipeline_store.layout import StoreLayout
 def run_uri(store_uri: str, dag_id: str, run_id: str, tpu: int = 0) -> str:
     """Return the folder in the store that a run's TPU is rented for; of the first the run's own."""
     key = run_key(dag_id, run_id)
-    return StoreLayout(store_uri).run(rental_key(key, tpu) if tpu else key).root
+    return StoreLayout(store_uri).run(rental_key(key, tpu)).root
 
 
 def run_folder(store_uri: str, dag_id: str, run_id: str, tpu: int = 0) -> Path:

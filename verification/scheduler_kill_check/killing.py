@@ -6,6 +6,7 @@ import contextlib
 import random
 import signal
 import time
+from collections.abc import Callable
 
 import psutil
 import psycopg2  # type: ignore[import-untyped]
@@ -26,13 +27,15 @@ HOLDS_RUNS = """
 """
 
 
-def kill_scheduler(stack: Stack, draw: random.Random) -> bool:
+def kill_scheduler(stack: Stack, draw: random.Random, look: Callable[[], None]) -> bool:
     """Send SIGKILL to the scheduler's main process, and to nothing else.
 
     It is halted for a moment, looked at, and let go on until a halt hits it while it holds rows of
     runs: it is for these that runs freeze, and a kill at any other moment shows little.
 
     :param draw: decides when it is looked at.
+    :param look: called directly before the kill, while the scheduler is halted: what it sees is
+        what the kill interrupts.
     :returns: whether it held rows; if it never did within :data:`PATIENCE_SECONDS`, it is killed
         all the same.
     :raises StackError: it does not run.
@@ -52,7 +55,11 @@ def kill_scheduler(stack: Stack, draw: random.Random) -> bool:
             cursor.execute(HOLDS_RUNS)
             holds_runs = cursor.fetchone() != (0,)
             if holds_runs or time.monotonic() > deadline:
-                scheduler.kill()
+                try:
+                    look()
+                finally:
+                    # Whatever it could not see: a halted scheduler would stay so.
+                    scheduler.kill()
                 return holds_runs
             scheduler.send_signal(signal.SIGCONT)
             time.sleep(draw.uniform(0.01, 0.2))

@@ -109,7 +109,9 @@ class _Seen:
         self.missing = [name for name, was in self.interrupted.items() if not _moved(was, tasks)]
         if self.resumed is None and self.decided is not None and not self.missing:
             self.resumed = now
-        if "READY" not in nodes or uses_tpu(tasks):
+        # A task that was killed is shown as running until somebody has looked.
+        at_work = {name: task for name, task in tasks.items() if name not in self.missing}
+        if "READY" not in nodes or uses_tpu(at_work):
             self.idle_since = None
             return
         self.idle_since = self.idle_since or now
@@ -132,11 +134,16 @@ def run_trial(world: World, moment: Moment, seed: int) -> Result:
     _await(world, run_id, moment)
     delay = moment.delay(seed)
     time.sleep(delay)
-    before = world.tasks(run_id)
+    interrupted: dict[str, TaskInstance] = {}
+
+    def look() -> None:
+        interrupted.update(_in_workers(world.tasks(run_id)))
+
     if world.api.run(DAG_ID, run_id).finished:
         raise StackError(f"The run {run_id} ended before the moment {moment.name!r} was over.")
-    held_runs = kill_scheduler(world.stack, moment.draw(seed))
-    seen = _Seen(time.time(), {name: task for name, task in before.items() if _in_worker(task)})
+    # Halting it takes up to 15 s, in which tasks begin and end.
+    held_runs = kill_scheduler(world.stack, moment.draw(seed), look)
+    seen = _Seen(time.time(), interrupted)
     _watch(world, run_id, seen)
     drawn = _Drawn(moment.name, seed, round(delay, 2), held_runs)
     return _result(world, run_id, seen, drawn)
@@ -182,8 +189,8 @@ def _thaw(world: World, run_id: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _in_worker(task: TaskInstance) -> bool:
-    return task.state in IN_WORKER
+def _in_workers(tasks: Tasks) -> dict[str, TaskInstance]:
+    return {name: task for name, task in tasks.items() if task.state in IN_WORKER}
 
 
 def _moved(was: TaskInstance, tasks: Tasks) -> bool:

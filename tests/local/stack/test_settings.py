@@ -9,7 +9,9 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from local.stack import credentials, settings
+from local.stack.errors import StackError
 from local.stack.paths import RuntimePaths, StatePaths
+from local.stack.stack import Stack
 
 PORTS = {"api-server": 20001, "task-logs": 20002, "tensorboard": 20003}
 
@@ -81,3 +83,11 @@ def test_store_is_an_absolute_folder_of_the_state(
     environment: dict[str, str], paths: StatePaths
 ) -> None:
     assert environment["REPRETRAIN_STORE_URI"] == str(paths.root / "store")
+
+
+@pytest.mark.parametrize("end", ["", "_ASYNC", "_CMD", "_SECRET"])
+def test_the_stack_has_its_own_database(tmp_path: Path, end: str) -> None:
+    name = f"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN{end}"
+    with pytest.raises(StackError, match=f"{name}: the local stack runs a PostgreSQL of its own"):
+        Stack(tmp_path, extra_environment={name: "postgresql://elsewhere/x"})
+    Stack(tmp_path, extra_environment={"AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "1"})

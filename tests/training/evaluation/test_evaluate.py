@@ -103,10 +103,10 @@ def test_scores_are_those_of_each_document_alone(
     assert correct / tokens < score.mrr < 1
 
 
-def test_a_tie_counts_in_favour_of_the_right_token() -> None:
-    logits = tf.constant([[[3.0, 1.0, 3.0, 2.0], [3.0, 1.0, 3.0, 2.0]]])
-    for label, rank in ((0, 1), (2, 1), (3, 3), (1, 4)):
-        ranks = reciprocal_ranks(logits, tf.constant([[label, 0]]))
+def test_a_tie_shares_its_places() -> None:
+    logits = tf.constant([[[3.0, 1.0, 3.0, 2.0], [3.0, 1.0, 3.0, 4.0]]])
+    for label, rank in ((0, 1.5), (2, 1.5), (3, 3), (1, 4)):
+        ranks = reciprocal_ranks(logits, tf.constant([[label, 3]]))
         np.testing.assert_allclose(ranks, [[1 / rank, 1.0]])
 
 

@@ -142,10 +142,10 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
     assert errors == {
         6: "wrong_column_count: 1 columns; the header has 3",
         7: "wrong_column_count: 4 columns; the header has 3",
-        8: "invalid_utf8: byte 0xff after 7 bytes of line 8: invalid start byte",
-        9: "invalid_utf8: byte 0xe9 after 2 bytes of line 9: invalid continuation byte",
-        10: "empty_text: 'text' has no text",
-        11: "empty_text: 'second' has no text",
+        8: "invalid_utf8: line 8: no UTF-8 after 7 bytes: invalid start byte",
+        9: "invalid_utf8: line 9: no UTF-8 after 2 bytes: invalid continuation byte",
+        10: "empty_text: no text in the column that text_column names",
+        11: "empty_text: no text in the column that text_pair_column names",
         12: "nul_character: after 4 characters",
         13: "invalid_csv: '\\t' expected after '\"'",
     }
@@ -155,8 +155,13 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
     ("name", "content", "error", "message"),
     [
         ("a.txt", b"text\n", UserError, "so its format is not known; rename it"),
-        ("a.tsv", b"title\tsecond\nx\ty\n", UserError, "missing_column: no column 'text'"),
-        ("a.tsv", b"text\ttext\tsecond\n", UserError, "2 times the column 'text'"),
+        (
+            "a.tsv",
+            b"title\tsecond\nx\ty\n",
+            UserError,
+            "missing_column: no column that text_column names",
+        ),
+        ("a.tsv", b"text\ttext\tsecond\n", UserError, "2 times the column that text_column names"),
         ("a.csv", b'text,second\n"a,b\nc,d\n', BadDataError, "record of line 2 is not closed"),
         (
             "a.tsv.gz",

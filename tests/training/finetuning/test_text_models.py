@@ -193,7 +193,7 @@ def test_every_line_gets_an_answer_or_a_reason(
     assert {answer["file"] for answer in answers} == {str(source)}
     failed = [answer for answer in answers if answer["error"]]
     assert [answer["line"] for answer in failed] == ["4", "5", "6"]
-    assert "'text' has no text" in failed[1]["error"]
+    assert "empty_text: no text in the column that text_column names" in failed[1]["error"]
     good = [answer for answer in answers if not answer["error"]]
     manifest = manifest_of(exported)
     shares = metrics.probabilities(manifest.task_kind, outputs)

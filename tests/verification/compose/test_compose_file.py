@@ -306,7 +306,11 @@ def test_commands_are_those_of_the_image(compose: ComposeFile) -> None:
     subprocess.run(["sh", "-nc", shlex.quote(reaper["entrypoint"][2])], check=True)
 
 
-@pytest.mark.parametrize("given", ["", "?sslmode=require"])
+OPTIONS = "options=-c%20statement_timeout%3D5"
+DATABASES = ["", "?sslmode=require", f"?{OPTIONS}", f"?sslmode=require&{OPTIONS}"]
+
+
+@pytest.mark.parametrize("given", DATABASES)
 def test_the_schedulers_address_of_the_database_is_the_secret_one_with_a_limit(
     compose: ComposeFile, tmp_path: Path, given: str
 ) -> None:
@@ -318,8 +322,23 @@ def test_the_schedulers_address_of_the_database_is_the_secret_one_with_a_limit(
     words = shlex.split(command.replace("/run/secrets/database_url", str(secret)))
     url = make_url(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     assert (url.password, url.host, url.database) == ("p-_w", "postgres", "airflow")
-    assert url.query["options"] == f"-c {IDLE}=60000"
-    assert url.query.get("sslmode") == ("require" if given else None)
+    own = "-c statement_timeout=5 " if OPTIONS in given else ""
+    assert url.query["options"] == f"{own}-c {IDLE}=60000"
+    assert url.query.get("sslmode") == ("require" if "sslmode" in given else None)
+
+
+@pytest.mark.parametrize("given", ["postgresql+psycopg2", "postgresql", "postgres"])
+@pytest.mark.parametrize("part", ["scheduler", "triggerer"])
+def test_the_asynchronous_address_is_the_secret_one_without_the_limit(
+    compose: ComposeFile, tmp_path: Path, part: str, given: str
+) -> None:
+    secret = tmp_path / "database_url"
+    secret.write_text(f"{given}://airflow:p-_w@postgres:5432/airflow")
+    command = compose.services()[part].environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC_CMD"]
+    words = shlex.split(command.replace("/run/secrets/database_url", str(secret)))
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    # asyncpg.connect() knows no argument `options`.
+    assert said == "postgresql+asyncpg://airflow:p-_w@postgres:5432/airflow"
 
 
 def test_interpolation_is_that_of_the_specification() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from local.stack.airflow_api import DagRun, TaskInstance
 from verification.scheduler_kill_check.__main__ import main
+from verification.scheduler_kill_check.killing import kill_scheduler
 from verification.scheduler_kill_check.moments import BY_NAME, MOMENTS, Moment, uses_tpu
 from verification.scheduler_kill_check.results import Journal, Result, problems, summary
 from verification.scheduler_kill_check.trial import _Seen
@@ -103,6 +107,37 @@ def test_a_ready_tpu_idles_while_no_task_uses_it(monkeypatch: pytest.MonkeyPatch
     ):
         seen.look(_run(KILLED - 1), tasks, nodes)
     assert seen.idle_seconds == 60.0
+
+
+def test_a_killed_task_that_is_still_shown_as_running_uses_no_tpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter([1.0, 31.0, 41.0])
+    monkeypatch.setattr("time.time", lambda: next(clock))
+    killed = _task("tpu.create", "running")
+    seen = _Seen(KILLED, {"tpu.create": killed})
+    for task in (killed, killed, _task("tpu.create", "running", started=40, tries=2)):
+        seen.look(_run(KILLED - 1), {"tpu.create": task}, ["READY"])
+    assert seen.idle_seconds == 30.0
+
+
+def test_what_a_kill_interrupts_is_read_while_the_scheduler_is_halted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    process = SimpleNamespace(send_signal=lambda sign: done.append(sign.name))
+    process.kill = lambda: done.append("kill")
+    cursor = SimpleNamespace(execute=lambda _: None, fetchone=lambda: (len(done) // 2,))
+    connection = SimpleNamespace(cursor=lambda: cursor, close=lambda: None)
+    monkeypatch.setattr("psutil.Process", lambda pid: process)
+    monkeypatch.setattr("psycopg2.connect", lambda url: connection)
+    part = SimpleNamespace(pid=1)
+    supervisor = SimpleNamespace(processes=lambda: {"scheduler": part})
+    stack: Any = SimpleNamespace(
+        supervisor=lambda: supervisor, paths=SimpleNamespace(root=Path("/tmp/none"))
+    )
+    assert kill_scheduler(stack, random.Random(1), lambda: done.append("look"))
+    assert done == ["SIGSTOP", "SIGCONT", "SIGSTOP", "look", "kill"]
 
 
 @pytest.mark.parametrize(

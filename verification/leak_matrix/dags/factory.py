@@ -106,7 +106,6 @@ def _matrix_dag(scenario: Scenario, layers: frozenset[Layer], settings: Settings
         if scenario.subject is Subject.FINETUNING:
             plan = MatrixPlanOperator(
                 task_id="plan",
-                run_uri=own,
                 store_uri=store,
                 settings=wanted,
                 tpus=scenario.tpus,
@@ -114,19 +113,17 @@ def _matrix_dag(scenario: Scenario, layers: frozenset[Layer], settings: Settings
             )
 
             @task_group(group_id=GROUP)
-            def rent_tpu(run_uri: str, arguments: list[str]) -> MatrixRunOperator:
-                tpu = {"run_uri": run_uri, **place}
-                reserve = TpuReserveOperator(task_id="reserve", **_code(scenario), **tpu)
-                return _use_tpu(scenario, layers, reserve, arguments, tpu)
+            def rent_tpu(arguments: list[str]) -> MatrixRunOperator:
+                reserve = TpuReserveOperator(task_id="reserve", **_code(scenario), **place)
+                return _use_tpu(scenario, layers, reserve, arguments, place)
 
             rent_tpu.expand_kwargs(plan.output) >> EmptyOperator(task_id="after")
         else:
-            tpu = {"run_uri": own, **place}
             reserve = MatrixReserveOperator(
-                task_id="reserve", settings=wanted, **_code(scenario), **tpu
+                task_id="reserve", settings=wanted, **_code(scenario), **place
             )
             arguments = ["--folder", f"{own}/matrix", *shape.job]
-            run = _use_tpu(scenario, layers, reserve, arguments, tpu)
+            run = _use_tpu(scenario, layers, reserve, arguments, place)
             run >> EmptyOperator(task_id="after")
         if shape.fail_fast:
             failing_task(store)

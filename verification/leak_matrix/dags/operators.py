@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from model_registry.finetuning_plans import make_rentals
+from operators.own_run import own_run
 from operators.tpu import TpuCreateOperator, TpuReserveOperator, TpuRunOperator
 from operators.tpu_base import TpuAttemptOperator
 from pipeline_config import (
@@ -41,19 +42,15 @@ class MatrixPlanOperator(BaseOperator):
     """Records a run as those of ``bert_finetuning`` are, and makes the folders of its TPUs.
 
     :param store_uri: the store.
-    :param run_uri: folder of the run. (templated)
     :param settings: by ``section.name``; the zones come from the DAG run's ``conf``.
     :param tpus: how many.
     :param job: further arguments of the fake trainer.
     """
 
-    template_fields = ("run_uri",)
-
     def __init__(
         self,
         *,
         store_uri: str,
-        run_uri: str,
         settings: dict[str, Any],
         tpus: int,
         job: Sequence[str],
@@ -61,22 +58,18 @@ class MatrixPlanOperator(BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.store_uri = store_uri
-        self.run_uri = run_uri
         self.settings = settings
         self.tpus = tpus
         self.job = job
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Write the records; return what each TPU needs."""
-        run = RunLayout(self.run_uri)
+        run = own_run(context, self.store_uri)
         zones = (context["dag_run"].conf or {})["zones"]
         wanted = FAST | self.settings | {"tpu.zones": zones}
         record_run(run, with_overrides(load_finetuning_preset("finetuning_smoke"), wanted), context)
         return [
-            {
-                "run_uri": rental.root,
-                "arguments": ["--folder", f"{rental.root}/matrix", *self.job],
-            }
+            {"arguments": ["--folder", f"{rental.root}/matrix", *self.job]}
             for rental in make_rentals(StoreLayout(self.store_uri), run, self.tpus)
         ]
 
@@ -110,7 +103,7 @@ class MatrixReserveOperator(TpuReserveOperator):
         """Write ``config.json`` and ``run.json`` and open a generation."""
         zones = (context["dag_run"].conf or {})["zones"]
         config = with_overrides(load_preset("smoke"), FAST | self.settings | {"tpu.zones": zones})
-        record_run(RunLayout(self.run_uri), config, context)
+        record_run(self.find_run(context), config, context)
         return super().execute(context)
 
 

@@ -1,0 +1,123 @@
+"""The best scores of a lineage on every set of held-out documents, carried on by its versions.
+
+Each update may lose a little on old text (``promotion.max_forgetting``). Compared with the model in
+use alone, such losses add up unseen; compared with the best version so far they do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from model_registry.versions import load_version
+from pipeline_store import uris
+from pipeline_store.formats import (
+    BestScore,
+    BestScores,
+    DocumentSetScore,
+    EvaluationReport,
+    ModelVersion,
+)
+from pipeline_store.layout import LineageLayout, VersionLayout
+
+CANDIDATE = "candidate"
+Floats = npt.NDArray[np.float64]
+Sets = dict[str, BestScore]
+
+
+def best_scores(lineage: LineageLayout, version_id: str | None) -> Sets:
+    """Return the best scores of a version and its ancestors, by set.
+
+    A version that was published before there were such records has its ancestors' evaluations read
+    instead, as far as retention has left them.
+
+    :param version_id: the model in use; None: there is none, and no score.
+    :raises RegistryError: there is no such version.
+    :raises FormatError: a record is damaged.
+    """
+    best: Sets = {}
+    without: list[str] = []
+    while version_id is not None:
+        stored = BestScores.load_or_none(VersionLayout(lineage.version(version_id)).best_scores)
+        if stored is not None:
+            best = stored.sets
+            break
+        without.append(version_id)
+        version_id = _parent(lineage, load_version(lineage, version_id))
+    # One at a time: an evaluation holds the scores of every document.
+    for older in reversed(without):
+        report = EvaluationReport.load(VersionLayout(lineage.version(older)).evaluation)
+        best = with_candidate(best, report, older)
+    return best
+
+
+def with_candidate(best: Sets, report: EvaluationReport, version_id: str) -> Sets:
+    """Return the best scores after a candidate has become a version.
+
+    A set whose partition was prepared anew since has other documents: its best score begins again.
+
+    :param best: before.
+    :param report: the candidate's evaluation.
+    """
+    updated = dict(best)
+    for scores in next(model for model in report.models if model.name == CANDIDATE).sets:
+        name, manifest = scores.set_name, report.evaluated[scores.set_name]
+        known = best.get(name)
+        if known is None or known.manifest_sha256 != manifest or _is_better(scores, known.scores):
+            updated[name] = BestScore(
+                version_id=version_id, manifest_sha256=manifest, scores=scores
+            )
+    return updated
+
+
+def on_common_documents(
+    scores: DocumentSetScore, reference: DocumentSetScore
+) -> tuple[Floats, Floats, Floats]:
+    """Return what two models lost on the documents that both were scored on with the same masks.
+
+    These are not all where ``evaluation.max_records_per_set`` has changed in between.
+
+    :returns: loss sums of both, and numbers of masked tokens (above 0), by document, shape [N].
+    """
+    _, here, there = np.intersect1d(
+        scores.document_ids, reference.document_ids, assume_unique=True, return_indices=True
+    )
+    tokens = np.array(scores.token_counts, float)[here]
+    alike = (tokens == np.array(reference.token_counts, float)[there]) & (tokens > 0)
+    losses = np.array(scores.loss_sums, float)[here[alike]]
+    return losses, np.array(reference.loss_sums, float)[there[alike]], tokens[alike]
+
+
+def _is_better(scores: DocumentSetScore, best: DocumentSetScore) -> bool:
+    losses, reference, tokens = on_common_documents(scores, best)
+    return not len(tokens) or losses.sum() < reference.sum()
+
+
+def loss_histories(
+    lineage: LineageLayout, version_id: str | None, set_names: Sequence[str]
+) -> dict[str, list[tuple[str, float]]]:
+    """Return the losses on some sets of a version and its ancestors, oldest first.
+
+    :returns: by set: version ids and losses in nats per token, of those that were scored on it.
+    """
+    models: list[ModelVersion] = []
+    while version_id is not None:
+        models.append(load_version(lineage, version_id))
+        version_id = _parent(lineage, models[-1])
+    metrics = {name: f"{CANDIDATE}/{name}/masked_lm_loss" for name in set_names}
+    return {
+        name: [
+            (model.version_id, model.metrics[metric])
+            for model in reversed(models)
+            if metric in model.metrics
+        ]
+        for name, metric in metrics.items()
+    }
+
+
+def _parent(lineage: LineageLayout, model: ModelVersion) -> str | None:
+    """Return a version's parent, unless retention has removed it."""
+    is_left = model.parent is not None and uris.exists(lineage.model(model.parent))
+    return model.parent if is_left else None

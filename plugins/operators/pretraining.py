@@ -1,0 +1,37 @@
+"""What a re-pretraining run's TPU is given to do, as tasks: training and evaluation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from operators import job_arguments
+from operators.own_run import own_run
+from operators.tpu import TpuRunOperator
+from pipeline_store.layout import StoreLayout
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class TpuTrainOperator(TpuRunOperator):
+    """Trains the run's candidate on what its plan says."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(entry_point="training.train", **kwargs)
+
+    def job_arguments(self, context: Context) -> list[str]:
+        """Return the module's command line."""
+        run = own_run(context, self.store_uri)
+        return job_arguments.train(run, StoreLayout(self.store_uri))
+
+
+class TpuEvaluateOperator(TpuRunOperator):
+    """Scores candidate and model in use on the held-out documents that the run's plan names."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(entry_point="training.evaluate", **kwargs)
+
+    def job_arguments(self, context: Context) -> list[str]:
+        """Return the module's command line."""
+        run = own_run(context, self.store_uri)
+        return job_arguments.evaluate(run, StoreLayout(self.store_uri))

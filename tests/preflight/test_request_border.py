@@ -1,0 +1,352 @@
+"""What requests may read: each setting, each reader, and what the installation's presets name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_jobs.labelled import checks, inputs
+from beam_jobs.labelled.description import load_task
+from corpus.duplicates import signing
+from corpus.errors import UserError
+from corpus.partitions import choose_partition, find_files
+from corpus.text.inputs import list_inputs
+from corpus.tokens.lineage_vocabulary import read_vocabulary
+from corpus.tokens.training_text import TrainingText
+from pipeline_config import (
+    ConfigError,
+    FinetuningConfig,
+    PipelineConfig,
+    TaskConfig,
+    load_preset,
+    with_overrides,
+)
+from pipeline_config.requests import marked
+from pipeline_config.schema import Mark
+from pipeline_config.settings import Settings, load_settings
+from pipeline_store import request_paths, uris
+from pipeline_store.formats import TaskSplit
+from pipeline_store.layout import StoreLayout
+from pipeline_store.request_paths import OutsideRootsError, RequestRoots
+from preflight.request import outside_problems, request_roots
+from preflight.run import fields, lineage
+from preflight.run import inputs as run_inputs
+from trained_models.artifacts import model_files
+from trained_models.importing import descriptions, sources
+from trained_models.importing.descriptions import describe
+from trained_models.importing.sources import SourceKind
+from trained_models.importing.vocabulary import source_vocabulary
+from training.finetuning.exporting.text_files import read_texts
+
+SECRET = "the secret of the worker"  # noqa: S105
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreLayout:
+    layout = StoreLayout(str(tmp_path / "store"))
+    uris.write(f"{layout.root}/corpus/day-1/a.txt", b"text\n")
+    (tmp_path / "secret.txt").write_text(SECRET)
+    return layout
+
+
+def settings(**environment: str) -> Settings:
+    return load_settings({f"REPRETRAIN_{name}": value for name, value in environment.items()})
+
+
+@pytest.fixture
+def roots(store: StoreLayout) -> RequestRoots:
+    return request_roots(settings(PRESET="smoke", FINETUNING_PRESET="finetuning_smoke"), store)
+
+
+# --- every setting that is a path
+
+
+PATHS = sorted(marked(PipelineConfig, Mark.TEXT_PATH, Mark.MODEL_PATH))
+
+
+def test_the_settings_that_are_paths() -> None:
+    assert PATHS == ["corpus.input_pattern", "model.init_checkpoint", "vocabulary.uri"]
+    assert not list(marked(FinetuningConfig, Mark.TEXT_PATH, Mark.MODEL_PATH))
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize(
+    "value",
+    [
+        "/etc/shadow",
+        "/etc/*",
+        "file:///etc/shadow",
+        "runs/0123/config.json",
+        "../secret.txt",
+        "corpus/../../secret.txt",
+        "corpus/*/../../../secret.txt",
+        "corpus/[a]/../../runs/x",
+        "/{x}/..",
+        "gs://elsewhere/x",
+        "ftp://host/x",
+    ],
+)
+def test_no_setting_may_name_what_lies_elsewhere(
+    store: StoreLayout, roots: RequestRoots, name: str, value: str
+) -> None:
+    config = with_overrides(load_preset("smoke"), {name: value})
+    [problem] = outside_problems(config, roots, store)
+    assert problem.startswith(f"{name}: ")
+    assert SECRET not in problem
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_each_setting_may_name_what_lies_below_a_root(
+    store: StoreLayout, roots: RequestRoots, name: str
+) -> None:
+    for value in ("corpus/day-1/a.txt", "imports/a", f"{store.root}/imports/a"):
+        config = with_overrides(load_preset("smoke"), {name: value})
+        assert list(outside_problems(config, roots, store)) == []
+
+
+# --- what the installation names itself
+
+
+def preset(folder: Path, **values: str) -> str:
+    sections: dict[str, list[str]] = {}
+    for name, value in values.items():
+        section, _, key = name.partition("__")
+        sections.setdefault(section, []).append(f"{key} = {json.dumps(value)}")
+    path = folder / "preset.toml"
+    path.write_text("".join(f"[{s}]\n" + "\n".join(lines) + "\n" for s, lines in sections.items()))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "{partition}/*.txt",
+        "*/{partition}.txt",
+        "TMP/{partition}/corpus/*/*.txt",
+        "TMP/outside/{partition}/*.txt",
+        "TMP/outside/{partition}/*.txt, corpus/{partition}/*",
+        "TMP/outside/all.txt",
+    ],
+)
+def test_a_presets_text_passes_the_border(tmp_path: Path, store: StoreLayout, pattern: str) -> None:
+    pattern = pattern.replace("TMP", str(tmp_path))
+    path = preset(tmp_path, corpus__input_pattern=pattern)
+    roots = request_roots(settings(PRESET=path, STORE_URI=store.root), store)
+    assert list(outside_problems(load_preset(path), roots, store)) == []
+    # Whatever it names, the runs of others stay closed.
+    for other in (f"{store.root}/runs/k/config.json", f"{tmp_path}/secret.txt"):
+        with pytest.raises(OutsideRootsError):
+            roots.require(other)
+
+
+@pytest.mark.parametrize("root", ["../elsewhere", "ftp://host/x"])
+def test_a_root_that_cannot_be_one_is_refused_in_words(store: StoreLayout, root: str) -> None:
+    with pytest.raises(ConfigError, match=f"REPRETRAIN_INPUT_ROOTS or a preset.*{root}"):
+        request_roots(settings(INPUT_ROOTS=f"corpus,{root}"), store)
+
+
+def test_a_preset_whose_partitions_lie_in_the_store_itself_finds_its_files(
+    tmp_path: Path, store: StoreLayout
+) -> None:
+    uris.write(f"{store.root}/day-1/a.txt", b"text\n")
+    uris.write(f"{store.root}/runs/key/config.json", b"{}")
+    pattern = "{partition}/*.txt"
+    path = preset(tmp_path, corpus__input_pattern=pattern)
+    with request_paths.limited_to(request_roots(settings(PRESET=path), store)):
+        assert list_inputs(pattern, "day-1", store) == [f"{store.root}/day-1/a.txt"]
+        assert choose_partition(load_preset(path), None, store) == "day-1"
+        with pytest.raises(UserError, match="lies below none"):
+            list_inputs("runs/*/config.json", "day-1", store)
+
+
+def test_a_presets_tensorflow_checkpoint_passes_the_border(
+    tmp_path: Path, store: StoreLayout
+) -> None:
+    folder = tmp_path / "google"
+    folder.mkdir()
+    for name in ("bert.ckpt.index", "bert.ckpt.data-00000-of-00001", "vocab.txt", "other.txt"):
+        (folder / name).write_text("x")
+    path = preset(tmp_path, model__init_checkpoint=str(folder / "bert.ckpt"))
+    roots = request_roots(settings(PRESET=path), store)
+    assert list(outside_problems(load_preset(path), roots, store)) == []
+    with request_paths.limited_to(roots):
+        sources.require_model(str(folder / "bert.ckpt"))
+        assert request_paths.read(str(folder / "vocab.txt"), model=True) == b"x"
+        for read in (
+            lambda: request_paths.read(str(folder / "other.txt"), model=True),
+            lambda: request_paths.read(str(folder / "vocab.txt")),
+        ):
+            with pytest.raises(OutsideRootsError):
+                read()
+
+
+# --- models
+
+
+def model_folder(store: StoreLayout, *names: str) -> Path:
+    folder = Path(store.root, "imports", "bert")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_text("{}")
+    return folder
+
+
+CHECKPOINT = ("m.ckpt.index", "m.ckpt.data-00000-of-00001")
+
+
+@pytest.mark.parametrize(
+    "linked",
+    [
+        *("m.ckpt.index", "m.ckpt.data-00000-of-00001"),
+        *("vocab.txt", "bert_config.json", "params.yaml", "tokenizer.json", "added_tokens.json"),
+    ],
+)
+def test_all_that_is_read_of_a_checkpoint_has_to_lie_below_the_roots(
+    store: StoreLayout, roots: RequestRoots, linked: str
+) -> None:
+    folder = model_folder(store, *CHECKPOINT, "vocab.txt", "bert_config.json")
+    prefix = f"{folder}/m.ckpt"
+    with request_paths.limited_to(roots):
+        sources.require_model(prefix)
+        (folder / linked).unlink(missing_ok=True)
+        (folder / linked).symlink_to(f"{store.root}/../secret.txt")
+        with pytest.raises(OutsideRootsError, match=linked):
+            sources.require_model(prefix)
+    config = with_overrides(load_preset("smoke"), {"model.init_checkpoint": prefix})
+    with request_paths.limited_to(roots):
+        problems = list(lineage.start_problems(config, store))
+    assert any("lies below none" in line for line in problems)
+    assert SECRET not in str(problems)
+
+
+def test_a_linked_folder_in_a_model_is_refused(store: StoreLayout, roots: RequestRoots) -> None:
+    folder = model_folder(store, "config.json", "model.safetensors")
+    inner = folder / "checkpoint"
+    inner.symlink_to(Path(store.root, "corpus"))
+    sources.require_model(str(folder))
+    with (
+        request_paths.limited_to(roots),
+        pytest.raises(OutsideRootsError, match="checkpoint is a link to a folder"),
+    ):
+        sources.require_model(str(folder))
+
+
+def test_the_files_beside_a_root_are_not_its_own(store: StoreLayout, roots: RequestRoots) -> None:
+    imports = f"{store.root}/imports"
+    uris.write(f"{imports}/x", b"")
+    uris.write(f"{imports}.index", b"")
+    with request_paths.limited_to(roots), pytest.raises(OutsideRootsError):
+        sources.require_model(imports)
+
+
+# --- listing
+
+
+@pytest.mark.parametrize("pattern", ["/{x}/..{partition}", "/{x}/{partition}", "/{partition}/*"])
+def test_nothing_above_a_root_is_listed(
+    store: StoreLayout, roots: RequestRoots, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    for name in ("list_files", "list_details"):
+        monkeypatch.setattr(uris, name, lambda folder: pytest.fail(f"{folder} was listed"))
+    config = with_overrides(load_preset("smoke"), {"corpus.input_pattern": pattern})
+    with request_paths.limited_to(roots):
+        with pytest.raises(OutsideRootsError):
+            list(find_files(pattern, store))
+        with pytest.raises(ConfigError, match="OutsideRootsError"):
+            choose_partition(config, None, store)
+        with pytest.raises(UserError, match=r"braces|lies below"):
+            list_inputs(pattern, "day-1", store)
+
+
+def test_what_lies_beside_a_root_is_not_told(store: StoreLayout) -> None:
+    file = f"{store.root}/corpus/only.txt"
+    uris.write(f"{store.root}/corpus/secret-00001-of-00002.txt", b"")
+    by_hand = RequestRoots.of(store.root, [file, f"{store.root}/corpus/a-00000-of-00002.txt"])
+    with request_paths.limited_to(by_hand):
+        with pytest.raises(UserError, match=r"only\.txt\.$"):
+            list_inputs(file, "day-1", store)
+        uris.write(f"{store.root}/corpus/a-00000-of-00002.txt", b"")
+        with pytest.raises(UserError, match="1 of 2 files of a set are missing"):
+            list_inputs("corpus/a-00000-of-00002.txt", "day-1", store)
+    with pytest.raises(UserError, match="the folder has 3 other files"):
+        list_inputs(file, "day-1", store)
+
+
+# --- every reader, with a link that was put in a file's place after its path was looked at
+
+
+Read = Callable[[StoreLayout, str], Any]
+CONFIG = load_preset("smoke")
+READ = lineage._read
+WEATHER = TaskConfig(train="train.tsv")
+HUGGING_FACE, TENSORFLOW = SourceKind.HUGGING_FACE, SourceKind.TENSORFLOW
+
+
+def folder_of(uri: str) -> str:
+    return uri.rpartition("/")[0]
+
+
+def prefix_beside(uri: str) -> str:
+    return f"{folder_of(uri)}/m.ckpt"
+
+
+READERS: dict[str, Read] = {
+    "corpus/day-1/a.txt": lambda _, uri: run_inputs._why_unusable(uri, CONFIG),
+    "corpus/day-2/a.txt": lambda _, uri: signing.identify(uri, CONFIG),
+    "corpus/day-3/a.txt": lambda _, uri: list(TrainingText([uri], CONFIG)),
+    "corpus/day-1/a.jsonl": lambda _, uri: fields._why_missing(uri, "jsonl", "text"),
+    "tasks/weather/task.toml": lambda store, _: load_task(store, "weather"),
+    "tasks/weather/train.tsv": lambda _, uri: checks._why_unusable(uri, WEATHER, TaskSplit.TRAIN),
+    "tasks/weather/test.tsv": lambda _, uri: inputs._sha256(uri),
+    "tasks/weather/new.tsv": lambda _, uri: list(read_texts(uri, WEATHER)),
+    "imports/vocab.txt": lambda _, uri: read_vocabulary(uri, by_request=True),
+    "imports/bert.model": lambda _, uri: read_vocabulary(uri, by_request=True),
+    "imports/h/config.json": lambda _, uri: describe(folder_of(uri), HUGGING_FACE, READ),
+    "imports/g/bert_config.json": lambda _, uri: describe(prefix_beside(uri), TENSORFLOW, READ),
+    "imports/t/params.yaml": lambda _, uri: describe(prefix_beside(uri), TENSORFLOW, READ),
+    "imports/h/vocab.txt": lambda _, uri: source_vocabulary(folder_of(uri), HUGGING_FACE, READ),
+    "imports/j/tokenizer.json": lambda _, uri: source_vocabulary(
+        folder_of(uri), HUGGING_FACE, READ
+    ),
+    "imports/h/model.safetensors.index.json": lambda _, uri: sources.weight_files(
+        folder_of(uri), READ
+    ),
+    "imports/m/model.json": lambda _, uri: model_files(folder_of(uri), READ),
+    "imports/r/result.json": lambda _, uri: model_files(folder_of(uri), READ),
+}
+
+
+@pytest.mark.parametrize("path", READERS)
+def test_what_was_opened_is_looked_at(
+    store: StoreLayout, roots: RequestRoots, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    file = Path(store.root, path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    file.symlink_to(f"{store.root}/../secret.txt")
+    real = request_paths.require
+
+    def looked_at_before(uri: str, *, model: bool = False) -> str:
+        return uri if uri == str(file) else real(uri, model=model)
+
+    monkeypatch.setattr(request_paths, "require", looked_at_before)
+    with request_paths.limited_to(roots), pytest.raises(Exception, match="lies below none") as seen:
+        READERS[path](store, str(file))
+    assert SECRET not in str(seen.value)
+
+
+def test_what_a_job_has_made_itself_is_no_request(tmp_path: Path, roots: RequestRoots) -> None:
+    # An export is checked in a temporary folder, by a process that is held to the request's roots.
+    (tmp_path / "vocab.txt").write_text("[PAD]\nword\n")
+    (tmp_path / "config.json").write_bytes(
+        json.dumps(
+            dict.fromkeys(descriptions.SIZES, 1) | {"hidden_act": "gelu", "model_type": "bert"}
+        ).encode()
+    )
+    with request_paths.limited_to(roots):
+        assert describe(str(tmp_path), HUGGING_FACE) is not None
+        assert source_vocabulary(str(tmp_path), HUGGING_FACE) is not None
