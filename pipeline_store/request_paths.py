@@ -63,7 +63,7 @@ class RequestRoots:
 
         def absolute(paths: Sequence[str]) -> tuple[str, ...]:
             found = (p if uris.is_absolute(p) else uris.join(store_root, p) for p in paths)
-            return tuple(map(uris.for_library, found))
+            return tuple(dict.fromkeys(map(uris.for_library, found)))
 
         return cls(absolute(roots), absolute([PUBLISHED]), absolute([DESCRIPTIONS, *beside]))
 

@@ -61,8 +61,9 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
             yield pipeline
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture
 def thief(pipeline: Pipeline) -> Iterator[Thief]:
+    """Give a thief to one test alone: while its links lie in the corpus, no run may read that."""
     with thief_of(pipeline) as thief:
         yield thief
 
