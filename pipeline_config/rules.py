@@ -106,7 +106,8 @@ def _dynamic_rows_are_written_once(config: PipelineConfig) -> Iterator[str]:
     if masking.dynamic and masking.dupe_factor > 1:
         yield (
             f"masking.dupe_factor: {masking.dupe_factor} copies of a row are equal with "
-            "masking.dynamic, which draws new masks in every epoch anyway; set it to 1."
+            "masking.dynamic, which draws new masks in every epoch anyway; set it to 1, or "
+            "masking.dynamic to false."
         )
 
 

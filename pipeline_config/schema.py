@@ -193,9 +193,10 @@ class MaskingConfig(Section):
     )
     max_span_words: int = Field(10, ge=1, le=100, description="Longest span, in words.")
     dynamic: bool = Field(
-        False,
+        True,
         description="Write training rows once and unmasked; the trainer masks them anew in each "
-        "epoch, by the same function. Held-out rows are always masked when written.",
+        "epoch, by the same function, so that none are memorized. false: masks are "
+        "written with the rows. Held-out rows always have theirs.",
     )
     max_predictions_per_seq: int = Field(
         20, ge=1, le=1024, description="Most masked tokens in a row."

@@ -11,8 +11,11 @@ from model_registry import lease, outcomes, plans
 from model_registry.errors import RegistryError
 from operators import job_arguments
 from operators.own_run import own_run, prepared_manifest
-from pipeline_store.formats import OutcomeKind, RunPlan, RunRecord
-from pipeline_store.layout import StoreLayout
+from pipeline_config import parse_config
+from pipeline_store import uris
+from pipeline_store.formats import OutcomeKind, PartitionManifest, RunPlan, RunRecord, Split
+from pipeline_store.layout import RunLayout, StoreLayout
+from preflight.estimates import passes
 from trained_models.errors import UserError
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ class PlanJobsOperator(BaseOperator):
             # Another try cannot help.
             raise AirflowFailException(str(error)) from error
         self._show(plan)
+        self._warn(plan, run)
         return {
             "train": job_arguments.train(run, store),
             "evaluate": job_arguments.evaluate(run, store),
@@ -71,3 +75,11 @@ class PlanJobsOperator(BaseOperator):
         for partition, reason in plan.not_replayed.items():
             self.log.warning("Partition %s is not replayed: %s", partition, reason)
         self.log.info("Scored on the held-out documents of %s", ", ".join(plan.evaluated))
+
+    def _warn(self, plan: RunPlan, run: RunLayout) -> None:
+        """Say so if the model will see its text too often: only now are its rows counted."""
+        manifests = map(PartitionManifest.load, plan.trained.values())
+        rows = sum(manifest.records.get(Split.TRAIN, 0) for manifest in manifests)
+        config = parse_config(uris.read(run.config), run.config)
+        if rows and (warning := passes.warning(config, rows)):
+            self.log.warning("%s", warning)

@@ -11,6 +11,7 @@ from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, RunEstimate, Split
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.compiled import saved
+from preflight.estimates import passes
 from preflight.estimates.speed import Speed, find_speed
 from trained_models.phases import phases
 
@@ -118,11 +119,12 @@ def _partition_lines(config: PipelineConfig, store: StoreLayout | None) -> Itera
     if manifest is None:
         yield f"rows: not known before partition {partition} is prepared with these settings"
         return
-    rows, phase = manifest.records.get(Split.TRAIN, 0), phases(config)[0]
-    steps, batch = phase.end_step - phase.first_step, phase.global_batch_size
+    rows, batch = manifest.records.get(Split.TRAIN, 0), phases(config)[0].global_batch_size
     if rows:
-        times = f"which the steps go over {steps * batch / rows:.3g} times"
+        times = f"which the steps go over {passes.passes(config, rows):.3g} times"
         yield f"rows: {rows:,} of {manifest.documents:,} documents in {partition}, {times}"
+        if warning := passes.warning(config, rows):
+            yield warning
     if rows < batch:
         yield (
             f"WARNING: training.global_batch_size: {batch:,} rows a step, but partition "

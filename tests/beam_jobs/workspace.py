@@ -58,9 +58,13 @@ def content_sha256(text: str) -> bytes:
 
 
 def make_config(**settings: Any) -> PipelineConfig:
-    """Return the smoke preset with a small vocabulary; ``__`` in a name stands for a dot."""
+    """Return the smoke preset with a small vocabulary, and masks in all rows.
+
+    :param settings: ``__`` in a name stands for a dot.
+    """
     named = {name.replace("__", "."): value for name, value in settings.items()}
-    return with_overrides(load_preset("smoke"), {"vocabulary.size": 1000} | named)
+    given = {"vocabulary.size": 1000, "masking.dynamic": False}
+    return with_overrides(load_preset("smoke"), given | named)
 
 
 @dataclass

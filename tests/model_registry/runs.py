@@ -88,7 +88,7 @@ class FinishedRun:
             vocabulary_sha256=sha256(VOCABULARY),
             config_sha256=CONFIG.data_sha256,
             packing="doc_sentences",
-            masked=True,
+            masked=not CONFIG.masking.dynamic,
             max_seq_length=128,
             max_predictions_per_seq=20,
             extra_max_seq_length=None,

@@ -21,6 +21,7 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import StoreLayout
 from preflight.compiled import saved
+from preflight.estimates import passes
 from preflight.estimates.estimates import estimate, write_estimate
 from preflight.estimates.speed import ASSUMED_UTILIZATION
 from tests.model_registry.runs import NOW, FinishedRun
@@ -135,7 +136,7 @@ def test_reservations_of_one_run_are_seen_together(run: FinishedRun) -> None:
         {"tpu__accelerator_type": "v5litepod-4"},
         {"training__mixed_precision_dtype": "bfloat16"},
         {"evaluation__rows_per_checkpoint": 100},
-        {"masking__dynamic": True},
+        {"masking__dynamic": False},
     ],
 )
 def test_a_run_with_other_steps_tells_nothing(run: FinishedRun, other: dict[str, Any]) -> None:
@@ -264,9 +265,26 @@ def test_how_often_the_rows_of_a_prepared_partition_are_seen(run: FinishedRun) -
     assert warning.startswith("WARNING: training.global_batch_size: 8,000 rows a step, but ")
     # Prepared with other settings, or never.
     unknown = "rows: not known before partition day-1 is prepared with these settings"
-    assert unknown in of(run, corpus__partition="day-1", masking__dupe_factor=2).lines
+    assert unknown in of(run, corpus__partition="day-1", masking__dynamic=False).lines
     assert unknown.replace("day-1", "day-2") in of(run, corpus__partition="day-2").lines
     assert not any(line.startswith("rows: ") for line in of(run).lines)
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "most", "remedy"),
+    [(True, 40, "steps or fewer, or train"), (False, 5, "steps or fewer, set masking.dynamic")],
+)
+def test_more_passes_than_teach_anything_are_warned_of(
+    dynamic: bool, most: int, remedy: str
+) -> None:
+    config = with_overrides(BERT, {"masking.dynamic": dynamic})
+    enough = config.training.train_steps * config.training.global_batch_size // most
+    assert passes.passes(config, enough) == most
+    assert passes.warning(config, enough) is None
+    warning = passes.warning(config, enough - 1)
+    assert warning is not None
+    assert warning.startswith("WARNING: training.train_steps: 20,000 steps go over ")
+    assert f"Use 19,999 {remedy}" in warning
 
 
 def test_a_store_that_cannot_be_read_only_makes_it_know_less(

@@ -49,6 +49,7 @@ TINY = {
     "vocabulary.size": VOCABULARY_SIZE,
     "masking.max_seq_length": 16,
     "masking.max_predictions_per_seq": 4,
+    "masking.dynamic": False,
     "model.vocab_size": 320,
     "model.hidden_size": 32,
     "model.num_hidden_layers": 1,
