@@ -66,12 +66,18 @@ class Lineages:
         self._length = length
         self._lineage = self._store.lineage(self._config({}, length.steps).model.lineage_id)
 
+    def write_corpus(self) -> Path:
+        """Write the text of each partition if it is not there; return the folder of them all."""
+        corpus = self.root / "corpus"
+        if not corpus.exists():
+            drift.write(self.root / "writing", self._length.characters)
+            (self.root / "writing").rename(corpus)
+        return corpus
+
     @cached_property
     def manifests(self) -> dict[str, str]:
         """The manifest of each partition; those that are missing are prepared."""
-        if not (self.root / "corpus").exists():
-            drift.write(self.root / "writing", self._length.characters)
-            (self.root / "writing").rename(self.root / "corpus")
+        self.write_corpus()
         config = f"{self.root}/config.json"
         _write(config, self._config({}, self._length.steps))
         found: dict[str, str] = {}
@@ -88,6 +94,22 @@ class Lineages:
             found[partition] = manifests[0]
         return found
 
+    def prepare(self, partition: str, overrides: Overrides) -> str:
+        """Prepare a partition of one's own with other settings; return its manifest.
+
+        Nothing is done when that was done before. The vocabulary is that of the first partition.
+
+        :param partition: a folder that was put into :meth:`write_corpus`'s.
+        :raises ValueError: it is one of the lineage's, whose records have one manifest.
+        """
+        if partition in self.manifests:
+            raise ValueError(f"{partition} is a partition of the lineage, prepared in one way only")
+        config = f"{self.root}/other.json"
+        _write(config, self._config(overrides, self._length.steps))
+        job = ("--config", config, "--store", self._store.root, "--partition", partition)
+        manifest: str = json.loads(run_module("beam_jobs.prepare_corpus", *job))["manifest"]
+        return manifest
+
     def first(self) -> str:
         """Return the version that all lineages begin with, trained on the first partition."""
         return self.train("first", {}, drift.PARTITIONS[0], parent=None)
@@ -100,12 +122,14 @@ class Lineages:
         *,
         parent: str | None,
         replayed: Sequence[str] = (),
+        manifest: str | None = None,
     ) -> str:
         """Train on one partition and return the version made of the result.
 
         :param name: of the run.
         :param parent: version to continue; None: random weights.
         :param replayed: earlier partitions.
+        :param manifest: of the partition's records; None: as :attr:`manifests` has it.
         :raises RuntimeError: the trainer fails; its messages are on stderr.
         """
         version = f"v-{name}"
@@ -116,7 +140,7 @@ class Lineages:
         run = self._store.run(name)
         _write(run.config, self._config(overrides, steps))
         words = ["--run", run.root, "--store", self._store.root]
-        words += ["--manifest", self.manifests[partition]]
+        words += ["--manifest", manifest or self.manifests[partition]]
         words += ["--init-model", parent] if parent else []
         for earlier in replayed:
             words += ["--replay-manifest", self.manifests[earlier]]
