@@ -21,7 +21,7 @@ PACKAGES := beam_jobs corpus dags local model_registry pipeline_alerts pipeline_
 .DEFAULT_GOAL := help
 .PHONY: help install up down status demo finetune-docstrings finetune-neighbours finetune-word-order recompute overhead packing-loss \
 	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check check test test-all lint types imports unit slow parity \
-	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint leak-matrix schedule-check scheduler-kill-check screenshots updates browser format docs lock
+	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint leak-matrix recipe-check schedule-check scheduler-kill-check screenshots updates browser format docs lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -172,6 +172,9 @@ leak-matrix: $(INSTALLED)  ## Show that no TPU is left, whatever breaks; DAG=id,
 
 schedule-check: $(INSTALLED)  ## Show that each partition is learned once, by schedule, event, backfill and hand
 	$(BIN)/python -m verification.schedule_check --state-dir $(STATE)/schedule-check
+
+recipe-check: $(INSTALLED)  ## Show what the defaults of a training prevent; ONLY=names
+	$(BIN)/python -m verification.benchmarks.recipe_check --state-dir $(STATE)/recipe-check $(if $(ONLY),--only $(ONLY))
 
 scheduler-kill-check: $(INSTALLED)  ## Show that runs go on after the scheduler alone is killed; SEEDS=, MOMENTS=names, WITHOUT_MEND=1
 	$(BIN)/python -m verification.scheduler_kill_check --state-dir $(STATE)/scheduler-kill-check $(if $(SEEDS),--seeds $(SEEDS)) \

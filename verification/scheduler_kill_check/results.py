@@ -12,6 +12,7 @@ from typing import Any
 LIMIT_SECONDS = 90.0
 """So long after the kill, at most, a run stands still and a TPU idles."""
 PROMOTED = "promoted"
+FROZEN = "frozen"
 Key = tuple[str, int, bool]
 
 
@@ -47,8 +48,9 @@ class Result:
 
     @property
     def frozen(self) -> bool:
-        """Return whether no scheduler looked at the run for longer than the limit."""
-        return self.decided_seconds is None or self.decided_seconds > LIMIT_SECONDS
+        """Return whether no scheduler looked at the run within the limit, or it never ended."""
+        looked_at = self.decided_seconds is not None and self.decided_seconds <= LIMIT_SECONDS
+        return not looked_at or self.state == FROZEN
 
     @property
     def passed(self) -> bool:

@@ -25,7 +25,7 @@ from pipeline_store.layout import StoreLayout
 from tpu_emulator.admin import AdminClient
 from verification.scheduler_kill_check.killing import kill_scheduler
 from verification.scheduler_kill_check.moments import Moment, Tasks, uses_tpu
-from verification.scheduler_kill_check.results import LIMIT_SECONDS, Result, problems
+from verification.scheduler_kill_check.results import FROZEN, LIMIT_SECONDS, Result, problems
 
 DAG_ID = "bert_repretraining"
 PARTITION = "2026-01-01"
@@ -162,19 +162,20 @@ def _await(world: World, run_id: str, moment: Moment) -> None:
 
 
 def _watch(world: World, run_id: str, seen: _Seen) -> None:
-    """Look until the run has ended and no TPU is left; end a freeze that has been seen."""
-    deadline = seen.killed + END_SECONDS
-    while time.time() < deadline:
+    """Look until the run has ended and no TPU is left; end it if it is frozen."""
+    while time.time() < seen.killed + END_SECONDS:
         with contextlib.suppress(AirflowApiError):
             run, tasks, nodes = world.api.run(DAG_ID, run_id), world.tasks(run_id), world.nodes()
             seen.look(run, tasks, nodes)
             if run.finished and not nodes:
                 return
         if seen.decided is None and time.time() > seen.killed + 2 * LIMIT_SECONDS:
-            seen.state = "frozen"
-            _thaw(world, run_id)
-            return
+            break
         time.sleep(POLL_SECONDS)
+    # The rows that a left-over holds may be locked later than this run was looked at.
+    if seen.state == "running":
+        seen.state = FROZEN
+    _thaw(world, run_id)
 
 
 def _thaw(world: World, run_id: str) -> None:

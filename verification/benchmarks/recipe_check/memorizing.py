@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from verification.benchmarks.recipe_check.finding import Finding
 from verification.benchmarks.recipes.drift import PARTITIONS
 from verification.benchmarks.recipes.lineages import Length, Lineages
-from verification.recipe_check.finding import Finding
 
 NAME = "memorizing"
 SEEDS = (1, 2, 3)
@@ -31,11 +31,13 @@ def check(state_dir: Path) -> Finding:
     start = lab.first()
     versions = [start]
     for dynamic in (False, True):
-        manifest = lab.prepare(_PARTITION, {"masking.dynamic": dynamic})
+        # Its documents are the subject's too.
+        settings = {"masking.dynamic": dynamic, "corpus.duplicates": "keep"}
+        manifest = lab.prepare(_PARTITION, settings)
         versions += [
             lab.train(
                 f"{_PARTITION}-{'new' if dynamic else 'same'}-masks-{seed}",
-                {"masking.dynamic": dynamic, "training.random_seed": seed},
+                settings | {"training.random_seed": seed},
                 _PARTITION,
                 parent=start,
                 manifest=manifest,

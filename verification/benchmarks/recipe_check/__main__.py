@@ -1,7 +1,8 @@
 """Shows what today's defaults of a training prevent, by what happens without them.
 
-Copy-paste: ``python -m verification.recipe_check --only ratchet``. All of it takes some ten minutes
-on two cores; models that are trained stay in the state folder, so that an interrupted call goes on.
+Copy-paste: ``python -m verification.benchmarks.recipe_check --only ratchet``. All of it takes some
+three minutes on two cores. Models that are trained stay in the state folder, so that an interrupted
+call goes on.
 
 One JSON object a line on stdout: name, before, after, holds. The last line is a summary. Exit code:
 0 all hold; 1 one does not.
@@ -16,8 +17,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from verification.recipe_check import memorizing, ratchet
-from verification.recipe_check.finding import Finding
+from verification.benchmarks.recipe_check import memorizing, ratchet
+from verification.benchmarks.recipe_check.finding import Finding
 
 CHECKS: dict[str, Callable[[Path], Finding]] = {
     ratchet.NAME: ratchet.check,
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        prog="python -m verification.recipe_check",
+        prog="python -m verification.benchmarks.recipe_check",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -17,7 +17,7 @@ from pipeline_store.formats import (
     ModelScore,
     VerdictKind,
 )
-from verification.recipe_check.finding import Figures, Finding
+from verification.benchmarks.recipe_check.finding import Figures, Finding
 
 NAME = "ratchet"
 UPDATES = 12
