@@ -14,6 +14,8 @@ from local.stack.airflow_api import AirflowApi, AirflowApiError, BackfillRequest
 from local.stack.stack import Stack
 from pipeline_store.layout import RunLayout
 from tpu_emulator.admin import AdminClient
+from tpu_lifecycle.records.ledger import timeline
+from tpu_lifecycle.records.reservation import earlier_reservations, open_reservation
 from verification.leak_matrix.accidents import Accidents
 from verification.leak_matrix.cloud import CREATIONS, DELETIONS, LOOKS, Cloud
 from verification.leak_matrix.cron import Cron
@@ -119,11 +121,20 @@ class Stage:
         """Return the rows of the nodes in the zones, but for bystanders."""
         return self.cloud.nodes(self.zones)
 
-    def creations(self) -> int:
-        """Return how many TPUs the service has agreed to make for this scenario."""
+    def creations(self) -> list[str]:
+        """Return the names of the TPUs that the service has agreed to make for this scenario."""
         calls = self.cloud.calls(self.zones, CREATIONS, self._first_call)
         # A repeated request is the same TPU.
-        return len({call["name"] for call in calls if call["code"] == "OK"})
+        return sorted({call["name"] for call in calls if call["code"] == "OK"})
+
+    def history(self) -> list[str]:
+        """Return what happened to the attempts of the first run's TPU, by generation."""
+        newest = open_reservation(self.run_uri())
+        return [
+            f"g{reservation.record.generation} {line}"
+            for reservation in (*earlier_reservations(newest), newest)
+            for line in timeline(reservation.attempts())
+        ]
 
     def is_in_flight(self, *methods: str) -> bool:
         """Return whether a call of one of the methods has no answer yet."""

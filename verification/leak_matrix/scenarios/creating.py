@@ -92,14 +92,20 @@ def _operation_fails(stage: Stage) -> None:
 
 def two_tpus(stage: Stage) -> list[str]:
     """Return a problem unless exactly two create calls took effect."""
-    made = stage.creations()
-    return [] if made == 2 else [f"{made} TPUs were made, not two"]
+    return _made(stage, 2)
 
 
 def one_tpu(stage: Stage) -> list[str]:
     """Return a problem unless exactly one create call took effect."""
-    made = stage.creations()
-    return [] if made == 1 else [f"{made} TPUs were made, not one"]
+    return _made(stage, 1)
+
+
+def _made(stage: Stage, wanted: int) -> list[str]:
+    names = stage.creations()
+    if len(names) == wanted:
+        return []
+    # Which try asked for what, and why: the run's folder is gone when somebody reads this.
+    return [f"{len(names)} TPUs were made, not {wanted}: {'; '.join([*names, *stage.history()])}"]
 
 
 SCENARIOS = (

@@ -44,7 +44,7 @@ def _fail_the_second(stage: Stage) -> None:
 def _take_away_the_second(stage: Stage) -> None:
     node = next(n for n in stage.nodes() if _key(stage, 1) in n["node_id"])
     stage.admin.preempt(node["name"])
-    stage.until(lambda: stage.creations() == TPUS + 1, "another TPU for the second")
+    stage.until(lambda: len(stage.creations()) == TPUS + 1, "another TPU for the second")
     stage.work_again(tpu=1)
     stage.until_works(tpu=1)
     _finish_all(stage)
@@ -65,7 +65,7 @@ def _key(stage: Stage, tpu: int) -> str:
 
 def _tpus(count: int) -> Callable[[Stage], list[str]]:
     def check(stage: Stage) -> list[str]:
-        made = stage.creations()
+        made = len(stage.creations())
         return [] if made == count else [f"{made} TPUs were made, not {count}"]
 
     return check
