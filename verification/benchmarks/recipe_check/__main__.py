@@ -1,7 +1,7 @@
 """Shows what today's defaults of a training prevent, by what happens without them.
 
 Copy-paste: ``python -m verification.benchmarks.recipe_check --only ratchet``. All of it takes some
-three minutes on two cores. Models that are trained stay in the state folder, so that an interrupted
+four minutes on two cores. Models that are trained stay in the state folder, so that an interrupted
 call goes on.
 
 One JSON object a line on stdout: name, before, after, holds. The last line is a summary. Exit code:
@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from verification.benchmarks.recipe_check import memorizing, ratchet
+from verification.benchmarks.recipe_check import first_gate, memorizing, ratchet
 from verification.benchmarks.recipe_check.finding import Finding
 
 CHECKS: dict[str, Callable[[Path], Finding]] = {
     ratchet.NAME: ratchet.check,
+    first_gate.NAME: first_gate.check,
     memorizing.NAME: memorizing.check,
 }
 
