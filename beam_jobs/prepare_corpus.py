@@ -28,7 +28,7 @@ from beam_jobs.job.partition import (
 from beam_jobs.job.pipeline import PartitionJob
 from beam_jobs.job.running import RemoteJob, run_job
 from corpus.errors import raise_failures
-from corpus.text.inputs import list_inputs
+from corpus.text.inputs import list_inputs, refuse_misread
 from corpus.text.readable import check_readable
 from corpus.tokens.lineage_vocabulary import load_vocabulary, refuse_other
 from pipeline_config import PipelineConfig
@@ -80,6 +80,7 @@ def prepare_partition(
     """
     config, store, partition = arguments.config, arguments.store, arguments.partition
     inputs = list_inputs(arguments.pattern, partition, store)
+    refuse_misread(inputs, config)
     vocabulary = load_vocabulary(config, store)
     refuse_other(config, store, vocabulary)
     job = PartitionJob(config, store, partition, arguments.pattern, vocabulary.sha256)

@@ -79,6 +79,13 @@ class CorpusConfig(Section):
         "the end of the name (.jsonl, .csv, .tsv, .parquet, also before .gz, .bz2, .zst, .xz), "
         "else text.",
     )
+    document: Literal["auto", "file", "blank_line", "line", "record"] = Field(
+        "auto",
+        description="What one document is; frozen for a lineage. file: a whole text file, as when "
+        "blank lines end its paragraphs. blank_line: the text between blank lines. line: a line. "
+        "record: an object or row of jsonl, csv, tsv, parquet. auto: blank_line for text and "
+        "sentences, else record.",
+    )
     text_field: str = Field(
         "text", min_length=1, description="Field of a jsonl object, or column of a table, to read."
     )
@@ -125,6 +132,21 @@ class CorpusConfig(Section):
         description="Share of records that may be unreadable before the data job fails. "
         "Unreadable records are kept in a dead-letter file with the reason.",
     )
+
+    @property
+    def documents_of_text(self) -> Literal["file", "blank_line", "line"]:
+        """What one document of a text file is."""
+        return self.document if self.document in {"file", "line"} else "blank_line"
+
+    def hashed(self, without: set[str]) -> dict[str, Any]:
+        """Return the settings for a hash, but for some.
+
+        Settings that were added after text had been prepared are only among them where they change
+        something, so that this text keeps its keys.
+        """
+        if self.documents_of_text == "blank_line":
+            without = without | {"document"}
+        return self.model_dump(mode="json", exclude=without)
 
 
 class VocabularyConfig(Section):
@@ -763,7 +785,7 @@ class PipelineConfig(Section):
         elsewhere = {"partition", "input_pattern", "max_bad_fraction"}
         duplicates = {"duplicates", "near_duplicate_threshold"}
         return {
-            "corpus": self.corpus.model_dump(mode="json", exclude=elsewhere | duplicates),
+            "corpus": self.corpus.hashed(elsewhere | duplicates),
             "vocabulary": {"do_lower_case": self.vocabulary.do_lower_case},
             "masking": self.masking.model_dump(mode="json"),
         }

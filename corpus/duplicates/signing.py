@@ -59,7 +59,7 @@ def identify(uri: str, config: PipelineConfig) -> SignedInput:
 
 
 def _settings_sha256(config: PipelineConfig, chosen: InputFormat) -> str:
-    settings = config.corpus.model_dump(mode="json", exclude=_ELSEWHERE)
+    settings = config.corpus.hashed(_ELSEWHERE)
     # The format that `auto` stands for, because two names can hold the same bytes.
     settings |= {"input_format": chosen, "recipe": RECIPE_VERSION}
     if config.corpus.duplicates == "near":

@@ -10,25 +10,26 @@ from corpus.text.inputs import InputFormat
 from corpus.text.json_documents import json_documents
 from corpus.text.tables import table_documents
 from corpus.text.text_documents import text_documents
+from pipeline_config.schema import CorpusConfig
 
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 
 def parse_documents(
-    stream: BinaryIO, input_format: InputFormat, text_field: str
+    stream: BinaryIO, input_format: InputFormat, corpus: CorpusConfig
 ) -> Iterator[str | Rejected]:
     """Yield the documents of a plain or compressed file in order, as they were read.
 
-    :param text_field: the field of a ``jsonl`` object, or the column of a table, with the text.
+    :param corpus: says what a document is, and which field or column has its text.
     :raises RejectedFileError: nothing of the file can be used.
     """
     if input_format == "jsonl":
-        return json_documents(stream, text_field)
+        return json_documents(stream, corpus.text_field)
     if input_format == "parquet":
         # Takes a second to import, and most corpora have none.
         from corpus.text.parquet_documents import parquet_documents
 
-        return parquet_documents(stream, text_field)
+        return parquet_documents(stream, corpus.text_field)
     if input_format in _DELIMITERS:
-        return table_documents(stream, _DELIMITERS[input_format], text_field)
-    return text_documents(stream)
+        return table_documents(stream, _DELIMITERS[input_format], corpus.text_field)
+    return text_documents(stream, corpus.documents_of_text)

@@ -48,7 +48,7 @@ def read_contents(
     """
     maker = ContentMaker(corpus, input_format, split_sentences=split_sentences)
     try:
-        for found in parse_documents(stream, input_format, corpus.text_field):
+        for found in parse_documents(stream, input_format, corpus):
             ordinal = counts.documents
             counts.documents += 1
             if isinstance(found, Rejected):

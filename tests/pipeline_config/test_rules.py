@@ -40,6 +40,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "corpus.partition",
         ["'2026/01'", "such as 2026-01-31"],
     ),
+    "_documents_are_in_the_format": (
+        {"corpus.input_format": "jsonl", "corpus.document": "file"},
+        "corpus.document",
+        ["file", "corpus.input_format=jsonl", "use record, or auto"],
+    ),
     "_rows_fit_positions": (
         {"masking.max_seq_length": 256, "masking.max_predictions_per_seq": 38},
         "masking.max_seq_length",
