@@ -60,6 +60,31 @@ def _documents_are_in_the_format(config: PipelineConfig) -> Iterator[str]:
         )
 
 
+def _groups_are_of_records(config: PipelineConfig) -> Iterator[str]:
+    """A group is named by a field of records."""
+    corpus = config.corpus
+    if corpus.split_by == "group" and corpus.group_field is None:
+        yield (
+            "corpus.group_field: corpus.split_by=group needs the field or column that says which "
+            "records belong together; name it."
+        )
+    if corpus.group_field is not None and corpus.input_format in {"text", "sentences"}:
+        yield (
+            "corpus.group_field: text files have no fields; leave it empty with "
+            f"corpus.input_format={corpus.input_format}, or use corpus.split_by=file."
+        )
+
+
+def _units_need_signatures(config: PipelineConfig) -> Iterator[str]:
+    """What is held out together holds no copies of other text."""
+    corpus = config.corpus
+    if corpus.duplicates == "keep" and corpus.split_by in {"group", "file"}:
+        yield (
+            f"corpus.split_by: {corpus.split_by} with corpus.duplicates=keep could hold out copies "
+            "of what is trained on; set corpus.duplicates to exact, or corpus.split_by to document."
+        )
+
+
 def _rows_fit_positions(config: PipelineConfig) -> Iterator[str]:
     """A row is at most as long as the model has positions."""
     positions = config.model.max_position_embeddings
@@ -551,6 +576,8 @@ def worst_case_cost(config: RentalConfig) -> float:
 RULES = (
     _partition_is_an_id,
     _documents_are_in_the_format,
+    _groups_are_of_records,
+    _units_need_signatures,
     _rows_fit_positions,
     _predictions_fit_rows,
     _extra_rows_differ,

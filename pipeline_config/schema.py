@@ -127,6 +127,19 @@ class CorpusConfig(Section):
         description="Share of documents held out for evaluation. A document's side follows from "
         "its content, so it keeps it for ever.",
     )
+    split_by: Literal["auto", "document", "group", "file"] = Field(
+        "auto",
+        description="What is held out as a whole; frozen for a lineage. group: records of one "
+        "value of corpus.group_field. file: a file. auto: as the lineage began; a new one by "
+        "group if there is a group_field, else by file if 20 text files or more have several "
+        "documents each.",
+    )
+    group_field: str | None = Field(
+        None,
+        min_length=1,
+        description="Field of a jsonl object, or column of a table, that says which records belong "
+        "together, such as a thread or an author; they are held out together.",
+    )
     max_bad_fraction: Fraction = Field(
         0.01,
         description="Share of records that may be unreadable before the data job fails. "
@@ -144,9 +157,10 @@ class CorpusConfig(Section):
         Settings that were added after text had been prepared are only among them where they change
         something, so that this text keeps its keys.
         """
-        if self.documents_of_text == "blank_line":
-            without = without | {"document"}
-        return self.model_dump(mode="json", exclude=without)
+        added = {"document"} if self.documents_of_text == "blank_line" else set()
+        if self.group_field is None:
+            added.add("group_field")
+        return self.model_dump(mode="json", exclude=without | added)
 
 
 class VocabularyConfig(Section):
@@ -779,11 +793,12 @@ class PipelineConfig(Section):
     def data_settings(self) -> dict[str, dict[str, Any]]:
         """Return the settings that the bytes of a shard's records depend on, by section.
 
-        Not among them is how duplicates are found: the bytes depend on which documents of the
-        shard are left out, and those are part of its key by themselves.
+        Not among them is how duplicates are found, and what is held out together: the bytes depend
+        on which documents of the shard are left out or moved, and those are part of its key by
+        themselves.
         """
         elsewhere = {"partition", "input_pattern", "max_bad_fraction"}
-        duplicates = {"duplicates", "near_duplicate_threshold"}
+        duplicates = {"duplicates", "near_duplicate_threshold", "split_by"}
         return {
             "corpus": self.corpus.hashed(elsewhere | duplicates),
             "vocabulary": {"do_lower_case": self.vocabulary.do_lower_case},

@@ -142,7 +142,7 @@ def _member(uri: str) -> _Member | None:
 
 
 def misread_files(files: Sequence[str], config: PipelineConfig) -> Iterator[str]:
-    """Yield a line for each format that the files have, and that has no such documents as asked.
+    """Yield a line for each format that the files have, and that has no such documents or groups.
 
     Rules of the configuration find it where ``corpus.input_format`` says the format; here the end
     of a name does.
@@ -158,6 +158,11 @@ def misread_files(files: Sequence[str], config: PipelineConfig) -> Iterator[str]
                 f"corpus.document: {corpus.document} cannot be a document of {uri}, which is read "
                 f"as {found}; use {' or '.join(possible)} for such files, or auto, or name a "
                 "pattern without them."
+            )
+        if corpus.group_field is not None and "record" not in possible:
+            yield (
+                f"corpus.group_field: {uri} is read as {found}, which has no fields; leave it "
+                "empty, or name a pattern without such files."
             )
 
 

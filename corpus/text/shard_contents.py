@@ -55,7 +55,7 @@ def read_contents(
                 counts.drop(found.reason)
                 reject(found)
                 continue
-            content = maker.content_of(found, ordinal)
+            content = maker.content_of(found.text, ordinal, found.group)
             if isinstance(content, DropReason):
                 counts.drop(content)
             else:

@@ -132,7 +132,7 @@ def _rows(path: Path, input_format: InputFormat) -> Iterator[bytes]:
         for found in parse_documents(stream, input_format, _CORPUS):
             if isinstance(found, Rejected):
                 raise CorpusError(f"{path}: {_where(found)}.")
-            yield json.dumps({_CORPUS.text_field: found}).encode() + b"\n"
+            yield json.dumps({_CORPUS.text_field: found.text}).encode() + b"\n"
 
 
 def _where(rejected: Rejected) -> str:

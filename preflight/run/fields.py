@@ -1,4 +1,4 @@
-"""Checks that the field or column with the text is there, in the first file of each format."""
+"""Checks that the fields or columns that are asked for are in the first file of each format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIELD = {
 
 
 def field_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
-    """Yield a line for each format whose first file does not have ``corpus.text_field``.
+    """Yield a line for each format whose first file does not have the text's or group's field.
 
     A partition may mix formats. Those that have no fields are enough for a run to begin, and the
     others would be found wanting only when all of it was read.
@@ -34,11 +34,14 @@ def field_problems(config: PipelineConfig, partition: str, store: StoreLayout) -
             firsts.setdefault(input_format(uri, config), uri)
     for uri_format, uri in firsts.items():
         if detail := _why_missing(uri, uri_format, config.corpus):
-            yield f"corpus.text_field: {uri}: {detail}. Name the field or column with the text."
+            what = "group" if "corpus.group_field" in detail else "text"
+            yield (
+                f"corpus.{what}_field: {uri}: {detail}. Name the field or column with the {what}."
+            )
 
 
 def _why_missing(uri: str, uri_format: InputFormat, corpus: CorpusConfig) -> str | None:
-    """Return why none of the first documents has the field; None if one has, or all is unclear."""
+    """Return why none of the first documents has the fields; None if one has, or all is unclear."""
     detail = None
     with request_paths.open_stream(uri) as stream:
         try:

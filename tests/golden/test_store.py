@@ -47,6 +47,8 @@ ELSEWHERE = {
 LATER: dict[str, list[tuple[str, str, Any]]] = {
     "pipeline-config": [
         ("corpus", "document", "auto"),
+        ("corpus", "group_field", None),
+        ("corpus", "split_by", "auto"),
         ("promotion", "approvers", []),
         ("promotion", "max_total_forgetting", 0.2),
     ],
