@@ -136,7 +136,7 @@ class CorpusConfig(Section):
     )
     group_field: str | None = Field(
         None,
-        min_length=1,
+        max_length=200,
         description="Field of a jsonl object, or column of a table, that says which records belong "
         "together, such as a thread or an author; they are held out together.",
     )

@@ -187,7 +187,8 @@ def say_what_it_is(manifest: PartitionManifest) -> None:
         100 * held_out / max(1, rows),
     )
     for line in waste.warnings(manifest):
-        logger.warning("partition %s: %s", manifest.partition, line)
+        # The log shows no levels.
+        logger.warning("WARNING: partition %s: %s", manifest.partition, line)
 
 
 def commit(manifest: PartitionManifest, lineage: LineageLayout) -> tuple[PartitionManifest, str]:

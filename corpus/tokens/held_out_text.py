@@ -21,6 +21,7 @@ from corpus.text.split_units import (
     unit_of_new_lineage,
 )
 from pipeline_config import PipelineConfig
+from pipeline_config.rules import documents_of
 from pipeline_store import request_paths
 from pipeline_store.formats import Split
 
@@ -49,8 +50,10 @@ def _may_be_units(inputs: Sequence[str], config: PipelineConfig) -> bool:
     corpus = config.corpus
     if corpus.split_by != "auto":
         return corpus.split_by != "document"
-    is_grouped = corpus.group_field is not None
-    return corpus.duplicates != "keep" and (is_grouped or len(inputs) >= LEAST_FILES)
+    if corpus.duplicates == "keep" or corpus.group_field is not None:
+        return corpus.duplicates != "keep"
+    text = [uri for uri in inputs if "blank_line" in documents_of(input_format(uri, config))]
+    return corpus.documents_of_text != "file" and len(text) >= LEAST_FILES
 
 
 def _held_out(inputs: Sequence[str], config: PipelineConfig) -> set[bytes] | None:

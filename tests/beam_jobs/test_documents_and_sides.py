@@ -58,7 +58,7 @@ def test_a_lineage_refuses_other_documents_and_another_split(
         assert workspace.prepare().manifest.split_by == "document"
     assert "split by document (corpus.split_by): " in caplog.text
     loud = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
-    assert any("row fill 0." in line for line in loud)
+    assert any(line.startswith("WARNING: partition 2026-01-31: row fill 0.") for line in loud)
     assert any("one document holds" in line for line in loud)
     for name, value in (("document", "file"), ("split_by", "file")):
         workspace.config = make_config(**{f"corpus__{name}": value})
