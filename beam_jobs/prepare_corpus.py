@@ -22,13 +22,15 @@ from beam_jobs.job.partition import (
     combine,
     commit,
     read_shards,
+    say_what_it_is,
     tally,
     warn_of_oddities,
 )
 from beam_jobs.job.pipeline import PartitionJob
 from beam_jobs.job.running import RemoteJob, run_job
 from corpus.errors import raise_failures
-from corpus.text.inputs import list_inputs
+from corpus.text.inputs import list_inputs, refuse_misread
+from corpus.text.lineage_rules import kept_unit, load_manifests
 from corpus.text.readable import check_readable
 from corpus.tokens.lineage_vocabulary import load_vocabulary, refuse_other
 from pipeline_config import PipelineConfig
@@ -80,6 +82,10 @@ def prepare_partition(
     """
     config, store, partition = arguments.config, arguments.store, arguments.partition
     inputs = list_inputs(arguments.pattern, partition, store)
+    refuse_misread(inputs, config)
+    # Also what no signature is needed for, and before any work is done.
+    lineage = store.lineage(config.model.lineage_id)
+    kept_unit(config, load_manifests(lineage).values())
     vocabulary = load_vocabulary(config, store)
     refuse_other(config, store, vocabulary)
     job = PartitionJob(config, store, partition, arguments.pattern, vocabulary.sha256)
@@ -88,10 +94,10 @@ def prepare_partition(
     shards = read_shards([outcome.manifest_uri for outcome in found.outcomes])
     warn_of_oddities(found.outcomes, shards)
     check_readable([tally(shard) for shard in shards], config.corpus.max_bad_fraction)
-    manifest = combine(arguments, vocabulary.sha256, shards, found.duplicate_index)
+    manifest = combine(arguments, vocabulary.sha256, shards, found)
     check_usable(manifest, inputs, config.vocabulary.max_unknown_fraction)
-    lineage = store.lineage(config.model.lineage_id)
     manifest, manifest_uri = commit(manifest, lineage)
+    say_what_it_is(manifest)
     return PreparedPartition(
         manifest, manifest_uri, shards, found.outcomes, found.kept_sides, remote_job
     )
@@ -122,6 +128,7 @@ def summarize(prepared: PreparedPartition) -> dict[str, Any]:
         "text_tokens": statistics.text_tokens,
         "unknown_share": _share(statistics.unknown_tokens, statistics.text_tokens),
         "masked_share": _masked_share(prepared.shards),
+        "split_by": manifest.split_by,
         "kept_sides": prepared.kept_sides,
         "shards_processed": len(prepared.outcomes) - reused,
         "shards_reused": reused,

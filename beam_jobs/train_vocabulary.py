@@ -17,7 +17,7 @@ from typing import Any
 
 from beam_jobs.cli import JobArguments, read_arguments, run_cli
 from corpus.errors import BadDataError, UserError
-from corpus.text.inputs import list_inputs
+from corpus.text.inputs import list_inputs, refuse_misread
 from corpus.tokens.domain_words import find_domain_words
 from corpus.tokens.lineage_vocabulary import (
     create_vocabulary,
@@ -97,6 +97,7 @@ def _train(arguments: JobArguments) -> Vocabulary:
 
 def _text(arguments: JobArguments) -> TrainingText:
     inputs = list_inputs(arguments.pattern, arguments.partition, arguments.store)
+    refuse_misread(inputs, arguments.config)
     return TrainingText(inputs, arguments.config)
 
 

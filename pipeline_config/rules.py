@@ -39,6 +39,52 @@ def _is_partition(name: str) -> bool:
     return re.fullmatch(PARTITION_PATTERN, name) is not None and ".." not in name
 
 
+def documents_of(input_format: str) -> tuple[str, ...]:
+    """Return what one document of a format can be, by ``corpus.document``; first what ``auto`` is.
+
+    :param input_format: ``corpus.input_format``, but not ``auto``.
+    """
+    known = {"text": ("blank_line", "file", "line"), "sentences": ("blank_line",)}
+    return known.get(input_format, ("record",))
+
+
+def _documents_are_in_the_format(config: PipelineConfig) -> Iterator[str]:
+    """corpus.document says what a document can be in this format."""
+    corpus = config.corpus
+    if "auto" in (corpus.input_format, corpus.document):
+        return
+    if corpus.document not in (possible := documents_of(corpus.input_format)):
+        yield (
+            f"corpus.document: {corpus.document} cannot be a document of "
+            f"corpus.input_format={corpus.input_format}; use {' or '.join(possible)}, or auto."
+        )
+
+
+def _groups_are_of_records(config: PipelineConfig) -> Iterator[str]:
+    """A group is named by a field of records."""
+    corpus = config.corpus
+    if corpus.split_by == "group" and corpus.group_field is None:
+        yield (
+            "corpus.group_field: corpus.split_by=group needs the field or column that says which "
+            "records belong together; name it."
+        )
+    if corpus.group_field is not None and corpus.input_format in {"text", "sentences"}:
+        yield (
+            "corpus.group_field: text files have no fields; leave it empty with "
+            f"corpus.input_format={corpus.input_format}, or use corpus.split_by=file."
+        )
+
+
+def _units_need_signatures(config: PipelineConfig) -> Iterator[str]:
+    """What is held out together holds no copies of other text."""
+    corpus = config.corpus
+    if corpus.duplicates == "keep" and corpus.split_by in {"group", "file"}:
+        yield (
+            f"corpus.split_by: {corpus.split_by} with corpus.duplicates=keep could hold out copies "
+            "of what is trained on; set corpus.duplicates to exact, or corpus.split_by to document."
+        )
+
+
 def _rows_fit_positions(config: PipelineConfig) -> Iterator[str]:
     """A row is at most as long as the model has positions."""
     positions = config.model.max_position_embeddings
@@ -529,6 +575,9 @@ def worst_case_cost(config: RentalConfig) -> float:
 # The first line of each rule's docstring is its entry in docs/config.md.
 RULES = (
     _partition_is_an_id,
+    _documents_are_in_the_format,
+    _groups_are_of_records,
+    _units_need_signatures,
     _rows_fit_positions,
     _predictions_fit_rows,
     _extra_rows_differ,

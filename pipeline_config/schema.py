@@ -79,6 +79,13 @@ class CorpusConfig(Section):
         "the end of the name (.jsonl, .csv, .tsv, .parquet, also before .gz, .bz2, .zst, .xz), "
         "else text.",
     )
+    document: Literal["auto", "file", "blank_line", "line", "record"] = Field(
+        "auto",
+        description="What one document is; frozen for a lineage. file: a whole text file, as when "
+        "blank lines end its paragraphs. blank_line: the text between blank lines. line: a line. "
+        "record: an object or row of jsonl, csv, tsv, parquet. auto: blank_line for text and "
+        "sentences, else record.",
+    )
     text_field: str = Field(
         "text", min_length=1, description="Field of a jsonl object, or column of a table, to read."
     )
@@ -120,11 +127,40 @@ class CorpusConfig(Section):
         description="Share of documents held out for evaluation. A document's side follows from "
         "its content, so it keeps it for ever.",
     )
+    split_by: Literal["auto", "document", "group", "file"] = Field(
+        "auto",
+        description="What is held out as a whole; frozen for a lineage. group: records of one "
+        "value of corpus.group_field. file: a file. auto: as the lineage began; a new one by "
+        "group if there is a group_field, else by file if 20 text files or more have several "
+        "documents each.",
+    )
+    group_field: str | None = Field(
+        None,
+        max_length=200,
+        description="Field of a jsonl object, or column of a table, that says which records belong "
+        "together, such as a thread or an author; they are held out together.",
+    )
     max_bad_fraction: Fraction = Field(
         0.01,
         description="Share of records that may be unreadable before the data job fails. "
         "Unreadable records are kept in a dead-letter file with the reason.",
     )
+
+    @property
+    def documents_of_text(self) -> Literal["file", "blank_line", "line"]:
+        """What one document of a text file is."""
+        return self.document if self.document in {"file", "line"} else "blank_line"
+
+    def hashed(self, without: set[str]) -> dict[str, Any]:
+        """Return the settings for a hash, but for some.
+
+        Settings that were added after text had been prepared are only among them where they change
+        something, so that this text keeps its keys.
+        """
+        added = {"document"} if self.documents_of_text == "blank_line" else set()
+        if self.group_field is None:
+            added.add("group_field")
+        return self.model_dump(mode="json", exclude=without | added)
 
 
 class VocabularyConfig(Section):
@@ -764,13 +800,14 @@ class PipelineConfig(Section):
     def data_settings(self) -> dict[str, dict[str, Any]]:
         """Return the settings that the bytes of a shard's records depend on, by section.
 
-        Not among them is how duplicates are found: the bytes depend on which documents of the
-        shard are left out, and those are part of its key by themselves.
+        Not among them is how duplicates are found, and what is held out together: the bytes depend
+        on which documents of the shard are left out or moved, and those are part of its key by
+        themselves.
         """
         elsewhere = {"partition", "input_pattern", "max_bad_fraction"}
-        duplicates = {"duplicates", "near_duplicate_threshold"}
+        duplicates = {"duplicates", "near_duplicate_threshold", "split_by"}
         return {
-            "corpus": self.corpus.model_dump(mode="json", exclude=elsewhere | duplicates),
+            "corpus": self.corpus.hashed(elsewhere | duplicates),
             "vocabulary": {"do_lower_case": self.vocabulary.do_lower_case},
             "masking": self.masking.model_dump(mode="json"),
         }

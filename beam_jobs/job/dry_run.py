@@ -6,11 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from beam_jobs.cli import JobArguments
-from beam_jobs.job.planning import decide_partition
+from beam_jobs.job.planning import choose_unit, decide_partition
 from beam_jobs.job.shards import find_done, plan_shard
-from corpus.duplicates.indexes import list_indexes
 from corpus.duplicates.signing import SignedInput, find_signatures, identify
-from corpus.text.inputs import list_inputs
+from corpus.text.inputs import list_inputs, refuse_misread
 from corpus.tokens.lineage_vocabulary import load_vocabulary
 from pipeline_store.formats import ShardDecisions
 
@@ -25,6 +24,7 @@ def list_shards(arguments: JobArguments) -> dict[str, Any]:
     """
     config, store = arguments.config, arguments.store
     inputs = list_inputs(arguments.pattern, arguments.partition, store)
+    refuse_misread(inputs, config)
     vocabulary = load_vocabulary(config, store)
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         identified = list(pool.map(lambda uri: identify(uri, config), inputs))
@@ -63,7 +63,10 @@ def _decisions(
     if not files:
         return {}
     lineage = store.lineage(config.model.lineage_id)
+    split_by = choose_unit(
+        config, lineage, {different[rank]: signatures for rank, signatures in files.items()}
+    )
     decided, _ = decide_partition(
-        list(files.values()), list_indexes(lineage), config, lineage, arguments.partition
+        list(files.values()), config, lineage, arguments.partition, split_by
     )
     return dict(zip(files, decided.shards, strict=True))

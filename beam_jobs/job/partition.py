@@ -10,16 +10,17 @@ from typing import TypeVar
 
 from beam_jobs.cli import JobArguments
 from corpus.errors import BadDataError
+from corpus.rows import waste
 from corpus.text.drops import count_bad
 from corpus.text.readable import Tally
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
     DataStatistics,
-    DuplicateIndex,
     PartitionManifest,
     RecordFile,
     ShardManifest,
     ShardOutcome,
+    ShardOutcomes,
     Split,
 )
 from pipeline_store.layout import LineageLayout
@@ -53,9 +54,12 @@ def combine(
     arguments: JobArguments,
     vocabulary_sha256: str,
     shards: Sequence[ShardManifest],
-    duplicate_index: DuplicateIndex | None,
+    found: ShardOutcomes,
 ) -> PartitionManifest:
-    """Return the manifest of a partition that consists of these shards."""
+    """Return the manifest of a partition that consists of these shards.
+
+    :param found: what the job has decided on their documents.
+    """
     config, store = arguments.config, arguments.store
     masking = config.masking
     main, extra = masking.max_seq_length, masking.extra_max_seq_length
@@ -81,7 +85,8 @@ def combine(
         extra_records={s: sum(f.records for f in _files(shards, s, extra)) for s in Split},
         extra_tokens={s: sum(f.tokens for f in _files(shards, s, extra)) for s in Split},
         dropped=dict(sorted(dropped.items())),
-        duplicate_index=duplicate_index,
+        duplicate_index=found.duplicate_index,
+        split_by=found.split_by,
         statistics=add_statistics([shard.statistics for shard in shards]),
     )
 
@@ -97,7 +102,7 @@ def _files(
 
 
 def add_statistics(parts: Sequence[DataStatistics]) -> DataStatistics:
-    """Return the sums; of the new words the most frequent ones."""
+    """Return the sums; of the new words the most frequent ones, of lengths the greatest."""
     new_words = _add(part.new_words for part in parts)
     ranked = sorted(new_words.items(), key=lambda item: (-item[1], item[0]))
     return DataStatistics(
@@ -106,6 +111,7 @@ def add_statistics(parts: Sequence[DataStatistics]) -> DataStatistics:
         text_tokens=sum(part.text_tokens for part in parts),
         unknown_tokens=sum(part.unknown_tokens for part in parts),
         new_words=dict(ranked[:_NEW_WORDS]),
+        longest_document=max((part.longest_document for part in parts), default=0),
     )
 
 
@@ -168,6 +174,21 @@ def check_usable(
             manifest.partition,
             manifest.documents,
         )
+
+
+def say_what_it_is(manifest: PartitionManifest) -> None:
+    """Say what is held out of a partition, and loudly what its rows waste."""
+    held_out, rows = manifest.records[Split.VALIDATION], sum(manifest.records.values())
+    logger.info(
+        "split by %s (corpus.split_by): %d of %d rows are held out (%.1f %%)",
+        manifest.split_by,
+        held_out,
+        rows,
+        100 * held_out / max(1, rows),
+    )
+    for line in waste.warnings(manifest):
+        # The log shows no levels.
+        logger.warning("WARNING: partition %s: %s", manifest.partition, line)
 
 
 def commit(manifest: PartitionManifest, lineage: LineageLayout) -> tuple[PartitionManifest, str]:

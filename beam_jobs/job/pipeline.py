@@ -248,5 +248,6 @@ def _hand_over(results: list[Plan | ShardOutcome | JobFailure], uri: str) -> Non
         outcomes=sorted(outcomes, key=lambda outcome: outcome.input_uri),
         duplicate_index=next((plan.duplicate_index for plan in plans), None),
         kept_sides=sum(plan.kept_sides for plan in plans),
+        split_by=next((plan.split_by for plan in plans), "document"),
         failures=[item for item in results if isinstance(item, JobFailure)],
     ).write(uri)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from beam_jobs.job.shards import ShardWork, find_done, plan_shard
 from corpus.duplicates.decisions import Decided, decide
@@ -17,8 +18,16 @@ from corpus.duplicates.indexes import (
 )
 from corpus.duplicates.signatures import Signatures
 from corpus.duplicates.signing import SignedInput, find_signatures
+from corpus.text.lineage_rules import kept_unit, load_manifests
+from corpus.text.split_units import FileOfDocuments, file_draw, unit_of_new_lineage
 from pipeline_config import PipelineConfig
-from pipeline_store.formats import DuplicateIndex, FormatError, ShardDecisions, ShardOutcome
+from pipeline_store.formats import (
+    DuplicateIndex,
+    FormatError,
+    ShardDecisions,
+    ShardOutcome,
+    SplitUnit,
+)
 from pipeline_store.layout import LineageLayout, StoreLayout
 
 _PARALLEL_CALLS = 16
@@ -32,12 +41,14 @@ class Plan:
 
     ``done``: shards of earlier runs, and second names of files. ``work``: shards to be made.
     ``kept_sides``: documents on the side that earlier runs gave them, not their own content.
+    ``split_by``: what is held out as a whole.
     """
 
     done: list[ShardOutcome]
     work: list[ShardWork]
     duplicate_index: DuplicateIndex | None
     kept_sides: int
+    split_by: SplitUnit
 
 
 def make_plan(
@@ -56,7 +67,8 @@ def make_plan(
     ordered = sorted(inputs, key=lambda signed: (*signed.rank, signed.uri))
     files = {signed.rank: signed for signed in reversed(ordered)}
     different = sorted(files.values(), key=lambda signed: signed.rank)
-    decisions, index, kept_sides = _decide(different, config, store, partition)
+    found = _decide(different, config, store, partition)
+    decisions = found.shards
     shards = [
         plan_shard(signed, decided.sha256, config, vocabulary_sha256)
         for signed, decided in zip(different, decisions, strict=True)
@@ -76,37 +88,72 @@ def make_plan(
         for signed in ordered
         if signed.uri not in to_do
     ]
-    return Plan(done, work, index, kept_sides)
+    return Plan(done, work, found.owned, found.kept_sides, found.split_by)
+
+
+class _Found(NamedTuple):
+    shards: list[ShardDecisions]
+    owned: DuplicateIndex | None
+    kept_sides: int
+    split_by: SplitUnit
 
 
 def _decide(
     different: Sequence[SignedInput], config: PipelineConfig, store: StoreLayout, partition: str
-) -> tuple[list[ShardDecisions], DuplicateIndex | None, int]:
+) -> _Found:
     if config.corpus.duplicates == "keep":
         nothing = ShardDecisions(duplicates=[], near_duplicates=[])
-        return [nothing for _ in different], None, 0
+        return _Found([nothing for _ in different], None, 0, "document")
     with ThreadPoolExecutor(_PARALLEL_CALLS) as pool:
         files = list(pool.map(lambda signed: _signatures(store, signed), different))
     lineage = store.lineage(config.model.lineage_id)
-    indexes = list_indexes(lineage)
-    decided, snapshot = decide_partition(files, indexes, config, lineage, partition)
+    split_by = choose_unit(config, lineage, dict(zip(different, files, strict=True)))
+    decided, snapshot = decide_partition(files, config, lineage, partition, split_by)
     _warn_of_gaps(snapshot)
     index = store_documents(lineage, partition, decided.owned, snapshot)
-    return decided.shards, index, decided.kept_sides
+    return _Found(decided.shards, index, decided.kept_sides, split_by)
+
+
+def choose_unit(
+    config: PipelineConfig, lineage: LineageLayout, files: Mapping[SignedInput, Signatures]
+) -> SplitUnit:
+    """Return what is held out as a whole: what the lineage began with, or now begins with.
+
+    :raises UserError: the lineage began with something else than is asked for.
+    """
+    kept = kept_unit(config, load_manifests(lineage).values())
+    if kept is not None:
+        return kept
+    return unit_of_new_lineage(
+        config.corpus,
+        (
+            FileOfDocuments(
+                signed.input_format,
+                len(signatures.ordinals),
+                file_draw(signatures.hashes.astype("<u8").tobytes()),
+            )
+            for signed, signatures in files.items()
+        ),
+    )
 
 
 def decide_partition(
     files: Sequence[Signatures],
-    indexes: Sequence[NamedIndex],
     config: PipelineConfig,
     lineage: LineageLayout,
     partition: str,
+    split_by: SplitUnit,
 ) -> tuple[Decided, list[NamedIndex]]:
     """Decide on a partition's documents; return also the earlier partitions' indexes."""
+    indexes = list_indexes(lineage)
     earlier = [named for named in indexes if named.partition < partition]
     others = [named for named in indexes if named.partition >= partition]
     decided = decide(
-        files, load_documents(lineage, earlier), load_documents(lineage, others), config.corpus
+        files,
+        load_documents(lineage, earlier),
+        load_documents(lineage, others),
+        config.corpus,
+        split_by,
     )
     return decided, earlier
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from corpus.rows import waste
 from corpus.text.drops import HARMLESS, DropReason, count_bad
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, RecordFile, ShardManifest, Split
@@ -174,6 +175,11 @@ class ReportContent:
         """Row fill of the main length."""
         places = sum(self.manifest.records.values()) * self.manifest.max_seq_length
         return _share(self.tokens, places)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the rows waste."""
+        return waste.warnings(self.manifest)
 
     @property
     def mask_rate(self) -> float | None:

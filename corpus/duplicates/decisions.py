@@ -11,20 +11,20 @@ import numpy.typing as npt
 from corpus.duplicates.signatures import Hashes, IndexedDocuments, Signatures
 from corpus.duplicates.similarity import Pairs, similar_pairs, similar_pairs_between
 from corpus.text.content import is_held_out
+from corpus.text.split_units import HELD_OUT, TRAIN, file_draw, held_out_files
 from pipeline_config.schema import CorpusConfig
-from pipeline_store.formats import ShardDecisions
+from pipeline_store.formats import ShardDecisions, SplitUnit
 
 Flags = npt.NDArray[np.bool_]
-# Sides as bits, so that sides of several manifests can be added up.
-_TRAIN, _HELD_OUT = 1, 2
-_BOTH = _TRAIN | _HELD_OUT
+Sides = npt.NDArray[np.uint8]
+_BOTH = TRAIN | HELD_OUT
 
 
 class Decided(NamedTuple):
     """What becomes of a partition's documents.
 
     ``shards``: in the order of the files. ``owned``: the documents that are used. ``kept_sides``:
-    how many of them are not on the side that their own content says.
+    how many of them are not on the side that the content of their unit says.
     """
 
     shards: list[ShardDecisions]
@@ -37,6 +37,7 @@ def decide(
     earlier: Iterable[IndexedDocuments],
     others: Iterable[IndexedDocuments],
     corpus: CorpusConfig,
+    split_by: SplitUnit = "document",
 ) -> Decided:
     """Decide on the documents of a partition.
 
@@ -46,14 +47,15 @@ def decide(
     :param others: what the lineage's other manifests hold, also this partition's own ones: a
         document keeps the side it has there, and one similar to it takes that side. Read one by
         one.
+    :param split_by: what is on one side as a whole.
     """
-    documents = _Documents(files, corpus)
+    documents = _Documents(files, corpus, split_by)
     for index in earlier:
         documents.look_up_earlier(index)
     documents.resolve()
     for index in others:
         documents.look_up_side(index)
-    return documents.decided(files)
+    return documents.decided()
 
 
 class _Documents:
@@ -63,8 +65,12 @@ class _Documents:
     partition, copies included, in the order in which they would be owners.
     """
 
-    def __init__(self, files: Sequence[Signatures], corpus: CorpusConfig) -> None:
+    def __init__(
+        self, files: Sequence[Signatures], corpus: CorpusConfig, split_by: SplitUnit
+    ) -> None:
+        self._files = files
         self._corpus = corpus
+        self._split_by = split_by
         self._near = corpus.duplicates == "near"
         hashes = np.concatenate([file.hashes for file in files])
         order = np.lexsort((hashes[:, 1], hashes[:, 0]))
@@ -73,6 +79,8 @@ class _Documents:
         is_first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
         # The sort is stable, so the first of equal ones is the owner.
         self._places = order[is_first]
+        self._numbers = np.empty(len(order), np.int64)  # of the different documents, [N]
+        self._numbers[order] = np.cumsum(is_first) - 1
         self._hashes = ordered[is_first]
         self._is_copy = np.ones(len(hashes), bool)
         self._is_copy[self._places] = False
@@ -85,10 +93,13 @@ class _Documents:
         self._is_near_copy = np.zeros(count, bool)
         self._sides = np.zeros(count, np.uint8)
         self._near_sides = np.zeros(count, np.uint8)
+        self._earlier_sides = np.zeros(count, np.uint8)
 
     def look_up_earlier(self, index: IndexedDocuments) -> None:
         """Mark what an earlier partition owns, and what is similar to that."""
-        self._is_known[_positions(self._hashes, index.hashes)[0]] = True
+        mine, theirs = _positions(self._hashes, index.hashes)
+        self._is_known[mine] = True
+        self._earlier_sides[mine] |= _sides(index)[theirs]
         pairs = self._similar_to(index, ~self._is_near_copy)
         self._is_near_copy[pairs.first] = True
 
@@ -115,7 +126,7 @@ class _Documents:
 
     def look_up_side(self, index: IndexedDocuments) -> None:
         """Take note of the sides on which a manifest has these documents, or similar ones."""
-        sides = np.where(index.held_out, _HELD_OUT, _TRAIN).astype(np.uint8)
+        sides = _sides(index)
         mine, theirs = _positions(self._hashes, index.hashes)
         self._sides[mine] |= sides[theirs]
         pairs = self._similar_to(index, ~self._is_near_copy & ~self._is_known)
@@ -130,13 +141,18 @@ class _Documents:
         pairs = similar_pairs_between(self._sketches[rows], index.sketches, threshold)
         return Pairs(rows[pairs.first], pairs.second)
 
-    def decided(self, files: Sequence[Signatures]) -> Decided:
+    def decided(self) -> Decided:
         """Return the decisions, by file."""
-        own = is_held_out(self._hashes[:, 1], self._corpus.validation_fraction)
-        own_sides = np.where(own, _HELD_OUT, _TRAIN).astype(np.uint8)
+        own_sides = self._drawn(self._hashes[:, 1])
+        drawn_sides, unit_sides = self._unit_sides()
         # A side that the document itself has somewhere counts more than that of similar ones.
         held_sides = np.where(self._sides > 0, self._sides, self._near_sides)
-        sides = np.where(held_sides > 0, held_sides, own_sides)
+        sides = np.where(held_sides > 0, held_sides, unit_sides)
+        if self._split_by != "document":
+            # It can be on neither side: not on the other one, nor on that of its unit.
+            is_torn = sides != unit_sides
+            self._is_known |= is_torn & (self._sides > 0)
+            self._is_near_copy |= is_torn
         is_near_copy = ~self._is_known & (self._is_near_copy | (sides == _BOTH))
         is_used = ~self._is_known & ~is_near_copy
         is_moved = is_used & (sides != own_sides)
@@ -145,15 +161,51 @@ class _Documents:
         flags = {
             "duplicates": is_copy,
             "near_duplicates": self._spread(is_near_copy),
-            "validation": self._spread(is_moved & (sides == _HELD_OUT)),
-            "train": self._spread(is_moved & (sides == _TRAIN)),
+            "validation": self._spread(is_moved & (sides == HELD_OUT)),
+            "train": self._spread(is_moved & (sides == TRAIN)),
         }
         owned = IndexedDocuments(
             self._hashes[is_used],
-            sides[is_used] == _HELD_OUT,
+            sides[is_used] == HELD_OUT,
             None if self._sketches is None else self._sketches[is_used],
         )
-        return Decided(_by_file(files, flags), owned, int(is_moved.sum()))
+        kept_sides = int((is_used & (sides != drawn_sides)).sum())
+        return Decided(_by_file(self._files, flags), owned, kept_sides)
+
+    def _drawn(self, draws: npt.NDArray[np.uint64]) -> Sides:
+        held_out = is_held_out(draws, self._corpus.validation_fraction)
+        return np.where(held_out, HELD_OUT, TRAIN).astype(np.uint8)
+
+    def _unit_sides(self) -> tuple[Sides, Sides]:
+        """Return the sides [U] of the documents' units: by their draws, and as they are."""
+        if self._split_by == "file":
+            return self._file_sides()
+        draws = self._hashes[:, 1]
+        if self._split_by == "group":
+            draws = np.concatenate([_groups(file) for file in self._files])[self._places]
+        sides = self._drawn(draws)
+        return sides, sides
+
+    def _file_sides(self) -> tuple[Sides, Sides]:
+        """Return the same where a file is a unit.
+
+        A file of which the lineage knows at least half is on the side that most of that is on.
+        """
+        sizes = np.array([len(file.ordinals) for file in self._files], np.int64)
+        draws = np.array(
+            [file_draw(file.hashes.astype("<u8").tobytes()) for file in self._files], np.uint64
+        )
+        file_of = np.repeat(np.arange(len(sizes)), sizes)
+        known = (self._sides | self._earlier_sides)[self._numbers]
+        held_out = np.bincount(file_of[known == HELD_OUT], minlength=len(sizes))
+        trained = np.bincount(file_of[known == TRAIN], minlength=len(sizes))
+        is_known = (2 * (held_out + trained) >= sizes) & (sizes > 0)
+        side = np.where(held_out > trained, HELD_OUT, TRAIN)
+        known_sides = np.where(is_known, side, 0).astype(np.uint8)
+        fraction = self._corpus.validation_fraction
+        chosen = np.where(held_out_files(draws, sizes, fraction, known_sides), HELD_OUT, TRAIN)
+        owner = file_of[self._places]
+        return self._drawn(draws)[owner], chosen.astype(np.uint8)[owner]
 
     def _spread(self, flags: Flags) -> Flags:
         """Return flags [U] of the different documents as flags [N] of all."""
@@ -172,6 +224,16 @@ def _by_file(files: Sequence[Signatures], flags: dict[str, Flags]) -> list[Shard
         )
         for number, file in enumerate(files)
     ]
+
+
+def _sides(index: IndexedDocuments) -> Sides:
+    return np.where(index.held_out, HELD_OUT, TRAIN).astype(np.uint8)
+
+
+def _groups(file: Signatures) -> npt.NDArray[np.uint64]:
+    if file.groups is None:
+        raise ValueError("groups are to be held out, but a file was signed without them")
+    return file.groups
 
 
 def _sketches(sketches: npt.NDArray[np.uint32] | None) -> npt.NDArray[np.uint32]:

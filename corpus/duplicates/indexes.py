@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from corpus.duplicates.signatures import IndexedDocuments
+from corpus.text.lineage_rules import load_manifests
 from pipeline_store import uris
-from pipeline_store.formats import DuplicateIndex, FileDigest, PartitionManifest
+from pipeline_store.formats import DuplicateIndex, FileDigest
 from pipeline_store.layout import LineageLayout
-
-_PARALLEL_READS = 16
 
 
 @dataclass(frozen=True)
@@ -31,16 +29,13 @@ class NamedIndex:
 
 def list_indexes(lineage: LineageLayout) -> list[NamedIndex]:
     """Return the indexes of all manifests of a lineage, in order of partition and manifest."""
-    found = [uri for uri in uris.list_files(lineage.partitions) if uri.endswith(".json")]
-    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        manifests = list(pool.map(PartitionManifest.load, found))
     named = [
         NamedIndex(
             manifest.partition,
             uri.rpartition("/")[2].removesuffix(".json"),
             manifest.duplicate_index,
         )
-        for uri, manifest in zip(found, manifests, strict=True)
+        for uri, manifest in load_manifests(lineage).items()
     ]
     return sorted(named, key=lambda item: (item.partition, item.manifest_id))
 

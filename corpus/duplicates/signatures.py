@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from corpus.duplicates.minhash import PERMUTATIONS, Sketch, sketch_of
 from corpus.text.content import Content
+from corpus.text.split_units import HASH_BYTES, group_draw
 from pipeline_store import uris
 from pipeline_store.formats import FileDigest, FormatError
 
 Hashes = npt.NDArray[np.uint64]
-_HASH_BYTES = 16
 
 _one_header_at_a_time = threading.Lock()
 """numpy reads an array's header by ``ast``, which in CPython 3.11 counts the depth of its recursion
@@ -29,16 +29,23 @@ class Signatures(NamedTuple):
 
     ``ordinals``: numbers among all documents read, shape [N]. ``hashes``: the first 16 bytes of the
     content's SHA-256 as two little-endian numbers, shape [N, 2]. ``sketches``: MinHash, shape
-    [N, 128], or None if similar documents are not looked for.
+    [N, 128], or None if similar documents are not looked for. ``groups``: the draw of each
+    document's group, or its own if it has none, shape [N]; None without ``corpus.group_field``.
     """
 
     ordinals: npt.NDArray[np.int64]
     hashes: Hashes
     sketches: npt.NDArray[np.uint32] | None
+    groups: npt.NDArray[np.uint64] | None = None
 
     def to_bytes(self) -> bytes:
         """Return the content of the file; equal arrays, equal bytes."""
-        return to_npz(ordinals=self.ordinals, hashes=self.hashes, sketches=self.sketches)
+        return to_npz(
+            ordinals=self.ordinals,
+            hashes=self.hashes,
+            sketches=self.sketches,
+            groups=self.groups,
+        )
 
     @classmethod
     def load(cls, uri: str, digest: FileDigest) -> Self:
@@ -47,7 +54,8 @@ class Signatures(NamedTuple):
         :raises FormatError: the file is not the one that the digest describes.
         """
         arrays = load_npz(uri, digest)
-        return cls(arrays["ordinals"], arrays["hashes"], arrays.get("sketches"))
+        sketches, groups = arrays.get("sketches"), arrays.get("groups")
+        return cls(arrays["ordinals"], arrays["hashes"], sketches, groups)
 
 
 class IndexedDocuments(NamedTuple):
@@ -75,23 +83,33 @@ class IndexedDocuments(NamedTuple):
         return cls(arrays["hashes"], arrays["held_out"], arrays.get("sketches"))
 
 
-def sign(contents: Iterable[Content], *, with_sketches: bool) -> Signatures:
+def sign(
+    contents: Iterable[Content], *, with_sketches: bool, with_groups: bool = False
+) -> Signatures:
     """Return the signatures of documents.
 
     :param with_sketches: also what is needed to find similar ones.
+    :param with_groups: also the draws of their groups.
     """
     ordinals: list[int] = []
     hashes = bytearray()
     sketches: list[Sketch] = []
+    groups: dict[int, int] = {}
     for content in contents:
         ordinals.append(content.ordinal)
-        hashes += content.sha256[:_HASH_BYTES]
+        hashes += content.sha256[:HASH_BYTES]
+        if content.group is not None:
+            groups[len(ordinals) - 1] = group_draw(content.group)
         if with_sketches:
             sketches.append(sketch_of(" ".join(content.sentences)))
+    pairs = np.frombuffer(bytes(hashes), "<u8").reshape(-1, 2).astype(np.uint64)
+    draws = pairs[:, 1].copy()
+    draws[list(groups)] = np.array(list(groups.values()), np.uint64)
     return Signatures(
         np.array(ordinals, np.int64),
-        np.frombuffer(bytes(hashes), "<u8").reshape(-1, 2).astype(np.uint64),
+        pairs,
         np.array(sketches, np.uint32).reshape(-1, PERMUTATIONS) if with_sketches else None,
+        draws if with_groups else None,
     )
 
 

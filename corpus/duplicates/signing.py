@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO, cast
 
 from corpus.duplicates.minhash import SKETCH_VERSION
@@ -29,6 +30,7 @@ _ELSEWHERE = {
     "near_duplicate_threshold",
     "duplicates",
     "validation_fraction",
+    "split_by",
     "max_bad_fraction",
 }
 _REPORT_EVERY = 256
@@ -59,7 +61,7 @@ def identify(uri: str, config: PipelineConfig) -> SignedInput:
 
 
 def _settings_sha256(config: PipelineConfig, chosen: InputFormat) -> str:
-    settings = config.corpus.model_dump(mode="json", exclude=_ELSEWHERE)
+    settings = config.corpus.hashed(_ELSEWHERE)
     # The format that `auto` stands for, because two names can hold the same bytes.
     settings |= {"input_format": chosen, "recipe": RECIPE_VERSION}
     if config.corpus.duplicates == "near":
@@ -114,12 +116,17 @@ class Signer:
         with request_paths.open_stream(signed.uri) as file:
             stream = MeteredStream(file)
             contents = self._contents(signed, stream, report)
-            with_sketches = self._config.corpus.duplicates == "near"
+            corpus = self._config.corpus
+            signed_by = partial(
+                sign,
+                with_sketches=corpus.duplicates == "near",
+                with_groups=corpus.group_field is not None,
+            )
             try:
-                signatures = sign(contents, with_sketches=with_sketches)
+                signatures = signed_by(contents)
             except RejectedFileError:
                 # Nothing of the file is used, so it owns nothing. The conversion says why.
-                signatures = sign([], with_sketches=with_sketches)
+                signatures = signed_by([])
             if stream.finish() != signed.sha256:
                 raise InputChangedError(signed.uri)
         report(len(signatures.ordinals), stream.bytes_read)

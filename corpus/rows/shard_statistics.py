@@ -58,6 +58,7 @@ class ShardStatistics(DocumentCounts):
     row_tokens: Counter[int] = field(default_factory=Counter)
     text_tokens: int = 0
     unknown_tokens: int = 0
+    longest_document: int = 0
     new_words: NewWords = field(default_factory=NewWords)
 
     @classmethod
@@ -88,11 +89,13 @@ class ShardStatistics(DocumentCounts):
             text_tokens=self.text_tokens,
             unknown_tokens=self.unknown_tokens,
             new_words=self.new_words.top(_NEW_WORDS),
+            longest_document=self.longest_document,
         )
 
     def count_documents(self, sizes: npt.NDArray[np.int64]) -> None:
         """Count documents by their tokens, shape [D]; each has one at least."""
         self.text_tokens += int(sizes.sum())
+        self.longest_document = max(self.longest_document, int(sizes.max(initial=0)))
         # A float's exponent is exact where a logarithm might be rounded up.
         self.document_tokens.update((np.frexp(sizes.astype(np.float64))[1] - 1).tolist())
 

@@ -33,12 +33,14 @@ class Content(NamedTuple):
 
     ``sentences`` are at most ``MAX_SENTENCE_CHARACTERS`` long: sentences where they are asked for
     or given, else the text cut at spaces. ``sha256`` is of the text, however it is cut.
-    ``ordinal`` is its number among all documents read from the file, from 0.
+    ``ordinal`` is its number among all documents read from the file, from 0. ``group`` is that of
+    its record, if it has one.
     """
 
     sentences: list[str]
     sha256: bytes
     ordinal: int
+    group: str | None = None
 
 
 class ContentMaker:
@@ -59,7 +61,9 @@ class ContentMaker:
         self._split_sentences = split_sentences
         self._language = corpus.language
 
-    def content_of(self, text: str, ordinal: int = 0) -> Content | DropReason:
+    def content_of(
+        self, text: str, ordinal: int = 0, group: str | None = None
+    ) -> Content | DropReason:
         """Return a document's content, or why it is not wanted.
 
         :param text: as it was read, without lone surrogates.
@@ -77,7 +81,7 @@ class ContentMaker:
             sentences = _sentences(whole, self._language)
         if max(map(len, sentences), default=0) > MAX_SENTENCE_CHARACTERS:
             sentences = [piece for sentence in sentences for piece in _bounded(sentence)]
-        return Content(sentences, hashlib.sha256(whole.encode()).digest(), ordinal)
+        return Content(sentences, hashlib.sha256(whole.encode()).digest(), ordinal, group)
 
 
 def split_of(content_sha256: bytes, validation_fraction: float) -> Split:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from corpus.errors import UserError
 from pipeline_config import PipelineConfig
+from pipeline_config.rules import documents_of
 from pipeline_store import request_paths, uris
 from pipeline_store.layout import READY_MARKERS, StoreLayout
 
@@ -138,6 +139,40 @@ def _member(uri: str) -> _Member | None:
         return None
     file_set = _FileSet(match["folder"], match["stem"], match["count"], match["end"])
     return _Member(file_set, int(match["index"]))
+
+
+def misread_files(files: Sequence[str], config: PipelineConfig) -> Iterator[str]:
+    """Yield a line for each format that the files have, and that has no such documents or groups.
+
+    Rules of the configuration find it where ``corpus.input_format`` says the format; here the end
+    of a name does.
+    """
+    corpus = config.corpus
+    firsts: dict[InputFormat, str] = {}
+    for uri in files:
+        firsts.setdefault(input_format(uri, config), uri)
+    for found, uri in firsts.items():
+        possible = documents_of(found)
+        if corpus.document not in ("auto", *possible):
+            yield (
+                f"corpus.document: {corpus.document} cannot be a document of {uri}, which is read "
+                f"as {found}; use {' or '.join(possible)} for such files, or auto, or name a "
+                "pattern without them."
+            )
+        if corpus.group_field is not None and "record" not in possible:
+            yield (
+                f"corpus.group_field: {uri} is read as {found}, which has no fields; leave it "
+                "empty, or name a pattern without such files."
+            )
+
+
+def refuse_misread(files: Sequence[str], config: PipelineConfig) -> None:
+    """Check that all files can have such documents as are asked for.
+
+    :raises UserError: see :func:`misread_files`.
+    """
+    for problem in misread_files(files, config):
+        raise UserError(problem)
 
 
 def input_format(uri: str, config: PipelineConfig) -> InputFormat:

@@ -48,14 +48,14 @@ def read_contents(
     """
     maker = ContentMaker(corpus, input_format, split_sentences=split_sentences)
     try:
-        for found in parse_documents(stream, input_format, corpus.text_field):
+        for found in parse_documents(stream, input_format, corpus):
             ordinal = counts.documents
             counts.documents += 1
             if isinstance(found, Rejected):
                 counts.drop(found.reason)
                 reject(found)
                 continue
-            content = maker.content_of(found, ordinal)
+            content = maker.content_of(found.text, ordinal, found.group)
             if isinstance(content, DropReason):
                 counts.drop(content)
             else:

@@ -1,11 +1,11 @@
-"""Documents of text files: a blank line ends a document."""
+"""Documents of text files: what is between blank lines, a line, or the whole file."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from corpus.text.decoding import DocumentError, decode
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
@@ -14,14 +14,27 @@ from corpus.text.reading import MAX_LINE_BYTES, MEBIBYTE, read_text
 MAX_DOCUMENT_BYTES = MAX_LINE_BYTES
 _SPACES = b" \t\n\r\x0b\x0c"
 # One class at a time and nothing given back, so that no amount of white space needs memory.
-_GAP = re.compile(rb"\n[ \t\r\x0b\x0c]*+\n[ \t\n\r\x0b\x0c]*+")
+_GAPS = {
+    "blank_line": re.compile(rb"\n[ \t\r\x0b\x0c]*+\n[ \t\n\r\x0b\x0c]*+"),
+    "line": re.compile(rb"\n[ \t\n\r\x0b\x0c]*+"),
+    "file": re.compile(rb"(?!)"),
+}
+_ENDS = {
+    "blank_line": "a blank line ends a document",
+    "line": "a line is a document (corpus.document)",
+    "file": "the file is one document (corpus.document)",
+}
 _NO_SPACE = re.compile(rb"[^ \t\n\r\x0b\x0c]")
 _JSON = re.compile(rb'\s*(\[\s*)?\{\s*"[^"\n]*"\s*:')
 
 
-def text_documents(stream: BinaryIO) -> Iterator[str | Rejected]:
+DocumentRule = Literal["file", "blank_line", "line"]
+
+
+def text_documents(stream: BinaryIO, rule: DocumentRule = "blank_line") -> Iterator[str | Rejected]:
     """Yield the documents of a plain or compressed text file in order.
 
+    :param rule: what one document is.
     :raises RejectedFileError: it is binary or JSON, or its compressed data is cut short or damaged.
     """
     offset, blocks = read_text(stream)
@@ -32,17 +45,19 @@ def text_documents(stream: BinaryIO) -> Iterator[str | Rejected]:
             "it begins like JSON, but it is read as text; end its name in .jsonl (one object a "
             "line) or set corpus.input_format",
         )
-    yield from _Splitter(offset).split(itertools.chain([first], blocks))
+    yield from _Splitter(offset, rule).split(itertools.chain([first], blocks))
 
 
 class _Splitter:
-    """Cuts blocks at blank lines.
+    """Cuts blocks where documents end.
 
     A block is searched as a whole, because an object for every line costs more than the rest of the
     work. Where a document begins is worked out only if it is rejected.
     """
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset: int, rule: DocumentRule) -> None:
+        self._gap = _GAPS[rule]
+        self._end = _ENDS[rule]
         self._buffer = b""  # what is not yet known to be a whole document
         self._offset = offset  # of the buffer
         self._line = 1
@@ -55,7 +70,7 @@ class _Splitter:
             searched = len(self._buffer.rstrip(_SPACES))
             self._buffer += block
             begin = 0
-            for gap in _GAP.finditer(self._buffer, searched):
+            for gap in self._gap.finditer(self._buffer, searched):
                 if gap.end() == len(self._buffer):
                     break
                 yield from self._document(begin, gap.start())
@@ -95,7 +110,7 @@ class _Splitter:
             self._forget(len(self._buffer), b"\n" if b"\n" in tail else b"")
 
     def _reject_long(self, begin: int) -> Rejected:
-        limit = f"over {MAX_DOCUMENT_BYTES // MEBIBYTE} MiB; a blank line ends a document"
+        limit = f"over {MAX_DOCUMENT_BYTES // MEBIBYTE} MiB; {self._end}"
         return self._reject(DropReason.TOO_LONG, limit, begin)
 
     def _reject(self, reason: DropReason, detail: str, begin: int) -> Rejected:

@@ -7,14 +7,13 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 
 from corpus.errors import BadDataError, reading
-from corpus.text.content import split_of
 from corpus.text.drops import RejectedFileError
 from corpus.text.inputs import input_format
 from corpus.text.readable import Tally, check_readable
 from corpus.text.shard_contents import DocumentCounts, read_contents
+from corpus.tokens.held_out_text import HeldOut
 from pipeline_config import PipelineConfig
 from pipeline_store import request_paths, uris
-from pipeline_store.formats import Split
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +36,7 @@ class TrainingText:
         self._inputs = inputs
         self._config = config
         self._sizes = {uri: uris.size(uri) for uri in inputs}
+        self._held_out = HeldOut(inputs, config)
 
     def __iter__(self) -> Iterator[str]:
         """Yield pieces of text."""
@@ -73,7 +73,7 @@ class TrainingText:
                     if content.sha256 in seen:
                         continue
                     seen.add(content.sha256)
-                    if split_of(content.sha256, corpus.validation_fraction) is Split.TRAIN:
+                    if content not in self._held_out:
                         progress.training_documents += 1
                         yield from content.sentences
                     if progress.is_due():

@@ -129,10 +129,10 @@ def _cut(path: Path, input_format: InputFormat) -> Iterator[bytes]:
 def _rows(path: Path, input_format: InputFormat) -> Iterator[bytes]:
     """Yield each record of a table as a JSON line."""
     with path.open("rb") as stream:
-        for found in parse_documents(stream, input_format, _CORPUS.text_field):
+        for found in parse_documents(stream, input_format, _CORPUS):
             if isinstance(found, Rejected):
                 raise CorpusError(f"{path}: {_where(found)}.")
-            yield json.dumps({_CORPUS.text_field: found}).encode() + b"\n"
+            yield json.dumps({_CORPUS.text_field: found.text}).encode() + b"\n"
 
 
 def _where(rejected: Rejected) -> str:

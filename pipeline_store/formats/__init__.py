@@ -29,6 +29,7 @@ from pipeline_store.formats.data import (
     ShardOutcomes,
     SignatureFile,
     Split,
+    SplitUnit,
     VocabularyInfo,
 )
 from pipeline_store.formats.finetuning import (
@@ -180,6 +181,7 @@ __all__ = [
     "SignatureFile",
     "Spending",
     "Split",
+    "SplitUnit",
     "StoredFile",
     "TaskInput",
     "TaskManifest",

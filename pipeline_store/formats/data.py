@@ -72,6 +72,10 @@ class VocabularyInfo(StoredFile):
     )
 
 
+SplitUnit = Literal["document", "group", "file"]
+"""What is trained on or held out as a whole."""
+
+
 class DataStatistics(BaseModel):
     """What the text of a shard or partition is like. Sums, so that shards can be added up."""
 
@@ -88,6 +92,11 @@ class DataStatistics(BaseModel):
     unknown_tokens: int = Field(description="those of them that are [UNK]")
     new_words: dict[str, int] = Field(
         description="most frequent words that the vocabulary does not have whole, with their count"
+    )
+    longest_document: int = Field(
+        default=0,
+        exclude_if=lambda tokens: tokens == 0,
+        description="tokens of the longest used document; not known of shards of earlier versions",
     )
 
 
@@ -143,10 +152,14 @@ class ShardDecisions(StoredFile):
     duplicates: list[int] = Field(description="left out: equal to an earlier one")
     near_duplicates: list[int] = Field(description="left out: similar to an earlier one")
     validation: list[int] = Field(
-        default=[], description="held out because a similar document is, whatever their own hash"
+        default=[],
+        description="held out because a similar document, or their group or file, is, whatever "
+        "their own hash",
     )
     train: list[int] = Field(
-        default=[], description="trained on because a similar document is, whatever their own hash"
+        default=[],
+        description="trained on because a similar document, or their group or file, is, whatever "
+        "their own hash",
     )
 
     @property
@@ -196,6 +209,12 @@ class PartitionManifest(StoredFile):
     dropped: dict[str, int]
     duplicate_index: DuplicateIndex | None
     statistics: DataStatistics
+    split_by: SplitUnit = Field(
+        default="document",
+        exclude_if=lambda unit: unit == "document",
+        description="what was held out as a whole; manifests written before there was a choice, "
+        "and those by document, do not say it",
+    )
 
     @property
     def content_sha256(self) -> str:
@@ -232,4 +251,5 @@ class ShardOutcomes(StoredFile):
     kept_sides: int = Field(
         description="documents on the side that earlier runs gave them, not their own content"
     )
+    split_by: SplitUnit = Field(default="document", exclude_if=lambda unit: unit == "document")
     failures: list[JobFailure]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from corpus.rows import waste
 from pipeline_config import PipelineConfig
 from pipeline_config.rules import chips, worst_case_cost
 from pipeline_store import uris
@@ -125,6 +126,7 @@ def _partition_lines(config: PipelineConfig, store: StoreLayout | None) -> Itera
         yield f"rows: {rows:,} of {manifest.documents:,} documents in {partition}, {times}"
         if warning := passes.warning(config, rows):
             yield warning
+    yield from (f"WARNING: {partition}: {line}" for line in waste.warnings(manifest))
     if rows < batch:
         yield (
             f"WARNING: training.global_batch_size: {batch:,} rows a step, but partition "

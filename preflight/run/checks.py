@@ -25,7 +25,12 @@ from preflight.places import (
     temporary_place_finding,
 )
 from preflight.run.disk import disk_problems
-from preflight.run.lineage import general_problems, start_problems, vocabulary_problems
+from preflight.run.lineage import (
+    document_problems,
+    general_problems,
+    start_problems,
+    vocabulary_problems,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +53,7 @@ def check(
     """
     checks: dict[str, Callable[[], Iterable[str]]] = {
         "corpus.input_pattern": lambda: _text_problems(config, partition, store),
+        "corpus.document": lambda: document_problems(config, store),
         "vocabulary.uri": lambda: vocabulary_problems(config, store),
         "model.lineage_id": lambda: start_problems(config, store),
         "evaluation.general_partition": lambda: general_problems(config, store),

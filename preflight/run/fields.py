@@ -1,4 +1,4 @@
-"""Checks that the field or column with the text is there, in the first file of each format."""
+"""Checks that the fields or columns that are asked for are in the first file of each format."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from corpus.text.documents import parse_documents
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
 from corpus.text.inputs import InputFormat, input_format, match_inputs
 from pipeline_config import PipelineConfig
+from pipeline_config.schema import CorpusConfig
 from pipeline_store import request_paths, uris
 from pipeline_store.layout import StoreLayout
 
@@ -22,7 +23,7 @@ _FIELD = {
 
 
 def field_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
-    """Yield a line for each format whose first file does not have ``corpus.text_field``.
+    """Yield a line for each format whose first file does not have the text's or group's field.
 
     A partition may mix formats. Those that have no fields are enough for a run to begin, and the
     others would be found wanting only when all of it was read.
@@ -32,16 +33,19 @@ def field_problems(config: PipelineConfig, partition: str, store: StoreLayout) -
         if uris.size(uri):
             firsts.setdefault(input_format(uri, config), uri)
     for uri_format, uri in firsts.items():
-        if detail := _why_missing(uri, uri_format, config.corpus.text_field):
-            yield f"corpus.text_field: {uri}: {detail}. Name the field or column with the text."
+        if detail := _why_missing(uri, uri_format, config.corpus):
+            what = "group" if "corpus.group_field" in detail else "text"
+            yield (
+                f"corpus.{what}_field: {uri}: {detail}. Name the field or column with the {what}."
+            )
 
 
-def _why_missing(uri: str, uri_format: InputFormat, text_field: str) -> str | None:
-    """Return why none of the first documents has the field; None if one has, or all is unclear."""
+def _why_missing(uri: str, uri_format: InputFormat, corpus: CorpusConfig) -> str | None:
+    """Return why none of the first documents has the fields; None if one has, or all is unclear."""
     detail = None
     with request_paths.open_stream(uri) as stream:
         try:
-            documents = parse_documents(stream, uri_format, text_field)
+            documents = parse_documents(stream, uri_format, corpus)
             for document in itertools.islice(documents, _TRIED_DOCUMENTS):
                 if not isinstance(document, Rejected):
                     return None

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 from corpus.errors import UserError
 from corpus.text.drops import Rejected, RejectedFileError
-from corpus.text.inputs import incomplete_sets, input_format, input_patterns, match_inputs
+from corpus.text.inputs import (
+    incomplete_sets,
+    input_format,
+    input_patterns,
+    match_inputs,
+    misread_files,
+)
 from corpus.text.languages import LanguageFilter
 from corpus.text.shard_contents import DocumentCounts, read_contents
 from pipeline_config import PipelineConfig
@@ -32,6 +38,7 @@ def input_problems(config: PipelineConfig, partition: str, store: StoreLayout) -
         except UserError as error:
             yield str(error)
     yield from incomplete_sets(sorted(files))
+    yield from misread_files(sorted(files), config)
     yield from _no_text(sorted(files), config)
     if config.corpus.keep_languages:
         try:

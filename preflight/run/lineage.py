@@ -1,4 +1,5 @@
-"""Checks a configuration against its lineage: vocabulary and architecture are frozen in it."""
+"""Checks a configuration against its lineage, in which vocabulary, documents, architecture are
+frozen."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import operator
 from collections.abc import Iterator
 
 from corpus.errors import UserError
+from corpus.text.lineage_rules import kept_unit, load_manifests
 from corpus.tokens.lineage_vocabulary import find_vocabulary, read_vocabulary, unfit
 from corpus.tokens.unused_places import domain_words, unused_places
 from corpus.tokens.vocabulary import Vocabulary
@@ -82,6 +84,15 @@ def _made_of(
             f"vocabulary.domain_words: {config.vocabulary.domain_words} are asked for, but "
             f"{config.vocabulary.uri} has no [unused0] or the like to put a word into; set it to 0."
         )
+
+
+def document_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield a line when the lineage's documents were made, or split, by another rule."""
+    lineage = store.lineage(config.model.lineage_id)
+    try:
+        kept_unit(config, load_manifests(lineage).values())
+    except UserError as error:
+        yield f"{error} {new_lineage_words(config, store)}".rstrip()
 
 
 def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:

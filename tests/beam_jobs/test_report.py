@@ -98,6 +98,15 @@ def test_every_reason_to_drop_a_document_has_a_meaning() -> None:
     assert set(MEANINGS) == set(DropReason)
 
 
+def test_what_rows_waste_and_what_is_held_out_is_on_the_page(store: StoreLayout) -> None:
+    padded = {Split.TRAIN: 100 * 128, Split.VALIDATION: 0}
+    found, html = page(store, [shard(1)], tokens=padded, split_by="file")
+    assert_stands_alone(found, html)
+    assert "Row fill 0.50: of rows of 128 tokens 50% is padding" in found.words
+    assert "Split by file ( corpus.split_by )" in found.words
+    assert '<p class="bad">' in html
+
+
 def test_numbers_of_a_partition(store: StoreLayout) -> None:
     bad = shard(
         2,

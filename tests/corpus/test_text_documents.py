@@ -125,7 +125,7 @@ def test_documents_are_what_a_loop_over_lines_finds(data: bytes, size: int) -> N
         elif expected[-1]:
             expected.append([])
     blocks = iter([data[begin : begin + size] for begin in range(0, len(data), size)])
-    found = text_documents._Splitter(0).split(blocks)
+    found = text_documents._Splitter(0, "blank_line").split(blocks)
     assert [
         [line.strip() for line in document.split("\n") if line.strip()]
         for document in found

@@ -156,6 +156,9 @@ def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
     shards = [store.shard_manifest("b" * 32)]
     manifest = full(f.PartitionManifest, partition="day-0", shards=shards)
     yield run.lineage.manifest("day-0", "1" * 16), manifest
+    # Of a later format, as below.
+    later = {"shards": [store.shard_manifest("c" * 32)], "split_by": "file"}
+    yield run.lineage.manifest("day-0", "2" * 16), manifest.model_copy(update=later)
     other = store.lineage("medicine")
     yield other.vocabulary_info, full(f.VocabularyInfo)
     yield other.production, full(f.ProductionPointer)
@@ -195,7 +198,9 @@ def _data(store: StoreLayout, tuned: FinetuningRun) -> Files:
     decisions = full(f.ShardDecisions)
     yield store.decisions(decisions.sha256), decisions
     yield store.shard_manifest("b" * 32), full(f.ShardManifest, shard_key="b" * 32)
+    yield store.shard_manifest("c" * 32), full(f.ShardManifest, shard_key="c" * 32)
     yield store.scratch("0a1b2c3d"), full(f.ShardOutcomes)
+    yield store.scratch("0a1b2c3e"), full(f.ShardOutcomes, split_by="file")
     task = tuned.plan.trials[0].task
     manifest = full(f.TaskManifest, name=task, key="b" * 16, task={"kind": "regression"})
     yield store.task(task).manifest("b" * 16), manifest

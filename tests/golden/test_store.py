@@ -47,6 +47,9 @@ ELSEWHERE = {
 LATER: dict[str, list[tuple[str, str, Any]]] = {
     "pipeline-config": [
         ("model", "from_scratch", False),
+        ("corpus", "document", "auto"),
+        ("corpus", "group_field", None),
+        ("corpus", "split_by", "auto"),
         ("promotion", "approvers", []),
         ("promotion", "max_total_forgetting", 0.2),
     ],

@@ -24,6 +24,7 @@ PATHS = ("/etc/shadow", "gs://other/file", "../../secret")
 WORDS = {
     "corpus.partition": "checked by identity.check_partition",
     "corpus.text_field": "name of a field",
+    "corpus.group_field": "name of a field",
     "evaluation.general_partition": "part of a path below a lineage, which cannot leave it",
     "beam.worker_machine_type": "a name of Dataflow's",
 }

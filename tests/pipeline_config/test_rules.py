@@ -40,6 +40,21 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "corpus.partition",
         ["'2026/01'", "such as 2026-01-31"],
     ),
+    "_documents_are_in_the_format": (
+        {"corpus.input_format": "jsonl", "corpus.document": "file"},
+        "corpus.document",
+        ["file", "corpus.input_format=jsonl", "use record, or auto"],
+    ),
+    "_groups_are_of_records": (
+        {"corpus.split_by": "group"},
+        "corpus.group_field",
+        ["corpus.split_by=group", "name it"],
+    ),
+    "_units_need_signatures": (
+        {"corpus.split_by": "file", "corpus.duplicates": "keep"},
+        "corpus.split_by",
+        ["file", "corpus.duplicates=keep"],
+    ),
     "_rows_fit_positions": (
         {"masking.max_seq_length": 256, "masking.max_predictions_per_seq": 38},
         "masking.max_seq_length",

@@ -19,6 +19,7 @@ from preflight.bucket import rights_finding
 from preflight.findings import Status
 from preflight.run.checks import check
 from preflight.run.disk import checkpoint_bytes, needed_bytes, weight_count
+from tests.beam_jobs.manifests import shard, store_partition
 from tests.model_registry.runs import FinishedRun, sha256
 from tests.pipeline_store.gcs_server import GcsState
 from trained_models.artifacts import model_files
@@ -335,13 +336,14 @@ def test_a_changed_lineage_vocabulary(ready: str) -> None:
     assert "changed after it was committed" in line
 
 
-def test_a_partition_of_general_text_must_be_there(ready: str) -> None:
+def test_a_partition_of_general_text_must_be_there(ready: str, tmp_path: Path) -> None:
     wanted = {"evaluation.general_partition": "general"}
     [line] = problems(ready, wanted)
     assert line.startswith("evaluation.general_partition: general has no manifest in ")
     assert "python -m beam_jobs.prepare_corpus" in line
     folder = StoreLayout(ready).lineage("default").manifests("general")
-    uris.write(f"{folder}/0123456789abcdef.json", b"{}")
+    prepared = uris.read(FinishedRun(str(tmp_path / "another"), "1").manifest_uri)
+    uris.write(f"{folder}/0123456789abcdef.json", prepared)
     assert problems(ready, wanted) == []
 
 
@@ -752,3 +754,28 @@ def test_what_a_run_writes(ready: str) -> None:
     uris.write(f"{ready}/corpus/{DAY}/a.txt", text * 1000)
     assert needed() > small
     assert needed(masking__extra_max_seq_length=64) > needed()
+
+
+def test_documents_are_those_of_the_lineage(ready: str) -> None:
+    store_partition(StoreLayout(ready), [shard(1)])
+    assert problems(ready, {"corpus.document": "blank_line"}) == []
+    for setting, value in (("document", "line"), ("split_by", "file")):
+        (line,) = problems(ready, {f"corpus.{setting}": value})
+        assert line.startswith(f"corpus.{setting}: {value} is asked for, but partition {DAY} ")
+        assert "use a new model.lineage_id" in line
+
+
+def test_files_have_such_documents_and_the_groups_field(ready: str) -> None:
+    uris.write(f"{ready}/corpus/{DAY}/b.jsonl", b'{"text": "Some text."}\n')
+    assert problems(ready) == []
+    (line,) = problems(ready, {"corpus.document": "file"})
+    assert "b.jsonl, which is read as jsonl; use record for such files" in line
+    (line,) = problems(ready, {"corpus.group_field": "thread"})
+    assert "a.txt is read as text, which has no fields" in line
+    only = {"corpus.input_pattern": "corpus/{partition}/*.jsonl"}
+    (line,) = problems(ready, {"corpus.group_field": "thread", **only})
+    assert line.startswith("corpus.input_pattern: none of the 1 files has text in it")
+    uris.write(f"{ready}/corpus/{DAY}/c.jsonl", b'{"text": "Some text.", "thread": 5}\n')
+    (line,) = problems(ready, {"corpus.group_field": "thread", **only})
+    assert line.startswith("corpus.group_field: ")
+    assert line.endswith("Name the field or column with the group.")

@@ -16,6 +16,7 @@ from pipeline_store.formats import (
     Ledger,
     LedgerEntry,
     ModelVersion,
+    PartitionManifest,
     Reservation,
     RunEstimate,
 )
@@ -268,6 +269,14 @@ def test_how_often_the_rows_of_a_prepared_partition_are_seen(run: FinishedRun) -
     assert unknown in of(run, corpus__partition="day-1", masking__dynamic=False).lines
     assert unknown.replace("day-1", "day-2") in of(run, corpus__partition="day-2").lines
     assert not any(line.startswith("rows: ") for line in of(run).lines)
+
+
+def test_padding_of_a_prepared_partition_is_warned_of(run: FinishedRun) -> None:
+    manifest = PartitionManifest.load(run.manifest_uri)
+    tokens = {split: rows * 40 for split, rows in manifest.records.items()}
+    manifest.model_copy(update={"tokens": tokens}).write(run.manifest_uri)
+    [warning] = of(run, corpus__partition="day-1").lines[-1:]
+    assert warning.startswith("WARNING: day-1: row fill 0.31: of rows of 128 tokens 69% is padding")
 
 
 @pytest.mark.parametrize(

@@ -86,4 +86,5 @@ def test_the_limit_on_what_is_forgotten_stops_a_ratchet(capsys: pytest.CaptureFi
 def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         command.main(["--only", "ratchet,rachet"])
-    assert "there is no check rachet; there are ratchet, first-gate, memorizing" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "there is no check rachet; there are ratchet, first-gate, memorizing" in said
