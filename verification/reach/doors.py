@@ -85,12 +85,21 @@ DOORS = (
         by_landlock=True,
     ),
     Door(
+        "signals",
+        "signals to Airflow's processes: stopping a task, or the scheduler",
+        attempts.signals,
+        CLOSED,
+        CLOSED,
+        "no process outside of the job gets one; **open** where the kernel is older than 6.12",
+        by_landlock=True,
+    ),
+    Door(
         "own-variables",
         "Airflow's variables, and any that is called a key, secret, token or password",
         attempts.own_variables,
         CLOSED,
         CLOSED,
-        "not passed on, or not there; all other variables of the worker are passed on",
+        "not passed on; all other variables of the worker are",
     ),
     Door(
         "code",
@@ -100,6 +109,23 @@ DOORS = (
         CLOSED,
         "can be read only",
         by_landlock=True,
+    ),
+    Door(
+        "attributes",
+        "rights, owner and times of what is hidden: closing it to Airflow, or opening it to other "
+        "users",
+        attempts.attributes,
+        OPEN,
+        OPEN,
+        "Landlock refuses reading, writing and renaming, but neither chmod, chown nor utime",
+    ),
+    Door(
+        "names",
+        "names of all files and folders, hidden ones too",
+        attempts.names,
+        OPEN,
+        OPEN,
+        "the job does not give that up; no secret is in one",
     ),
     Door(
         "database-files",
