@@ -40,7 +40,7 @@ class Settings:
     )
     hidden_paths: tuple[str, ...] = field(
         metadata={
-            "help": "files and folders of the Airflow worker, with commas, that no data job can "
+            "help": "absolute paths, with commas, of what on the Airflow worker no data job can "
             "read: Airflow's keys and logins; see [requests.md](requests.md#what-a-job-can-reach)"
         }
     )
