@@ -1,8 +1,8 @@
 """Re-pretrains BERT on one partition of a corpus and promotes the result if it is better.
 
 ```
-validate ▶ vocabulary ▶ prepare ▶ claim ▶ plan ▶ probe_data ▶ ┐
-   ┌──────────────────────────────────────────────────────────┘
+validate ▶ vocabulary ▶ prepare ▶ claim ▶ import ▶ plan ▶ probe_data ▶ ┐
+   ┌───────────────────────────────────────────────────────────────────┘
    │  ┌─────────────────────── TPU ────────────────────────┐
    └▶ reserve ▶ create ▶ train ▶ evaluate ▶ probe ▶ delete
                                               └▶ judge ▶ approve ▶ export ▶ promote ▶ release
@@ -12,8 +12,9 @@ validate ▶ vocabulary ▶ prepare ▶ claim ▶ plan ▶ probe_data ▶ ┐
   REST with a `partition_key`, by a partition's arrival, or as a backfill over older partitions.
 * **validate** refuses an impossible request within seconds, one line per reason.
 * **claim … release**: one run at a time continues a lineage of models; of those that wait the
-  smallest partition comes first. No TPU is rented while waiting. **plan** skips the rest if the
-  model in use has seen the partition as it is.
+  smallest partition comes first. No TPU is rented while waiting. **import** makes the published
+  model that a lineage begins with its first version. **plan** skips the rest if the model in use
+  has seen the partition as it is.
 * **create … delete** rent the TPU and always give it back; `delete` is a teardown and runs whatever
   happens. No worker slot is held while the TPU is waited for or trains.
 * **judge** compares with the model in use on the same held-out documents; **approve** asks a
@@ -35,6 +36,7 @@ from airflow.sdk import DAG, CronPartitionTimetable, TaskGroup, TriggerRule
 from alerting.wiring import run_alerting, task_alerting
 from operators.approval import ApproveOperator
 from operators.export_model import ExportModelOperator
+from operators.import_model import ImportModelOperator
 from operators.lineage import ClaimLineageOperator, ReleaseLineageOperator
 from operators.plan import PlanJobsOperator
 from operators.prepare_corpus import PrepareCorpusOperator, TrainVocabularyOperator
@@ -92,6 +94,7 @@ with DAG(
 
     with TaskGroup("lineage"):
         claim = ClaimLineageOperator(task_id="claim", **store)
+        import_model = ImportModelOperator(task_id="import", **store)
         plan = PlanJobsOperator(task_id="plan", **store)
         # Before a TPU is rented: labelled text that cannot be used costs nothing.
         probe_data = ProbeDataOperator(
@@ -121,7 +124,7 @@ with DAG(
         promote = PromoteOperator(task_id="promote", **store)
         release = ReleaseLineageOperator(task_id="release", **store)
 
-    validate >> vocabulary >> prepare >> claim >> plan
+    validate >> vocabulary >> prepare >> claim >> import_model >> plan
     plan >> probe_data >> reserve >> create >> train >> evaluate >> probe >> delete
     plan >> reserve
     probe_data >> probe

@@ -1,4 +1,4 @@
-"""Shows, verifies, checks and rolls back model versions; shows and breaks a lineage's lease.
+"""Imports, shows, verifies, checks and rolls back model versions; shows and breaks leases.
 
 ``python -m model_registry list --store ~/repretraining --lineage default``
 """
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from model_registry import consistency, lease, prune, registry
+from model_registry import consistency, import_command, lease, prune, registry
 from pipeline_config.settings import load_settings
 from pipeline_store import identity, uris
 from pipeline_store.formats import FormatError, ModelVersion, ProductionPointer, Verdict
@@ -24,6 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["prune"]:
         return prune.main(words[1:])
+    if words[:1] == ["import"]:
+        return import_command.main(words[1:])
     options = _parser().parse_args(words)
     command: Callable[[LineageLayout, argparse.Namespace], Any] = options.action
     try:
@@ -67,7 +69,8 @@ def _parser() -> argparse.ArgumentParser:
         "--break", dest="breaks", action="store_true", help="take the lease away from its holder"
     )
     held.add_argument("--reason", help="needed to break it; kept with the lease")
-    # Of the whole store, so it has options of its own; see main().
+    # With options of their own; see main().
+    commands.add_parser("import", help="begin a lineage with a published model")
     commands.add_parser("prune", help="show or remove what of the store is old and not needed")
     rollback = add("rollback", _rollback, "Put a published version into use, older or newer.")
     rollback.add_argument("version")

@@ -46,21 +46,26 @@ class ModelFacts:
 
 def render(facts: ModelFacts) -> str:
     """Return the card as Markdown."""
-    parts = [_what, _data, _training, _evaluation, _formats, _use, _limitations]
+    trained = [_data, _training] if facts.plan.trained else []
+    parts = [_what, *trained, _evaluation, _formats, _use, _limitations]
     return "\n".join(line for part in parts for line in part(facts)) + "\n"
 
 
 def _what(facts: ModelFacts) -> Iterator[str]:
     model, record, parent_version = facts.config.model, facts.record, facts.plan.parent_version
     parent = f"`{parent_version}`" if parent_version else _start(facts.config)
+    made = "A BERT encoder with a masked-language-model head"
     others = sorted({*facts.plan.trained} - {record.partition})
     also = f" and, as nobody had trained on them, on {_names(others)}" if others else ""
     yield f"# BERT {facts.version_id}\n"
     verdict = facts.verdict
-    yield (
-        "A BERT encoder with a masked-language-model head, re-pretrained on partition "
-        f"`{record.partition}`{also}. {verdict.verdict.capitalize()}: {verdict.reason}\n"
-    )
+    if facts.plan.trained:
+        yield (
+            f"{made}, re-pretrained on partition `{record.partition}`{also}. "
+            f"{verdict.verdict.capitalize()}: {verdict.reason}\n"
+        )
+    else:
+        yield f"{made}, as it was published elsewhere. {verdict.reason}\n"
     yield from _table(
         ("", ""),
         [
@@ -279,15 +284,21 @@ def _use(facts: ModelFacts) -> Iterator[str]:
     yield "```"
     yield "python -m training.evaluate --store STORE \\"
     yield f"    --config {facts.folder}/config.json --current-set {partition} \\"
-    yield f"    --set {partition}={facts.folder}/manifests/{partition}.json \\"
+    yield f"    --set {partition}={_manifest(facts, partition)} \\"
     yield f"    --model candidate={facts.folder} --print-only"
     yield "```\n"
     yield f"To start another lineage from it: `model.init_checkpoint={facts.folder}`.\n"
 
 
+def _manifest(facts: ModelFacts, partition: str) -> str:
+    if partition in facts.manifests:
+        return f"{facts.folder}/manifests/{partition}.json"
+    return facts.plan.evaluated[partition]
+
+
 def _limitations(facts: ModelFacts) -> Iterator[str]:
     yield "## Limitations\n"
-    if facts.result.next_sentence_loss is None:
+    if facts.plan.trained and facts.result.next_sentence_loss is None:
         yield (
             "- Trained to predict masked tokens only. There was no next-sentence task, so the "
             "pooler is untrained: fine-tune it, or use the token outputs. The Hugging Face folder "

@@ -87,7 +87,7 @@ def _decide(store: StoreLayout, run: RunLayout, lease: LineageLease, manifest_ur
         trained=dict(sorted(trained.items())),
         replayed=replayed,
         not_replayed=not_replayed,
-        evaluated=dict(sorted((seen | trained | _general(store, lineage, config)).items())),
+        evaluated=dict(sorted((seen | trained | general_set(store, lineage, config)).items())),
         lease_sequence=lease.sequence,
         created=datetime.now(UTC),
     )
@@ -140,8 +140,13 @@ def _replayed(
     return replayed, left_out
 
 
-def _general(store: StoreLayout, lineage: LineageLayout, config: PipelineConfig) -> dict[str, str]:
-    """Return the manifest of the general partition, if there is to be one."""
+def general_set(
+    store: StoreLayout, lineage: LineageLayout, config: PipelineConfig
+) -> dict[str, str]:
+    """Return the manifest of the general partition, if there is to be one.
+
+    :raises RegistryError: it is not prepared for this configuration.
+    """
     partition = config.evaluation.general_partition
     if partition is None:
         return {}

@@ -102,7 +102,8 @@ class OpenRun:
             "paused while a TPU is rented",
             f"{dag_id} is paused, and the run rents {names}: at most {spent.cost:.2f} "
             f"{spent.currency} so far. A job that runs there goes on to its end. Nothing comes "
-            "after it, and the TPU is not given back, until the DAG is unpaused.",
+            "after it until the DAG is unpaused: else the TPU stays rented until its lease runs "
+            "out or it expires, and then deletes itself.",
             detail=detail,
         )
 

@@ -294,7 +294,8 @@ def training_inputs(
         for section, values in config.training_settings.items()
         for name, value in values.items()
     }
-    pools = {
+    pools: dict[str, dict[str, str]] = {"records": {}}
+    pools |= {
         f"{part.phase.prefix}{name}": {source.shard_key: source.file.data.sha256 for source in pool}
         for part in parts
         for name, pool in (("records", part.new), ("replay_records", part.replay))

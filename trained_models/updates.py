@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline_config import PipelineConfig
-from pipeline_store.formats import TrainingInputs
-from pipeline_store.layout import StoreLayout
+from pipeline_store.formats import ModelVersion, TrainingInputs
+from pipeline_store.layout import StoreLayout, VersionLayout
 from trained_models import artifacts
 from trained_models.errors import UserError
 from trained_models.record_sources import NEXT_SENTENCE_PACKING, predicts_next_sentence
@@ -27,19 +27,30 @@ def is_update(init_uri: str | None, store: StoreLayout, config: PipelineConfig) 
     return bool(version_id) and folder == versions.rstrip("/")
 
 
-def effective_config(config: PipelineConfig, *, update: bool) -> PipelineConfig:
+def has_moments(version_uri: str) -> bool:
+    """Return whether a version of a lineage was trained here: one that was imported was not.
+
+    :raises FileNotFoundError: there is no such version.
+    """
+    return ModelVersion.load(VersionLayout(version_uri).model).train_steps_total > 0
+
+
+def effective_config(
+    config: PipelineConfig, *, update: bool, has_moments: bool = True
+) -> PipelineConfig:
     """Return the configuration with the optimizer's settings as they act in this training.
 
-    In an update ``learning_rate`` is ``update_learning_rate``, if that is given; elsewhere nothing
-    is carried. The identity of a training is made of these, so that settings which have no effect
-    on its weights may change, and a training that goes on as another kind is refused.
+    In an update ``learning_rate`` is ``update_learning_rate``, if that is given; elsewhere, and
+    from a version without moments, nothing is carried. The identity of a training is made of
+    these, so that settings which have no effect on its weights may change, and a training that
+    goes on as another kind is refused.
     """
     optimizer = config.optimizer
     rate = optimizer.update_learning_rate if update else None
     acting = {
         "learning_rate": optimizer.learning_rate if rate is None else rate,
         "update_learning_rate": None,
-        "carry_slots": optimizer.carry_slots and update,
+        "carry_slots": optimizer.carry_slots and update and has_moments,
     }
     return config.model_copy(update={"optimizer": optimizer.model_copy(update=acting)})
 

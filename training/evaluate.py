@@ -19,7 +19,7 @@ from trained_models.commit import CommitGuard
 from trained_models.errors import BadDataError, PreemptedError, UserError
 from training.reporting import report as reports
 from training.runtime import slices
-from training.runtime.job import load_config, on_sigterm, run_job
+from training.runtime.job import load_config, named, on_sigterm, run_job
 from training.runtime.workers import Cluster, naming_lost_workers
 
 log = logging.getLogger("training")
@@ -40,13 +40,6 @@ def _stop() -> NoReturn:
     raise PreemptedError("nothing to save; the same command starts the evaluation again.")
 
 
-def _named(text: str) -> tuple[str, str]:
-    name, sign, uri = text.partition("=")
-    if not (name and sign and uri):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=URI")
-    return name, uri
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m training.evaluate",
@@ -65,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         "--set",
         required=True,
         action="append",
-        type=_named,
+        type=named,
         dest="sets",
         metavar="PARTITION=MANIFEST_URI",
         help="held-out documents to score on; give it again for more sets",
@@ -74,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         "--model",
         required=True,
         action="append",
-        type=_named,
+        type=named,
         dest="models",
         metavar="NAME=MODEL_URI",
         help="candidate=URI and, if there is a model in use, baseline=URI: a model version folder "

@@ -51,6 +51,13 @@ def _parser() -> argparse.ArgumentParser:
         help="write the settings, to be named with --preset or extended; where the source has no "
         "vocab.txt but a tokenizer.json, a vocab.txt is written beside",
     )
+    parser.add_argument(
+        "--extends",
+        metavar="PRESET",
+        default="bert_base_v5e",
+        help="preset for everything that the model does not decide: recipe, TPU, budget (default: "
+        "%(default)s)",
+    )
     return parser
 
 
@@ -76,7 +83,8 @@ def import_model(arguments: argparse.Namespace) -> None:
     if target:
         if vocabulary is None and found.vocabulary and found.vocabulary.uri.endswith(TOKENIZER):
             found = _with_vocabulary(found, target.with_suffix(".vocab.txt"))
-        target.write_text(f"# From {source}\n\n{found.preset()}")
+        head = f'# From {source}\nextends = "{arguments.extends}"\n'
+        target.write_text(f"{head}\n{found.preset()}")
         load_preset(str(target))
         log.info("Written to %s.", target)
 

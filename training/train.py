@@ -99,8 +99,10 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     store = StoreLayout(arguments.store)
     run = RunLayout(store.resolve(arguments.run))
     config = load_config(run.config)
-    update = updates.is_update(_resolved(arguments.init_model, store), store, config)
-    config = updates.effective_config(config, update=update)
+    parent = _resolved(arguments.init_model, store)
+    update = updates.is_update(parent, store, config)
+    has_moments = update and parent is not None and updates.has_moments(parent)
+    config = updates.effective_config(config, update=update, has_moments=has_moments)
     if not workers.takes_part(config):
         slices.lend(config, lambda: uris.exists(run.training.result))
         return

@@ -2,9 +2,10 @@
 
 Copy-paste: ``python3 docker/compose/make_secrets.py``
 
-It needs nothing but Python's standard library. What exists is only replaced if ``--rotate`` names
-it: the database keeps the password that it was made with, and what Airflow encrypted cannot be read
-with another key. What else belongs to a rotation is in ``docs/operation.md``.
+It needs nothing but Python's standard library. The secrets lie where ``SECRETS_DIR`` of .env says.
+What exists is only replaced if ``--rotate`` names it, which makes nothing that is missing: the
+database keeps the password that it was made with, and what Airflow encrypted cannot be read with
+another key. What else belongs to a rotation is in ``docs/operation.md``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import base64
 import json
 import os
+import re
 import secrets
 import sys
 from collections.abc import Callable, Iterable
@@ -25,21 +27,22 @@ FOLDER_MODE, SECRET_MODE, ENV_MODE = 0o700, 0o444, 0o600
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Make what is missing and say so; return 0, or 1 when something cannot be written."""
+    """Make what is missing, or rotate one, and say so; return 0, or 1 when that cannot be done."""
     parser = argparse.ArgumentParser(prog="make_secrets.py", description=__doc__)
     parser.add_argument("--folder", type=Path, default=HERE, help="default: %(default)s")
     parser.add_argument(
         "--rotate",
         metavar="NAME",
         choices=[*_ROTATED, *_STEPS],
-        help=f"put a new secret in the place of one: {', '.join(_ROTATED)}. What is encrypted can "
-        "be read with the new and the old fernet_key until old_fernet_key is named",
+        help=f"put a new secret in the place of one that is there: {', '.join(_ROTATED)}. What is "
+        "encrypted can be read with the new and the old fernet_key until old_fernet_key is named",
     )
     arguments = parser.parse_args(argv)
     try:
-        make(arguments.folder)
-        if arguments.rotate is not None:
-            rotate(arguments.folder / "secrets", arguments.rotate)
+        if arguments.rotate is None:
+            make(arguments.folder)
+        else:
+            rotate(secrets_folder(arguments.folder), arguments.rotate)
     except (OSError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -54,13 +57,34 @@ def make(folder: Path) -> None:
         database's two secrets is there.
     """
     _make_file(folder / ".env", ENV_MODE, (HERE / ".env.example").read_text)
-    private = folder / "secrets"
+    private = secrets_folder(folder)
     private.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    if private.stat().st_mode & 0o077:
-        raise RuntimeError(f"{private} is open to other users; close it: chmod 700 {private}")
+    _require_closed(private)
     _make_database_secrets(private)
     for name, content in _OTHERS.items():
         _make_file(private / name, SECRET_MODE, content)
+
+
+def secrets_folder(folder: Path) -> Path:
+    """Return SECRETS_DIR of a folder's .env, where Compose looks for the secrets.
+
+    :raises OSError: there is no .env, which a run without ``--rotate`` makes.
+    :raises RuntimeError: it does not say, or in a way that only Compose understands.
+    """
+    path = folder / ".env"
+    found = re.findall(r"^SECRETS_DIR=(.*)$", path.read_text(), re.MULTILINE)
+    value = found[-1].partition(" #")[0].strip().strip("'\"") if found else ""
+    if not value or value[0] == "~" or "$" in value:
+        raise RuntimeError(
+            f"{path}: SECRETS_DIR={value!r} is no path as this command needs it. Write the folder "
+            "of the secrets out, from / or from this file's folder: SECRETS_DIR=./secrets"
+        )
+    return folder / value
+
+
+def _require_closed(private: Path) -> None:
+    if private.stat().st_mode & 0o077:
+        raise RuntimeError(f"{private} is open to other users; close it: chmod 700 {private}")
 
 
 def _make_database_secrets(private: Path) -> None:
@@ -90,26 +114,44 @@ _STEPS = ("old_fernet_key",)
 def rotate(private: Path, name: str) -> None:
     """Put a new secret in the place of one that is there.
 
-    :param name: of its file; ``old_fernet_key``: the key that was kept behind the new one goes.
-    :raises OSError: the folder cannot be written.
+    :param name: of its file; ``old_fernet_key``: the keys that were kept behind the new one go.
+    :raises OSError: the folder cannot be read or written.
+    :raises RuntimeError: it is open to others, the secret is not there, or no old key is.
     """
+    _require_closed(private)
     if name == "database_password":
+        before, _, after = _existing(private, "database_url").rpartition("@")
+        _existing(private, name)
         value = secrets.token_urlsafe(32)
         _replace(private / name, value)
         # Only the password: whoever runs the server may have changed the rest.
-        before, _, after = (private / "database_url").read_text().rpartition("@")
         _replace(private / "database_url", f"{before.rpartition(':')[0]}:{value}@{after}")
     elif name == "logins":
-        people = json.loads((private / name).read_text())
+        people = json.loads(_existing(private, name))
         _replace(private / name, json.dumps(_passwords(people)))
     elif name == "fernet_key":
-        old = (private / name).read_text()
-        _replace(private / name, f"{_OTHERS[name]()},{old}")
+        _replace(private / name, f"{_OTHERS[name]()},{_existing(private, name)}")
     elif name == "old_fernet_key":
-        path = private / "fernet_key"
-        _replace(path, path.read_text().partition(",")[0])
+        new, _, old = _existing(private, "fernet_key").partition(",")
+        if not old:
+            raise RuntimeError(
+                f"{private / 'fernet_key'} holds one key, so there is no old one to drop. First "
+                "--rotate fernet_key, a restart, and what docs/operation.md says."
+            )
+        _replace(private / "fernet_key", new)
     else:
+        _existing(private, name)
         _replace(private / name, _OTHERS[name]())
+
+
+def _existing(private: Path, name: str) -> str:
+    path = private / name
+    if not path.exists():
+        raise RuntimeError(
+            f"{path} is not there, so there is nothing to rotate. Look at SECRETS_DIR in .env; a "
+            "server that was never started gets its secrets without --rotate."
+        )
+    return path.read_text()
 
 
 def _passwords(people: Iterable[str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from local.stack.errors import StackError
 from local.stack.logs import last_lines
+from local.stack.rotation import rotate
 from local.stack.stack import DEFAULT_START_SECONDS, DEFAULT_STATE_DIR, Stack
 from local.stack.status import StackStatus
 
@@ -46,23 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m local.stack", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    up = commands.add_parser("up", parents=[common], help="start all parts and wait for them")
-    up.add_argument(
-        "--timeout",
-        type=float,
-        default=DEFAULT_START_SECONDS,
-        metavar="SECONDS",
-        help="how long the start may take (default: %(default)s)",
-    )
-    up.add_argument(
-        "--env",
-        action="append",
-        default=[],
-        type=_assignment,
-        metavar="NAME=VALUE",
-        help="setting for Airflow and its tasks, may be repeated",
-    )
-    up.set_defaults(run=_up)
+    _add_starting(commands, common)
 
     down = commands.add_parser("down", parents=[common], help="stop everything")
     down.set_defaults(run=_down)
@@ -88,6 +73,38 @@ def _parser() -> argparse.ArgumentParser:
     logs.add_argument("-n", "--lines", type=int, default=20, help="lines (default: %(default)s)")
     logs.set_defaults(run=_logs)
     return parser
+
+
+def _add_starting(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser
+) -> None:
+    patience = argparse.ArgumentParser(add_help=False)
+    patience.add_argument(
+        "--timeout",
+        type=float,
+        default=DEFAULT_START_SECONDS,
+        metavar="SECONDS",
+        help="how long the start may take (default: %(default)s)",
+    )
+    up = commands.add_parser(
+        "up", parents=[common, patience], help="start all parts and wait for them"
+    )
+    up.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        type=_assignment,
+        metavar="NAME=VALUE",
+        help="setting for Airflow and its tasks, may be repeated",
+    )
+    up.set_defaults(run=_up)
+
+    renewal = commands.add_parser(
+        "rotate",
+        parents=[common, patience],
+        help="stop everything, make a new login and new keys, and start it again",
+    )
+    renewal.set_defaults(run=_rotate)
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -119,6 +136,14 @@ Stop         python -m local.stack down{option}"""
 def _down(arguments: argparse.Namespace) -> int:
     stopped = Stack(arguments.state_dir).down()
     print("Stopped; no process and no port is left." if stopped else "Nothing was running.")
+    return 0
+
+
+def _rotate(arguments: argparse.Namespace) -> int:
+    # As for `up`: the start that is in it must unwind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stack = Stack(arguments.state_dir)
+    _welcome(rotate(stack, arguments.timeout), stack.password(), arguments.state_dir)
     return 0
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import configparser
 import json
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from local.stack.errors import StackError
@@ -23,8 +24,31 @@ def ensure_credentials(paths: StatePaths) -> None:
 
     :raises StackError: a file belongs to somebody else.
     """
-    _write_private(paths.airflow_config, _airflow_config)
-    _write_private(paths.passwords, lambda: json.dumps({USER: secrets.token_urlsafe(18)}) + "\n")
+    _write_private(paths.airflow_config, lambda: _airflow_config([_fernet_key()]))
+    _write_private(paths.passwords, _login)
+
+
+def renew(paths: StatePaths) -> None:
+    """Replace the keys and the login.
+
+    The old Fernet keys stay behind the new one, so that Airflow can still read what it has
+    encrypted with them, until :func:`forget_old_fernet_keys`.
+
+    :raises StackError: there is no file with keys, or it cannot be read.
+    """
+    keys = _read_config(paths)["core"]["fernet_key"].split(",")
+    _replace_private(paths.airflow_config, _airflow_config([_fernet_key(), *keys]))
+    _replace_private(paths.passwords, _login())
+
+
+def forget_old_fernet_keys(paths: StatePaths) -> None:
+    """Keep only the first Fernet key: what was encrypted with another one is unreadable then.
+
+    :raises StackError: there is no file with keys, or it cannot be read.
+    """
+    sections = _read_config(paths)
+    sections["core"]["fernet_key"] = sections["core"]["fernet_key"].partition(",")[0]
+    _replace_private(paths.airflow_config, _render(sections))
 
 
 def password(paths: StatePaths) -> str:
@@ -41,17 +65,53 @@ def password(paths: StatePaths) -> str:
         ) from error
 
 
-def _airflow_config() -> str:
-    # A Fernet key is 32 random bytes in URL-safe base64: https://github.com/fernet/spec
+def _login() -> str:
+    return json.dumps({USER: secrets.token_urlsafe(18)}) + "\n"
+
+
+def _fernet_key() -> str:
+    # 32 random bytes in URL-safe base64: https://github.com/fernet/spec
+    return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+
+
+def _airflow_config(fernet_keys: Sequence[str]) -> str:
     sections = {
-        "core": {"fernet_key": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()},
+        # Airflow encrypts with the first and decrypts with each.
+        "core": {"fernet_key": ",".join(fernet_keys)},
         "api": {"secret_key": secrets.token_urlsafe(32)},
         "api_auth": {"jwt_secret": secrets.token_urlsafe(64)},
     }
+    return _render(sections)
+
+
+def _render(sections: Mapping[str, Mapping[str, str]]) -> str:
     lines = ["# Generated keys. All other settings come from the environment."]
     for section, options in sections.items():
         lines += [f"[{section}]", *(f"{name} = {value}" for name, value in options.items())]
     return "\n".join(lines) + "\n"
+
+
+def _read_config(paths: StatePaths) -> dict[str, dict[str, str]]:
+    config = configparser.ConfigParser(interpolation=None)
+    try:
+        config.read_string(paths.airflow_config.read_text())
+        config.get("core", "fernet_key")
+    except (OSError, ValueError, configparser.Error) as error:
+        # Its message may quote the file.
+        raise StackError(
+            f"No Fernet key in {paths.airflow_config} ({type(error).__name__}). Start the stack "
+            "first; if the file is damaged, restore it from a backup: without the key stored "
+            "connections cannot be read."
+        ) from None
+    return {section: dict(config[section]) for section in config.sections()}
+
+
+def _replace_private(path: Path, content: str) -> None:
+    """Replace a file at once: a process that starts meanwhile reads the old or the new one."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    _write_private(new, lambda: content)
+    new.replace(path)
 
 
 def _write_private(path: Path, content: Callable[[], str]) -> None:

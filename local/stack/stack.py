@@ -135,6 +135,14 @@ class Stack:
         runtime = RuntimePaths(Path(record.runtime_dir))
         return settings.environment(self.paths, runtime, record.ports, record.extra_environment)
 
+    def as_last_started(self) -> Stack:
+        """Return the same stack, to be started with the extra settings of its last start.
+
+        :raises StackError: the stack was never started.
+        """
+        extra = self._require_record().extra_environment
+        return Stack(self.paths.root, extra_environment=extra, say=self._say)
+
     def password(self) -> str:
         """Return the password of ``admin``.
 

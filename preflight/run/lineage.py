@@ -107,16 +107,36 @@ def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
         if differences:
             yield f"{differences[-1]} {new_lineage_words(config, store)}".rstrip()
         yield from _rows_missing(config, version)
-        if config.optimizer.carry_slots:
+        if config.optimizer.carry_slots and updates.has_moments(version.root):
             try:
                 updates.check_carried_slots(version.root, config)
             except (training_errors.UserError, FileNotFoundError) as error:
                 yield str(error)
     elif config.model.init_checkpoint is not None:
         try:
-            yield from _init_checkpoint(config, store, config.model.init_checkpoint)
+            problems = list(_init_checkpoint(config, store, config.model.init_checkpoint))
         except FormatError as error:
-            yield f"model.init_checkpoint: {error}"
+            problems = [f"model.init_checkpoint: {error}"]
+        yield from problems or _vocabulary_not_given(config, store, config.model.init_checkpoint)
+    elif not config.model.from_scratch:
+        yield (
+            f"model.init_checkpoint: lineage {config.model.lineage_id!r} has no model yet, and "
+            "none is named to begin with. Name a published BERT whose language is that of your "
+            "text, with its vocabulary as vocabulary.uri (`python -m training.import_model FOLDER "
+            "--write-preset FILE.toml` writes both), or set model.from_scratch=true for random "
+            "weights."
+        )
+
+
+def _vocabulary_not_given(config: PipelineConfig, store: StoreLayout, start: str) -> Iterator[str]:
+    """Yield a line when a lineage would begin with a model and with another vocabulary than its."""
+    lineage = store.lineage(config.model.lineage_id)
+    if config.vocabulary.uri is None and not uris.exists(lineage.vocabulary_info):
+        yield (
+            f"vocabulary.uri: {start} was trained with a vocabulary of its own, and none is named: "
+            "one made from this partition would have other words. Name the model's (vocab.txt, or "
+            "sentencepiece.model); `python -m training.import_model` shows where it is."
+        )
 
 
 def _differences(

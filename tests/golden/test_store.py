@@ -46,6 +46,7 @@ ELSEWHERE = {
 """Kinds that are in no store, or in none for longer than a task, with the reason."""
 LATER: dict[str, list[tuple[str, str, Any]]] = {
     "pipeline-config": [
+        ("model", "from_scratch", False),
         ("promotion", "approvers", []),
         ("promotion", "max_total_forgetting", 0.2),
     ],

@@ -168,6 +168,8 @@ def test_every_cause_has_advice_and_a_section_of_the_runbook() -> None:
     text = (REPOSITORY / DOCUMENT).read_text()
     sections = set(re.findall(r"^### ([a-z-]+)$", text, re.MULTILINE))
     assert sections == {str(cause) for cause in Cause}
+    by_title = re.findall(r"^\| `.*\| \[([a-z-]+)\]\(#\1\) \|$", text, re.MULTILINE)
+    assert sorted(by_title) == sorted(sections)
     assert set(ADVICE) == set(Cause)
     assert base_cause("task-failed.tpu.train") is Cause.TASK_FAILED
     assert runbook("overdue") == "docs/alerts.md#overdue"

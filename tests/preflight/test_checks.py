@@ -505,6 +505,18 @@ def test_starting_from_a_hugging_face_folder(published: FinishedRun) -> None:
     assert "has no model.safetensors" in line
 
 
+def test_a_lineage_begins_with_a_model_and_its_vocabulary_or_with_nothing_on_purpose(
+    published: FinishedRun,
+) -> None:
+    folder = hugging_face(published)
+    scratch = {"model.from_scratch": False}
+    [line] = init(published, **{"model.init_checkpoint": folder}, **scratch)
+    assert line.startswith(f"vocabulary.uri: {folder} was trained with a vocabulary of its own")
+    [line] = init(published, **{"model.init_checkpoint": None}, **scratch)
+    assert line.startswith("model.init_checkpoint: lineage 'new' has no model yet, and none is")
+    assert init(published, **{"model.init_checkpoint": None, "model.from_scratch": True}) == []
+
+
 def test_starting_from_a_hugging_face_folder_of_another_architecture(
     published: FinishedRun,
 ) -> None:

@@ -41,7 +41,7 @@ def connect(world: CloudWorld, **extra: Any) -> None:
 
 def own_preset(world: CloudWorld) -> str:
     """Write the installation's preset: images and accounts are no request's to choose."""
-    lines = [f'extends = "{world.preset}"']
+    lines = [f'extends = "{world.preset}"', "model.from_scratch = true"]
     for name, value in world.settings.items():
         section, _, key = name.partition(".")
         # As JSON, the text and lists of these settings are TOML as well.

@@ -29,23 +29,28 @@ _HEADS = "bert/"
 
 
 def _checkpoint(
-    model: tf_keras.Model, optimizer: tf_keras.optimizers.legacy.Optimizer
+    model: tf_keras.Model, optimizer: tf_keras.optimizers.legacy.Optimizer | None
 ) -> tf.train.Checkpoint:
     # Also under the keys by which tf-models looks for the parts of a pretrained model.
     items = dict(model.checkpoint_items)
     if isinstance(model, BertPretrainerV2):
         items |= {f"{head.name}.pooler_dense": head.dense for head in model.classification_heads}
-    return tf.train.Checkpoint(model=model, optimizer=optimizer, **items)
+    if optimizer is not None:
+        items["optimizer"] = optimizer
+    return tf.train.Checkpoint(model=model, **items)
 
 
 def write_files(
     folder: Path,
     model: tf_keras.Model,
-    optimizer: tf_keras.optimizers.legacy.Optimizer,
+    optimizer: tf_keras.optimizers.legacy.Optimizer | None,
     inputs: TrainingInputs,
     options: tf.train.CheckpointOptions,
 ) -> list[Path]:
-    """Write everything that training continues from into a local folder; return its files."""
+    """Write everything that training continues from into a local folder; return its files.
+
+    :param optimizer: None: weights alone, of a model that was not trained here.
+    """
     _checkpoint(model, optimizer).write(str(folder / WEIGHTS_NAME), options)
     (folder / artifacts.INPUTS_FILE).write_bytes(inputs.to_bytes())
     return sorted(folder.iterdir())

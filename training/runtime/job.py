@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import signal
 import sys
@@ -108,3 +109,14 @@ def load_config(uri: str) -> PipelineConfig:
     :raises ConfigError: it is damaged, of an unknown version, or breaks a rule.
     """
     return parse_config(uris.read(uri), uri)
+
+
+def named(text: str) -> tuple[str, str]:
+    """Return both parts of an argument NAME=URI.
+
+    :raises ArgumentTypeError: it is none.
+    """
+    name, sign, uri = text.partition("=")
+    if not (name and sign and uri):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=URI")
+    return name, uri

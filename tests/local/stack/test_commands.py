@@ -36,7 +36,7 @@ def test_a_record_that_cannot_be_read_does_not_keep_down_from_working(
     assert "Ignoring an unreadable record" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["env", "logs"])
+@pytest.mark.parametrize("command", ["env", "logs", "rotate"])
 def test_commands_that_need_a_stack_say_how_to_start_one(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

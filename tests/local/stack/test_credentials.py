@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from cryptography.fernet import Fernet
+from cryptography.fernet import Fernet, MultiFernet
 
 from local.stack import credentials
 from local.stack.errors import StackError
@@ -56,6 +56,43 @@ def test_two_stacks_share_no_secret(paths: StatePaths, tmp_path: Path) -> None:
     credentials.ensure_credentials(other)
     ours = {*_keys(paths).values(), credentials.password(paths)}
     assert ours.isdisjoint({*_keys(other).values(), credentials.password(other)})
+
+
+def test_the_old_fernet_key_reads_until_it_is_forgotten(paths: StatePaths) -> None:
+    before, login = _keys(paths), credentials.password(paths)
+    encrypted = Fernet(before["fernet"]).encrypt(b"text")
+
+    credentials.renew(paths)
+    both = _keys(paths)
+    new, kept = both["fernet"].split(",")
+    assert kept == before["fernet"] != new
+    assert credentials.password(paths) != login
+    assert {both["api"], both["jwt"]}.isdisjoint(before.values())
+    again = MultiFernet([Fernet(new), Fernet(kept)]).rotate(encrypted)
+
+    credentials.forget_old_fernet_keys(paths)
+    assert _keys(paths) == both | {"fernet": new}
+    assert Fernet(new).decrypt(again) == b"text"
+    for file in (paths.airflow_config, paths.passwords):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert len(list(paths.airflow_home.iterdir())) == 2
+
+
+def test_a_rotation_that_was_interrupted_loses_no_key(paths: StatePaths) -> None:
+    first = _keys(paths)["fernet"]
+    credentials.renew(paths)
+    second = _keys(paths)["fernet"].partition(",")[0]
+    credentials.renew(paths)
+    assert _keys(paths)["fernet"].split(",")[1:] == [second, first]
+
+
+@pytest.mark.parametrize("content", ["", "[core]\n", "fernet_key = secret-value\n"])
+def test_damaged_keys_are_named_and_not_quoted(paths: StatePaths, content: str) -> None:
+    paths.airflow_config.write_text(content)
+    with pytest.raises(StackError, match=r"airflow\.cfg") as refused:
+        credentials.renew(paths)
+    assert "secret-value" not in str(refused.value)
+    assert paths.airflow_config.read_text() == content
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}"])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
+import psycopg2
 import pytest
+from cryptography.fernet import Fernet, InvalidToken
 
 from local.stack import credentials, settings
 from local.stack.airflow_api import AirflowApi, AirflowApiError
@@ -19,6 +23,9 @@ from local.stack.stack import Stack
 
 GUIDE = (REPOSITORY / "docs" / "operation.md").read_text()
 LAPTOP = GUIDE.partition("### On a laptop\n")[2].partition("\n### ")[0]
+# A DAG with a task that stays deferred.
+SETTINGS = {"AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).parent / "dags")}
+CONNECTION = {"connection_id": "stored", "conn_type": "http", "password": "of-the-webhook"}
 HIDDEN_NAME = re.compile(r"PASSWORD|SECRET|TOKEN|_KEY|CREDENTIAL")
 
 
@@ -69,22 +76,25 @@ def test_there_is_no_secret_elsewhere(paths: StatePaths) -> None:
 @pytest.mark.timeout(1200)
 def test_what_the_guide_says_changes_each_and_locks_out_who_had_them(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    stack = Stack(state)
+    stack = Stack(state, extra_environment=SETTINGS)
     with stack:
         before = secrets(stack.paths)
         with stack.api() as api:
             token = api.login()
             assert status(api.base_url, token) == httpx.codes.OK
+            api.request("POST", "/connections", json=CONNECTION)
+            run_id = deferred(api)
         for words in commands():
-            line = [re.sub(r"^\.local/", f"{state}/", word) for word in words]
-            if words[0] == "python":
-                line = [sys.executable, *line[1:], "--state-dir", str(state)]
+            line = [sys.executable, *words[1:], "--state-dir", str(state)]
             subprocess.run(line, cwd=REPOSITORY, check=True)
+        assert stack.environment().items() >= SETTINGS.items()
         after = secrets(stack.paths)
         assert after.keys() == before.keys()
         assert not set(after.values()) & set(before.values())
+        assert_only_the_new_key_opens(stack.paths, before, after)
         with stack.api() as api:
             assert status(api.base_url, api.login()) == httpx.codes.OK
+            assert state_of(api, run_id) == "deferred"
             # Neither who was logged in nor who knows the password gets in.
             assert status(api.base_url, token) in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}
             old = before[f"`{stack.paths.passwords.name}`"]
@@ -94,6 +104,39 @@ def test_what_the_guide_says_changes_each_and_locks_out_who_had_them(tmp_path: P
             ):
                 thief.login()
             assert refused.value.status == httpx.codes.UNAUTHORIZED
+            api.request("DELETE", f"/connections/{CONNECTION['connection_id']}")
+
+
+def deferred(api: AirflowApi) -> str:
+    """Start a run with a deferred task; return its id."""
+    api.wait_for_dag("probe_waiting")
+    api.unpause("probe_waiting")
+    run_id = api.trigger("probe_waiting")
+    deadline = time.monotonic() + 300
+    while state_of(api, run_id) != "deferred":
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    return run_id
+
+
+def state_of(api: AirflowApi, run_id: str) -> str | None:
+    tasks = {task.task_id: task.state for task in api.task_instances("probe_waiting", run_id)}
+    return tasks["deferred"]
+
+
+def assert_only_the_new_key_opens(
+    paths: StatePaths, before: dict[str, str], after: dict[str, str]
+) -> None:
+    """Read the password of the stored connection from the database."""
+    old, new = (Fernet(keys["`airflow.cfg`: `fernet_key`"]) for keys in (before, after))
+    url = settings.database_url("", RuntimePaths.of(paths.root))
+    with contextlib.closing(psycopg2.connect(url)) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT password FROM connection WHERE password IS NOT NULL")
+        [(password,)] = cursor.fetchall()
+    assert new.decrypt(password).decode() == CONNECTION["password"]
+    with pytest.raises(InvalidToken):
+        old.decrypt(password)
 
 
 def status(base_url: str, token: str) -> int:

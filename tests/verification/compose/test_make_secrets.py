@@ -14,6 +14,8 @@ from cryptography.fernet import Fernet, MultiFernet
 from tests.verification.compose.compose_file import FOLDER
 from tests.verification.compose.secret_files import make_secrets
 
+ROTATED = ("database_password", "fernet_key", "api_secret_key", "jwt_secret", "logins")
+
 
 def contents(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in (folder / "secrets").iterdir()}
@@ -49,11 +51,11 @@ def test_two_servers_share_nothing(tmp_path: Path) -> None:
 def test_what_exists_is_kept(tmp_path: Path) -> None:
     make_secrets(tmp_path)
     before = contents(tmp_path)
-    (tmp_path / ".env").write_text("AIRFLOW_IMAGE=mine\n")
+    (tmp_path / ".env").write_text("AIRFLOW_IMAGE=mine\nSECRETS_DIR=./secrets\n")
     (tmp_path / "secrets" / "jwt_secret").unlink()
     make_secrets(tmp_path)
     after = contents(tmp_path)
-    assert (tmp_path / ".env").read_text() == "AIRFLOW_IMAGE=mine\n"
+    assert (tmp_path / ".env").read_text().startswith("AIRFLOW_IMAGE=mine\n")
     assert after.pop("jwt_secret") != before.pop("jwt_secret")
     assert after == before
 
@@ -111,6 +113,47 @@ def test_the_old_fernet_key_reads_until_it_is_dropped(tmp_path: Path) -> None:
     assert Fernet(new).decrypt(again) == b"password"
 
 
+@pytest.mark.parametrize("name", [*ROTATED, "old_fernet_key"])
+def test_what_is_not_there_is_not_rotated_and_not_made(tmp_path: Path, name: str) -> None:
+    make_secrets(tmp_path)
+    for path in (tmp_path / "secrets").iterdir():
+        path.unlink()
+    assert "nothing to rotate" in make_secrets(tmp_path, "--rotate", name, code=1)
+    assert contents(tmp_path) == {}
+
+
+def test_a_key_that_has_no_old_one_behind_it_is_kept(tmp_path: Path) -> None:
+    make_secrets(tmp_path)
+    before = contents(tmp_path)
+    printed = make_secrets(tmp_path, "--rotate", "old_fernet_key", code=1)
+    assert "--rotate fernet_key" in printed
+    assert before["fernet_key"] not in printed
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "line", ["SECRETS_DIR={}", "SECRETS_DIR='{}' # closed", "SECRETS_DIR=../of"]
+)
+def test_secrets_lie_where_compose_looks_for_them(tmp_path: Path, line: str) -> None:
+    here, elsewhere = tmp_path / "server", tmp_path / "of"
+    here.mkdir()
+    (here / ".env").write_text(f"SECRETS_DIR=./wrong\n{line.format(elsewhere)}\n")
+    make_secrets(here)
+    before = {path.name: path.read_text() for path in elsewhere.iterdir()}
+    make_secrets(here, "--rotate", "jwt_secret")
+    after = {path.name: path.read_text() for path in elsewhere.iterdir()}
+    assert {name for name in after if after[name] != before[name]} == {"jwt_secret"}
+    assert [path.name for path in here.iterdir()] == [".env"]
+
+
+@pytest.mark.parametrize("line", ["", "SECRETS_DIR=", "SECRETS_DIR=$HOME/of", "SECRETS_DIR=~/of"])
+def test_a_folder_that_is_not_written_out_is_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / ".env").write_text(line)
+    for options in ((), ("--rotate", "jwt_secret")):
+        assert "SECRETS_DIR=./secrets" in make_secrets(tmp_path, *options, code=1)
+    assert [path.name for path in tmp_path.iterdir()] == [".env"]
+
+
 def test_half_of_the_database_secrets_is_refused(tmp_path: Path) -> None:
     make_secrets(tmp_path)
     (tmp_path / "secrets" / "database_url").unlink()
@@ -118,8 +161,10 @@ def test_half_of_the_database_secrets_is_refused(tmp_path: Path) -> None:
     assert "database_url" not in contents(tmp_path)
 
 
-def test_an_open_folder_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--rotate", "jwt_secret")])
+def test_an_open_folder_is_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
+    (tmp_path / ".env").write_text("SECRETS_DIR=./secrets\n")
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets").chmod(0o755)
-    assert "chmod 700" in make_secrets(tmp_path, code=1)
+    assert "chmod 700" in make_secrets(tmp_path, *options, code=1)
     assert contents(tmp_path) == {}

@@ -24,6 +24,16 @@ ROWS = {
 SECRET_NAME = re.compile(r"PASSWORD|SECRET(?!S_DIR)|TOKEN|_KEY|CREDENTIAL|CONNECTION")
 
 
+def holders(secret: str) -> set[str]:
+    """Return the services that go on and have a secret, which have to be restarted for it."""
+    services = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
+    return {
+        name
+        for name, service in services.items()
+        if secret in service.get("secrets", ()) and service.get("restart") != "no"
+    }
+
+
 def declared() -> set[str]:
     files = (FOLDER / name for name in ("compose.yaml", "credentials.yaml"))
     return {name for file in files for name in yaml.safe_load(file.read_text())["secrets"]}
@@ -58,7 +68,12 @@ def test_the_commands_name_services_and_files_that_there_are(tmp_path: Path) -> 
             assert service in services
         for name in re.findall(r"secrets/(\w+)", line):
             assert (tmp_path / "secrets" / name).exists()
-        if line.startswith("python3 make_secrets.py") and "NAME" not in line:
-            make_secrets(tmp_path, *shlex.split(line)[2:])
+        for options in re.findall(r"python3 make_secrets.py (--rotate [a-z_]+)", line):
+            make_secrets(tmp_path, *shlex.split(options))
+        if "--force-recreate" in line and "SERVICE" not in line:
+            assert set(line.partition("--force-recreate")[2].split()) == holders("jwt_secret")
+    four = re.search(r"\*all four\* are `(.*?)`", SERVER)
+    assert four
+    assert set(four[1].split()) == holders("jwt_secret") == holders("database_url")
     for cells in ROWS.values():
         assert set(re.findall(r"`(scheduler|api-server|postgres)`", " ".join(cells))) <= services

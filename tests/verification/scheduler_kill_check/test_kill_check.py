@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
+import re
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ import pytest
 
 from local.stack.airflow_api import DagRun, TaskInstance
 from local.stack.errors import StackError
+from local.stack.paths import REPOSITORY
 from verification.scheduler_kill_check.__main__ import main
 from verification.scheduler_kill_check.killing import kill_scheduler
 from verification.scheduler_kill_check.moments import BY_NAME, MOMENTS, Moment, uses_tpu
@@ -320,3 +322,11 @@ def test_unknown_moments_are_refused(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         main(["--moments", "training,nonsense"])
     assert "no moment is called 'nonsense'; there are: prepare" in capsys.readouterr().err
+
+
+def test_the_page_says_of_each_number_what_it_must_be() -> None:
+    page = (REPOSITORY / "docs" / "scheduler-kill-check.md").read_text()
+    table = page.partition("| field | must be |\n")[2].partition("\n\n")[0]
+    fields = [row.split(" | ")[0] for row in table.splitlines()[1:]]
+    named = {name for field in fields for name in re.findall(r"`(\w+)`", field)}
+    assert named == set(summary([FINE], without_mend=False, minutes=1.0))
