@@ -30,7 +30,13 @@ KEEP_TRYING = timedelta(days=7)
 MAX_FAILURES_IN_A_ROW = 2
 """After so many a channel is left alone until the next pass: it is down."""
 
-_NOT_ALERTS = (".cleared.json", ".delivered.json", ".sending.json", "/watched.json")
+_NOT_ALERTS = (
+    ".cleared.json",
+    ".delivered.json",
+    ".sending.json",
+    "/renting.json",
+    "/watched.json",
+)
 
 
 class ChannelError(RuntimeError):

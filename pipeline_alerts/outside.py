@@ -14,9 +14,10 @@ from typing import Any
 
 from pipeline_alerts.causes import Cause
 from pipeline_alerts.findings import Finding, Findings
+from pipeline_alerts.listing import list_runs
 from pipeline_alerts.raising import AlertedRun, raise_about_installation
 from pipeline_alerts.standstill import OpenRun, Patience, TpuOf, no_service
-from pipeline_alerts.watch import LinkOf, runs_without_outcome
+from pipeline_alerts.watch import LinkOf
 from pipeline_store.formats import RunRecord, WatchPass
 from pipeline_store.layout import StoreLayout
 
@@ -93,11 +94,12 @@ class Outside:
             self._look_at_watch(report)
             judged.append(Cause.WATCH_SILENT)
         with report.collected("the runs"):
-            unseen |= set(runs_without_outcome(self.store))
+            listed = list_runs(self.store)
+            unseen |= set(listed.all)
             judged += RUN_CAUSES
-            for key in sorted(unseen):
+            for key in listed.all:
                 with report.collected(f"run {key}"):
-                    self._look_at(key, report)
+                    self._look_at(key, report, goes_on=key in listed.going_on)
                     unseen.remove(key)
         with report.collected("alerts that have cleared"):
             report.clear(self.store, judged, unseen)
@@ -131,11 +133,13 @@ class Outside:
         )
         report.add(alert)
 
-    def _look_at(self, key: str, report: OutsideReport) -> None:
+    def _look_at(self, key: str, report: OutsideReport, *, goes_on: bool) -> None:
         run = self.store.run(key)
         record = RunRecord.load(run.record)
         if record.rental_of is not None:
             return  # it is looked at with the run that it belongs to
         told = AlertedRun(record.dag_id, record.run_id, self.link_of(record.dag_id, record.run_id))
-        for finding in OpenRun.read(self.store, run, record).findings(self.patience, self.tpu_of):
+        found = OpenRun.read(self.store, run, record)
+        look = found.findings if goes_on else found.unused
+        for finding in look(self.patience, self.tpu_of):
             report.tell(self.store, told, finding, with_text=self.with_text)

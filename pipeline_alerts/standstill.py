@@ -1,4 +1,4 @@
-"""Whether an open run stands still, and whether a TPU of it is paid for without a job.
+"""Whether a run stands still, and whether a TPU of it is paid for without a job.
 
 By the store alone, so that it can be asked when nothing of Airflow works. Only what is written
 again and again while all is well is missed when it is not: a lease, a ticket, a job's heartbeat.
@@ -60,7 +60,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run without an outcome, with what it waits for and all that it rents."""
+    """A run that has not ended or may rent a TPU still, with what it waits for and all its TPUs."""
 
     record: RunRecord
     ticket: WaitingTicket | None
@@ -113,9 +113,19 @@ class OpenRun:
         return [mailbox for rental in self.rentals for mailbox in rental.mailboxes]
 
     def findings(self, patience: Patience, tpu_of: TpuOf) -> Iterator[Finding]:
-        """Yield what stands still."""
+        """Yield what of a run that has not ended stands still."""
         if patience.stalled:
             yield from self._stalled(patience.stalled)
+        yield from self.unused(patience, tpu_of)
+
+    def may_rent(self, tpu_of: TpuOf) -> bool:
+        """Return whether a TPU of it may be there, by the store and by the TPU service."""
+        return any(
+            mailbox.may_exist and not _is_gone(mailbox, tpu_of) for mailbox in self.mailboxes
+        )
+
+    def unused(self, patience: Patience, tpu_of: TpuOf) -> Iterator[Finding]:
+        """Yield which TPUs have no job."""
         if patience.idle:
             for mailbox in self.mailboxes:
                 if mailbox.may_exist:
@@ -141,12 +151,28 @@ class OpenRun:
         """Yield what the run is about, and when there was a last sign of that."""
         if self.ticket is not None:
             yield LINEAGE, self.ticket.renewed.astimezone(UTC)
-        if self.approval is not None and self.approval.answer is Answer.WAITING:
-            yield ANSWER, self.approval.deadline.astimezone(UTC)
         opened = [time for rental in self.rentals for time in rental.opened]
+        if self.approval is not None and self._is_asking(self.approval, opened):
+            yield ANSWER, self.approval.deadline.astimezone(UTC)
         if opened:
             own = (sign for mailbox in self.mailboxes for sign in mailbox.signs())
             yield TPU, max([*opened, *own]).astimezone(UTC)
+
+    def _is_asking(self, approval: RunApproval, opened: list[datetime]) -> bool:
+        """Return whether a person is asked now; no, if a TPU was wanted after the question.
+
+        Somebody has then cleared an earlier task, and the run asks anew when it comes there.
+        """
+        wanted = [*opened, *(mailbox.record.attempt.created for mailbox in self.mailboxes)]
+        return approval.answer is Answer.WAITING and all(t <= approval.asked for t in wanted)
+
+
+def _is_gone(mailbox: Mailbox, tpu_of: TpuOf) -> bool:
+    """Return whether the service says that there is no TPU, and none can appear any more."""
+    if mailbox.record.is_landing:
+        return False
+    state = tpu_of(mailbox.reservation, mailbox.record)
+    return state is not None and state.gone_reason is not None
 
 
 def _idle(mailbox: Mailbox, limit: timedelta, tpu_of: TpuOf) -> Iterator[Finding]:

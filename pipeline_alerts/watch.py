@@ -2,6 +2,7 @@
 
 Airflow calls nobody when a person ends a run, or when everything dies with it. Such a run is found
 by its own record: it has a ``run.json`` and no ``outcome.json``, and Airflow says that it ended.
+The TPUs of a run that has ended are looked at until they are gone.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from datetime import UTC, datetime, timedelta
 
 from model_registry import outcomes
 from pipeline_alerts.causes import CLEARING, Cause
-from pipeline_alerts.delivery import KEEP_TRYING
 from pipeline_alerts.findings import Finding, Findings, open_alerts
 from pipeline_alerts.installation import check_corpus, check_reaper
+from pipeline_alerts.listing import list_runs
 from pipeline_alerts.raising import AlertedRun, has_failure_alert, raise_about_installation
-from pipeline_alerts.running import STORM_LOSSES, RunningRun, folder_key, recent
+from pipeline_alerts.running import STORM_LOSSES, RunningRun, recent
 from pipeline_alerts.standstill import OpenRun, Patience, TpuOf
 from pipeline_store import uris
 from pipeline_store.formats import (
     FormatError,
     OutcomeKind,
+    RentingRun,
     RunOutcome,
     RunRecord,
     Verdict,
@@ -96,11 +98,18 @@ class Watch:
         """Make a pass. What cannot be looked at is reported and keeps nothing else from it."""
         report = WatchReport()
         losses: dict[str, int] = {}
-        keys = open_runs(self.store)
-        for key in keys:
+        listed = list_runs(self.store)
+        unseen = set(listed.all)
+        for key in listed.open:
             report.open_runs += 1
             with report.collected(f"run {key}"):
                 losses[key] = self._look_at(key, report)
+                unseen.remove(key)
+        for key in listed.renting:
+            with report.collected(f"run {key}"):
+                run = self.store.run(key)
+                self._look_at_left(run, RunRecord.load(run.record), report)
+                unseen.remove(key)
         with report.collected("TPU losses"):
             self._check_storm(losses, report)
         since = _unbroken_since(self.store)
@@ -109,7 +118,7 @@ class Watch:
         with report.collected("the corpus"):
             report.add(check_corpus(self.store, self.settings.pattern, self.settings.quiet))
         with report.collected("alerts that have cleared"):
-            report.clear(self.store, CLEARING, unseen=set(keys) - losses.keys())
+            report.clear(self.store, CLEARING, unseen)
         WatchPass(
             unbroken_since=since,
             finished=datetime.now(UTC),
@@ -133,8 +142,21 @@ class Watch:
                 self._look_at_standstill(run, record, report)
                 return lost
             outcome = self._record_end(run, record, state, report)
+        # Before the run is dealt with, so that its TPUs are found by whoever looks after that.
+        RentingRun(time=datetime.now(UTC)).create(self.store.renting_run(key))
         self._conclude(run, record, outcome, report)
+        self._look_at_left(run, record, report)
         return 0
+
+    def _look_at_left(self, run: RunLayout, record: RunRecord, report: WatchReport) -> None:
+        """Look at the TPUs of a run that has ended, and forget it when they are gone."""
+        found = OpenRun.read(self.store, run, record)
+        if not found.may_rent(self.tpu_of):
+            uris.delete(self.store.renting_run(record.run_key))
+            return
+        for finding in found.unused(self.settings.patience, self.tpu_of):
+            self._raise(record, finding, report)
+        self._look_at_pause(found, record, report)
 
     def _look_at_rental(
         self, rental: RunLayout, record: RunRecord, run: RunLayout, report: WatchReport
@@ -165,6 +187,9 @@ class Watch:
         found = OpenRun.read(self.store, run, record)
         for finding in found.findings(self.settings.patience, self.tpu_of):
             self._raise(record, finding, report)
+        self._look_at_pause(found, record, report)
+
+    def _look_at_pause(self, found: OpenRun, record: RunRecord, report: WatchReport) -> None:
         if any(mailbox.is_rented for mailbox in found.mailboxes) and self.is_paused(record.dag_id):
             pause = found.paused(record.dag_id, self._pause(record.run_key))
             if pause is not None:
@@ -236,39 +261,6 @@ class Watch:
         link = page(record.dag_id, record.run_id)
         run = AlertedRun(record.dag_id, record.run_id, link)
         report.tell(self.store, run, finding, with_text=self.settings.with_text)
-
-
-def open_runs(store: StoreLayout) -> list[str]:
-    """Return the keys of the runs to look at, from two listings and no read.
-
-    Left out are runs whose outcome was dealt with, and those whose outcome is older than alerts
-    are sent for. A run that a person lets go on after all has no outcome, or a newer one.
-    """
-    watched = _listed(store.alerts, "watched")["watched"]
-    runs = _listed(store.runs, "run", "outcome")
-    ended = runs["outcome"]
-    oldest = datetime.now(UTC) - KEEP_TRYING
-    return [
-        key
-        for key in sorted(runs["run"])
-        if key not in ended
-        or (ended[key] > oldest and (key not in watched or ended[key] > watched[key]))
-    ]
-
-
-def runs_without_outcome(store: StoreLayout) -> list[str]:
-    """Return the keys of the runs that have not ended, and of their further TPUs, by a listing."""
-    runs = _listed(store.runs, "run", "outcome")
-    return sorted(runs["run"].keys() - runs["outcome"].keys())
-
-
-def _listed(folder: str, *stems: str) -> dict[str, dict[str, datetime]]:
-    """Return when the files ``<folder>/<key>/<stem>.json`` changed, by stem and key."""
-    found: dict[str, dict[str, datetime]] = {stem: {} for stem in stems}
-    for details in uris.list_named(folder, *(f"{stem}.json" for stem in stems)):
-        stem = details.uri.rpartition("/")[2].removesuffix(".json")
-        found[stem][folder_key(details.uri)] = details.modified
-    return found
 
 
 def _unbroken_since(store: StoreLayout) -> datetime:

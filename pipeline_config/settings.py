@@ -6,8 +6,17 @@ Unlike :class:`pipeline_config.PipelineConfig` these do not differ from run to r
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+
+from pipeline_config.loading import ConfigError
+
+_SECRET_NAME = re.compile(
+    r"PASSW|PASSPHRASE|(^|_)PASS($|_)|_PWD$|SECRET|TOKENS?($|_)|FERNET"
+    r"|(^|_)(API|ACCESS|PRIVATE)?KEYS?($|_)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,7 @@ class Settings:
     )
     hidden_paths: tuple[str, ...] = field(
         metadata={
-            "help": "files and folders of the Airflow worker, with commas, that no data job can "
+            "help": "absolute paths, with commas, of what on the Airflow worker no data job can "
             "read: Airflow's keys and logins; see [requests.md](requests.md#what-a-job-can-reach)"
         }
     )
@@ -81,8 +90,11 @@ class Settings:
 
 
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Return the installation's settings; every one has a default that parses without a cloud."""
-    return Settings(
+    """Return the installation's settings; every one has a default that parses without a cloud.
+
+    :raises ConfigError: one would not do what it is for.
+    """
+    settings = Settings(
         store_uri=environment.get("REPRETRAIN_STORE_URI", os.path.expanduser("~/repretraining")),
         preset=environment.get("REPRETRAIN_PRESET", "bert_base_v5e"),
         input_roots=_words(environment.get("REPRETRAIN_INPUT_ROOTS", "corpus,tasks,imports")),
@@ -101,6 +113,33 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         stalled_minutes=float(environment.get("REPRETRAIN_STALLED_MINUTES", "30")),
         idle_tpu_minutes=float(environment.get("REPRETRAIN_IDLE_TPU_MINUTES", "20")),
     )
+
+    if problems := list(_unhidden(settings.hidden_paths)):
+        raise ConfigError(problems)
+    return settings
+
+
+def is_private(name: str) -> bool:
+    """Return whether an environment variable is Airflow's own, or called as secrets are.
+
+    No job gets those. The login to the cloud, which jobs need, has another name.
+    """
+    return name.startswith(("AIRFLOW", "_AIRFLOW")) or _SECRET_NAME.search(name) is not None
+
+
+def _unhidden(paths: tuple[str, ...]) -> Iterator[str]:
+    """Yield a line for each path that would hide nothing."""
+    for path in paths:
+        if not path.startswith("/"):
+            problem = "is no absolute path, as which alone it names the same file for every process"
+        elif set("*?[") & set(path):
+            problem = "has *, ? or [, but is no pattern"
+        else:
+            continue
+        yield (
+            f"REPRETRAIN_HIDDEN_PATHS: {path!r} {problem}: nothing would be hidden. Give absolute "
+            "paths with commas, such as /run/secrets,/home/airflow/airflow."
+        )
 
 
 def _words(text: str) -> tuple[str, ...]:

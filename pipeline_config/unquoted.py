@@ -19,8 +19,20 @@ from pydantic import BaseModel, ValidationError
 _TOML_PLACE = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
 
 
+UNPARSABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What parsers of JSON, TOML and YAML raise, and whoever takes apart what they return. No parser
+has an error of its own for a file that is nested too deeply, or for a date that is none."""
+
+
+def one_line(text: str) -> str:
+    """Return a text that cannot pass for another line of a log: what is not printed is escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def fault(error: Exception) -> str:
     """Return where and why a decoder or parser has stopped; of any other error its type."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
         return f"no UTF-8 after {error.start} bytes: {error.reason}"
     if isinstance(error, json.JSONDecodeError):

@@ -599,6 +599,10 @@ class StoreLayout:
         """WatchedRun."""
         return uris.join(self.alerts, run_key, "watched.json")
 
+    def renting_run(self, run_key: str) -> str:
+        """RentingRun."""
+        return uris.join(self.alerts, run_key, "renting.json")
+
     @property
     def watch_pass(self) -> str:
         """WatchPass."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 from pipeline_config import (
@@ -14,10 +15,18 @@ from pipeline_config import (
 from pipeline_config.requests import named_paths
 from pipeline_config.schema import Mark
 from pipeline_config.settings import Settings
+from pipeline_config.unquoted import one_line
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from pipeline_store.request_paths import PLACEHOLDER, RequestRoots
 from trained_models.importing.sources import files_of_prefix
+
+_SHOWN = 100
+# Of Linux and of Cloud Storage, whose limit is for the name without the bucket.
+_NAME_BYTES, _PATH_BYTES, _OBJECT_BYTES = 255, 4095, 1024
+_LONGEST_PARTITION = "p" * 63
+# Control characters, and what else ends a line.
+_CONTROLS = frozenset({"Cc", "Zl", "Zp"})
 
 Presets = Sequence[PipelineConfig | FinetuningConfig]
 
@@ -43,10 +52,14 @@ def request_roots(settings: Settings, store: StoreLayout) -> RequestRoots:
 def outside_problems(
     config: PipelineConfig | FinetuningConfig, roots: RequestRoots, store: StoreLayout
 ) -> Iterator[str]:
-    """Yield a line for every path of a request that leads out of the roots."""
+    """Yield a line for every path of a request that is none, or leads out of the roots."""
     for mark in (Mark.TEXT_PATH, Mark.MODEL_PATH):
         for setting, paths in named_paths(config, mark).items():
             for path in paths:
+                if odd := _oddity(path, store):
+                    shown = one_line(path[:_SHOWN])
+                    yield f"{setting}: {shown}{'…' * (len(path) > _SHOWN)} {odd}."
+                    continue
                 try:
                     if mark is Mark.TEXT_PATH:
                         roots.require_pattern(store.resolve(path))
@@ -54,6 +67,24 @@ def outside_problems(
                         roots.require(store.resolve(path), model=True)
                 except ValueError as error:
                     yield f"{setting}: {error}"
+
+
+def _oddity(path: str, store: StoreLayout) -> str:
+    """Return why no file can have a path; empty: one can.
+
+    No file system would say it in other words than an error, and no log would show the path as one.
+    """
+    if any(unicodedata.category(sign) in _CONTROLS for sign in path):
+        return "has a line break or another control character, which paths may not have"
+    try:
+        plain = uris.for_library(store.resolve(path)).replace(PLACEHOLDER, _LONGEST_PARTITION)
+    except ValueError:
+        return ""  # the border says it
+    if len(plain.encode()) > (_OBJECT_BYTES if uris.is_cloud(plain) else _PATH_BYTES):
+        return "is longer than any path can be"
+    if not uris.is_cloud(plain) and max(len(p.encode()) for p in plain.split("/")) > _NAME_BYTES:
+        return f"has a part that is longer than {_NAME_BYTES} bytes, the most that a name can have"
+    return ""
 
 
 def _folders(presets: Presets, store: StoreLayout) -> Iterator[str]:

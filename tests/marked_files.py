@@ -18,6 +18,10 @@ import pyarrow.parquet as pq
 MARK = "zq7secret"
 _BYTES = MARK.encode()
 _NOT_UTF8 = b"\xff" + _BYTES + b"\xfe"
+_DEEP = b"[" * 100_000 + _BYTES
+"""Nested more deeply than any parser goes, of JSON, YAML and TOML."""
+_NUMBER = b"4711" * 3000
+"""More digits than Python makes a number of."""
 _SOUND_CONFIG = {
     "model_type": "bert",
     "hidden_act": "gelu",
@@ -123,6 +127,8 @@ def _tsv(*lines: str, header: str = "text\tlabel") -> bytes:
 TASKS: dict[str, dict[str, bytes]] = {
     "no TOML": {"task.toml": f"{MARK}\n".encode()},
     "TOML not UTF-8": {"task.toml": b'labels = ["' + _NOT_UTF8 + b'"]\n'},
+    "TOML nested deeply": {"task.toml": b"x = " + _DEEP},
+    "TOML with a long number": {"task.toml": b"x = " + _NUMBER},
     "TOML table twice": {"task.toml": f"[{MARK}]\n[{MARK}]\n".encode()},
     "TOML key twice": {"task.toml": f"x = {{{MARK} = 1, {MARK} = 2}}\n".encode()},
     "unknown setting": {"task.toml": f'{MARK} = "{MARK}"\n'.encode()},
@@ -206,6 +212,17 @@ def _model(**changes: object) -> dict[str, bytes]:
     return {"config.json": config, "model.safetensors": safetensors({})}
 
 
+def tf_models(params: bytes) -> dict[str, bytes]:
+    parts = ("model.ckpt.index", "model.ckpt.data-00000-of-00001")
+    return dict.fromkeys(parts, _BYTES) | {"params.yaml": params}
+
+
+def encoder(*lines: str) -> bytes:
+    """Return what tf-models says of an encoder, with lines among its settings."""
+    start = "task:\n  model:\n    encoder:\n      bert:\n"
+    return (start + "".join(f"        {line}\n" for line in lines)).encode()
+
+
 def _stored(kind: str, **fields: object) -> bytes:
     return json.dumps({"format": kind, "format_version": 1} | fields).encode()
 
@@ -214,6 +231,8 @@ MODELS: dict[str, dict[str, bytes]] = {
     "nothing that is known": {"notes.txt": _BYTES},
     "configuration that is no JSON": {"config.json": _BYTES},
     "configuration not UTF-8": {"config.json": b'{"' + _NOT_UTF8 + b'": 1}'},
+    "configuration nested deeply": {"config.json": b'{"a": ' + _DEEP},
+    "configuration with a long number": {"config.json": b'{"a": ' + _NUMBER + b"}"},
     "configuration that is text": {"config.json": f'"{MARK}"'.encode()},
     "configuration of something else": {"config.json": f'{{"{MARK}": "{MARK}"}}'.encode()},
     **{f"{name} of another kind": _model(**{name: MARK}) for name in _SOUND_CONFIG},
@@ -229,6 +248,13 @@ MODELS: dict[str, dict[str, bytes]] = {
     "tokenizer not UTF-8": _model() | {"tokenizer.json": _NOT_UTF8},
     "tokenizer of something else": _model()
     | {"tokenizer.json": json.dumps({"model": {"vocab": {MARK: MARK}}}).encode()},
+    "tokenizer nested deeply": _model() | {"tokenizer.json": _DEEP},
+    "tokenizer without a token": _model() | {"tokenizer.json": b'{"model": {"vocab": {}}}'},
+    "tokenizer without a piece": _model() | {"tokenizer.json": b'{"model": {"vocab": []}}'},
+    "added tokens nested deeply": _model() | {"vocab.txt": b"[PAD]\n", "added_tokens.json": _DEEP},
+    "index nested deeply": {"config.json": json.dumps(_SOUND_CONFIG).encode()}
+    | {"model.safetensors.index.json": b'{"weight_map": ' + _DEEP},
+    "version nested deeply": {"model.json": _DEEP},
     "added tokens": _model() | {"vocab.txt": b"[PAD]\n", "added_tokens.json": _NOT_UTF8},
     "version not UTF-8": {"model.json": _NOT_UTF8},
     "version of something else": {"model.json": f'{{"format": "{MARK}"}}'.encode()},
@@ -246,11 +272,15 @@ MODELS: dict[str, dict[str, bytes]] = {
         "model.ckpt.data-00000-of-00001": _BYTES,
         "bert_config.json": f'{{"hidden_act": "{MARK}", "{MARK}": 1}}'.encode(),
     },
-    "tf-models with a description that is none": {
-        "model.ckpt.index": _BYTES,
-        "model.ckpt.data-00000-of-00001": _BYTES,
-        "params.yaml": f"task: !!python/object:{MARK} {{}}\n".encode(),
-    },
+    "tf-models with a description that is none": tf_models(
+        f"task: !!python/object:{MARK} {{}}\n".encode()
+    ),
+    "tf-models nested deeply": tf_models(b"task: " + _DEEP),
+    "tf-models with a time that is none": tf_models(f"task: !!timestamp {MARK}\n".encode()),
+    "tf-models with a number that is none": tf_models(f"task: !!int {MARK}\n".encode()),
+    "tf-models with a long number": tf_models(b"task: " + _NUMBER),
+    "tf-models with a time for a name": tf_models(encoder("2011-04-07: x")),
+    "tf-models with a pair for a name": tf_models(encoder(f"? !!python/tuple [{MARK}, 1]", ": 2")),
     "tf-models of another kind": {
         "model.ckpt.index": _BYTES,
         "model.ckpt.data-00000-of-00001": _BYTES,

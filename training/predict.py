@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from pipeline_store.formats import TaskManifest, TaskSplit
 from pipeline_store.layout import StoreLayout
 from trained_models.errors import BadDataError, PreemptedError, UserError
@@ -116,7 +116,9 @@ def _own_inputs(manifest: TaskManifest) -> list[str]:
     """Return the files that a task's description names, if they are what was prepared.
 
     :raises UserError: it names none.
-    :raises BadDataError: one was changed.
+    :raises BadDataError: one was changed. What hash it has now is not told: the file may be no text
+        of the task any more.
+    :raises UserError: one lies outside of what the request may read.
     """
     found = manifest.inputs.get(TaskSplit.PREDICT, [])
     if not found:
@@ -125,10 +127,14 @@ def _own_inputs(manifest: TaskManifest) -> list[str]:
             "prepare the task again, or give --input."
         )
     for file in found:
-        if (sha256 := uris.sha256(file.uri)) != file.sha256:
+        try:
+            is_same = request_paths.sha256(file.uri) == file.sha256
+        except request_paths.OutsideRootsError as error:
+            raise UserError(str(error)) from error
+        if not is_same:
             raise BadDataError(
-                f"{file.uri} was changed: its SHA-256 is {sha256}; when the task was prepared it "
-                f"was {file.sha256}. Prepare the task again."
+                f"{file.uri} was changed: when the task was prepared its SHA-256 was "
+                f"{file.sha256}. Prepare the task again."
             )
     return [file.uri for file in found]
 

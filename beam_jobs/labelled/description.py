@@ -59,7 +59,7 @@ def _content(store: StoreLayout, name: str) -> tuple[str, dict[str, Any]]:
         raise ConfigError([f"task {name!r}: {error}"]) from error
     except FileNotFoundError as error:
         raise ConfigError([f"task {name!r}: {_absent(store, uri)}"]) from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         problem = f"{uri}: it is no TOML file ({fault(error)}). Correct that place."
         raise ConfigError([problem]) from None
 

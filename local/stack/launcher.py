@@ -25,7 +25,7 @@ import psutil
 from local.stack import processes
 from local.stack.errors import StackError
 from local.stack.paths import StatePaths
-from local.stack.settings import MARKER, PART, UNMENDED
+from local.stack.settings import MARKER, PART, SESSION_NAME, UNMENDED
 
 PATIENCE_SECONDS = 30.0
 POLL_SECONDS = 0.05
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     as if there were no launcher, which is how the check of it shows what it is for.
     """
     options = _parser().parse_args(argv)
-    environment = {**os.environ, PART: options.part}
+    environment = {**os.environ, PART: options.part, SESSION_NAME: options.part}
     if UNMENDED not in os.environ:
         environment |= dict(options.env)
         try:

@@ -24,6 +24,8 @@ MARKER = "REPRETRAIN_STACK"
 # The part that started a process, itself or through others; not on TPU VMs, which must outlive the
 # emulator. What is left of a part is ended by this mark before the part starts again.
 PART = "REPRETRAIN_PART"
+# By which PostgreSQL shows whose session one is: the part, as above.
+SESSION_NAME = "PGAPPNAME"
 # Switches off what keeps a killed scheduler from freezing runs, for the check that shows what for.
 UNMENDED = "REPRETRAIN_STACK_UNMENDED"
 _DATABASE_ADDRESS = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"

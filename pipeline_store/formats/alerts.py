@@ -95,6 +95,17 @@ class WatchedRun(StoredFile):
     time: datetime
 
 
+class RentingRun(StoredFile):
+    """``alerts/<scope>/renting.json``: a run has ended, and a TPU of it may be there.
+
+    The watch writes it before it deals with the end, and deletes it when all TPUs are gone.
+    """
+
+    kind = "renting-run"
+
+    time: datetime
+
+
 class WatchPass(StoredFile):
     """``alerts/watch.json``: the watch's own sign of life, written by each pass."""
 

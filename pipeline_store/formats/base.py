@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline_config.unquoted import broken_fields, fault, kind_of
+from pipeline_config.unquoted import UNPARSABLE, broken_fields, fault, kind_of
 from pipeline_store import uris
 
 Decided = TypeVar("Decided", bound="StoredFile | None")
@@ -46,7 +46,7 @@ class StoredFile(BaseModel):
         try:
             fields: dict[str, Any] = json.loads(data)
             kind, version = fields.pop("format"), fields.pop("format_version")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except UNPARSABLE as error:
             raise FormatError(
                 f"{uri} is not a stored file of this project ({fault(error)}); expected JSON with "
                 f"format {cls.kind!r}. It may be damaged or come from elsewhere."

@@ -20,6 +20,11 @@ from pipeline_alerts.standstill import Patience
 from pipeline_config.settings import load_settings
 from pipeline_store.layout import StoreLayout
 
+NOBODY = (
+    "REPRETRAIN_ALERT_CONN_IDS is empty here, so nobody is told of any alert: name the same "
+    "connections as in Airflow, or leave out --deliver."
+)
+
 
 def main(argv: list[str] | None = None) -> int:
     """Look and tell; return the exit code."""
@@ -35,7 +40,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     report = outside.look()
     with report.collected("the delivery of alerts"):
-        report.problems += deliver_all(store, channels())
+        ways = channels()
+        if not ways:
+            report.problems.append(NOBODY)
+        report.problems += deliver_all(store, ways)
     return report.conclude()
 
 

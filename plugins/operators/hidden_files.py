@@ -1,12 +1,14 @@
-"""Becomes a command that cannot read some files, change others, nor look into other processes.
+"""Becomes a command that cannot read some files, change others, nor reach other processes.
 
 ``python hidden_files.py '{"/folder": "hidden", "/folder/store": "write"}' COMMAND ...``
 
 By Landlock (https://docs.kernel.org/userspace-api/landlock.html) a process of any user gives up
 rights for good, for itself and for all that it starts; it then neither traces, nor sees memory and
-environment of, processes that have not. Landlock only knows rights that are left below a folder. So
-a folder above one that is not like the others has none itself: its other entries have, as they are
-when the command starts. What is put there later cannot be read. Names can be, everywhere.
+environment of, processes that have not, and where the kernel is new enough sends them no signal.
+Rights, owner and times of a file it can change as before. Landlock only knows rights that are left
+below a folder. So a folder above one that is not like the others has none itself: its other entries
+have, as they are when the command starts. What is put there later cannot be read. Names can be,
+everywhere.
 
 A program of its own, of the standard library alone, because it is the whole process that gives up
 its rights. Where the kernel has no Landlock, it says so and becomes the command as it is.
@@ -29,7 +31,8 @@ _ASK_VERSION, _PATH_BENEATH = 1, 1
 _WRITE_FILE, _READ_FILE, _REFER, _TRUNCATE = 1 << 1, 1 << 2, 1 << 13, 1 << 14
 _MAKE_AND_REMOVE = 0b1_1111_1111 << 4
 _OF_FILES = _WRITE_FILE | _READ_FILE | _TRUNCATE
-_LEAST_VERSION, _TRUNCATE_VERSION = 2, 3
+_SCOPE_SIGNALS = 1 << 1
+_LEAST_VERSION, _TRUNCATE_VERSION, _SCOPE_VERSION = 2, 3, 6
 """Before the second, no file can be moved to another folder by who has given up anything."""
 _SET_NO_NEW_PRIVILEGES, _DROP_FROM_BOUNDING_SET = 38, 24
 _SYS_PTRACE, _SYS_ADMIN, _PERFMON = 19, 21, 38
@@ -54,10 +57,7 @@ def give_up(rights: Mapping[Path, Right]) -> None:
     version = _call(_CREATE_RULESET, None, 0, _ASK_VERSION)
     if version < _LEAST_VERSION:
         raise OSError(f"its version is {version}, and {_LEAST_VERSION} is needed")
-    handled = _OF_FILES | _REFER | _MAKE_AND_REMOVE
-    if version < _TRUNCATE_VERSION:
-        handled &= ~_TRUNCATE
-    ruleset = _call(_CREATE_RULESET, struct.pack("=Q", handled), 8, 0)
+    ruleset, handled = _ruleset(version), _handled(version)
     for path, right in left(rights):
         _leave(ruleset, path, handled if right is Right.WRITE else _READ_FILE)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -69,12 +69,26 @@ def give_up(rights: Mapping[Path, Right]) -> None:
     os.close(ruleset)
 
 
+def _handled(version: int) -> int:
+    handled = _OF_FILES | _REFER | _MAKE_AND_REMOVE
+    return handled if version >= _TRUNCATE_VERSION else handled & ~_TRUNCATE
+
+
+def _ruleset(version: int) -> int:
+    """Make a ruleset without rules; return its descriptor."""
+    # struct landlock_ruleset_attr: rights to files, to the network, and what ends at the ruleset.
+    attributes = struct.pack("=Q", _handled(version))
+    if version >= _SCOPE_VERSION:
+        attributes += struct.pack("=QQ", 0, _SCOPE_SIGNALS)
+    return _call(_CREATE_RULESET, attributes, len(attributes), 0)
+
+
 def left(rights: Mapping[Path, Right]) -> Iterator[tuple[Path, Right]]:
     """Yield the rights that are left: to folders as wholes, and else to their entries.
 
     :param rights: as of :func:`give_up`.
     """
-    there = {path.resolve(): right for path, right in rights.items() if path.exists()}
+    there = {path.resolve(): right for path, right in rights.items() if os.path.exists(path)}
     yield from _left(Path("/"), Right.WRITE, there)
 
 
@@ -128,19 +142,25 @@ def own_temporary_folder(paths: Iterable[Path]) -> None:
         os.environ["TMPDIR"] = str(own)
 
 
+def _warn(what: str) -> None:
+    advice = "See REPRETRAIN_HIDDEN_PATHS in docs/requests.md."
+    print(f"WARNING: {what}. {advice}", file=sys.stderr, flush=True)
+
+
 def main() -> None:
     """Run the command line: become the command."""
     rights = {Path(path): Right(right) for path, right in json.loads(sys.argv[1]).items()}
     own_temporary_folder(rights)
+    hidden = [path for path, right in rights.items() if right is Right.HIDDEN]
+    for path in hidden:
+        if not os.path.exists(path):
+            _warn(f"{path} is not there, so that nothing is hidden by that name")
     try:
         give_up(rights)
     except OSError as error:
-        hidden = [str(path) for path, right in rights.items() if right is Right.HIDDEN]
-        print(
-            f"WARNING: {', '.join(hidden)} can be read by this job, as the kernel does not let it "
-            f"give that up by Landlock ({error}). See docs/requests.md.",
-            file=sys.stderr,
-            flush=True,
+        _warn(
+            f"{', '.join(map(str, hidden))} can be read by this job, as the kernel does not let it "
+            f"give that up by Landlock ({error})"
         )
     command = sys.argv[2:]
     os.execvp(command[0], command)  # noqa: S606

@@ -15,7 +15,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from operators.hidden_files import Right
-from pipeline_config.settings import load_settings
+from pipeline_config.settings import is_private, load_settings
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import ExitKind
 from pipeline_store.layout import StoreLayout
@@ -171,8 +171,8 @@ class PythonModuleOperator(BaseOperator):
         return request_roots(load_settings(), StoreLayout(self.store_uri))
 
     def _environment(self) -> dict[str, str]:
-        # The jobs do not need Airflow's secrets, so they do not get them.
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW"))}
+        # The jobs do not need Airflow's secrets, nor others', so they do not get them.
+        kept = {name: value for name, value in os.environ.items() if not is_private(name)}
         own = {"PYTHONPATH": REPOSITORY, "PYTHONUNBUFFERED": "1"}
         return kept | own | request_paths.variables(self._roots())
 

@@ -21,6 +21,7 @@ from pipeline_config import (
 from pipeline_config.loading import Config
 from pipeline_config.requests import with_request
 from pipeline_config.settings import load_settings
+from pipeline_config.unquoted import one_line
 from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import FormatError, OutcomeKind, RunRecord
 from pipeline_store.layout import RunLayout, StoreLayout
@@ -199,6 +200,7 @@ class ValidateOperator(BaseOperator):
         return AirflowSkipException(reason)
 
     def _refusal(self, problems: list[str]) -> AirflowFailException:
+        problems = [one_line(" ".join(line.splitlines())) for line in problems]
         for line in problems:
             self.log.error("%s", line)
         return AirflowFailException(

@@ -144,6 +144,7 @@ def _alerts(store: StoreLayout, run: FinishedRun) -> Files:
     yield store.alert_sending(run.key, CAUSE, "alerts_mail"), full(f.AlertSending)
     yield store.alert_cleared(run.key, CAUSE), full(f.AlertCleared)
     yield store.watched_run(run.key), full(f.WatchedRun)
+    yield store.renting_run(run.key), full(f.RentingRun)
     yield store.watch_pass, full(f.WatchPass)
     yield store.corpus_seen, full(f.CorpusSeen)
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 from unittest import mock
 
-from pipeline_alerts import standstill, watch
+from pipeline_alerts import listing, standstill, watch
 from pipeline_alerts.facts import read_reservations
 from pipeline_alerts.watch import WatchReport
 from pipeline_store.formats import (
@@ -62,6 +62,7 @@ class Phase:
 
         self.minutes = minutes
         with (
+            mock.patch.object(listing, "datetime", Later),
             mock.patch.object(standstill, "datetime", Later),
             mock.patch.object(watch, "datetime", Later),
         ):

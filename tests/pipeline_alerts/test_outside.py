@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from model_registry import outcomes
 from model_registry.finetuning_plans import make_rentals
 from pipeline_alerts.outside import Outside, OutsideReport
 from pipeline_store import uris
-from pipeline_store.formats import Alert, WatchPass
+from pipeline_store.formats import Alert, AttemptEvent, OutcomeKind, WatchPass
 from pipeline_store.layout import StoreLayout
 from tests.pipeline_alerts import situations
 from tests.pipeline_alerts.phases import TRAIN, Phase
@@ -135,6 +136,21 @@ def test_a_pause_is_left_to_the_watch(store: StoreLayout) -> None:
     [alert] = look(store, is_paused=lambda _dag_id: True).raised
     assert look_from_outside(store).cleared == []
     assert not uris.exists(store.alert_cleared(alert.scope, alert.cause))
+
+
+def test_the_tpu_of_a_run_that_has_ended_is_found_until_it_is_gone(store: StoreLayout) -> None:
+    phase = idle(store)
+    with phase.after(40):
+        look_from_outside(store)
+        outcomes.record(phase.run, OutcomeKind.FAILED, "it broke", written_by="release")
+        for _ in range(2):
+            report = look_from_outside(store)
+            assert ids(report) == ["tpu-without-job"]
+            look(store)
+        phase.attempts()[0].mark(AttemptEvent.GONE)
+        report = look_from_outside(store)
+        assert ids(report) == []
+        assert [alert.cause.partition(".")[0] for alert in report.cleared] == ["tpu-without-job"]
 
 
 def test_one_damaged_file_hides_no_other_run(store: StoreLayout) -> None:

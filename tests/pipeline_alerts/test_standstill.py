@@ -14,6 +14,7 @@ from pipeline_alerts.causes import CLEARING, Cause
 from pipeline_alerts.delivery import clearance
 from pipeline_alerts.facts import read_reservations
 from pipeline_alerts.findings import open_alerts
+from pipeline_alerts.listing import list_runs
 from pipeline_alerts.standstill import OpenRun, Patience, no_service
 from pipeline_alerts.watch import WatchReport
 from pipeline_store import uris
@@ -122,8 +123,13 @@ def asked_a_person(phase: Phase) -> Callable[[], None]:
 
 def training_after_a_question(phase: Phase) -> Callable[[], None]:
     """Somebody cleared the training while a person was asked: the question is still there."""
-    situations.asked(phase.run, hours=1)
+    situations.asked(phase.run, hours=72)
     return training(phase)
+
+
+def reserved_after_a_question(phase: Phase) -> Callable[[], None]:
+    situations.asked(phase.run, hours=72)
+    return reserved(phase)
 
 
 @pytest.mark.parametrize(
@@ -210,6 +216,8 @@ def lost_and_there(phase: Phase) -> Callable[[], None]:
         (released_and_there, 600, [UNUSED]),
         (lost_and_there, 600, [UNUSED]),
         (dead(asked_a_person), 10 * 60 + 31, [STALLED]),
+        (dead(training_after_a_question), 60, BOTH),
+        (dead(reserved_after_a_question), 31, [STALLED]),
     ],
 )
 def test_a_standstill_is_told_once(
@@ -318,6 +326,70 @@ def test_the_end_of_a_run_clears(store: StoreLayout) -> None:
         assert base(phase.look()) == [STALLED]
         outcomes.record(phase.run, OutcomeKind.PROMOTED, "better", written_by="promote")
         assert base_of(phase.look().cleared) == [STALLED]
+
+
+@pytest.mark.parametrize("hours", [1, 24 * 14])
+def test_a_run_that_was_ended_is_looked_at_until_its_tpu_is_gone(
+    store: StoreLayout, hours: float
+) -> None:
+    """As the runbook says: marked as failed, while its DAG is still paused."""
+    phase = Phase.of(store)
+    between_jobs(phase)
+    with phase.after(40):
+        assert base(phase.look(is_paused=always)) == [PAUSED, *BOTH]
+        ended = phase.look(state="failed", is_paused=always)
+        assert base_of(ended.raised) == ["ended-without-outcome"]
+        assert base_of(ended.cleared) == [STALLED]
+    with phase.after(hours * 60):
+        report = phase.look(state="failed", is_paused=always)
+        assert (report.raised, report.cleared, report.problems) == ([], [], [])
+        assert report.open_runs == 0
+        assert base_of(phase.look(state="failed").cleared) == [PAUSED]
+        [record] = phase.attempts()
+        record.mark(AttemptEvent.GONE)
+        assert base_of(phase.look(state="failed").cleared) == [UNUSED]
+        assert list_runs(store).all == []
+
+
+def test_a_tpu_that_is_left_without_a_job_after_the_end_is_told(store: StoreLayout) -> None:
+    phase = Phase.of(store)
+    training(phase)
+    outcomes.record(phase.run, OutcomeKind.FAILED, "it broke", written_by="release")
+    assert base(phase.look()) == []
+    with phase.after(BOOT_MINUTES + 40):
+        assert base(phase.look()) == [UNUSED]
+        report = phase.look(tpu_of=lambda _, record: state(record.name, None))
+        assert base_of(report.cleared) == [UNUSED]
+        assert list_runs(store).all == []
+
+
+def test_a_tpu_that_may_still_land_after_the_end_is_not_forgotten(store: StoreLayout) -> None:
+    phase = Phase.of(store)
+    phase.ask()
+    phase.look(state="failed", tpu_of=lambda _, record: state(record.name, None))
+    assert list_runs(store).renting == [record_of(phase.run).run_key]
+
+
+def test_a_run_that_ended_with_a_tpu_and_went_on_is_told_that_it_failed_again(
+    store: StoreLayout,
+) -> None:
+    phase = Phase.of(store)
+    training(phase)
+    assert base_of(phase.look(state="failed").raised) == ["ended-without-outcome"]
+    outcomes.reopen(phase.run)
+    assert phase.look().raised == []
+    outcomes.record(phase.run, OutcomeKind.FAILED, "it broke", written_by="release")
+    assert base_of(phase.look().raised) == ["run-failed"]
+
+
+def test_a_damaged_reservation_does_not_hide_the_end(store: StoreLayout) -> None:
+    phase = Phase.of(store)
+    phase.reserve()
+    uris.write(phase.run.reservation(1).record, b"{")
+    report = phase.look(state="failed")
+    assert base_of(report.raised) == ["ended-without-outcome"]
+    assert report.problems
+    assert phase.look().problems
 
 
 def test_what_cannot_be_looked_at_does_not_clear(store: StoreLayout) -> None:

@@ -12,8 +12,9 @@ import pytest
 from model_registry import outcomes
 from model_registry.finetuning_plans import make_rentals
 from pipeline_alerts.causes import Cause
+from pipeline_alerts.listing import list_runs
 from pipeline_alerts.raising import AlertedRun, raise_about_run
-from pipeline_alerts.watch import WRITER, open_runs
+from pipeline_alerts.watch import WRITER
 from pipeline_store import uris
 from pipeline_store.formats import Answer, OutcomeKind, RunOutcome, WatchedRun, WatchPass
 from pipeline_store.layout import RunLayout, StoreLayout
@@ -69,7 +70,7 @@ def test_a_run_that_ended_without_an_outcome_is_told_and_recorded(
     outcome = RunOutcome.load(run.outcome)
     assert outcome.outcome is OutcomeKind.CANCELLED
     assert outcome.written_by == WRITER
-    assert open_runs(store) == []
+    assert list_runs(store).all == []
     assert look(store, state).raised == []
 
 
@@ -93,7 +94,7 @@ def test_a_run_whose_own_version_is_in_use_was_promoted(
     outcome = RunOutcome.load(run.outcome)
     assert outcome.outcome is OutcomeKind.PROMOTED
     assert (outcome.version_id, outcome.written_by) == (version_id, WRITER)
-    assert open_runs(store) == []
+    assert list_runs(store).all == []
 
 
 def test_a_run_beside_the_one_whose_version_is_in_use_was_not_promoted(store: StoreLayout) -> None:
@@ -280,7 +281,7 @@ def test_the_folder_of_a_further_tpu_ends_with_its_run(store: StoreLayout) -> No
     assert look(store, "failed").raised == []
     ended = RunOutcome.load(rental.outcome)
     assert ended.outcome is RunOutcome.load(run.outcome).outcome is OutcomeKind.CANCELLED
-    assert open_runs(store) == []
+    assert list_runs(store).all == []
 
 
 def test_runs_that_lose_tpus_together_are_told_once(store: StoreLayout) -> None:
@@ -405,6 +406,6 @@ def test_what_ended_long_ago_is_not_told(
 ) -> None:
     run = new_run(store)
     situations.rejected(run)
-    monkeypatch.setattr("pipeline_alerts.watch.KEEP_TRYING", timedelta(seconds=-1))
+    monkeypatch.setattr("pipeline_alerts.listing.KEEP_TRYING", timedelta(seconds=-1))
     assert look(store).raised == []
     assert WatchedRun.load_or_none(store.watched_run(record_of(run).run_key)) is None

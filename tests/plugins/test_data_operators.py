@@ -127,10 +127,13 @@ def test_summary_as_a_table() -> None:
     ]
 
 
-def test_a_module_gets_its_arguments_and_none_of_airflows_secrets(
+def test_a_module_gets_its_arguments_and_no_secrets(
     module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "secret")
+    for name in ("SMTP_PASSWORD", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/login.json")
     monkeypatch.setenv("HARMLESS", "kept")
     code = (
         "import os, sys, json\nprint(json.dumps({'env': dict(os.environ), 'argv': sys.argv[1:]}))"
@@ -138,7 +141,9 @@ def test_a_module_gets_its_arguments_and_none_of_airflows_secrets(
     result = module(code, "--a", "b c; exit").execute(context())
     assert result["argv"] == ["--a", "b c; exit"]
     assert result["env"]["HARMLESS"] == "kept"
+    assert result["env"]["GOOGLE_APPLICATION_CREDENTIALS"] == "/login.json"
     assert not any(name.startswith("AIRFLOW") for name in result["env"])
+    assert "secret" not in result["env"].values()
 
 
 def test_a_module_is_held_to_what_requests_may_read(

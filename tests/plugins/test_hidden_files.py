@@ -31,6 +31,7 @@ def tried(way, path):
         elif way == "remove": os.remove(path)
         elif way == "take": os.rename(path, tempfile.mkdtemp() + "/taken")
         elif way == "link": os.link(path, tempfile.mkdtemp() + "/link")
+        elif way == "signal": os.kill(int(path), 0)
         elif way == "temporary": tempfile.NamedTemporaryFile().write(b"x")
     except OSError as error:
         return type(error).__name__
@@ -42,15 +43,17 @@ for line in sys.stdin:
 DENIED = "PermissionError"
 
 
-def no_landlock() -> bool:
+def landlock() -> int:
+    """Return the kernel's version of it; 0: it has none."""
     try:
-        version = hidden_files._call(444, None, 0, 1)
+        return hidden_files._call(444, None, 0, 1)
     except OSError:
-        return True
-    return version < hidden_files._LEAST_VERSION
+        return 0
 
 
-needs_landlock = pytest.mark.skipif(no_landlock(), reason="needs a kernel with Landlock 2")
+needs_landlock = pytest.mark.skipif(
+    landlock() < hidden_files._LEAST_VERSION, reason="needs a kernel with Landlock 2"
+)
 
 
 def tried(rights: Mapping[Path, Right], way: str, *paths: Path | str) -> list[str]:
@@ -122,6 +125,38 @@ def test_all_else_is_as_it_was(home: Path, rights: dict[Path, Right]) -> None:
 def test_other_processes_cannot_be_looked_into(file: str, rights: dict[Path, Right]) -> None:
     found = tried(rights, "read", f"/proc/{os.getpid()}/{file}", "/proc/self/environ")
     assert found == [DENIED, "done"]
+
+
+@pytest.mark.skipif(landlock() < 6, reason="needs a kernel with Landlock 6")
+def test_other_processes_get_no_signal_and_children_do(rights: dict[Path, Right]) -> None:
+    assert tried(rights, "signal", str(os.getpid())) == [DENIED]
+    child = "import subprocess as s; c = s.Popen(['sleep', '60']); c.kill(); print(c.wait())"
+    given = json.dumps({str(path): right for path, right in rights.items()})
+    done = subprocess.run(
+        [sys.executable, "-I", python_module.HIDER, given, sys.executable, "-c", child],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "-9\n"
+
+
+def test_an_older_kernel_is_not_asked_for_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+    for version, wanted in ((2, 8), (5, 8), (6, 24)):
+        monkeypatch.setattr(
+            hidden_files, "_call", lambda _, attributes, *__: asked.append(attributes)
+        )
+        hidden_files._ruleset(version)
+        assert len(asked.pop()) == wanted
+
+
+def test_what_is_not_there_is_told(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    absent = home.parent / "hmoe"
+    given = json.dumps({str(absent): "hidden", str(home): "hidden", str(home / "no"): "read"})
+    subprocess.run([sys.executable, "-I", python_module.HIDER, given, "true"], check=True)
+    [line] = [one for one in capfd.readouterr().err.splitlines() if "not there" in one]
+    assert line.startswith(f"WARNING: {absent} is not there")
 
 
 def test_a_kernel_without_it_is_told_and_the_command_runs(

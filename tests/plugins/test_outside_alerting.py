@@ -66,6 +66,16 @@ def test_nothing_is_told_of_what_goes_on(
     assert len(endpoint.requests) == 1
 
 
+def test_nobody_to_tell_is_a_problem(
+    store: StoreLayout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("REPRETRAIN_ALERT_CONN_IDS", raising=False)
+    assert main(["--store", store.root]) == 1
+    [problem] = json.loads(capsys.readouterr().out)["problems"]
+    assert "REPRETRAIN_ALERT_CONN_IDS" in problem
+    assert "nobody is told" in problem
+
+
 def test_a_connection_that_only_the_database_has_is_a_problem_and_the_rest_is_done(
     store: StoreLayout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

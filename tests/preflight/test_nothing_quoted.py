@@ -39,6 +39,7 @@ def problems(store: StoreLayout, caplog: pytest.LogCaptureFixture) -> Iterator[A
         chosen = {name.replace("__", "."): value for name, value in settings.items()}
         lines = check(with_overrides(SMOKE, chosen), store, DAY)
         assert not any(map(heard, lines)), lines
+        assert not any("could not be checked" in line for line in lines), lines
         return lines
 
     yield checked
@@ -72,6 +73,15 @@ def test_model(store: StoreLayout, problems: Any, name: str) -> None:
     lines = problems(model__init_checkpoint=start, vocabulary__uri="imports/vocab.txt")
     [line] = lines
     assert line.startswith("model.init_checkpoint: ")
+
+
+@pytest.mark.parametrize("key", ["47114711", "4711.4711", "true", "null"])
+def test_a_name_that_is_no_text(store: StoreLayout, problems: Any, key: str) -> None:
+    files = marked_files.tf_models(marked_files.encoder(f"{key}: 1"))
+    marked_files.write_all(Path(store.root, "imports", "model"), files)
+    [line] = problems(model__init_checkpoint="imports/model/model.ckpt")
+    assert "has 1 name(s) that are no text" in line
+    assert key not in line.replace("tf-models", "")
 
 
 @pytest.mark.parametrize("name", marked_files.TASKS)

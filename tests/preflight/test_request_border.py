@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,10 +38,12 @@ from preflight.request import outside_problems, request_roots
 from preflight.run import fields, lineage
 from preflight.run import inputs as run_inputs
 from trained_models.artifacts import model_files
+from trained_models.errors import BadDataError
 from trained_models.importing import descriptions, sources
 from trained_models.importing.descriptions import describe
 from trained_models.importing.sources import SourceKind
 from trained_models.importing.vocabulary import source_vocabulary
+from training import predict
 from training.finetuning.exporting.text_files import read_texts
 
 SECRET = "the secret of the worker"  # noqa: S105
@@ -97,6 +101,41 @@ def test_no_setting_may_name_what_lies_elsewhere(
     [problem] = outside_problems(config, roots, store)
     assert problem.startswith(f"{name}: ")
     assert SECRET not in problem
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("value", ["corpus/a\nb", "corpus/\x1b[2Kb", "corpus/\u2028a", "a\n/etc"])
+def test_no_path_can_pass_for_a_line_of_the_log(
+    store: StoreLayout, roots: RequestRoots, name: str, value: str
+) -> None:
+    config = with_overrides(load_preset("smoke"), {name: value})
+    [problem] = outside_problems(config, roots, store)
+    assert problem.startswith(f"{name}: ")
+    assert "which paths may not have" in problem
+    assert problem.isprintable()
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize(
+    "value",
+    [
+        "corpus/" + "a" * 5000,
+        "corpus/" + "ä" * 128,
+        "corpus/" + "a/" * 2500 + "a",
+        "corpus/{partition}" + "a" * 200,
+        "gs://bucket/corpus/" + "a" * 1025,
+    ],
+    ids=["name", "bytes", "path", "partition", "object"],
+)
+def test_a_path_longer_than_any_file_has_is_refused(
+    store: StoreLayout, name: str, value: str
+) -> None:
+    roots = RequestRoots.of(store.root, ["corpus", "gs://bucket/corpus"])
+    config = with_overrides(load_preset("smoke"), {name: value})
+    [problem] = outside_problems(config, roots, store)
+    assert problem.startswith(f"{name}: ")
+    assert "longer than" in problem
+    assert len(problem) < 300
 
 
 @pytest.mark.parametrize("name", PATHS)
@@ -294,6 +333,12 @@ def prefix_beside(uri: str) -> str:
     return f"{folder_of(uri)}/m.ckpt"
 
 
+def prepared(uri: str) -> Any:
+    """Return what is known of a task whose description names a file to predict."""
+    file = SimpleNamespace(uri=uri, sha256="0" * 64)
+    return SimpleNamespace(name="weather", inputs={TaskSplit.PREDICT: [file]})
+
+
 READERS: dict[str, Read] = {
     "corpus/day-1/a.txt": lambda _, uri: run_inputs._why_unusable(uri, CONFIG),
     "corpus/day-2/a.txt": lambda _, uri: signing.identify(uri, CONFIG),
@@ -303,6 +348,7 @@ READERS: dict[str, Read] = {
     "tasks/weather/train.tsv": lambda _, uri: checks._why_unusable(uri, WEATHER, TaskSplit.TRAIN),
     "tasks/weather/test.tsv": lambda _, uri: inputs._sha256(uri),
     "tasks/weather/new.tsv": lambda _, uri: list(read_texts(uri, WEATHER)),
+    "tasks/weather/predict.tsv": lambda _, uri: predict._own_inputs(prepared(uri)),
     "imports/vocab.txt": lambda _, uri: read_vocabulary(uri, by_request=True),
     "imports/bert.model": lambda _, uri: read_vocabulary(uri, by_request=True),
     "imports/h/config.json": lambda _, uri: describe(folder_of(uri), HUGGING_FACE, READ),
@@ -337,6 +383,16 @@ def test_what_was_opened_is_looked_at(
     with request_paths.limited_to(roots), pytest.raises(Exception, match="lies below none") as seen:
         READERS[path](store, str(file))
     assert SECRET not in str(seen.value)
+
+
+def test_the_hash_of_a_file_that_was_changed_is_not_told(
+    store: StoreLayout, roots: RequestRoots
+) -> None:
+    file = f"{store.root}/tasks/weather/predict.tsv"
+    uris.write(file, SECRET.encode())
+    with request_paths.limited_to(roots), pytest.raises(BadDataError, match="was changed") as seen:
+        predict._own_inputs(prepared(file))
+    assert hashlib.sha256(SECRET.encode()).hexdigest() not in str(seen.value)
 
 
 def test_what_a_job_has_made_itself_is_no_request(tmp_path: Path, roots: RequestRoots) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from pipeline_config.schema import ModelConfig
-from pipeline_config.unquoted import fault, kind_of
+from pipeline_config.unquoted import UNPARSABLE, fault, kind_of
 from pipeline_store import uris
 from trained_models.errors import UserError
 from trained_models.importing.sources import (
@@ -160,8 +160,8 @@ def _tf_models(uri: str, data: bytes) -> Description:
         # A subclass of the safe loader.
         params = yaml.load(data, Loader=_Loader)  # noqa: S506
         model = params["task"]["model"]
-        items = dict(model["encoder"]["bert"])
-    except (yaml.YAMLError, KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
+        items: dict[Any, Any] = dict(model["encoder"]["bert"])
+    except (yaml.YAMLError, *UNPARSABLE) as error:
         raise UserError(
             f"{uri} is no experiment configuration of tf-models with task.model.encoder.bert "
             f"({type(error).__name__}); remove it to take the architecture from the weights, or "
@@ -170,12 +170,14 @@ def _tf_models(uri: str, data: bytes) -> Description:
     problems = []
     if model["encoder"].get("type", "bert") != "bert":
         problems.append("task.model.encoder.type is another than bert")
+    if odd := sum(not isinstance(name, str) for name in items):
+        problems.append(f"task.model.encoder.bert has {odd} name(s) that are no text")
     if items.get("norm_first"):
         problems.append("norm_first is true, here layers are normalized after each part")
     head = model.get("mlm_activation", items.get("hidden_activation"))
     if head != items.get("hidden_activation"):
         problems.append("mlm_activation is another than that of the layers")
-    config = {_TF_MODELS_NAMES.get(name, name): items[name] for name in map(str, items)}
+    config = {_TF_MODELS_NAMES.get(name, name): value for name, value in items.items()}
     return Description(uri, _settings(uri, config, GOOGLE_ACTIVATIONS, problems))
 
 
@@ -207,7 +209,7 @@ def _unusable(config: Mapping[str, Any], activations: dict[str, str]) -> Iterato
 def _parse_json(uri: str, data: bytes) -> dict[str, Any]:
     try:
         content = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{uri} is not JSON ({fault(error)}); get the file again.") from None
     if not isinstance(content, dict):
         raise UserError(f"{uri} is no JSON object; get the file again.")

@@ -11,7 +11,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pipeline_config.unquoted import fault
+from pipeline_config.unquoted import UNPARSABLE, fault
 from pipeline_store import request_paths, uris
 from pipeline_store.layout import TrainingLayout, VersionLayout
 from trained_models.errors import UserError
@@ -163,7 +163,7 @@ def weight_files(folder: str, read: uris.Reader = uris.read) -> list[str]:
 def _indexed_files(index: bytes, uri: str) -> list[str]:
     try:
         return sorted(set(json.loads(index)["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNPARSABLE as error:
         raise UserError(
             f"{uri} is not an index of safetensors ({fault(error)}); get the file again."
         ) from None

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_config.unquoted import fault
+from pipeline_config.unquoted import UNPARSABLE, fault
 from pipeline_store import uris
 from trained_models.errors import UserError
 from trained_models.importing.sources import (
@@ -64,10 +64,12 @@ def source_vocabulary(
             ids = parse(data) | (json.loads(more) if more else {})
             if not all(isinstance(n, int) and 0 <= n <= _LARGEST_ID for n in ids.values()):
                 raise TypeError
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except UNPARSABLE as error:
             raise UserError(
                 f"{file} is not a vocabulary that can be read ({fault(error)}); get the file again."
             ) from None
+        if not ids:
+            raise UserError(f"{file} has no token; get the file again.")
         return SourceVocabulary(file, ids)
     return None
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
+import stat
 import urllib.error
 import urllib.request
 import uuid
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 
+from pipeline_config.settings import is_private
 from verification.reach.site import Site
 
 SECRETS = Path("/run/secrets")
 _ACCOUNT = {"GOOGLE_APPLICATION_CREDENTIALS", "GCE_METADATA_HOST", "GCE_METADATA_IP"}
-_SECRET_NAME = re.compile(r"PASSWORD|SECRET|TOKEN|FERNET|_KEY($|_)")
 _SECONDS = 3.0
 
 
@@ -125,12 +125,45 @@ def memories(site: Site) -> Found:
 
 def own_variables(site: Site) -> Found:
     """Look through the job's own environment."""
-    names = [
-        name
-        for name in os.environ
-        if name.startswith(("AIRFLOW", "_AIRFLOW")) or _SECRET_NAME.search(name)
-    ]
-    return Found.OPEN if names else Found.CLOSED
+    return Found.OPEN if any(map(is_private, os.environ)) else Found.CLOSED
+
+
+def attributes(site: Site) -> Found:
+    """Set the rights of Airflow's configuration to what they are."""
+    path = Path(site.airflow_home, "airflow.cfg")
+    try:
+        path.chmod(stat.S_IMODE(path.stat().st_mode))
+    except FileNotFoundError:
+        return Found.ABSENT
+    except OSError:
+        return Found.CLOSED
+    return Found.OPEN
+
+
+def names(site: Site) -> Found:
+    """List Airflow's folder."""
+    try:
+        os.listdir(site.airflow_home)
+    except FileNotFoundError:
+        return Found.ABSENT
+    except OSError:
+        return Found.CLOSED
+    return Found.OPEN
+
+
+def signals(site: Site) -> Found:
+    """Ask whether a signal to another process would be sent; none is."""
+    found = Found.ABSENT
+    for pid in _others():
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            continue
+        except PermissionError:
+            found = Found.CLOSED
+        else:
+            return Found.OPEN
+    return found
 
 
 def code(site: Site) -> Found:

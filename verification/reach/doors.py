@@ -85,12 +85,21 @@ DOORS = (
         by_landlock=True,
     ),
     Door(
+        "signals",
+        "signals to Airflow's processes: stopping a task, or the scheduler",
+        attempts.signals,
+        CLOSED,
+        CLOSED,
+        "no process outside of the job gets one; **open** where the kernel is older than 6.12",
+        by_landlock=True,
+    ),
+    Door(
         "own-variables",
         "Airflow's variables, and any that is called a key, secret, token or password",
         attempts.own_variables,
         CLOSED,
         CLOSED,
-        "not passed on, or not there; all other variables of the worker are passed on",
+        "not passed on; all other variables of the worker are",
     ),
     Door(
         "code",
@@ -100,6 +109,23 @@ DOORS = (
         CLOSED,
         "can be read only",
         by_landlock=True,
+    ),
+    Door(
+        "attributes",
+        "rights, owner and times of what is hidden: closing it to Airflow, or opening it to other "
+        "users",
+        attempts.attributes,
+        OPEN,
+        OPEN,
+        "Landlock refuses reading, writing and renaming, but neither chmod, chown nor utime",
+    ),
+    Door(
+        "names",
+        "names of all files and folders, hidden ones too",
+        attempts.names,
+        OPEN,
+        OPEN,
+        "the job does not give that up; no secret is in one",
     ),
     Door(
         "database-files",
@@ -162,6 +188,14 @@ DOORS = (
 )
 
 
+VALIDATE = "all of this, by a file that `validate` tries"
+WHY_VALIDATE = (
+    "it opens the text, the vocabulary, models' descriptions and tasks that a request names in the "
+    "task's own process, which gives up nothing"
+)
+"""What no job can try, as it is none."""
+
+
 def table() -> Iterator[str]:
     """Yield the lines of the table in the docs."""
     yield "| behind the door | the local stack | a team server | why |"
@@ -172,3 +206,4 @@ def table() -> Iterator[str]:
             f"**{cell}**" if cell is OPEN else cell or "" for cell in (door.laptop, door.server)
         )
         yield f"| {door.leads_to} | {' | '.join(cells)} | {door.why}{mark} |"
+    yield f"| {VALIDATE} | **{OPEN}** | **{OPEN}** | {WHY_VALIDATE} |"

@@ -1,9 +1,10 @@
 """Kills the scheduler, and only its main process, and shows that every run goes on by itself.
 
 Copy-paste: ``python -m verification.scheduler_kill_check --seeds 1 --moments training``. All five
-moments with ten seeds each take 70 minutes on two cores; what is done is kept.
+moments with ten seeds each take 70 minutes on two cores; what is done with the same code is kept.
 
-Exit code: 0 all runs went on within 90 s, ended well, and no TPU is left; 1 otherwise.
+Exit code: 0 all runs went on within 90 s, ended well, and no TPU is left; 1 otherwise, also if a
+try failed and the next one did not.
 """
 
 from __future__ import annotations
@@ -20,8 +21,16 @@ from local.stack.airflow_api import AirflowApiError
 from local.stack.errors import StackError
 from local.stack.stack import Stack
 from verification.scheduler_kill_check.moments import BY_NAME, MOMENTS, Moment
-from verification.scheduler_kill_check.results import Journal, Result, summary
-from verification.scheduler_kill_check.trial import run_trial, world
+from verification.scheduler_kill_check.results import (
+    Journal,
+    Key,
+    Result,
+    broken_off,
+    summary,
+    to_do,
+)
+from verification.scheduler_kill_check.trial import World, clean_up, run_trial, world
+from verification.scheduler_kill_check.version import code_version
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,42 +39,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     begun = time.monotonic()
     state_dir = options.state_dir.resolve()
     mended = not options.without_mend
-    journal = Journal(state_dir / "results.jsonl")
     # Seed by seed, so that a check that is interrupted has seen all moments.
-    wanted = [(moment, seed) for seed in range(1, options.seeds + 1) for moment in options.moments]
+    seeds = range(1, options.seeds + 1)
+    wanted = [(moment.name, seed, mended) for seed in seeds for moment in options.moments]
     try:
+        journal = Journal(state_dir / "results.jsonl", code_version())
         _run(wanted, state_dir / "stack", journal, mended=mended)
     except (StackError, AirflowApiError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    known = journal.read()
-    results = [known[moment.name, seed, mended] for moment, seed in wanted]
+    results = [result for result in journal.read() if result.key in set(wanted)]
     minutes = round((time.monotonic() - begun) / 60, 1)
     numbers = summary(results, without_mend=not mended, minutes=minutes)
     print(json.dumps(numbers))
     return 1 if numbers["failed"] else 0
 
 
-def _run(
-    wanted: Sequence[tuple[Moment, int]], state: Path, journal: Journal, *, mended: bool
-) -> None:
-    done = journal.read()
-    to_do = [
-        (moment, seed)
-        for moment, seed in wanted
-        if (moment.name, seed, mended) not in done or not done[moment.name, seed, mended].passed
-    ]
-    if not to_do:
+def _run(wanted: Sequence[Key], state: Path, journal: Journal, *, mended: bool) -> None:
+    if others := journal.others():
+        _say(f"{others} results of other versions of the code are left out")
+    left = to_do(wanted, journal.read())
+    _say(f"{len(left)} of {len(wanted)} kills to do")
+    if not left:
         return
-    print(f"{len(to_do)} of {len(wanted)} kills to do", flush=True)
     # Each start has an empty Airflow: only results are kept.
     Stack(state, say=lambda line: None).down()
     shutil.rmtree(state, ignore_errors=True)
     with world(state, mended=mended, say=_say) as opened:
-        for moment, seed in to_do:
-            result = run_trial(opened, moment, seed)
-            journal.add(result)
+        for name, seed, _ in left:
+            result = _try(opened, BY_NAME[name], seed, journal)
             _say(_line(result))
+            clean_up(opened, result)
+
+
+def _try(opened: World, moment: Moment, seed: int, journal: Journal) -> Result:
+    """Make one try, and keep its result whatever becomes of it."""
+    try:
+        result = run_trial(opened, moment, seed)
+    except Exception as error:
+        delay = moment.delay(seed)
+        journal.add(broken_off(moment.name, seed, mended=opened.mended, delay=delay, error=error))
+        raise
+    journal.add(result)
+    return result
 
 
 def _line(result: Result) -> str:

@@ -19,11 +19,14 @@ from local.stack.stack import Stack
 PATIENCE_SECONDS = 15.0
 SETTLE_SECONDS = 0.03
 """After a halt, until PostgreSQL has answered what was asked before."""
-# "Select ... for update" of runs, in a transaction whose client says nothing.
+# "Select ... for update" of runs, in a transaction whose client says nothing. What a part's session
+# is called the launcher says; one of an earlier scheduler, which its workers may keep, began before
+# this one did.
 HOLDS_RUNS = """
     SELECT count(*) FROM pg_stat_activity JOIN pg_locks USING (pid)
-    WHERE state LIKE 'idle in transaction%' AND granted
+    WHERE state LIKE 'idle in transaction%%' AND granted
       AND mode = 'RowShareLock' AND relation = 'dag_run'::regclass
+      AND application_name = %s AND backend_start >= to_timestamp(%s)
 """
 
 
@@ -44,6 +47,7 @@ def kill_scheduler(stack: Stack, draw: random.Random, look: Callable[[], None]) 
     if pid is None:
         raise StackError("The scheduler does not run, so it cannot be killed. Look at its log.")
     scheduler = psutil.Process(pid)
+    its_sessions = (parts.SCHEDULER, scheduler.create_time())
     url = settings.database_url("", RuntimePaths.of(stack.paths.root))
     deadline = time.monotonic() + PATIENCE_SECONDS
     with contextlib.closing(psycopg2.connect(url)) as connection:
@@ -52,7 +56,7 @@ def kill_scheduler(stack: Stack, draw: random.Random, look: Callable[[], None]) 
         while True:
             scheduler.send_signal(signal.SIGSTOP)
             time.sleep(SETTLE_SECONDS)
-            cursor.execute(HOLDS_RUNS)
+            cursor.execute(HOLDS_RUNS, its_sessions)
             holds_runs = cursor.fetchone() != (0,)
             if holds_runs or time.monotonic() > deadline:
                 try:

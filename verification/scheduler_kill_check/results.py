@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 LIMIT_SECONDS = 90.0
 """So long after the kill, at most, a run stands still and a TPU idles."""
 PROMOTED = "promoted"
-FROZEN = "frozen"
+FROZEN, BROKEN = "frozen", "broken"
 Key = tuple[str, int, bool]
 
 
@@ -20,6 +20,8 @@ Key = tuple[str, int, bool]
 class Result:
     """What became of one run whose scheduler was killed. Durations are seconds."""
 
+    run_id: str | None
+    """None: there was none yet when the trial broke off."""
     moment: str
     seed: int
     mended: bool
@@ -36,7 +38,8 @@ class Result:
     idle_seconds: float
     """For how long, at most, a ready TPU had nothing to do."""
     state: str
-    """Of the run, in the end; ``frozen`` if the check had to end it."""
+    """Of the run, in the end; ``frozen`` if the check had to end it, ``broken`` if the check broke
+    off before the end."""
     outcome: str | None
     nodes_left: int
     problems: list[str] = field(default_factory=list)
@@ -49,6 +52,8 @@ class Result:
     @property
     def frozen(self) -> bool:
         """Return whether no scheduler looked at the run within the limit, or it never ended."""
+        if self.state == BROKEN:
+            return False
         looked_at = self.decided_seconds is not None and self.decided_seconds <= LIMIT_SECONDS
         return not looked_at or self.state == FROZEN
 
@@ -75,28 +80,70 @@ def problems(
     return found
 
 
+def broken_off(moment: str, seed: int, *, mended: bool, delay: float, error: Exception) -> Result:
+    """Return the result of a trial that broke off: it has failed, and shows nothing else."""
+    return Result(
+        run_id=None,
+        moment=moment,
+        seed=seed,
+        mended=mended,
+        delay=delay,
+        held_runs=False,
+        interrupted=[],
+        decided_seconds=None,
+        resumed_seconds=None,
+        idle_seconds=0.0,
+        state=BROKEN,
+        outcome=None,
+        nodes_left=0,
+        problems=[f"the check broke off: {type(error).__name__}: {error}"],
+    )
+
+
 class Journal:
-    """Results in a file, one a line, so that an interrupted check goes on."""
+    """Results in a file, one a line, so that an interrupted check goes on.
 
-    def __init__(self, path: Path) -> None:
+    All are kept; only those of one version of the code are read.
+
+    :param version: of the code that is checked.
+    """
+
+    def __init__(self, path: Path, version: str) -> None:
         self._path = path
+        self._version = version
 
-    def read(self) -> dict[Key, Result]:
-        """Return the newest result of each kill."""
-        if not self._path.exists():
-            return {}
-        found = (Result(**json.loads(line)) for line in self._path.read_text().splitlines())
-        return {result.key: result for result in found}
+    def read(self) -> list[Result]:
+        """Return the results of this version, oldest first; a kill can have several."""
+        return [Result(**line) for version, line in self._lines() if version == self._version]
+
+    def others(self) -> int:
+        """Return how many results of other versions there are."""
+        return sum(version != self._version for version, _ in self._lines())
 
     def add(self, result: Result) -> None:
         """Append a result."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
-            file.write(json.dumps(asdict(result)) + "\n")
+            file.write(json.dumps({"version": self._version, **asdict(result)}) + "\n")
+
+    def _lines(self) -> Iterator[tuple[str | None, dict[str, Any]]]:
+        """Yield the version of each line, if it has one, and the rest."""
+        text = self._path.read_text() if self._path.exists() else ""
+        for line in map(json.loads, text.splitlines()):
+            yield line.pop("version", None), line
+
+
+def to_do(wanted: Iterable[Key], results: Iterable[Result]) -> list[Key]:
+    """Return the kills whose last try has not passed, or that have none."""
+    last = {one.key: one for one in results}
+    return [key for key in wanted if key not in last or not last[key].passed]
 
 
 def summary(results: Iterable[Result], **more: Any) -> dict[str, Any]:
-    """Return the numbers that say whether runs go on."""
+    """Return the numbers that say whether runs go on.
+
+    Each try counts as a kill of its own: one that failed says so, though a later one passed.
+    """
     results = list(results)
     resumed = [one.resumed_seconds for one in results if one.resumed_seconds is not None]
     return {
@@ -107,6 +154,9 @@ def summary(results: Iterable[Result], **more: Any) -> dict[str, Any]:
         "resumed_max_seconds": round(max(resumed), 1) if resumed else None,
         "idle_max_seconds": round(max((one.idle_seconds for one in results), default=0.0), 1),
         "nodes_left": sum(one.nodes_left for one in results),
-        "failed": [f"{one.moment}/{one.seed}" for one in results if not one.passed],
+        # Each once, in the order of their first failures.
+        "failed": list(
+            dict.fromkeys(f"{one.moment}/{one.seed}" for one in results if not one.passed)
+        ),
         **more,
     }

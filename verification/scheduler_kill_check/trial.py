@@ -124,7 +124,9 @@ class _Seen:
 def run_trial(world: World, moment: Moment, seed: int) -> Result:
     """Start a run, kill the scheduler's main process at the moment, and judge what follows.
 
-    :raises StackError: the moment does not come, or the stack does not recover.
+    What does not end by itself is left as it is, for :func:`clean_up`.
+
+    :raises StackError: the moment does not come.
     """
     Breaker(world.stack).wait_ready()
     # A lineage of its own: the run is the first of it, waits for nobody, and must promote.
@@ -162,7 +164,7 @@ def _await(world: World, run_id: str, moment: Moment) -> None:
 
 
 def _watch(world: World, run_id: str, seen: _Seen) -> None:
-    """Look until the run has ended and no TPU is left; end it if it is frozen."""
+    """Look until the run has ended and no TPU is left, or nothing is to be expected any more."""
     while time.time() < seen.killed + END_SECONDS:
         with contextlib.suppress(AirflowApiError):
             run, tasks, nodes = world.api.run(DAG_ID, run_id), world.tasks(run_id), world.nodes()
@@ -175,16 +177,22 @@ def _watch(world: World, run_id: str, seen: _Seen) -> None:
     # The rows that a left-over holds may be locked later than this run was looked at.
     if seen.state == "running":
         seen.state = FROZEN
-    _thaw(world, run_id)
 
 
-def _thaw(world: World, run_id: str) -> None:
-    """End a freeze as a person would, so that the next kill meets a stack that works."""
+def clean_up(world: World, result: Result) -> None:
+    """End a freeze as a person would, so that the next kill meets a stack that works.
+
+    Does nothing after a run that has ended by itself and left no TPU.
+
+    :raises StackError: the stack does not recover.
+    """
+    if result.run_id is None or (result.state != FROZEN and not result.nodes_left):
+        return
     for process in processes.find(world.stack.paths, parts.SCHEDULER):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     Breaker(world.stack).wait_ready()
-    world.api.mark_run(DAG_ID, run_id, "failed")
+    world.api.mark_run(DAG_ID, result.run_id, "failed")
     deadline = time.monotonic() + END_SECONDS
     while world.nodes() and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
@@ -208,6 +216,7 @@ def _result(world: World, run_id: str, seen: _Seen, drawn: _Drawn) -> Result:
     said = str(outcome.outcome) if outcome else None
     resumed, nodes_left = seen.after(seen.resumed), len(world.nodes())
     return Result(
+        run_id=run_id,
         moment=drawn.moment,
         seed=drawn.seed,
         mended=world.mended,

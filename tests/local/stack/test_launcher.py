@@ -107,7 +107,7 @@ def test_the_part_has_its_mark_and_its_own_settings(tmp_path: Path) -> None:
     _, (told,) = _launch(tmp_path, "--part", "triggerer", "--env", "A=b=c %20", A="other")
     environment = json.loads(told)[1]
     assert environment["A"] == "b=c %20"
-    assert environment[settings.PART] == "triggerer"
+    assert environment[settings.PART] == environment[settings.SESSION_NAME] == "triggerer"
     assert environment[settings.MARKER] == str(tmp_path)
 
 

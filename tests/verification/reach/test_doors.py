@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,27 @@ def test_own_variables(monkeypatch: pytest.MonkeyPatch, site: Site) -> None:
         with monkeypatch.context() as patch:
             patch.setenv(name, "x")
             assert attempts.own_variables(site) is Found.OPEN
+
+
+def test_attributes_and_names(site: Site, tmp_path: Path) -> None:
+    assert attempts.attributes(site) is attempts.names(site) is Found.ABSENT
+    (tmp_path / "airflow").mkdir()
+    file = tmp_path / "airflow" / "airflow.cfg"
+    file.touch(0o640)
+    before = file.stat()
+    assert attempts.attributes(site) is attempts.names(site) is Found.OPEN
+    assert file.stat().st_mode == before.st_mode
+
+
+def test_signals(monkeypatch: pytest.MonkeyPatch, site: Site) -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        try:
+            monkeypatch.setattr(attempts, "_others", lambda: [other.pid])
+            assert attempts.signals(site) is Found.OPEN
+            assert other.poll() is None
+        finally:
+            other.kill()
+    assert attempts.signals(site) is Found.ABSENT
 
 
 def test_what_does_not_answer_is_closed(site: Site) -> None:

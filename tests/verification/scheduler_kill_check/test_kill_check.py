@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import re
+import subprocess
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,15 +16,18 @@ from typing import Any
 import pytest
 
 from local.stack.airflow_api import DagRun, TaskInstance
+from local.stack.errors import StackError
 from local.stack.paths import REPOSITORY
 from verification.scheduler_kill_check.__main__ import main
 from verification.scheduler_kill_check.killing import kill_scheduler
 from verification.scheduler_kill_check.moments import BY_NAME, MOMENTS, Moment, uses_tpu
-from verification.scheduler_kill_check.results import Journal, Result, problems, summary
-from verification.scheduler_kill_check.trial import _Seen
+from verification.scheduler_kill_check.results import Journal, Result, problems, summary, to_do
+from verification.scheduler_kill_check.trial import _Seen, clean_up
+from verification.scheduler_kill_check.version import code_version
 
 KILLED = 1_000_000.0
 FINE = Result(
+    run_id="manual__1",
     moment="training",
     seed=1,
     mended=True,
@@ -129,7 +135,11 @@ def test_what_a_kill_interrupts_is_read_while_the_scheduler_is_halted(
     done: list[str] = []
     process = SimpleNamespace(send_signal=lambda sign: done.append(sign.name))
     process.kill = lambda: done.append("kill")
-    cursor = SimpleNamespace(execute=lambda _: None, fetchone=lambda: (len(done) // 2,))
+    process.create_time = lambda: 100.5
+    asked: list[object] = []
+    cursor = SimpleNamespace(
+        execute=lambda _, values: asked.append(values), fetchone=lambda: (len(done) // 2,)
+    )
     connection = SimpleNamespace(cursor=lambda: cursor, close=lambda: None)
     monkeypatch.setattr("psutil.Process", lambda pid: process)
     monkeypatch.setattr("psycopg2.connect", lambda url: connection)
@@ -140,6 +150,7 @@ def test_what_a_kill_interrupts_is_read_while_the_scheduler_is_halted(
     )
     assert kill_scheduler(stack, random.Random(1), lambda: done.append("look"))
     assert done == ["SIGSTOP", "SIGCONT", "SIGSTOP", "look", "kill"]
+    assert asked == [("scheduler", 100.5)] * 2
 
 
 @pytest.mark.parametrize(
@@ -161,14 +172,138 @@ def test_each_thing_that_is_wrong_is_said(changed: dict[str, object], said: str)
     assert said in found
 
 
-def test_results_are_kept_and_the_newest_counts(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "check" / "results.jsonl")
-    assert journal.read() == {}
-    failed = dataclasses.replace(FINE, decided_seconds=None, resumed_seconds=None, problems=["x"])
-    unmended = dataclasses.replace(failed, mended=False)
-    for result in (failed, FINE, unmended):
+def failed(**changes: Any) -> Result:
+    fields = {"decided_seconds": None, "resumed_seconds": None, "problems": ["x"], **changes}
+    return dataclasses.replace(FINE, **fields)
+
+
+def test_all_tries_are_kept_and_one_that_failed_counts(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "check" / "results.jsonl", "today")
+    assert journal.read() == []
+    unmended = failed(mended=False)
+    for result in (failed(), FINE, unmended):
         journal.add(result)
-    assert journal.read() == {FINE.key: FINE, unmended.key: unmended}
+    assert journal.read() == [failed(), FINE, unmended]
+    numbers = summary(journal.read()[:2])
+    assert (numbers["kills"], numbers["frozen"], numbers["failed"]) == (2, 1, ["training/1"])
+    # Tried again until it passes, without a change of what is said.
+    assert to_do([FINE.key, unmended.key], journal.read()) == [unmended.key]
+
+
+def test_results_of_other_code_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"moment": "training", "from": "before versions were kept"}\n')
+    Journal(path, "yesterday").add(FINE)
+    journal = Journal(path, "today")
+    assert (journal.read(), journal.others()) == ([], 2)
+    made: list[int] = []
+
+    def run_trial(_world: object, _moment: Moment, seed: int) -> Result:
+        made.append(seed)
+        return FINE
+
+    check(monkeypatch, run_trial)
+    assert main([*ONE, str(tmp_path)]) == 0
+    assert main([*ONE, str(tmp_path)]) == 0
+    assert made == [1]
+    said = capsys.readouterr().out
+    assert "2 results of other versions of the code are left out" in said
+    assert "0 of 1 kills to do" in said
+
+
+ONE = ["--seeds", "1", "--moments", "training", "--state-dir"]
+
+
+def check(monkeypatch: pytest.MonkeyPatch, run_trial: Any, clean_up: Any = None) -> None:
+    """Let the command work on no stack."""
+
+    @contextlib.contextmanager
+    def world(*_: object, **__: object) -> Iterator[Any]:
+        yield SimpleNamespace(mended=True)
+
+    command = "verification.scheduler_kill_check.__main__"
+    nothing = SimpleNamespace(down=lambda: None)
+    monkeypatch.setattr(f"{command}.Stack", lambda *_, **__: nothing)
+    monkeypatch.setattr(f"{command}.world", world)
+    monkeypatch.setattr(f"{command}.code_version", lambda: "today")
+    monkeypatch.setattr(f"{command}.run_trial", run_trial)
+    monkeypatch.setattr(f"{command}.clean_up", clean_up or (lambda *_: None))
+
+
+def test_a_trial_that_breaks_off_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_trial(*_: object) -> Result:
+        raise StackError("the moment does not come")
+
+    check(monkeypatch, run_trial)
+    assert main([*ONE, str(tmp_path)]) == 1
+    [kept] = Journal(tmp_path / "results.jsonl", "today").read()
+    assert (kept.state, kept.passed, kept.frozen) == ("broken", False, False)
+    assert kept.problems == ["the check broke off: StackError: the moment does not come"]
+    assert "error: the moment does not come" in capsys.readouterr().err
+
+
+def test_a_freeze_after_which_the_stack_does_not_recover_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen = failed(state="frozen", nodes_left=1)
+
+    def clean_up(*_: object) -> None:
+        raise StackError("the stack does not recover")
+
+    check(monkeypatch, lambda *_: frozen, clean_up)
+    assert main([*ONE, str(tmp_path)]) == 1
+    assert Journal(tmp_path / "results.jsonl", "today").read() == [frozen]
+
+
+@pytest.mark.parametrize(
+    ("result", "cleans"),
+    [
+        (FINE, False),
+        (failed(state="failed"), False),
+        (failed(state="frozen"), True),
+        (failed(state="failed", nodes_left=1), True),
+        (failed(state="broken", run_id=None), False),
+    ],
+    ids=lambda one: one.state if isinstance(one, Result) else None,
+)
+def test_only_what_does_not_end_is_ended(
+    result: Result, cleans: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = "verification.scheduler_kill_check.trial"
+    monkeypatch.setattr(f"{trial}.processes.find", lambda *_: [])
+    monkeypatch.setattr(f"{trial}.Breaker", lambda _: SimpleNamespace(wait_ready=lambda: None))
+    marked: list[object] = []
+    api = SimpleNamespace(mark_run=lambda *words: marked.append(words))
+    world: Any = SimpleNamespace(stack=SimpleNamespace(paths=None), api=api, nodes=list)
+    clean_up(world, result)
+    assert marked == ([("bert_repretraining", "manual__1", "failed")] if cleans else [])
+
+
+def test_each_change_of_the_code_is_another_version(tmp_path: Path) -> None:
+    with pytest.raises(StackError, match="git does not say"):
+        code_version(tmp_path)
+
+    def git(*words: str) -> None:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", "-C", tmp_path, *identity, *words], check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "a.py").write_text("1")
+    git("add", "a.py")
+    git("commit", "-m", "first")
+    first = code_version(tmp_path)
+    assert code_version(tmp_path) == first
+    assert len(first) == 40
+    (tmp_path / "a.py").write_text("2")
+    changed = code_version(tmp_path)
+    (tmp_path / "b.py").write_text("3")
+    added = code_version(tmp_path)
+    assert len({first, changed, added}) == 3
+    assert changed.startswith(f"{first}+")
 
 
 def test_the_summary_counts_what_froze() -> None:

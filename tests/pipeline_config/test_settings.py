@@ -1,0 +1,55 @@
+"""Settings of an installation: what is refused, and which variables no job gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline_config import ConfigError
+from pipeline_config.settings import is_private, load_settings
+
+
+@pytest.mark.parametrize("path", ["airflow", "./airflow", "~/airflow", "$HOME/airflow", "gs://b/x"])
+def test_a_hidden_path_has_to_be_absolute(path: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_settings({"REPRETRAIN_HIDDEN_PATHS": f"/run/secrets, {path}"})
+    [line] = refused.value.violations
+    assert line.startswith(f"REPRETRAIN_HIDDEN_PATHS: {path!r} is no absolute path")
+
+
+@pytest.mark.parametrize("path", ["/home/*", "/home/airflo?/x", "/home/[a]irflow"])
+def test_a_hidden_path_is_no_pattern(path: str) -> None:
+    with pytest.raises(ConfigError, match="no pattern"):
+        load_settings({"REPRETRAIN_HIDDEN_PATHS": path})
+
+
+def test_hidden_paths_that_are_some() -> None:
+    found = load_settings({"REPRETRAIN_HIDDEN_PATHS": "/run/secrets, /home/airflow/airflow,"})
+    assert found.hidden_paths == ("/run/secrets", "/home/airflow/airflow")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("SMTP_PASSWORD", "PGPASSWORD", "db_passwd", "GPG_PASSPHRASE", "SMTP_PASS", "DB_PWD"),
+        *("HF_TOKEN", "GITHUB_TOKEN", "AWS_SESSION_TOKEN", "SLACK_TOKENS", "ACCESSTOKEN"),
+        *("API_KEY", "APIKEY", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
+        *("AIRFLOW_HOME", "AIRFLOW__CORE__FERNET_KEY", "_AIRFLOW_PROCESS_CONTEXT"),
+        *("MY_KEYS", "FERNET_KEY", "CLIENT_SECRET", "SECRET", "webhookSecret"),
+    ],
+)
+def test_variables_that_no_job_gets(name: str) -> None:
+    assert is_private(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("PATH", "HOME", "PWD", "OLDPWD", "TMPDIR", "LANG", "SSH_AUTH_SOCK", "KEYBOARD", "MONKEY"),
+        *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CONFIG"),
+        *("NO_GCE_CHECK", "GCE_METADATA_TIMEOUT", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"),
+        *("STORAGE_EMULATOR_HOST", "HTTPS_PROXY", "TOKENIZERS_PARALLELISM", "COMPASS_DIR"),
+        *("REPRETRAIN_REQUEST_ROOTS", "REPRETRAIN_HIDDEN_PATHS", "REPRETRAIN_STACK", "PGAPPNAME"),
+    ],
+)
+def test_variables_that_jobs_get(name: str) -> None:
+    assert not is_private(name)
