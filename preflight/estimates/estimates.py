@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from model_registry.production import production
-from model_registry.versions import manifests
 from pipeline_config import PipelineConfig
 from pipeline_config.rules import chips, worst_case_cost
-from pipeline_store import uris
-from pipeline_store.formats import PartitionManifest, RunEstimate, Split
+from pipeline_store.formats import PartitionManifest, RunEstimate
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.compiled import saved
 from preflight.estimates import passes
 from preflight.estimates.auto_steps import AutoSteps, auto_steps
+from preflight.estimates.rows import prepared, row_counts, rows_by_size
 from preflight.estimates.speed import Speed, find_speed
 from trained_models.decided_steps import RowCounts, fewest_steps, with_steps
 from trained_models.phases import phases
@@ -45,11 +43,10 @@ def estimate(config: PipelineConfig, store: StoreLayout | None = None) -> RunEst
 
 
 def _estimate(asked: PipelineConfig, store: StoreLayout | None) -> RunEstimate:
-    prepared = _prepared(asked, store)
-    rows = None if prepared is None else _row_counts(asked, prepared, store)
+    manifest, rows, by_size = _known(asked, store)
     config, auto = asked, None
     if asked.training.train_steps == "auto":
-        auto = auto_steps(asked, rows, store)
+        auto = auto_steps(asked, rows or by_size, store)
         config = with_steps(asked, max(auto.steps, fewest_steps(asked)))
     counted = [(phase, phase.end_step - phase.first_step) for phase in phases(config)]
     speed = find_speed(config, store)
@@ -70,12 +67,26 @@ def _estimate(asked: PipelineConfig, store: StoreLayout | None) -> RunEstimate:
     lines = [
         f"estimate: {time_and_cost(config, speed)}",
         f"by: {found.basis}",
-        *(() if auto is None else _auto_lines(config, auto, rows)),
+        *(() if auto is None else _auto_lines(config, auto, rows, by_size)),
         *_lines(config, found),
-        *(() if store is None else _partition_lines(config, prepared, rows)),
+        *(() if store is None else _partition_lines(config, manifest, rows)),
         *_warnings(config, found),
     ]
     return found.model_copy(update={"lines": lines})
+
+
+def _known(
+    config: PipelineConfig, store: StoreLayout | None
+) -> tuple[PartitionManifest | None, RowCounts | None, RowCounts | None]:
+    """Return the manifest of the partition and its rows, or those that auto can be told by."""
+    partition = config.corpus.partition
+    if store is None or partition is None:
+        return None, None, None
+    manifest = prepared(config, partition, store)
+    if manifest is not None:
+        return manifest, row_counts(config, manifest, store), None
+    is_auto = config.training.train_steps == "auto"
+    return None, None, rows_by_size(config, partition, store) if is_auto else None
 
 
 def write_estimate(run: RunLayout, found: RunEstimate) -> None:
@@ -143,10 +154,18 @@ def _step_counts(config: PipelineConfig) -> Iterator[str]:
         )
 
 
-def _auto_lines(config: PipelineConfig, auto: AutoSteps, rows: RowCounts | None) -> Iterator[str]:
-    """Yield what is known of the steps that the plan will decide."""
-    how = "at most" if rows is None else "about"
+def _auto_lines(
+    config: PipelineConfig, auto: AutoSteps, rows: RowCounts | None, by_size: RowCounts | None
+) -> Iterator[str]:
+    """Yield what is known of the steps that the plan will decide.
+
+    :param rows: as they are prepared; None: they are not.
+    :param by_size: as the size of the files lets one guess; None: not needed, or not known.
+    """
+    how = "at most" if rows is None and by_size is None else "about"
     yield f"training.train_steps: auto, {how} {auto.steps:,} steps: {auto.because}"
+    if by_size is not None:
+        yield "rows: guessed by the size of the files, and counted when they are prepared"
     if rows is not None and (fewest := fewest_steps(config)) > auto.steps:
         yield (
             f"WARNING: training.train_steps: auto is fewer than the {fewest} steps that are "
@@ -188,40 +207,6 @@ def _passes_words(config: PipelineConfig, rows: RowCounts, documents: str = "to 
         return words
     again = passes.replay_passes(config, rows)
     return f"{words}, and {rows.replayed:,} replayed, {again:.3g} times"
-
-
-def _prepared(config: PipelineConfig, store: StoreLayout | None) -> PartitionManifest | None:
-    """Return the newest manifest of the partition that was made with these data settings."""
-    partition = config.corpus.partition
-    if store is None or partition is None:
-        return None
-    folder = store.lineage(config.model.lineage_id).manifests(partition)
-    files = [file for file in uris.list_details(folder) if file.uri.endswith(".json")]
-    for file in sorted(files, key=lambda file: file.modified, reverse=True):
-        manifest = PartitionManifest.load(file.uri)
-        if manifest.config_sha256 == config.data_sha256:
-            return manifest
-    return None
-
-
-def _row_counts(
-    config: PipelineConfig, own: PartitionManifest, store: StoreLayout | None
-) -> RowCounts:
-    """Return the rows that a run would be trained on if it began now, of its partition alone."""
-    new = _training_rows([own])
-    if store is None or not config.training.replay_fraction:
-        return RowCounts(new)
-    lineage = store.lineage(config.model.lineage_id)
-    parent = production(lineage)
-    if parent is None:
-        return RowCounts(new)
-    left_out = {own.partition, config.evaluation.general_partition}
-    seen = {name: uri for name, uri in manifests(lineage, parent).items() if name not in left_out}
-    return RowCounts(new, _training_rows(map(PartitionManifest.load, seen.values())))
-
-
-def _training_rows(found: Iterable[PartitionManifest]) -> int:
-    return sum(manifest.records.get(Split.TRAIN, 0) for manifest in found)
 
 
 def _warnings(config: PipelineConfig, found: RunEstimate) -> Iterator[str]:

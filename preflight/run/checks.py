@@ -26,6 +26,7 @@ from preflight.places import (
 )
 from preflight.run.disk import disk_problems
 from preflight.run.lineage import general_problems, start_problems, vocabulary_problems
+from preflight.run.memorizing import passes_problems
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ def check(
         "vocabulary.uri": lambda: vocabulary_problems(config, store),
         "model.lineage_id": lambda: start_problems(config, store),
         "evaluation.general_partition": lambda: general_problems(config, store),
+        "training.train_steps": lambda: passes_problems(config, partition, store),
         "promotion.probe_tasks": lambda: _probe_problems(config, store),
         **common_checks(config, store, location),
     }
