@@ -154,7 +154,12 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     strategy = None if arguments.dry_run else trainer.make_strategy(config)
     pretraining = Pretraining(
         config=config,
-        data=load_training_data(sources, store, config),
+        data=load_training_data(
+            sources,
+            store,
+            config,
+            updates.first_replay_epoch(init_uri, update=update),
+        ),
         held_out=HeldOut.load(arguments.manifest, store, config),
         init_model=None if init_uri is None else initial_model(init_uri, store, config),
     )
