@@ -5,6 +5,7 @@ No TensorFlow: plan and estimates use it too.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pipeline_config import PipelineConfig
@@ -16,7 +17,7 @@ WARMUP_SHARE = 0.1
 DECAY_SHARE = 0.2
 """Most of the steps in which ``constant_then_linear`` falls (arXiv 2405.18392: 10 to 20 %)."""
 CHECKPOINTS = 10
-"""Checkpoints that a training has at least: so often ``keep_best`` can choose."""
+"""About as many a short training has: so often ``keep_best`` can choose."""
 FEWEST_STEPS = 20
 """With a warm-up of two steps."""
 
@@ -49,7 +50,7 @@ def with_steps(config: PipelineConfig, steps: int) -> PipelineConfig:
             update={"training": training.model_copy(update={"train_steps": steps})}
         )
     loop = training.steps_per_loop
-    interval = max(loop, steps // CHECKPOINTS // loop * loop)
+    interval = math.ceil(steps / CHECKPOINTS / loop) * loop
     warmup, decay = int(WARMUP_SHARE * steps), max(1, int(DECAY_SHARE * steps))
     trained = {
         "train_steps": steps,

@@ -55,7 +55,11 @@ class PlanJobsOperator(BaseOperator):
         lineage = store.lineage(record.lineage_id)
 
         def decide_steps(config: PipelineConfig, rows: RowCounts) -> int | None:
-            return decide(config, rows, store)
+            found = decide(config, rows, store)
+            if found is None:
+                return None
+            self.log.info("%s", found.words)
+            return found.steps
 
         try:
             held = lease.require_held(lineage, record.run_key)
@@ -88,8 +92,6 @@ class PlanJobsOperator(BaseOperator):
     def _show_length(self, plan: RunPlan, run: RunLayout, store: StoreLayout) -> None:
         """Log for how long it trains, and a warning if the model will see its text too often."""
         config = decided_config(parse_config(uris.read(run.config), run.config), plan.train_steps)
-        if plan.train_steps is not None:
-            self.log.info("training.train_steps: auto is %s", f"{plan.train_steps:,}")
         for line in planned_lines(config, plans.row_counts(plan), store):
             is_warning = line.startswith("WARNING")
             (self.log.warning if is_warning else self.log.info)("%s", line)

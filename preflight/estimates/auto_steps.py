@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pipeline_config import PipelineConfig
-from pipeline_config.rules import chips
+from pipeline_config.rules import chips, core_count
 from pipeline_store.layout import StoreLayout
 from preflight.estimates import passes
 from preflight.estimates.speed import find_speed
@@ -25,9 +25,14 @@ class AutoSteps:
     limited_by: Literal["rows", "max_train_steps", "budget"]
     because: str
 
+    @property
+    def words(self) -> str:
+        """All of it as a sentence, once it is decided."""
+        return f"training.train_steps: auto is {self.steps:,} steps: {self.because}"
 
-def decide(config: PipelineConfig, rows: RowCounts, store: StoreLayout | None) -> int | None:
-    """Return the steps that auto is; None where the configuration has a number.
+
+def decide(config: PipelineConfig, rows: RowCounts, store: StoreLayout | None) -> AutoSteps | None:
+    """Return what auto is; None where the configuration has a number.
 
     :param rows: what the run trains on and replays.
     :raises UserError: that number goes over the rows more often than ``training.max_passes``; or
@@ -42,7 +47,7 @@ def decide(config: PipelineConfig, rows: RowCounts, store: StoreLayout | None) -
     if found.steps < fewest:
         raise UserError(_too_few(config, rows, found, fewest))
     decided_config(config, found.steps)
-    return found.steps
+    return found
 
 
 def auto_steps(
@@ -113,7 +118,10 @@ def _too_few(config: PipelineConfig, rows: RowCounts, found: AutoSteps, fewest: 
     if found.limited_by == "max_train_steps":
         return f"{head}Raise training.max_train_steps."
     by_rows = max(1, _steps_of_passes(config, rows))
-    batch = max(1, size * by_rows // fewest)
+    parts = config.training.gradient_accumulation_steps
+    if config.training.distribution_strategy == "tpu":
+        parts *= core_count(config.tpu.accelerator_type)
+    batch = max(1, size * by_rows // fewest // parts) * parts
     return (
         f"{head}Set training.global_batch_size to {batch:,} or less instead of {size:,}, train on "
         "more text (training.partitions=unseen), or raise training.max_passes."

@@ -352,7 +352,7 @@ def test_the_steps_of_auto_are_kept_and_handed_to_the_trainer(
     assert RunPlan.load(run.run.plan).train_steps == 7810
     assert ("--train-steps", "7810") in pairs(planned["train"])
     out = capsys.readouterr().out
-    assert "training.train_steps: auto is 7,810" in out
+    assert "training.train_steps: auto is 7,810 steps: 40 passes over 5,000 rows" in out
     assert "training: 7,810 steps of 32 rows = 249,920 rows of at most 128 tokens" in out
     assert "rows: 5,000 to train on, which the steps go over 40 times, and 10,000 replayed" in out
     assert "estimate: " in out

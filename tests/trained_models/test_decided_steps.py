@@ -33,7 +33,7 @@ def test_the_identity_of_a_decided_training_is_that_of_its_settings_as_they_act(
     named = {
         "training.train_steps": 300,
         "optimizer.warmup_steps": 30,
-        "training.checkpoint_interval": 20,
+        "training.checkpoint_interval": 40,
     }
     assert decided.training_sha256 == with_overrides(BERT, named).training_sha256
     assert decided.training_sha256 != decided_config(BERT, 320).training_sha256
