@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from model_registry.errors import RegistryError, StalePlanError
@@ -10,10 +11,24 @@ from model_registry.versions import verified_manifests
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import identity, uris
 from pipeline_store.details import ObjectDetails
-from pipeline_store.formats import LineageLease, ModelVersion, PartitionManifest, RunPlan, RunRecord
+from pipeline_store.formats import (
+    LineageLease,
+    ModelVersion,
+    PartitionManifest,
+    RunPlan,
+    RunRecord,
+    Split,
+)
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 from trained_models import record_sources
+from trained_models.decided_steps import RowCounts
 from trained_models.errors import UserError
+
+DecideSteps = Callable[[PipelineConfig, RowCounts], int | None]
+"""Returns what ``training.train_steps=auto`` is on such rows; None: the configuration has a number.
+
+It raises UserError where the run should not be trained for so long, or cannot be at all.
+"""
 
 
 class SeenAlreadyError(RegistryError):
@@ -21,30 +36,49 @@ class SeenAlreadyError(RegistryError):
 
 
 def make_plan(
-    store: StoreLayout, run: RunLayout, lease: LineageLease, manifest_uri: str
+    store: StoreLayout,
+    run: RunLayout,
+    lease: LineageLease,
+    manifest_uri: str,
+    decide_steps: DecideSteps,
 ) -> RunPlan:
-    """Decide what a run trains on, or return what was decided when this was done before.
+    """Decide what a run trains on and for how long, or return what an earlier call decided.
 
     The run starts from the model in use and is compared with it. It trains on its own partition,
     and with ``training.partitions=unseen`` on every other prepared one that this model has not
     seen. With ``training.replay_fraction`` the partitions that it has seen are replayed, but for
-    those whose rows do not fit the configuration any more.
+    those whose rows do not fit the configuration any more. Then its rows are known, and with
+    ``training.train_steps=auto`` its steps.
 
     :param lease: the lineage's lease, which the run holds.
     :param manifest_uri: PartitionManifest of the run's own partition.
     :raises SeenAlreadyError: the model in use has seen the partition with the same content.
     :raises StalePlanError: another model came into use since the run's plan was made.
     :raises RegistryError: the general partition is not prepared for this configuration.
-    :raises UserError: the run's own partition does not fit its configuration.
+    :raises UserError: the run's own partition does not fit its configuration, or the steps do not
+        fit the rows.
     """
     plan = RunPlan.load_or_none(run.plan)
     if plan is None:
-        plan = _decide(store, run, lease, manifest_uri)
+        plan = _decide(store, run, lease, manifest_uri, decide_steps)
         if not plan.create(run.plan):
             plan = RunPlan.load(run.plan)
     record = RunRecord.load(run.record)
     require_current(store.lineage(record.lineage_id), run, record)
     return plan
+
+
+def row_counts(plan: RunPlan) -> RowCounts:
+    """Return the rows of what a run trains on and replays."""
+    return _counts(plan.trained, plan.replayed)
+
+
+def _counts(trained: dict[str, str], replayed: dict[str, str]) -> RowCounts:
+    return RowCounts(_training_rows(trained.values()), _training_rows(replayed.values()))
+
+
+def _training_rows(manifests: Iterable[str]) -> int:
+    return sum(PartitionManifest.load(uri).records.get(Split.TRAIN, 0) for uri in manifests)
 
 
 def require_current(lineage: LineageLayout, run: RunLayout, record: RunRecord) -> None:
@@ -67,7 +101,13 @@ def require_current(lineage: LineageLayout, run: RunLayout, record: RunRecord) -
         )
 
 
-def _decide(store: StoreLayout, run: RunLayout, lease: LineageLease, manifest_uri: str) -> RunPlan:
+def _decide(
+    store: StoreLayout,
+    run: RunLayout,
+    lease: LineageLease,
+    manifest_uri: str,
+    decide_steps: DecideSteps,
+) -> RunPlan:
     record = RunRecord.load(run.record)
     config = parse_config(uris.read(run.config), run.config)
     lineage = store.lineage(record.lineage_id)
@@ -88,6 +128,7 @@ def _decide(store: StoreLayout, run: RunLayout, lease: LineageLease, manifest_ur
         replayed=replayed,
         not_replayed=not_replayed,
         evaluated=dict(sorted((seen | trained | general_set(store, lineage, config)).items())),
+        train_steps=decide_steps(config, _counts(trained, replayed)),
         lease_sequence=lease.sequence,
         created=datetime.now(UTC),
     )

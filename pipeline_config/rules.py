@@ -218,10 +218,26 @@ def _loop_divides_intervals(config: PipelineConfig) -> Iterator[str]:
         )
 
 
+def _auto_has_a_limit(config: PipelineConfig) -> Iterator[str]:
+    """Steps that are worked out from a number of passes have one."""
+    training = config.training
+    if training.train_steps == "auto" and training.max_passes == 0:
+        yield (
+            "training.max_passes: 0 lifts the limit by which training.train_steps=auto is worked "
+            "out; leave it empty, or name a number of steps."
+        )
+
+
+def _steps(config: PipelineConfig) -> int | None:
+    """Return the steps of the run; None if its plan is to decide them, and to look at the rules."""
+    steps = config.training.train_steps
+    return None if isinstance(steps, str) else steps
+
+
 def _rate_schedule_fits(config: PipelineConfig) -> Iterator[str]:
     """Warm-up ends before training does, and the rate falls after it."""
-    optimizer, steps = config.optimizer, config.training.train_steps
-    if optimizer.warmup_steps >= steps:
+    optimizer, steps = config.optimizer, _steps(config)
+    if steps is not None and optimizer.warmup_steps >= steps:
         yield (
             f"optimizer.warmup_steps: {optimizer.warmup_steps} steps of warm-up leave nothing of "
             f"training.train_steps={steps}."
@@ -237,7 +253,7 @@ def _rate_schedule_fits(config: PipelineConfig) -> Iterator[str]:
 
 def _rate_falls_in_time(config: PipelineConfig) -> Iterator[str]:
     """decay_steps belong to constant_then_linear, and lie between warm-up and end."""
-    optimizer, steps = config.optimizer, config.training.train_steps
+    optimizer, steps = config.optimizer, _steps(config)
     falls_late = optimizer.learning_rate_schedule == "constant_then_linear"
     if falls_late != (optimizer.decay_steps > 0):
         yield (
@@ -245,7 +261,9 @@ def _rate_falls_in_time(config: PipelineConfig) -> Iterator[str]:
             f"{optimizer.learning_rate_schedule}; constant_then_linear needs at least 1, the "
             "others have none."
         )
-    elif falls_late and optimizer.warmup_steps + optimizer.decay_steps > steps:
+    elif (
+        falls_late and steps is not None and optimizer.warmup_steps + optimizer.decay_steps > steps
+    ):
         yield (
             f"optimizer.decay_steps: {optimizer.warmup_steps} steps of warm-up and "
             f"{optimizer.decay_steps} of falling rate are more than training.train_steps={steps}."
@@ -269,11 +287,11 @@ def _long_rows_come_last(config: PipelineConfig) -> Iterator[str]:
             f"masking.max_seq_length={masking.max_seq_length}, but training.extra_steps_fraction "
             "puts its rows last; exchange them."
         )
-    extra = round(training.train_steps * fraction)
-    if extra in (0, training.train_steps):
+    steps = _steps(config)
+    if steps is not None and (extra := round(steps * fraction)) in (0, steps):
         yield (
-            f"training.extra_steps_fraction: {fraction} of training.train_steps="
-            f"{training.train_steps} is {extra} steps; both lengths need at least one."
+            f"training.extra_steps_fraction: {fraction} of training.train_steps={steps} is {extra} "
+            "steps; both lengths need at least one."
         )
 
 
@@ -387,15 +405,11 @@ def _short_residuals_need_short_arithmetic(config: PipelineConfig) -> Iterator[s
 
 def _spot_saves_in_time(config: PipelineConfig) -> Iterator[str]:
     """On a spot TPU a checkpoint is written before the end."""
-    training = config.training
-    if (
-        config.tpu.provisioning_model == "spot"
-        and training.checkpoint_interval >= training.train_steps
-    ):
+    interval, steps = config.training.checkpoint_interval, _steps(config)
+    if config.tpu.provisioning_model == "spot" and steps is not None and interval >= steps:
         yield (
             f"training.checkpoint_interval: on a spot TPU a preemption would lose everything, as "
-            f"the first checkpoint is at step {training.checkpoint_interval} of "
-            f"{training.train_steps}; use a smaller interval."
+            f"the first checkpoint is at step {interval} of {steps}; use a smaller interval."
         )
 
 
@@ -587,6 +601,7 @@ RULES = (
     _vocabulary_fits_model,
     _domain_words_need_a_vocabulary,
     _loop_divides_intervals,
+    _auto_has_a_limit,
     _rate_schedule_fits,
     _rate_falls_in_time,
     _long_rows_come_last,

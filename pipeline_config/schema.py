@@ -12,7 +12,16 @@ import json
 from enum import Enum
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
 
 FORMAT_VERSION = 1
 PARTITION_PATTERN = r"[a-z0-9][a-z0-9._-]{0,62}"
@@ -35,6 +44,35 @@ class Mark(Enum):
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 TaskName = Annotated[str, Field(pattern=TASK_NAME_PATTERN)]
+_LARGEST_STEP = 100_000_000
+_STEP_NUMBER = TypeAdapter(Annotated[int, Field(ge=1, le=_LARGEST_STEP)])
+
+
+def _auto_or_number(value: object) -> object:
+    """Refuse with one message: pydantic has one for each part of a union."""
+    if value == "auto":
+        return value
+    try:
+        return _STEP_NUMBER.validate_python(value)
+    except ValidationError:
+        raise PydanticCustomError(
+            "step_count", f"Input should be auto, or a whole number from 1 to {_LARGEST_STEP:,}"
+        ) from None
+
+
+StepCount = Annotated[
+    int | Literal["auto"],
+    BeforeValidator(_auto_or_number),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^(auto|[1-9][0-9]{0,8})$"},
+                {"type": "integer", "minimum": 1, "maximum": _LARGEST_STEP},
+            ]
+        }
+    ),
+]
+"""Steps of a run. A form has a text field for them, and hands on what is typed as text."""
 UserId = Annotated[str, Field(min_length=1, max_length=200)]
 _EXTRA_ROWS = {"extra_max_seq_length", "extra_max_predictions_per_seq"}
 
@@ -355,7 +393,25 @@ class OptimizerConfig(Section):
 class TrainingConfig(Section):
     """The training loop (names as in tf-models)."""
 
-    train_steps: int = Field(1000, ge=1, le=100_000_000, description="Steps of this run.")
+    train_steps: StepCount = Field(
+        1000,
+        description="Steps of this run. auto: as many as go over its text max_passes times, "
+        "decided when the rows are counted; see docs/training.md.",
+    )
+    max_passes: float | None = Field(
+        None,
+        ge=0.0,
+        le=1_000_000.0,
+        description="Most times that a run goes over its own text: auto takes as many, a number of "
+        "steps that makes more is refused. Empty: 40, or 5 with masks drawn once "
+        "(masking.dynamic=false). 0: no limit.",
+    )
+    max_train_steps: int = Field(
+        1_000_000,
+        ge=1,
+        le=_LARGEST_STEP,
+        description="Most steps that auto takes, however much text there is; BERT had a million.",
+    )
     partitions: Literal["own", "unseen"] = Field(
         "own",
         description="own: train on the run's own partition. unseen: and on every other prepared "
@@ -447,6 +503,16 @@ class TrainingConfig(Section):
     random_seed: int = Field(
         1, ge=0, le=2**31 - 1, description="Seed of the initial weights and of the record order."
     )
+
+    @property
+    def steps(self) -> int:
+        """Return the steps of this run, which are known once they are decided.
+
+        :raises ValueError: ``train_steps`` is still auto.
+        """
+        if self.train_steps == "auto":
+            raise ValueError("training.train_steps is auto, which the run's plan decides.")
+        return self.train_steps
 
 
 class EvaluationConfig(Section):
@@ -821,8 +887,10 @@ class PipelineConfig(Section):
     def training_settings(self) -> dict[str, dict[str, Any]]:
         """Return the settings that the trained weights depend on, by section.
 
-        What only matters after a loss was not finite is not among them.
+        What only matters after a loss was not finite is not among them, nor what only limits
+        ``train_steps``.
         """
+        limits = {"max_passes", "max_train_steps"}
         intervals = {"checkpoint_interval", "max_to_keep", "steps_per_loop"}
         guards = {"max_rollbacks", "max_loss_increase"}
         unused = set() if self.training.extra_steps_fraction else _EXTRA_ROWS
@@ -835,7 +903,7 @@ class PipelineConfig(Section):
             # Whether random weights were meant: those of a training without a start are.
             "model": self.model.model_dump(mode="json", exclude={"from_scratch"}),
             "optimizer": self.optimizer.model_dump(mode="json"),
-            "training": self.training.model_dump(mode="json", exclude=intervals | guards),
+            "training": self.training.model_dump(mode="json", exclude=intervals | guards | limits),
             "evaluation": self.evaluation.model_dump(mode="json", include=scored),
             "masking": self.masking.model_dump(mode="json", exclude=unused),
         }

@@ -9,6 +9,15 @@ from pipeline_config import PipelineConfig
 
 
 @dataclass(frozen=True)
+class RowShape:
+    """What rows hold at most; ``prefix`` is what the names of their settings begin with."""
+
+    prefix: str
+    max_seq_length: int
+    max_predictions_per_seq: int
+
+
+@dataclass(frozen=True)
 class Phase:
     """Steps with batches of one shape.
 
@@ -27,6 +36,24 @@ class Phase:
         """What the names of its settings begin with."""
         return "" if self.name == "main" else "extra_"
 
+    @property
+    def shape(self) -> RowShape:
+        """What its rows hold."""
+        return RowShape(self.prefix, self.max_seq_length, self.max_predictions_per_seq)
+
+
+def trained_shapes(config: PipelineConfig) -> tuple[RowShape, ...]:
+    """Return the shapes of the rows that the phases of a training read, in their order.
+
+    They are known before its steps are.
+    """
+    masking = config.masking
+    main = RowShape("", masking.max_seq_length, masking.max_predictions_per_seq)
+    if masking.extra_max_seq_length is None or not config.training.extra_steps_fraction:
+        return (main,)
+    extra = (masking.extra_max_seq_length, masking.extra_max_predictions_per_seq)
+    return main, RowShape("extra_", *extra)
+
 
 def phases(config: PipelineConfig) -> tuple[Phase, ...]:
     """Return the phases of a training in order; together they are all its steps.
@@ -34,9 +61,11 @@ def phases(config: PipelineConfig) -> tuple[Phase, ...]:
     There is one, or, with ``training.extra_steps_fraction``, a second one on the rows of
     ``masking.extra_max_seq_length``: most steps on short rows, the last ones on long rows, as in
     BERT (arXiv 1810.04805, appendix A.2).
+
+    :raises ValueError: ``training.train_steps`` is still auto.
     """
     training, masking = config.training, config.masking
-    steps = training.train_steps
+    steps = training.steps
     extra_steps = round(steps * training.extra_steps_fraction)
     main = Phase(
         name="main",

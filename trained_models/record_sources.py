@@ -18,7 +18,7 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import StoreLayout
 from trained_models.errors import BadDataError, UserError
-from trained_models.phases import Phase, phases
+from trained_models.phases import Phase, RowShape, phases, trained_shapes
 from trained_models.row_format import RowFormat
 
 NEXT_SENTENCE_PACKING = "segment_pair"
@@ -90,7 +90,7 @@ def load_manifest(uri: str, store: StoreLayout, config: PipelineConfig) -> Parti
             f"{uri} was made with vocabulary {manifest.vocabulary_sha256}, but lineage "
             f"{lineage_id!r} has {vocabulary.sha256}; prepare the partition again."
         )
-    _check_lengths(_row_lengths(manifest), uri, phases(config)[0])
+    _check_lengths(_row_lengths(manifest), uri, trained_shapes(config)[0])
     return manifest
 
 
@@ -120,15 +120,15 @@ def vocabulary_info(store: StoreLayout, config: PipelineConfig) -> VocabularyInf
     return info
 
 
-def _check_lengths(lengths: list[tuple[int, int]], uri: str, phase: Phase) -> None:
-    """Refuse records none of whose (max_seq_length, max_predictions_per_seq) is the phase's."""
-    if (phase.max_seq_length, phase.max_predictions_per_seq) in lengths:
+def _check_lengths(lengths: list[tuple[int, int]], uri: str, shape: RowShape) -> None:
+    """Refuse records none of whose (max_seq_length, max_predictions_per_seq) is the shape's."""
+    if (shape.max_seq_length, shape.max_predictions_per_seq) in lengths:
         return
     found = " and ".join(f"max_seq_length={s}, max_predictions_per_seq={p}" for s, p in lengths)
     raise UserError(
-        f"{uri}: its records have {found}, but masking.{phase.prefix}max_seq_length is "
-        f"{phase.max_seq_length} and masking.{phase.prefix}max_predictions_per_seq is "
-        f"{phase.max_predictions_per_seq}; prepare the partition with this configuration, or "
+        f"{uri}: its records have {found}, but masking.{shape.prefix}max_seq_length is "
+        f"{shape.max_seq_length} and masking.{shape.prefix}max_predictions_per_seq is "
+        f"{shape.max_predictions_per_seq}; prepare the partition with this configuration, or "
         "change the setting."
     )
 
@@ -146,7 +146,7 @@ def record_sources(
     :raises FileNotFoundError: a shard manifest is gone.
     :raises UserError: a shard has no records of that length.
     """
-    phase = phase or phases(config)[0]
+    shape = phase.shape if phase else trained_shapes(config)[0]
     next_sentence = manifest.packing == NEXT_SENTENCE_PACKING
     sources = []
     for uri in map(store.resolve, manifest.shards):
@@ -154,8 +154,8 @@ def record_sources(
         files = [file for file in shard.files if file.split is split]
         if files:
             shapes = [(file.max_seq_length, file.max_predictions_per_seq) for file in files]
-            _check_lengths(shapes, uri, phase)
-        file = shard.file(split, phase.max_seq_length)
+            _check_lengths(shapes, uri, shape)
+        file = shard.file(split, shape.max_seq_length)
         if file is not None and file.records:
             folder = uri.rpartition("/")[0]
             sources.append(RecordSource(shard.shard_key, folder, file, next_sentence))
@@ -219,8 +219,8 @@ def training_manifest(uri: str, store: StoreLayout, config: PipelineConfig) -> P
         rows are packed or masked in another way than the configuration says.
     """
     manifest = load_manifest(uri, store, config)
-    for phase in phases(config):
-        _check_lengths(_row_lengths(manifest), uri, phase)
+    for shape in trained_shapes(config):
+        _check_lengths(_row_lengths(manifest), uri, shape)
     _check_recipe(manifest, uri, config)
     return manifest
 

@@ -55,6 +55,21 @@ def effective_config(
     return config.model_copy(update={"optimizer": optimizer.model_copy(update=acting)})
 
 
+def first_replay_epoch(init_uri: str | None, *, update: bool) -> int:
+    """Return the epoch that replayed records begin with: 0, but for a run that continues a version.
+
+    Masks and order of a record follow from its epoch. Numbered by the steps behind the version, the
+    epochs of one run after the other are different ones, and an interrupted run finds its own
+    again.
+
+    :param init_uri: what the training starts from; in an update a model version folder.
+    :raises FormatError: the version has no readable record.
+    """
+    if init_uri is None or not update:
+        return 0
+    return ModelVersion.load(VersionLayout(init_uri).model).train_steps_total
+
+
 def check_carried_slots(version_uri: str, config: PipelineConfig) -> None:
     """Refuse a version whose moments are not those that a run of this configuration needs.
 

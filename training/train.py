@@ -16,6 +16,7 @@ from pipeline_store.layout import RunLayout, StoreLayout
 from trained_models import record_sources, updates
 from trained_models.checkpoint_store import CheckpointStore
 from trained_models.commit import CommitGuard
+from trained_models.decided_steps import decided_config
 from trained_models.finished import finished_training
 from training.reporting.report import next_sentence_text
 from training.runtime import slices, workers
@@ -63,6 +64,12 @@ def _parser() -> argparse.ArgumentParser:
         "from; give it again for more partitions",
     )
     parser.add_argument(
+        "--train-steps",
+        type=int,
+        metavar="N",
+        help="steps that the run's plan has decided; for training.train_steps=auto",
+    )
+    parser.add_argument(
         "--init-model",
         metavar="URI",
         help="what to start from: a model version folder, the training folder of a finished run, a "
@@ -98,7 +105,7 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     """
     store = StoreLayout(arguments.store)
     run = RunLayout(store.resolve(arguments.run))
-    config = load_config(run.config)
+    config = decided_config(load_config(run.config), arguments.train_steps)
     parent = _resolved(arguments.init_model, store)
     update = updates.is_update(parent, store, config)
     has_moments = update and parent is not None and updates.has_moments(parent)
@@ -149,7 +156,12 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     strategy = None if arguments.dry_run else trainer.make_strategy(config)
     pretraining = Pretraining(
         config=config,
-        data=load_training_data(sources, store, config),
+        data=load_training_data(
+            sources,
+            store,
+            config,
+            updates.first_replay_epoch(init_uri, update=update),
+        ),
         held_out=HeldOut.load(arguments.manifest, store, config),
         init_model=None if init_uri is None else initial_model(init_uri, store, config),
     )

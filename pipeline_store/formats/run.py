@@ -83,6 +83,10 @@ class RunPlan(StoredFile):
         description="reason by partition that the parent has seen and that is left out"
     )
     evaluated: dict[str, str] = Field(description="manifest by set of held-out documents")
+    train_steps: int | None = Field(
+        default=None,
+        description="what training.train_steps=auto became; none: the configuration has a number",
+    )
     lease_sequence: int
     created: datetime
 

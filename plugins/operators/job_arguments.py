@@ -16,6 +16,8 @@ def train(run: RunLayout, store: StoreLayout) -> list[str]:
     words = ["--run", run.root, "--store", store.root]
     for manifest in plan.trained.values():
         words += ["--manifest", manifest]
+    if plan.train_steps is not None:
+        words += ["--train-steps", str(plan.train_steps)]
     if plan.parent_version is not None:
         words += ["--init-model", lineage.version(plan.parent_version)]
     for manifest in plan.replayed.values():

@@ -11,11 +11,13 @@ from model_registry import lease, outcomes, plans
 from model_registry.errors import RegistryError
 from operators import job_arguments
 from operators.own_run import own_run, prepared_manifest
-from pipeline_config import parse_config
+from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import uris
-from pipeline_store.formats import OutcomeKind, PartitionManifest, RunPlan, RunRecord, Split
+from pipeline_store.formats import OutcomeKind, RunPlan, RunRecord
 from pipeline_store.layout import RunLayout, StoreLayout
-from preflight.estimates import passes
+from preflight.estimates.auto_steps import decide
+from preflight.estimates.estimates import planned_lines
+from trained_models.decided_steps import RowCounts, decided_config
 from trained_models.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,12 +25,15 @@ if TYPE_CHECKING:
 
 
 class PlanJobsOperator(BaseOperator):
-    """Decides what the run trains on.
+    """Decides what the run trains on, and for how long with ``training.train_steps=auto``.
 
     The candidate starts from the model that is in use, and is compared with it on the run's own
     held-out documents, on those of every earlier partition and on those of
     ``evaluation.general_partition``. The plan is made once, while the run holds the lineage; see
     :func:`model_registry.plans.make_plan`.
+
+    A number of steps that goes over the text more often than ``training.max_passes`` is refused:
+    only now are all rows counted, and no TPU is rented yet.
 
     Skipped, and with it what follows, when the model in use has seen the partition as it is.
 
@@ -48,9 +53,17 @@ class PlanJobsOperator(BaseOperator):
         manifest_uri = prepared_manifest(run.prepared_partition, "prepare")
         record = RunRecord.load(run.record)
         lineage = store.lineage(record.lineage_id)
+
+        def decide_steps(config: PipelineConfig, rows: RowCounts) -> int | None:
+            found = decide(config, rows, store)
+            if found is None:
+                return None
+            self.log.info("%s", found.words)
+            return found.steps
+
         try:
             held = lease.require_held(lineage, record.run_key)
-            plan = plans.make_plan(store, run, held, manifest_uri)
+            plan = plans.make_plan(store, run, held, manifest_uri, decide_steps)
         except plans.SeenAlreadyError as error:
             outcomes.record(run, OutcomeKind.SKIPPED, str(error), written_by=self.task_id)
             raise AirflowSkipException(str(error)) from error
@@ -58,7 +71,7 @@ class PlanJobsOperator(BaseOperator):
             # Another try cannot help.
             raise AirflowFailException(str(error)) from error
         self._show(plan)
-        self._warn(plan, run)
+        self._show_length(plan, run, store)
         return {
             "train": job_arguments.train(run, store),
             "evaluate": job_arguments.evaluate(run, store),
@@ -76,10 +89,9 @@ class PlanJobsOperator(BaseOperator):
             self.log.warning("Partition %s is not replayed: %s", partition, reason)
         self.log.info("Scored on the held-out documents of %s", ", ".join(plan.evaluated))
 
-    def _warn(self, plan: RunPlan, run: RunLayout) -> None:
-        """Say so if the model will see its text too often: only now are its rows counted."""
-        manifests = map(PartitionManifest.load, plan.trained.values())
-        rows = sum(manifest.records.get(Split.TRAIN, 0) for manifest in manifests)
-        config = parse_config(uris.read(run.config), run.config)
-        if rows and (warning := passes.warning(config, rows)):
-            self.log.warning("%s", warning)
+    def _show_length(self, plan: RunPlan, run: RunLayout, store: StoreLayout) -> None:
+        """Log for how long it trains, and a warning if the model will see its text too often."""
+        config = decided_config(parse_config(uris.read(run.config), run.config), plan.train_steps)
+        for line in planned_lines(config, plans.row_counts(plan), store):
+            is_warning = line.startswith("WARNING")
+            (self.log.warning if is_warning else self.log.info)("%s", line)

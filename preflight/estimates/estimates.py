@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from corpus.rows import waste
 from pipeline_config import PipelineConfig
 from pipeline_config.rules import chips, worst_case_cost
-from pipeline_store import uris
-from pipeline_store.formats import PartitionManifest, RunEstimate, Split
+from pipeline_store.formats import PartitionManifest, RunEstimate
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.compiled import saved
 from preflight.estimates import passes
+from preflight.estimates.auto_steps import AutoSteps, auto_steps
+from preflight.estimates.rows import prepared, row_counts, rows_by_size
 from preflight.estimates.speed import Speed, find_speed
+from trained_models.decided_steps import RowCounts, fewest_steps, with_steps
 from trained_models.phases import phases
 
 logger = logging.getLogger(__name__)
@@ -41,16 +43,20 @@ def estimate(config: PipelineConfig, store: StoreLayout | None = None) -> RunEst
         return _estimate(config, None)
 
 
-def _estimate(config: PipelineConfig, store: StoreLayout | None) -> RunEstimate:
-    steps = [(phase, phase.end_step - phase.first_step) for phase in phases(config)]
+def _estimate(asked: PipelineConfig, store: StoreLayout | None) -> RunEstimate:
+    manifest, rows, by_size = _known(asked, store)
+    config, auto = asked, None
+    if asked.training.train_steps == "auto":
+        auto = auto_steps(asked, rows or by_size, store)
+        config = with_steps(asked, max(auto.steps, fewest_steps(asked)))
+    counted = [(phase, phase.end_step - phase.first_step) for phase in phases(config)]
     speed = find_speed(config, store)
     chip_hours = None if speed is None else speed.hours * _chips(config)
-    rows = sum(count * phase.global_batch_size for phase, count in steps)
-    tokens = sum(count * phase.global_batch_size * phase.max_seq_length for phase, count in steps)
+    trained = sum(count * phase.global_batch_size for phase, count in counted)
     found = RunEstimate(
-        train_steps=config.training.train_steps,
-        rows=rows,
-        tokens=tokens,
+        train_steps=config.training.steps,
+        rows=trained,
+        tokens=_tokens(config),
         chip_hours=chip_hours,
         hours=None if speed is None else speed.hours,
         cost=None if chip_hours is None else chip_hours * config.budget.price_per_chip_hour,
@@ -62,11 +68,26 @@ def _estimate(config: PipelineConfig, store: StoreLayout | None) -> RunEstimate:
     lines = [
         f"estimate: {time_and_cost(config, speed)}",
         f"by: {found.basis}",
+        *(() if auto is None else _auto_lines(config, auto, rows, by_size)),
         *_lines(config, found),
-        *_partition_lines(config, store),
+        *(() if store is None else _partition_lines(config, manifest, rows)),
         *_warnings(config, found),
     ]
     return found.model_copy(update={"lines": lines})
+
+
+def _known(
+    config: PipelineConfig, store: StoreLayout | None
+) -> tuple[PartitionManifest | None, RowCounts | None, RowCounts | None]:
+    """Return the manifest of the partition and its rows, or those that auto can be told by."""
+    partition = config.corpus.partition
+    if store is None or partition is None:
+        return None, None, None
+    manifest = prepared(config, partition, store)
+    if manifest is not None:
+        return manifest, row_counts(config, manifest, store), None
+    is_auto = config.training.train_steps == "auto"
+    return None, None, rows_by_size(config, partition, store) if is_auto else None
 
 
 def write_estimate(run: RunLayout, found: RunEstimate) -> None:
@@ -75,6 +96,21 @@ def write_estimate(run: RunLayout, found: RunEstimate) -> None:
     It is what was said before anything was spent.
     """
     found.create(run.estimate)
+
+
+def planned_lines(config: PipelineConfig, rows: RowCounts, store: StoreLayout) -> Iterator[str]:
+    """Yield what a run will do, now that its rows are counted: passes, steps, time and cost.
+
+    :param config: its steps are decided.
+    """
+    speed = find_speed(config, store)
+    yield f"training: {' and '.join(_step_counts(config))} ({_tokens(config):,} tokens)"
+    warmup, interval = config.optimizer.warmup_steps, config.training.checkpoint_interval
+    yield f"of these, warm-up: {warmup:,}; a checkpoint every {interval:,}"
+    yield f"estimate: {time_and_cost(config, speed)}; by: {speed.basis if speed else NO_BASIS}"
+    if rows.new:
+        yield f"rows: {_passes_words(config, rows)}"
+        yield from passes.warnings(config, rows)
 
 
 def time_and_cost(config: PipelineConfig, speed: Speed | None) -> str:
@@ -102,6 +138,14 @@ def _lines(config: PipelineConfig, found: RunEstimate) -> Iterator[str]:
         yield f"step: {_step_words(config)}"
 
 
+def _tokens(config: PipelineConfig) -> int:
+    """Return the places for tokens in the rows of all steps, padding included."""
+    return sum(
+        (phase.end_step - phase.first_step) * phase.global_batch_size * phase.max_seq_length
+        for phase in phases(config)
+    )
+
+
 def _step_counts(config: PipelineConfig) -> Iterator[str]:
     for phase in phases(config):
         count, rows = phase.end_step - phase.first_step, phase.global_batch_size
@@ -111,40 +155,60 @@ def _step_counts(config: PipelineConfig) -> Iterator[str]:
         )
 
 
-def _partition_lines(config: PipelineConfig, store: StoreLayout | None) -> Iterator[str]:
-    """Yield how often the steps go over the partition's rows, if these are known."""
-    partition = config.corpus.partition
-    if store is None or partition is None:
-        return
-    manifest = _prepared(config, store, partition)
-    if manifest is None:
-        yield f"rows: not known before partition {partition} is prepared with these settings"
-        return
-    rows, batch = manifest.records.get(Split.TRAIN, 0), phases(config)[0].global_batch_size
-    if rows:
-        times = f"which the steps go over {passes.passes(config, rows):.3g} times"
-        yield f"rows: {rows:,} of {manifest.documents:,} documents in {partition}, {times}"
-        if warning := passes.warning(config, rows):
-            yield warning
-    yield from (f"WARNING: {partition}: {line}" for line in waste.warnings(manifest))
-    if rows < batch:
+def _auto_lines(
+    config: PipelineConfig, auto: AutoSteps, rows: RowCounts | None, by_size: RowCounts | None
+) -> Iterator[str]:
+    """Yield what is known of the steps that the plan will decide.
+
+    :param rows: as they are prepared; None: they are not.
+    :param by_size: as the size of the files lets one guess; None: not needed, or not known.
+    """
+    how = "at most" if rows is None and by_size is None else "about"
+    yield f"training.train_steps: auto, {how} {auto.steps:,} steps: {auto.because}"
+    if by_size is not None:
+        yield "rows: guessed by the size of the files, and counted when they are prepared"
+    if rows is not None and (fewest := fewest_steps(config)) > auto.steps:
         yield (
-            f"WARNING: training.global_batch_size: {batch:,} rows a step, but partition "
-            f"{partition} has {rows:,} to train on. Use a smaller batch, or train on more."
+            f"WARNING: training.train_steps: auto is fewer than the {fewest} steps that are "
+            "needed, and the run will be refused. Use a smaller training.global_batch_size, or "
+            "train on more."
         )
 
 
-def _prepared(
-    config: PipelineConfig, store: StoreLayout, partition: str
-) -> PartitionManifest | None:
-    """Return the newest manifest of a partition that was made with these data settings."""
-    folder = store.lineage(config.model.lineage_id).manifests(partition)
-    files = [file for file in uris.list_details(folder) if file.uri.endswith(".json")]
-    for file in sorted(files, key=lambda file: file.modified, reverse=True):
-        manifest = PartitionManifest.load(file.uri)
-        if manifest.config_sha256 == config.data_sha256:
-            return manifest
-    return None
+def _partition_lines(
+    config: PipelineConfig, manifest: PartitionManifest | None, rows: RowCounts | None
+) -> Iterator[str]:
+    """Yield how often the steps go over the partition's rows, if these are known."""
+    partition = config.corpus.partition
+    if partition is None:
+        return
+    if manifest is None or rows is None:
+        yield f"rows: not known before partition {partition} is prepared with these settings"
+        return
+    batch = phases(config)[0].global_batch_size
+    if rows.new:
+        documents = f"of {manifest.documents:,} documents in {partition}"
+        yield f"rows: {_passes_words(config, rows, documents)}"
+        if problem := passes.refusal(config, rows):
+            yield f"WARNING: as it was prepared last, the run will be refused: {problem}"
+        else:
+            yield from passes.warnings(config, rows)
+    yield from (f"WARNING: {partition}: {line}" for line in waste.warnings(manifest))
+    if rows.new < batch:
+        yield (
+            f"WARNING: training.global_batch_size: {batch:,} rows a step, but partition "
+            f"{partition} has {rows.new:,} to train on. Use a smaller batch, or train on more."
+        )
+
+
+def _passes_words(config: PipelineConfig, rows: RowCounts, documents: str = "to train on") -> str:
+    words = (
+        f"{rows.new:,} {documents}, which the steps go over {passes.passes(config, rows):.3g} times"
+    )
+    if not rows.replayed:
+        return words
+    again = passes.replay_passes(config, rows)
+    return f"{words}, and {rows.replayed:,} replayed, {again:.3g} times"
 
 
 def _warnings(config: PipelineConfig, found: RunEstimate) -> Iterator[str]:

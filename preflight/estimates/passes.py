@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pipeline_config import PipelineConfig
+from trained_models.decided_steps import RowCounts
 from trained_models.phases import phases
 
 PASSES_OF_ONE_MASK = 5
@@ -11,31 +14,90 @@ PASSES_OF_NEW_MASKS = 40
 """As many epochs as BERT and RoBERTa (the same section) were trained for."""
 
 
-def passes(config: PipelineConfig, rows: int) -> float:
-    """Return how often the steps of the main row length go over some rows.
+def usual_limit(config: PipelineConfig) -> int:
+    """Return the passes after which a model memorizes its rows."""
+    return PASSES_OF_NEW_MASKS if config.masking.dynamic else PASSES_OF_ONE_MASK
 
-    Replayed rows count as new ones: a first model has none, so that it is the most there can be.
 
-    :param rows: training rows of the main length, all copies of them; at least 1.
+def limit(config: PipelineConfig) -> float | None:
+    """Return the most passes that a run may make; None: any number."""
+    most = config.training.max_passes
+    return usual_limit(config) if most is None else most or None
+
+
+def new_rows_a_step(config: PipelineConfig, rows: RowCounts) -> float:
+    """Return the rows of a batch of the main length that are not replayed."""
+    replayed = config.training.replay_fraction if rows.replayed else 0.0
+    return config.training.global_batch_size * (1 - replayed)
+
+
+def passes(config: PipelineConfig, rows: RowCounts) -> float:
+    """Return how often the steps of the main row length go over the rows trained on.
+
+    :param config: its steps are decided.
+    :param rows: with at least 1 that is new.
     """
     phase = phases(config)[0]
-    return (phase.end_step - phase.first_step) * phase.global_batch_size / rows
+    return (phase.end_step - phase.first_step) * new_rows_a_step(config, rows) / rows.new
 
 
-def warning(config: PipelineConfig, rows: int) -> str | None:
-    """Return a sentence if the rows are seen so often that the model memorizes them.
+def replay_passes(config: PipelineConfig, rows: RowCounts) -> float:
+    """Return how often those steps go over the replayed rows.
 
+    :param config: its steps are decided.
+    """
+    if not rows.replayed:
+        return 0.0
+    phase = phases(config)[0]
+    seen = (phase.end_step - phase.first_step) * phase.global_batch_size
+    return seen * config.training.replay_fraction / rows.replayed
+
+
+def refusal(config: PipelineConfig, rows: RowCounts) -> str | None:
+    """Return a sentence if the steps go over the rows more often than the run may.
+
+    :param config: its steps are decided.
     :param rows: as of :func:`passes`.
     """
-    most = PASSES_OF_NEW_MASKS if config.masking.dynamic else PASSES_OF_ONE_MASK
-    found, steps = passes(config, rows), config.training.train_steps
-    if found <= most:
+    most, found = limit(config), passes(config, rows)
+    if most is None or found <= most:
         return None
-    masks = "masks that are drawn anew" if config.masking.dynamic else "the same masks"
-    enough = max(1, int(steps * most / found))
-    others = "" if config.masking.dynamic else ", set masking.dynamic=true"
+    enough = max(1, int(config.training.steps * most / found))
     return (
-        f"WARNING: training.train_steps: {steps:,} steps go over {rows:,} rows {found:.3g} times. "
-        f"After about {most} passes under {masks} a model memorizes them and gets worse on other "
-        f"text. Use {enough:,} steps or fewer{others}, or train on more text."
+        f"training.train_steps: {config.training.steps:,} steps go over {rows.new:,} rows "
+        f"{found:.3g} times, and training.max_passes allows {most:g}: {_memorizes(config)} Use "
+        f"{enough:,} steps or fewer, or auto; train on more text; or raise training.max_passes (0: "
+        "no limit)."
+    )
+
+
+def warnings(config: PipelineConfig, rows: RowCounts) -> Iterator[str]:
+    """Yield a sentence for each kind of rows that is seen so often that the model memorizes them.
+
+    :param config: its steps are decided.
+    :param rows: as of :func:`passes`.
+    """
+    most = usual_limit(config)
+    found, steps = passes(config, rows), config.training.steps
+    others = "" if config.masking.dynamic else ", set masking.dynamic=true"
+    if found > most:
+        enough = max(1, int(steps * most / found))
+        yield (
+            f"WARNING: training.train_steps: {steps:,} steps go over {rows.new:,} rows {found:.3g} "
+            f"times. {_memorizes(config)} Use {enough:,} steps or fewer{others}, or train on more "
+            "text."
+        )
+    if (again := replay_passes(config, rows)) > most:
+        yield (
+            f"WARNING: training.replay_fraction: {steps:,} steps go over {rows.replayed:,} "
+            f"replayed rows {again:.3g} times. {_memorizes(config)} Lower the share{others}, or "
+            "take fewer steps."
+        )
+
+
+def _memorizes(config: PipelineConfig) -> str:
+    masks = "masks that are drawn anew" if config.masking.dynamic else "the same masks"
+    return (
+        f"After about {usual_limit(config)} passes under {masks} a model memorizes them and gets "
+        "worse on other text."
     )

@@ -106,7 +106,7 @@ def _as_last_time(config: PipelineConfig, run: RunLayout) -> Speed | None:
         return None
     step = checkpoint.seconds / checkpoint.step
     return Speed(
-        training_seconds=step * config.training.train_steps,
+        training_seconds=step * config.training.steps,
         other_seconds=other,
         basis=(
             f"run {run.root.rpartition('/')[2]} of {checkpoint.created:%Y-%m-%d} took {step:.3g} s "

@@ -31,6 +31,7 @@ from preflight.run.lineage import (
     start_problems,
     vocabulary_problems,
 )
+from preflight.run.memorizing import passes_problems
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ def check(
         "vocabulary.uri": lambda: vocabulary_problems(config, store),
         "model.lineage_id": lambda: start_problems(config, store),
         "evaluation.general_partition": lambda: general_problems(config, store),
+        "training.train_steps": lambda: passes_problems(config, partition, store),
         "promotion.probe_tasks": lambda: _probe_problems(config, store),
         **common_checks(config, store, location),
     }

@@ -7,14 +7,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from corpus.text.inputs import COMPRESSED_SUFFIXES, match_inputs
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
+from preflight.estimates.rows import text_characters
 
 # A row of 128 tokens is some 600 characters of text and 800 bytes of record.
 _RECORD_BYTES_PER_CHARACTER = 2
-_COMPRESSION = 4
 _FLOAT_BYTES = 4
 _MARGIN = 1.25
 """For what is not counted: logs, events, the index of documents, a training that resumes."""
@@ -67,11 +66,7 @@ def weight_count(config: PipelineConfig) -> int:
 
 
 def _record_bytes(config: PipelineConfig, partition: str, store: StoreLayout) -> int:
-    files = match_inputs(config.corpus.input_pattern, partition, store)
-    packed = (*COMPRESSED_SUFFIXES, ".parquet")
-    characters = sum(
-        uris.size(uri) * (_COMPRESSION if uri.endswith(packed) else 1) for uri in files
-    )
+    characters = text_characters(config, partition, store)
     lengths = 1 if config.masking.extra_max_seq_length is None else 2
     return characters * _RECORD_BYTES_PER_CHARACTER * config.masking.dupe_factor * lengths
 

@@ -113,10 +113,13 @@ def training_length(cloud: Cloud, preset: str) -> dict[str, int]:
     """Return the settings by which a training is still under way when its first TPU is lost.
 
     The 20 steps of a preset for the emulator would end while the TPU goes. A tiny model takes some
-    milliseconds a step on a real one (an estimate). A preset for real TPUs is taken as it is.
+    milliseconds a step on a real one (an estimate). A preset for real TPUs is taken as it is, with
+    as many steps as it may have where a plan would decide them.
     """
-    if load_preset(preset).training.distribution_strategy == "tpu":
-        return {}
+    training = load_preset(preset).training
+    if training.distribution_strategy == "tpu":
+        is_auto = training.train_steps == "auto"
+        return {"training__train_steps": training.max_train_steps} if is_auto else {}
     steps = 50_000 if cloud.is_real else 100
     return {
         "training__train_steps": steps,

@@ -164,6 +164,7 @@ def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
     yield other.vocabulary_info, full(f.VocabularyInfo)
     yield other.production, full(f.ProductionPointer)
     yield VersionLayout(other.version(OLD)).best_scores, full(f.BestScores)
+    yield VersionLayout(other.version(OLD)).plan, full(f.RunPlan)
 
 
 def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:

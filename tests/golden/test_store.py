@@ -52,8 +52,11 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("corpus", "split_by", "auto"),
         ("promotion", "approvers", []),
         ("promotion", "max_total_forgetting", 0.2),
+        ("training", "max_passes", None),
+        ("training", "max_train_steps", 1_000_000),
     ],
     "run-approval": [("", "answered_by_id", None)],
+    "run-plan": [("", "train_steps", None)],
     "verdict": [("", "forgetting", [])],
 }
 """Keys, by kind, that were added after a kind's first file was kept: section, if any, name, and the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 
 from model_registry import plans, registry
 from model_registry.lease import acquire
-from pipeline_config import with_overrides
+from pipeline_config import PipelineConfig, with_overrides
 from pipeline_store import uris
-from pipeline_store.formats import LineageLease, PartitionManifest, RunPlan, RunRecord
+from pipeline_store.formats import LineageLease, PartitionManifest, RunPlan, RunRecord, Split
 from tests.model_registry.runs import CONFIG, NOW, FinishedRun, change_manifest
+from trained_models.decided_steps import RowCounts
 from trained_models.errors import UserError
 
 
@@ -56,7 +58,14 @@ def held(run: FinishedRun) -> LineageLease:
 
 
 def make_plan(run: FinishedRun) -> RunPlan:
-    return plans.make_plan(run.store, run.run, held(run), run.manifest_uri)
+    return plans.make_plan(run.store, run.run, held(run), run.manifest_uri, as_many_as_rows)
+
+
+def as_many_as_rows(config: PipelineConfig, rows: RowCounts) -> int | None:
+    """Return other steps for other rows, so that what was counted shows."""
+    if config.training.train_steps != "auto":
+        return None
+    return rows.new + 1_000_000 * rows.replayed
 
 
 def prepare(run: FinishedRun, partition: str, manifest_id: str = "0" * 16, **changes: Any) -> str:
@@ -266,3 +275,48 @@ def test_a_run_whose_model_is_in_use_can_be_repeated(versions: list[FinishedRun]
         run.lineage, run.version_id, expected_baseline=versions[1].version_id, reason="better"
     )
     assert make_plan(run) == plan
+
+
+AUTO: dict[str, Any] = {"training__train_steps": "auto", "training__max_passes": 40}
+
+
+def test_steps_are_decided_with_the_rows_and_once(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3", **AUTO)
+    plan = make_plan(run)
+    assert plan.train_steps == 5000 + 1_000_000 * 10_000
+    assert plans.row_counts(plan) == RowCounts(new=5000, replayed=10_000)
+
+    def refuse(config: PipelineConfig, rows: RowCounts) -> int | None:
+        raise UserError("asked again")
+
+    again = plans.make_plan(run.store, run.run, held(run), run.manifest_uri, refuse)
+    assert again == plan
+
+
+def test_a_backfill_counts_the_rows_of_all_that_it_trains_on(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3", **AUTO, training__partitions="unseen")
+    prepare(run, "day-4")
+    prepare(run, "day-5", records={Split.TRAIN: 70, Split.VALIDATION: 5})
+    assert plans.row_counts(make_plan(run)) == RowCounts(new=10_070, replayed=10_000)
+    alone = new_run(versions, "4", **AUTO, training__replay_fraction=0.0)
+    assert plans.row_counts(make_plan(alone)).replayed == 0
+
+
+def test_a_run_that_is_refused_has_no_plan(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3")
+
+    def refuse(config: PipelineConfig, rows: RowCounts) -> int | None:
+        raise UserError("too often")
+
+    with pytest.raises(UserError, match="too often"):
+        plans.make_plan(run.store, run.run, held(run), run.manifest_uri, refuse)
+    assert not uris.exists(run.run.plan)
+
+
+def test_a_plan_of_an_earlier_commit_has_no_steps(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3")
+    assert make_plan(run).train_steps is None
+    stored = json.loads(uris.read(run.run.plan))
+    del stored["train_steps"]
+    uris.write(run.run.plan, json.dumps(stored).encode())
+    assert make_plan(run).train_steps is None

@@ -53,7 +53,7 @@ def test_a_smoke_twin_differs_only_in_size_and_patience(name: str) -> None:
     assert twin.masking == real.masking
     assert twin.training.mixed_precision_dtype == real.training.mixed_precision_dtype
     assert twin.optimizer.type == real.optimizer.type
-    assert twin.training.train_steps <= 50 < real.training.train_steps
+    assert twin.training.steps <= 50 < real.training.max_train_steps
     assert twin.model.hidden_size < real.model.hidden_size
 
 
@@ -130,6 +130,18 @@ def test_an_unknown_key_without_a_neighbour_points_to_the_docs() -> None:
     assert line == "qqqqqq: there is no such setting. See docs/config.md for the names."
 
 
+@pytest.mark.parametrize("value", ["300", 300, 300.0])
+def test_steps_are_a_number_or_auto(value: Any) -> None:
+    # A form has a text field for them.
+    assert with_overrides(SMOKE, {"training.train_steps": value}).training.train_steps == 300
+    auto = {"training.train_steps": "auto", "training.max_passes": None}
+    config = with_overrides(SMOKE, auto)
+    assert parse_config(config.to_bytes(), "uri").training.train_steps == "auto"
+    for wrong in ("automatic", 0, "0", 1.5, None):
+        [line] = refused({"training.train_steps": wrong})
+        assert line.startswith("training.train_steps: Input should be auto, or a whole number")
+
+
 def test_nested_settings_are_refused_with_the_right_spelling() -> None:
     [line] = refused({"training": {"train_steps": 5}})
     assert line.startswith("training: settings are not nested; write 'training.train_steps'")
@@ -138,10 +150,10 @@ def test_nested_settings_are_refused_with_the_right_spelling() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("training.train_steps", 0, "greater than or equal to 1"),
-        ("training.train_steps", "many", "valid integer"),
-        ("training.train_steps", 1.5, "valid integer"),
-        ("training.train_steps", None, "valid integer"),
+        ("training.max_train_steps", 0, "greater than or equal to 1"),
+        ("training.max_train_steps", "many", "valid integer"),
+        ("training.max_train_steps", 1.5, "valid integer"),
+        ("training.max_train_steps", None, "valid integer"),
         ("masking.masked_lm_prob", 1.0, "less than 1"),
         ("masking.masked_lm_prob", float("nan"), "less than 1"),
         ("optimizer.type", "adam", "'adamw', 'lamb' or 'amos'"),

@@ -164,6 +164,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "training.checkpoint_interval",
         ["55", "training.steps_per_loop=10"],
     ),
+    "_auto_has_a_limit": (
+        {"training.train_steps": "auto", "training.max_passes": 0},
+        "training.max_passes",
+        ["0 lifts the limit", "leave it empty"],
+    ),
     "_rate_schedule_fits": (
         {"optimizer.warmup_steps": 400},
         "optimizer.warmup_steps",

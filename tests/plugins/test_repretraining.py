@@ -25,6 +25,7 @@ from pipeline_store.formats import (
     PreparedInput,
     RunEstimate,
     RunOutcome,
+    RunPlan,
     RunRecord,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
@@ -339,6 +340,37 @@ def test_a_partition_that_is_not_replayed_is_named(
     change_manifest(versions[0].lineage, versions[1].version_id, "day-1", packing="full_sentences")
     plan(new_run(versions, "3", training__replay_fraction=0.1))
     assert "Partition day-1 is not replayed: " in capsys.readouterr().out
+
+
+def test_the_steps_of_auto_are_kept_and_handed_to_the_trainer(
+    versions: list[FinishedRun], capsys: pytest.CaptureFixture[str]
+) -> None:
+    auto = {"training__train_steps": "auto", "training__max_passes": None}
+    run = new_run(versions, "3", **auto)
+    planned = plan(run)
+    # 40 passes over 5,000 rows, a fifth of 32 rows a step replayed, whole loops of 10.
+    assert RunPlan.load(run.run.plan).train_steps == 7810
+    assert ("--train-steps", "7810") in pairs(planned["train"])
+    out = capsys.readouterr().out
+    assert "training.train_steps: auto is 7,810 steps: 40 passes over 5,000 rows" in out
+    assert "training: 7,810 steps of 32 rows = 249,920 rows of at most 128 tokens" in out
+    assert "rows: 5,000 to train on, which the steps go over 40 times, and 10,000 replayed" in out
+    assert "estimate: " in out
+    # What is known of rows and speed by then is not asked again.
+    configure(run, **auto, training__max_train_steps=500)
+    assert plan(run) == planned
+
+
+def test_more_passes_than_allowed_are_refused_before_a_tpu_is_rented(
+    versions: list[FinishedRun], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = new_run(versions, "3", training__train_steps=9000, training__max_passes=None)
+    with pytest.raises(AirflowFailException, match=r"46\.1 times, and training\.max_passes"):
+        plan(run)
+    assert not uris.exists(run.run.plan)
+    configure(run, training__train_steps=9000, training__max_passes=50)
+    assert "--train-steps" not in plan(run)["train"]
+    assert "WARNING: training.train_steps: 9,000 steps go over" in capsys.readouterr().out
 
 
 def test_a_partition_that_was_seen_skips_the_rest(versions: list[FinishedRun]) -> None:

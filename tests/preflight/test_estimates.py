@@ -26,6 +26,7 @@ from preflight.estimates import passes
 from preflight.estimates.estimates import estimate, write_estimate
 from preflight.estimates.speed import ASSUMED_UTILIZATION
 from tests.model_registry.runs import NOW, FinishedRun
+from trained_models.decided_steps import RowCounts
 
 SMOKE, BERT = load_preset("smoke"), load_preset("bert_base_v5e")
 
@@ -286,12 +287,12 @@ def test_padding_of_a_prepared_partition_is_warned_of(run: FinishedRun) -> None:
 def test_more_passes_than_teach_anything_are_warned_of(
     dynamic: bool, most: int, remedy: str
 ) -> None:
-    config = with_overrides(BERT, {"masking.dynamic": dynamic})
-    enough = config.training.train_steps * config.training.global_batch_size // most
-    assert passes.passes(config, enough) == most
-    assert passes.warning(config, enough) is None
-    warning = passes.warning(config, enough - 1)
-    assert warning is not None
+    named = {"masking.dynamic": dynamic, "training.train_steps": 20_000, "training.max_passes": 0}
+    config = with_overrides(BERT, named)
+    enough = 20_000 * config.training.global_batch_size // most
+    assert passes.passes(config, RowCounts(enough)) == most
+    assert not list(passes.warnings(config, RowCounts(enough)))
+    [warning] = passes.warnings(config, RowCounts(enough - 1))
     assert warning.startswith("WARNING: training.train_steps: 20,000 steps go over ")
     assert f"Use 19,999 {remedy}" in warning
 

@@ -98,7 +98,7 @@ class FineTuning:
         training = self.config.training
         order = order_of(
             len(self.train),
-            train_steps=training.train_steps,
+            train_steps=training.steps,
             batch_size=training.global_batch_size,
             seed=training.random_seed,
         )

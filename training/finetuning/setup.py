@@ -182,7 +182,7 @@ def say(job: TrialJob, objective: FineTuning) -> None:
         job.trial.trial_id,
         f"{len(objective.train):,}",
         f"{objective.task.records(TaskSplit.TRAIN).records:,}",
-        settings.train_steps,
+        settings.steps,
         settings.global_batch_size,
         settings.checkpoint_interval,
     )

@@ -36,7 +36,7 @@ class Rows(NamedTuple):
     """The records of one step, int64 [global_batch_size] each.
 
     ``numbers`` count the new records first, then the replayed ones. ``epochs`` say how often the
-    row's pool has been passed through before.
+    row's pool has been passed through before; for replayed rows, from ``first_replay_epoch``.
     """
 
     numbers: tf.Tensor
@@ -48,7 +48,8 @@ class Order:
     """The order of the records of one phase.
 
     ``new_records`` and ``replay_records`` are the sizes of the pools; without records to replay,
-    all rows are new whatever ``replay_fraction`` says.
+    all rows are new whatever ``replay_fraction`` says. ``first_replay_epoch`` is the epoch that the
+    replayed ones begin with.
     """
 
     phase: Phase
@@ -56,6 +57,7 @@ class Order:
     new_records: int
     replay_records: int = 0
     replay_fraction: float = 0.0
+    first_replay_epoch: int = 0
 
     @property
     def replay_share(self) -> Fraction:
@@ -80,7 +82,8 @@ class Order:
             return self._permuted(row, "new")
         replayed = _floor_product(row, share)
         new = self._permuted(row - replayed, "new")
-        old = self._permuted(replayed, "replay")
+        earlier = self.first_replay_epoch * self.replay_records
+        old = self._permuted(replayed + earlier, "replay")
         is_replay = _floor_product(row + 1, share) > replayed
         return Rows(
             numbers=tf.where(is_replay, self.new_records + old.numbers, new.numbers),

@@ -153,7 +153,7 @@ class Trainer:
     def _is_complete(self) -> bool:
         patience, best = self._settings.early_stop_evaluations, self._state.best
         has_lost_patience = patience and best is not None and best.evaluations_since >= patience
-        return self._state.step >= self._settings.train_steps or bool(has_lost_patience)
+        return self._state.step >= self._settings.steps or bool(has_lost_patience)
 
     def _run_loop(self) -> None:
         before, begin = self._state, time.monotonic()
@@ -203,7 +203,7 @@ class Trainer:
 
     def _is_save_point(self) -> bool:
         step = self._state.step
-        return step % self._settings.checkpoint_interval == 0 or step == self._settings.train_steps
+        return step % self._settings.checkpoint_interval == 0 or step == self._settings.steps
 
     def _checkpoint(self) -> str | None:
         """Score the model, if that is wanted, and save; or return why it is not worth it."""
@@ -305,7 +305,7 @@ class Trainer:
             self._save()
             self._collect(wait=True)
         self._meet()
-        step, last = self._state.step, self._settings.train_steps
+        step, last = self._state.step, self._settings.steps
         where = f"stopped at step {step} of {last}, which is saved" if step else "stopped at step 0"
         raise PreemptedError(f"{where}; the same command goes on from there.")
 
@@ -330,7 +330,7 @@ class Trainer:
             resumed_from=list(end.resumed_from),
             rollbacks=list(end.rollbacks),
             held_out=chosen.held_out,
-            stopped_early=end.step < self._settings.train_steps,
+            stopped_early=end.step < self._settings.steps,
             steps_done=end.step,
         )
         if self._is_chief:

@@ -77,6 +77,6 @@ def build_schedule(config: PipelineConfig) -> LinearWarmupDecay:
         settings.learning_rate,
         settings.end_learning_rate,
         settings.warmup_steps,
-        config.training.train_steps,
+        config.training.steps,
         settings.decay_steps if shape == "constant_then_linear" else None,
     )

@@ -71,7 +71,7 @@ class Reporter:
 
     def __init__(self, config: PipelineConfig, layout: TrainingLayout, first_step: int) -> None:
         """Begin to report on a process that trains from some step on."""
-        self._train_steps = config.training.train_steps
+        self._train_steps = config.training.steps
         self._available_flops = available_flops(config)
         self._events = EventFiles(layout.events)
         self._metrics = MetricFiles(layout.metrics)

@@ -38,10 +38,10 @@ def check_range(steps: StepRange, config: PipelineConfig) -> None:
 
     :raises UserError: it has not.
     """
-    if not 1 <= steps.first <= steps.last <= config.training.train_steps:
+    if not 1 <= steps.first <= steps.last <= config.training.steps:
         raise UserError(
             f"--profile {steps.first}:{steps.last}: the run has the steps 1 to "
-            f"{config.training.train_steps}; give the first and the last step to trace, in order."
+            f"{config.training.steps}; give the first and the last step to trace, in order."
         )
 
 

@@ -25,6 +25,7 @@ from preflight.compiled.errors import CheckError, DoesNotFitError
 from preflight.compiled.figures import Figures, table
 from preflight.compiled.limits import exceeded
 from preflight.compiled.slices import CHIPS, chip_named
+from trained_models.decided_steps import with_steps
 from verification.tpu_compile_check.check import Request, check, export_program, programs
 from verification.tpu_compile_check.compiling import DEFAULT_COMPILER, to_stderr
 
@@ -153,6 +154,9 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
 
 def _request(options: argparse.Namespace, preset: str, folder: Path) -> Request:
     config = with_overrides(load_preset(preset), parse_overrides(options.overrides))
+    if config.training.train_steps == "auto":
+        # The rates of a schedule are numbers in the program; how many steps it has is nothing else.
+        config = with_steps(config, config.training.max_train_steps)
     return Request(
         config=config,
         chip=chip_named(options.topology, config),

@@ -35,7 +35,9 @@ class Beginning:
 
     def __init__(self, folder: Path, source: str, **settings: object) -> None:
         wanted = {name.replace(".", "__"): value for name, value in SETTINGS.items()}
-        config = tiny_config(**(wanted | {"model__init_checkpoint": source} | settings))
+        # How many steps an update has is decided after the import.
+        own = {"model__init_checkpoint": source, "training__train_steps": "auto"}
+        config = tiny_config(**(wanted | own | settings))
         self.store = TinyStore.create(folder, config)
         self.config = config
         self.lineage = self.store.layout.lineage(config.model.lineage_id)

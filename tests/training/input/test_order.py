@@ -140,6 +140,25 @@ def test_pools_do_not_depend_on_each_other(fraction: float) -> None:
     assert pools(23, 30)[1] == old
 
 
+def test_replayed_rows_go_on_with_the_epoch_that_they_begin_with() -> None:
+    def drawn(first: int) -> tuple[np.ndarray, np.ndarray]:
+        order = Order(phase(8), 1, 50, 20, 0.5, first_replay_epoch=first)
+        return rows(order, 0, 15)
+
+    # 60 rows of each pool: three epochs of the replayed one.
+    (numbers, epochs), (later, later_epochs) = drawn(0), drawn(2)
+    is_replay = numbers >= 50
+    assert sorted(set(epochs[is_replay])) == [0, 1, 2]
+    assert sorted(set(later_epochs[is_replay])) == [2, 3, 4]
+    # The third epoch of the one is the first of the other; new rows are the same ones.
+    np.testing.assert_array_equal(numbers[is_replay][40:], later[is_replay][:20])
+    np.testing.assert_array_equal(numbers[~is_replay], later[~is_replay])
+    np.testing.assert_array_equal(epochs[~is_replay], later_epochs[~is_replay])
+    # As many as there can be.
+    huge = Order(phase(8), 1, 10**9, 10**9, 0.5, first_replay_epoch=10**8)
+    assert rows(huge, 0, 1)[1].max() == 10**8
+
+
 def test_rows_to_replay_are_spread_evenly() -> None:
     numbers, _ = rows(Order(phase(64), 1, 1000, 500, 0.125), 0, 2)
     by_replica = (numbers >= 1000).reshape(16, 8)

@@ -51,6 +51,30 @@ def test_model_learns(tiny: TinyStore) -> None:
     assert done.seconds > first.seconds > 0
 
 
+def test_steps_that_a_plan_has_decided_are_those_of_a_resumed_training_too(
+    tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    auto = tiny_config(
+        training__train_steps="auto", optimizer__warmup_steps=10, training__checkpoint_interval=20
+    )
+    as_it_acts = tiny_config(
+        training__train_steps=40, optimizer__warmup_steps=4, training__checkpoint_interval=4
+    )
+    manifest = tiny.partition("2026-01-01")
+    run, straight = tiny.run("auto", auto), tiny.run("number", as_it_acts)
+    decided = [manifest, "--train-steps", "40"]
+    assert train(tiny, run, manifest) == USER_ERROR
+    assert "auto, which a run's plan decides" in capsys.readouterr().out
+    assert train_until(3, monkeypatch, tiny, run, *decided) == PREEMPTED
+    # Another number is another training.
+    assert train(tiny, run, manifest, "--train-steps", "60") == USER_ERROR
+    assert "training.train_steps" in capsys.readouterr().out
+    assert train(tiny, run, *decided) == 0
+    assert train(tiny, straight, manifest) == 0
+    assert result(run).train_steps == 40
+    assert result(run).weights_sha256 == result(straight).weights_sha256
+
+
 def test_second_day_starts_from_the_first(
     two_days: TwoDays, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
-from pipeline_store.formats import InitialWeights, TrainingInputs
-from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.formats import InitialWeights, ModelVersion, TrainingInputs
+from pipeline_store.layout import RunLayout, StoreLayout, VersionLayout
 from tests.training.corpora import TinyStore, tiny_config
 from tests.training.jobs import PREEMPTED, USER_ERROR, result, train, train_until
 from tests.training.poison import not_a_number, poison
@@ -119,6 +119,29 @@ def test_only_a_version_of_the_lineage_makes_an_update(lineages: Lineages) -> No
         assert peak_rate(run) == pytest.approx(lineage.store.config.optimizer.learning_rate)
         # And without these settings an update begins as any other run.
         assert result(run).weights_sha256 == result(plain).weights_sha256
+
+
+def test_replayed_rows_are_masked_as_never_before_and_again_alike_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaying = {"training__replay_fraction": 0.5, "masking__dynamic": True}
+    lineage = Lineage(tmp_path, **replaying)
+    place = VersionLayout(lineage.version).model
+    version = ModelVersion.load(place)
+    version.model_copy(update={"train_steps_total": 12}).write(place)
+    assert updates.first_replay_epoch(lineage.version, update=True) == 12
+    assert updates.first_replay_epoch(lineage.version, update=False) == 0
+    assert updates.first_replay_epoch(None, update=False) == 0
+    words = [*lineage.words, "--replay-manifest", lineage.store.partition("2025-12-31")]
+    straight, stopped, once_more = (lineage.run() for _ in range(3))
+    assert train(lineage.store, straight, *words) == 0
+    assert train_until(2, monkeypatch, lineage.store, stopped, *words) == PREEMPTED
+    assert train(lineage.store, stopped, *words) == 0
+    assert result(stopped).weights_sha256 == result(straight).weights_sha256
+    # Of a version with more steps behind it the same rows are masked in another way.
+    version.model_copy(update={"train_steps_total": 24}).write(place)
+    assert train(lineage.store, once_more, *words) == 0
+    assert result(once_more).weights_sha256 != result(straight).weights_sha256
 
 
 def test_which_weights_are_a_version_of_the_lineage(tmp_path: Path) -> None:

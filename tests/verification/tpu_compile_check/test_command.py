@@ -21,7 +21,9 @@ def test_export_only_writes_program_and_description(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "programs"
-    assert main([*SMALL, "--export-only", "--keep", str(folder)]) == 0
+    # As in a preset whose plan decides the steps.
+    auto = ["--set", "training.train_steps=auto", "--set", "training.max_passes=40"]
+    assert main([*SMALL, *auto, "--export-only", "--keep", str(folder)]) == 0
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     # A global batch of 32 over the eight chips of v5litepod-8.
     assert line["name"] == "bert_1x128_4x128"

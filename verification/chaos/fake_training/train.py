@@ -88,7 +88,7 @@ def _train(run: RunLayout, trace: Trace, stop: StopRequest) -> None:
     state, weights = patiently(lambda: _resume(run, store))
     trace.note("start", state.step)
     print(f"starting at step {state.step}", flush=True)
-    while state.step < config.training.train_steps:
+    while state.step < config.training.steps:
         time.sleep(STEP_SECONDS)
         step = state.step + 1
         weights = after(weights, step)
@@ -105,7 +105,7 @@ def _train(run: RunLayout, trace: Trace, stop: StopRequest) -> None:
 
 def _is_due(config: PipelineConfig, step: int) -> bool:
     settings = config.training
-    return step % settings.checkpoint_interval == 0 or step == settings.train_steps
+    return step % settings.checkpoint_interval == 0 or step == settings.steps
 
 
 def _resume(run: RunLayout, store: CheckpointStore) -> tuple[TrainingState, bytes]:
@@ -133,7 +133,7 @@ def _report(state: TrainingState, config: PipelineConfig) -> None:
     if target is None:
         return
     progress = Progress(
-        step=state.step, train_steps=config.training.train_steps, loss=round(state.loss, 4)
+        step=state.step, train_steps=config.training.steps, loss=round(state.loss, 4)
     )
     aside = Path(f"{target}.aside")
     aside.write_text(progress.model_dump_json())

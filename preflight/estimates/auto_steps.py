@@ -1,0 +1,128 @@
+"""How many steps ``training.train_steps=auto`` is: by rows, limits and budgets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pipeline_config import PipelineConfig
+from pipeline_config.rules import chips, core_count
+from pipeline_store.layout import StoreLayout
+from preflight.estimates import passes
+from preflight.estimates.speed import find_speed
+from trained_models.decided_steps import RowCounts, decided_config, fewest_steps, with_steps
+from trained_models.errors import UserError
+
+BUDGET_SHARE = 0.8
+"""Part of a budget that is planned with: speed is an estimate, and a TPU is waited for."""
+
+
+@dataclass(frozen=True)
+class AutoSteps:
+    """Steps of a run, what they were limited by, and how, in words."""
+
+    steps: int
+    limited_by: Literal["rows", "max_train_steps", "budget"]
+    because: str
+
+    @property
+    def words(self) -> str:
+        """All of it as a sentence, once it is decided."""
+        return f"training.train_steps: auto is {self.steps:,} steps: {self.because}"
+
+
+def decide(config: PipelineConfig, rows: RowCounts, store: StoreLayout | None) -> AutoSteps | None:
+    """Return what auto is; None where the configuration has a number.
+
+    :param rows: what the run trains on and replays.
+    :raises UserError: that number goes over the rows more often than ``training.max_passes``; or
+        rows or budget do not suffice for the fewest steps of auto, or a rule is broken by them.
+    """
+    if config.training.train_steps != "auto":
+        if rows.new and (problem := passes.refusal(config, rows)):
+            raise UserError(problem)
+        return None
+    found = auto_steps(config, rows, store)
+    fewest = fewest_steps(config)
+    if found.steps < fewest:
+        raise UserError(_too_few(config, rows, found, fewest))
+    decided_config(config, found.steps)
+    return found
+
+
+def auto_steps(
+    config: PipelineConfig, rows: RowCounts | None, store: StoreLayout | None
+) -> AutoSteps:
+    """Return what auto is; of rows that are not counted yet, the most that it can be.
+
+    :param config: with ``training.train_steps=auto``, hence with a limit of passes.
+    :param rows: None: not known.
+    :param store: where runs are looked for whose speed is known; None: nowhere.
+    """
+    most = config.training.max_train_steps
+    found = AutoSteps(most, "max_train_steps", f"training.max_train_steps={most:,}")
+    if rows is not None and (by_rows := _steps_of_passes(config, rows)) <= most:
+        times = passes.limit(config)
+        found = AutoSteps(by_rows, "rows", f"{times:g} passes over {rows.new:,} rows")
+    found = _within_budget(config, found, store)
+    loop = config.training.steps_per_loop
+    whole = found.steps // loop * loop or found.steps
+    return replace(found, steps=whole)
+
+
+def _steps_of_passes(config: PipelineConfig, rows: RowCounts) -> int:
+    """Return the steps, of both phases, whose first phase goes over the rows as often as it may."""
+    times = passes.limit(config) or 0.0
+    main = times * rows.new / passes.new_rows_a_step(config, rows)
+    # The second phase is that share of all of them, unless there is nothing else.
+    return int(main / max(1 - config.training.extra_steps_fraction, 1e-9))
+
+
+def _within_budget(
+    config: PipelineConfig, found: AutoSteps, store: StoreLayout | None
+) -> AutoSteps:
+    """Return the steps that the budgets buy, if these are fewer."""
+    probe = max(found.steps, fewest_steps(config))
+    speed = find_speed(with_steps(config, probe), store)
+    if speed is None:
+        return found
+    name, hours = _budget(config)
+    seconds = BUDGET_SHARE * hours * 3600 - speed.other_seconds
+    bought = int(max(seconds, 0.0) / speed.training_seconds * probe)
+    if bought >= found.steps:
+        return found
+    because = f"what {BUDGET_SHARE:.0%} of {name} buys at the estimated speed"
+    return AutoSteps(bought, "budget", f"{because}, instead of {found.steps:,}")
+
+
+def _budget(config: PipelineConfig) -> tuple[str, float]:
+    """Return the name and value of the budget that ends first, and its hours of all chips."""
+    budget = config.budget
+    count = chips(config.tpu.accelerator_type) * config.tpu.slice_count
+    if budget.max_chip_hours is not None and budget.max_chip_hours < budget.max_hours * count:
+        name = f"budget.max_chip_hours={budget.max_chip_hours:g}"
+        return name, budget.max_chip_hours / count
+    return f"budget.max_hours={budget.max_hours:g}", budget.max_hours
+
+
+def _too_few(config: PipelineConfig, rows: RowCounts, found: AutoSteps, fewest: int) -> str:
+    """Return why there are too few steps, and what to change."""
+    size = config.training.global_batch_size
+    head = (
+        f"training.train_steps: auto is {found.steps:,} steps, {found.because}, but at least "
+        f"{fewest} are needed (20, and two loops of training.steps_per_loop="
+        f"{config.training.steps_per_loop}). "
+    )
+    if found.limited_by == "budget":
+        return f"{head}Raise the budget, or take a TPU of more chips."
+    if found.limited_by == "max_train_steps":
+        return f"{head}Raise training.max_train_steps."
+    by_rows = max(1, _steps_of_passes(config, rows))
+    parts = config.training.gradient_accumulation_steps
+    if config.training.distribution_strategy == "tpu":
+        parts *= core_count(config.tpu.accelerator_type)
+    batch = max(1, size * by_rows // fewest // parts) * parts
+    return (
+        f"{head}Set training.global_batch_size to {batch:,} or less instead of {size:,}, train on "
+        "more text (training.partitions=unseen), or raise training.max_passes."
+    )

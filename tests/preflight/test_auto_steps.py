@@ -1,0 +1,184 @@
+"""How long a run trains on its text: what auto is, and what goes over it too often."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_config import PipelineConfig, load_preset, with_overrides
+from preflight.estimates import auto_steps, passes
+from preflight.estimates.auto_steps import BUDGET_SHARE, decide
+from preflight.estimates.speed import find_speed
+from tests.model_registry.runs import FinishedRun
+from tests.preflight.test_estimates import bill, published
+from trained_models.decided_steps import RowCounts, decided_config, fewest_steps, with_steps
+from trained_models.errors import UserError
+from trained_models.phases import phases
+
+BERT = load_preset("bert_base_v5e")
+SMOKE = load_preset("smoke")
+AUTO: dict[str, Any] = {"training__train_steps": "auto", "training__max_passes": None}
+
+
+def config(base: PipelineConfig = BERT, **settings: Any) -> PipelineConfig:
+    return with_overrides(base, {name.replace("__", "."): v for name, v in settings.items()})
+
+
+def decided(config: PipelineConfig, rows: RowCounts, store: Any = None) -> PipelineConfig:
+    """Return the configuration as the trainer has it."""
+    found = decide(config, rows, store)
+    return decided_config(config, None if found is None else found.steps)
+
+
+def test_real_presets_decide_by_their_text_and_smoke_presets_do_not() -> None:
+    for name in ("bert_base_v5e", "bert_base_v5e_512"):
+        real, twin = load_preset(name), load_preset(f"{name}_smoke")
+        assert real.training.train_steps == "auto"
+        assert real.training.keep_best
+        # One evaluation step: what is scored at each checkpoint costs less than a training step.
+        assert real.evaluation.rows_per_checkpoint == real.evaluation.global_batch_size
+        assert twin.training.max_passes == 0
+    assert SMOKE.training.max_passes == 0
+
+
+@pytest.mark.parametrize(("dynamic", "times"), [(True, 40), (False, 5)])
+def test_a_partition_is_gone_over_as_often_as_teaches_anything(dynamic: bool, times: int) -> None:
+    asked, rows = config(masking__dynamic=dynamic), RowCounts(400_000)
+    found = decided(asked, rows)
+    assert found.training.steps == times * 400_000 // 2048 // 20 * 20
+    assert times - 0.2 < passes.passes(found, rows) <= times
+    # With another limit, another number.
+    few = decided(config(masking__dynamic=dynamic, training__max_passes=2), rows)
+    assert few.training.steps == 2 * 400_000 // 2048 // 20 * 20
+
+
+def test_a_huge_partition_ends_at_a_limit_and_the_warm_up_stays() -> None:
+    found = decided(BERT, RowCounts(10**10))
+    assert found.training.steps == 20_000
+    assert (found.optimizer.warmup_steps, found.training.checkpoint_interval) == (1000, 500)
+    assert auto_steps.auto_steps(BERT, None, None).steps == 20_000
+    longer = decided(config(training__max_train_steps=100_000), RowCounts(10**10))
+    assert longer.training.steps == 100_000
+
+
+def test_a_small_partition_has_a_warm_up_and_checkpoints_that_fit() -> None:
+    found = decided(BERT, RowCounts(16_000))
+    assert found.training.steps == 300
+    assert found.optimizer.warmup_steps == 30
+    assert found.training.checkpoint_interval == 40
+    # Even of the shortest one, which a spot TPU may be taken from.
+    assert decided(BERT, RowCounts(2100)).training.checkpoint_interval == 20
+    assert found.training.steps % found.training.steps_per_loop == 0
+    late = config(
+        optimizer__learning_rate_schedule="constant_then_linear", optimizer__decay_steps=5000
+    )
+    assert decided(late, RowCounts(16_000)).optimizer.decay_steps == 60
+
+
+def test_a_tiny_partition_is_refused_with_a_batch_that_would_do() -> None:
+    rows = RowCounts(1600)
+    assert fewest_steps(BERT) == 40
+    with pytest.raises(UserError, match=r"auto is 20 steps, 40 passes over 1,600 rows") as caught:
+        decide(BERT, rows, None)
+    assert "Set training.global_batch_size to 1,584 or less instead of 2,048" in str(caught.value)
+    smaller = config(training__global_batch_size=1584)
+    assert decided(smaller, rows).training.steps == 40
+    with pytest.raises(UserError, match="auto is 0 steps"):
+        decide(BERT, RowCounts(0), None)
+    with pytest.raises(UserError, match=r"Raise training\.max_train_steps"):
+        decide(config(training__max_train_steps=30), RowCounts(10**6), None)
+
+
+def test_what_is_replayed_leaves_fewer_new_rows_a_step() -> None:
+    alone, replaying = RowCounts(400_000), RowCounts(400_000, replayed=10**6)
+    found = decided(BERT, replaying)
+    assert found.training.steps == int(40 * 400_000 / (2048 * 0.8)) // 20 * 20
+    assert passes.passes(found, replaying) <= 40 < passes.passes(found, alone)
+    assert not list(passes.warnings(found, replaying))
+    # An old partition that is far smaller is memorized in its place.
+    [warning] = passes.warnings(found, RowCounts(400_000, replayed=1000))
+    assert "WARNING: training.replay_fraction: 9,760 steps go over 1,000 replayed rows" in warning
+
+
+def test_long_rows_at_the_end_are_no_passes_of_the_main_rows() -> None:
+    curriculum = config(
+        masking__extra_max_seq_length=512,
+        masking__extra_max_predictions_per_seq=76,
+        training__extra_steps_fraction=0.1,
+        training__extra_global_batch_size=512,
+    )
+    rows = RowCounts(400_000)
+    found = decided(curriculum, rows)
+    main, extra = phases(found)
+    assert main.end_step == pytest.approx(40 * 400_000 / 2048, abs=20)
+    assert extra.end_step == found.training.steps == pytest.approx(main.end_step / 0.9, abs=20)
+
+
+@pytest.mark.parametrize(
+    ("budget", "hours"),
+    [({"budget__max_hours": 1.0}, 1.0), ({"budget__max_chip_hours": 4.0}, 0.5)],
+    ids=["hours", "chip-hours"],
+)
+def test_a_budget_that_is_too_small_buys_fewer_steps(budget: dict[str, Any], hours: float) -> None:
+    asked = config(tpu__queue_timeout_seconds=600, **budget)
+    rows = RowCounts(10**7)
+    found = auto_steps.auto_steps(asked, rows, None)
+    assert found.limited_by == "budget"
+    [name] = budget
+    assert f"80% of {name.replace('__', '.')}=" in found.because
+    assert "buys at the estimated speed, instead of 20,000" in found.because
+    speed = find_speed(with_steps(asked, found.steps), None)
+    assert speed is not None
+    assert speed.hours == pytest.approx(BUDGET_SHARE * hours, rel=0.01)
+    with pytest.raises(UserError, match=r"at least 40 are needed.*Raise the budget"):
+        decide(config(tpu__queue_timeout_seconds=600, budget__max_chip_hours=0.01), rows, None)
+
+
+def test_the_budget_buys_by_the_speed_of_the_last_run(tmp_path: Path) -> None:
+    run = published(str(tmp_path))
+    bill(run, 150.0)
+    asked = config(SMOKE, **AUTO, budget__max_hours=0.1, tpu__queue_timeout_seconds=60)
+    # 0.15 s a step, and 90 s in which the TPU did not train.
+    found = decide(asked, RowCounts(10**6), run.store)
+    assert found is not None
+    assert found.steps == int((0.08 * 3600 - 90) / 0.15) // 10 * 10
+    # Where nothing is known, max_train_steps is the limit.
+    empty = FinishedRun(str(tmp_path / "other"), "1").store
+    assert decided(asked, RowCounts(10**6), empty).training.steps == 1_000_000
+
+
+def test_a_number_that_goes_over_the_text_too_often_is_refused_until_that_is_allowed() -> None:
+    asked, rows = config(training__train_steps=5000), RowCounts(200_000)
+    with pytest.raises(UserError) as caught:
+        decide(asked, rows, None)
+    assert str(caught.value).startswith(
+        "training.train_steps: 5,000 steps go over 200,000 rows 51.2 times, and "
+        "training.max_passes allows 40: After about 40 passes under masks that "
+        "are drawn anew a model memorizes them"
+    )
+    assert "Use 3,906 steps or fewer, or auto" in str(caught.value)
+    assert decide(config(asked, training__train_steps=3906), rows, None) is None
+    for most in (52, 0):
+        lifted = config(asked, training__max_passes=most)
+        assert decide(lifted, rows, None) is None
+        [warning] = passes.warnings(lifted, rows)
+        assert warning.startswith("WARNING: training.train_steps: 5,000 steps go over 200,000 rows")
+    replaying = RowCounts(200_000, replayed=10**6)
+    assert decide(config(asked, training__train_steps=4882), replaying, None) is None
+    same_masks = config(
+        masking__dynamic=False, training__train_steps=1000, optimizer__warmup_steps=100
+    )
+    with pytest.raises(UserError, match=r"10\.2 times.*allows 5: .*the same masks"):
+        decide(same_masks, rows, None)
+
+
+def test_a_rule_that_so_few_steps_break_is_named() -> None:
+    asked = config(
+        masking__extra_max_seq_length=512,
+        masking__extra_max_predictions_per_seq=76,
+        training__extra_steps_fraction=0.001,
+    )
+    with pytest.raises(UserError, match=r"With 300 steps.*training\.extra_steps_fraction"):
+        decide(asked, RowCounts(16_000), None)

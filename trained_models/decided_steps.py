@@ -1,0 +1,94 @@
+"""A training whose steps its run's plan has decided: ``training.train_steps=auto``.
+
+No TensorFlow: plan and estimates use it too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pipeline_config import PipelineConfig
+from pipeline_config.rules import violations
+from trained_models.errors import UserError
+
+WARMUP_SHARE = 0.1
+"""Most of the steps that the warm-up takes; docs/recipes.md has 5 to 10 %."""
+DECAY_SHARE = 0.2
+"""Most of the steps in which ``constant_then_linear`` falls (arXiv 2405.18392: 10 to 20 %)."""
+CHECKPOINTS = 10
+"""About as many a short training has: so often ``keep_best`` can choose."""
+FEWEST_STEPS = 20
+"""With a warm-up of two steps."""
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Training rows of the main length, all copies of them, of what a run trains on and replays."""
+
+    new: int
+    replayed: int = 0
+
+
+def fewest_steps(config: PipelineConfig) -> int:
+    """Return the fewest steps that auto can be: with a checkpoint before the last one."""
+    return max(FEWEST_STEPS, 2 * config.training.steps_per_loop)
+
+
+def with_steps(config: PipelineConfig, steps: int) -> PipelineConfig:
+    """Return a configuration of so many steps, with what depends on them if they were auto.
+
+    What the settings say of long trainings is brought down to a share of a short one: warm-up, the
+    steps of falling rate, and the steps between checkpoints. Whoever names a number of steps has
+    chosen these with it, so they stay.
+
+    :param steps: at least :func:`fewest_steps` for auto.
+    """
+    training, optimizer = config.training, config.optimizer
+    if training.train_steps != "auto":
+        return config.model_copy(
+            update={"training": training.model_copy(update={"train_steps": steps})}
+        )
+    loop = training.steps_per_loop
+    interval = math.ceil(steps / CHECKPOINTS / loop) * loop
+    warmup, decay = int(WARMUP_SHARE * steps), max(1, int(DECAY_SHARE * steps))
+    trained = {
+        "train_steps": steps,
+        "checkpoint_interval": min(training.checkpoint_interval, interval),
+    }
+    stepped = {
+        "warmup_steps": min(optimizer.warmup_steps, warmup),
+        "decay_steps": min(optimizer.decay_steps, decay),
+    }
+    return config.model_copy(
+        update={
+            "training": training.model_copy(update=trained),
+            "optimizer": optimizer.model_copy(update=stepped),
+        }
+    )
+
+
+def decided_config(config: PipelineConfig, steps: int | None) -> PipelineConfig:
+    """Return a configuration whose steps are a number.
+
+    :param steps: what the plan decided; None: nothing, as the configuration has a number.
+    :raises UserError: neither says how many, they contradict each other, or a rule is broken by
+        so many steps.
+    """
+    wanted = config.training.train_steps
+    if steps is None:
+        if wanted == "auto":
+            raise UserError(
+                "training.train_steps is auto, which a run's plan decides: give its train_steps by "
+                "--train-steps, or set training.train_steps to a number."
+            )
+        return config
+    if wanted not in ("auto", steps):
+        raise UserError(
+            f"--train-steps {steps:,} is not training.train_steps={wanted:,}; leave it out, or set "
+            "training.train_steps to auto."
+        )
+    decided = with_steps(config, steps)
+    if problems := violations(decided):
+        raise UserError(f"With {steps:,} steps, from training.train_steps: {' '.join(problems)}")
+    return decided
