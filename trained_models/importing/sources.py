@@ -26,7 +26,7 @@ VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
 # Tokens that were added to the vocabulary of a Hugging Face tokenizer; ids by token.
 ADDED_TOKENS = "added_tokens.json"
-_BESIDE = (GOOGLE_CONFIG, TF_MODELS_CONFIG, VOCABULARY, TOKENIZER, ADDED_TOKENS)
+BESIDE = (GOOGLE_CONFIG, TF_MODELS_CONFIG, VOCABULARY, TOKENIZER, ADDED_TOKENS)
 # Formats of the same library that are not read, and why.
 _OTHERS = {
     "pytorch_model.bin": "it is a pickle, which can run any program while it is read",
@@ -136,7 +136,7 @@ def _refuse_linked_folders(folder: str) -> None:
 def files_of_prefix(prefix: str) -> list[str]:
     """Return what is read of a TensorFlow checkpoint, as paths and patterns of paths."""
     folder, name = split(prefix)
-    return [uris.join(folder, end) for end in (f"{name}.index", f"{name}.data-*", *_BESIDE)]
+    return [uris.join(folder, end) for end in (f"{name}.index", f"{name}.data-*", *BESIDE)]
 
 
 def weight_files(folder: str, read: uris.Reader = uris.read) -> list[str]:
