@@ -50,6 +50,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("promotion", "max_total_forgetting", 0.2),
     ],
     "run-approval": [("", "answered_by_id", None)],
+    "training-inputs": [("", "heritage", None)],
     "verdict": [("", "forgetting", [])],
 }
 """Keys, by kind, that were added after a kind's first file was kept: section, if any, name, and the

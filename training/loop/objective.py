@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import tensorflow as tf
 import tf_keras
 
+from pipeline_store.formats import Heritage
 from trained_models.loaded_weights import LoadedWeights
 from trained_models.state import Score
 from training.loop.step import Metrics, TrainLoop
@@ -22,10 +23,16 @@ class LoopScores(NamedTuple):
 
 
 class Initial(NamedTuple):
-    """What a training began with: the weights' place, and what became of each."""
+    """What a training began with.
+
+    :param uri: the weights' place.
+    :param weights: what became of each.
+    :param heritage: what the model has of them for good; None: not known, or of no interest.
+    """
 
     uri: str
     weights: LoadedWeights
+    heritage: Heritage | None = None
 
 
 class Batches(Protocol):

@@ -12,7 +12,10 @@ from official.nlp.modeling.models import BertPretrainerV2
 
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import HeldOutScore
+from trained_models import heritage
 from trained_models.flops import step_flops
+from trained_models.importing.sentence_transformers import SentenceFiles, sentence_files
+from trained_models.importing.sources import SourceKind, source_kind
 from trained_models.phases import phase_of
 from training.evaluation.held_out import HeldOut
 from training.importing.loading import InitialModel
@@ -55,8 +58,13 @@ class Pretraining:
         moments = None
         if self.config.optimizer.carry_slots:
             moments = Moments(optimizer, trained_variables(model, self.config))
+        uri = self.init_model.uri
+        is_folder = source_kind(uri) is SourceKind.HUGGING_FACE
+        # Before the weights: what cannot be kept is refused at once.
+        beside = sentence_files(uri) if is_folder else SentenceFiles({})
         weights = checkpoints.load_weights(model, self.init_model, moments)
-        return Initial(self.init_model.uri, weights)
+        weights = weights._replace(notes=(*weights.notes, *beside.notes))
+        return Initial(uri, weights, heritage.started(self.config, uri, weights, beside.files))
 
     def make_loop(
         self,
