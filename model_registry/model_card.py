@@ -9,6 +9,7 @@ from pipeline_config import PipelineConfig
 from pipeline_config.schema import MaskingConfig
 from pipeline_store.formats import (
     EvaluationReport,
+    Heritage,
     ModelExports,
     PartitionManifest,
     RunPlan,
@@ -18,6 +19,7 @@ from pipeline_store.formats import (
     Verdict,
     VocabularyInfo,
 )
+from trained_models.heritage import short_name
 from trained_models.updates import effective_config
 
 _KINDS = {"wordpiece": "WordPiece", "sentencepiece": "SentencePiece"}
@@ -42,6 +44,7 @@ class ModelFacts:
     train_steps_total: int
     checkpoint_prefix: str
     exports: ModelExports
+    heritage: Heritage | None
 
 
 def render(facts: ModelFacts) -> str:
@@ -300,9 +303,8 @@ def _limitations(facts: ModelFacts) -> Iterator[str]:
     yield "## Limitations\n"
     if facts.plan.trained and facts.result.next_sentence_loss is None:
         yield (
-            "- Trained to predict masked tokens only. There was no next-sentence task, so the "
-            "pooler is untrained: fine-tune it, or use the token outputs. The Hugging Face folder "
-            "has no pooler."
+            "- Trained to predict masked tokens only. There was no next-sentence task, so "
+            f"{_pooler(facts.heritage)}"
         )
     yield (
         f"- Rows had at most {facts.config.masking.max_seq_length} tokens; behaviour on longer "
@@ -313,6 +315,19 @@ def _limitations(facts: ModelFacts) -> Iterator[str]:
     yield (
         "- It repeats what its text says, with its errors and prejudices. Nothing but the "
         f"pretraining tasks {measured}was measured."
+    )
+
+
+def _pooler(kept: Heritage | None) -> str:
+    if kept is None or not kept.has_pooler:
+        return (
+            "the pooler is untrained: fine-tune it, or use the token outputs. The Hugging Face "
+            "folder has no pooler."
+        )
+    origin = "an earlier run" if kept.pooler_trained else f"`{short_name(kept.pooler_from or '')}`"
+    return (
+        f"the pooler is that of {origin}, while the layers below it have changed: measure it "
+        "before use, or fine-tune it. It is in the Hugging Face folder."
     )
 
 

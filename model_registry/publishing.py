@@ -34,6 +34,7 @@ from trained_models.artifacts import (
     model_files,
     version_prefix,
 )
+from trained_models.heritage import of_model
 
 
 def publish(store: StoreLayout, run: RunLayout) -> ModelVersion:
@@ -116,6 +117,7 @@ def _gather(lineage: LineageLayout, run: RunLayout, record: RunRecord, plan: Run
         train_steps_total=result.train_steps + (parent.train_steps_total if parent else 0),
         checkpoint_prefix=version_prefix(weights),
         exports=_exports(run, record, weights.sha256),
+        heritage=of_model(weights),
     )
     _require_one_vocabulary(lineage, facts)
     _require_wanted_formats(facts)

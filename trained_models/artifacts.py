@@ -82,7 +82,8 @@ def model_files(model_uri: str, read: uris.Reader = uris.read) -> ModelFiles:
         raise UserError(
             f"{model_uri} is not a model of this project: expected a model version folder (with "
             "model.json) or the training folder of a finished run (with result.json). Weights from "
-            "elsewhere can be trained from, by model.init_checkpoint."
+            "elsewhere can be trained from, by model.init_checkpoint, and scored, by "
+            "training.evaluate."
         )
     manifest = _result_manifest(model_uri, read)
     return ModelFiles(model_uri, manifest.prefix, manifest.files)

@@ -14,9 +14,9 @@ from typing import NoReturn
 from pipeline_store import uris
 from pipeline_store.formats import EvaluationReport, PartitionManifest
 from pipeline_store.layout import StoreLayout
-from trained_models import artifacts
 from trained_models.commit import CommitGuard
 from trained_models.errors import BadDataError, PreemptedError, UserError
+from trained_models.importing.identity import files_sha256
 from training.reporting import report as reports
 from training.runtime import slices
 from training.runtime.job import load_config, named, on_sigterm, run_job
@@ -70,8 +70,9 @@ def _parser() -> argparse.ArgumentParser:
         type=named,
         dest="models",
         metavar="NAME=MODEL_URI",
-        help="candidate=URI and, if there is a model in use, baseline=URI: a model version folder "
-        "or the training folder of a finished run",
+        help="candidate=URI and, if there is a model in use, baseline=URI: a model version folder, "
+        "the training folder of a finished run, a Hugging Face folder or the prefix of a "
+        "TensorFlow checkpoint",
     )
     parser.add_argument(
         "--output",
@@ -153,7 +154,7 @@ def _made_from(
     return {
         "current set": arguments.current_set,
         **{f"set {name}": manifest.content_sha256 for name, manifest in manifests.items()},
-        **{f"model {name}": artifacts.model_files(uri).sha256 for name, uri in models.items()},
+        **{f"model {name}": files_sha256(uri) for name, uri in models.items()},
     }
 
 

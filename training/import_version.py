@@ -100,7 +100,7 @@ def import_version(arguments: argparse.Namespace) -> None:
     if result is None:
         # Here, so that a wrong argument is reported at once and not after seconds of imports.
         from training.importing.loading import initial_model
-        from training.model.imported import save_imported
+        from training.model.starts import save_imported
 
         initial = initial_model(store.resolve(source), store, config)
         result = save_imported(run.training, config, initial, inputs, checkpoints)

@@ -13,7 +13,7 @@ from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.formats import TrainingResult
 from pipeline_store.layout import RunLayout, StoreLayout
-from trained_models import record_sources, updates
+from trained_models import heritage, record_sources, updates
 from trained_models.checkpoint_store import CheckpointStore
 from trained_models.commit import CommitGuard
 from trained_models.decided_steps import decided_config
@@ -121,6 +121,7 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     )
     vocabulary = record_sources.vocabulary_info(store, config)
     inputs = record_sources.training_inputs(sources, vocabulary, config)
+    inputs = inputs.model_copy(update={"heritage": heritage.started(config)})
     guard = CommitGuard.from_environment()
     checkpoints = CheckpointStore(
         run.training,

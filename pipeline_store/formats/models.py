@@ -146,6 +146,30 @@ class CheckpointManifest(StoredFile):
     best: BestCheckpoint | None = None
 
 
+class Heritage(BaseModel):
+    """What a model has of the weights that its lineage began with, besides what training changes.
+
+    Nothing in the numbers tells a pooler that was imported from one that was drawn at random.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    pooler_from: str | None = Field(
+        default=None, description="weights from elsewhere that its pooler was loaded from"
+    )
+    pooler_trained: bool = Field(
+        default=False, description="whether next sentences have trained the pooler here"
+    )
+    sentence_transformers: dict[str, JsonValue] = Field(
+        default={}, description="content of its small files beside those weights, by path"
+    )
+
+    @property
+    def has_pooler(self) -> bool:
+        """Return whether its pooler is more than random numbers."""
+        return self.pooler_trained or self.pooler_from is not None
+
+
 class TrainingInputs(StoredFile):
     """``inputs.json`` among a checkpoint's files: what the hashes in its manifest stand for.
 
@@ -166,6 +190,9 @@ class TrainingInputs(StoredFile):
         default={}, description="the same as records, of the rows of the extra length"
     )
     extra_replay_records: dict[str, str] = Field(default={}, description="and of replayed ones")
+    heritage: Heritage | None = Field(
+        default=None, description="none: it was not recorded yet, or is of no interest"
+    )
 
     @property
     def pools(self) -> dict[str, dict[str, str]]:

@@ -177,6 +177,8 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     # Of later formats, which have keys that the files before them have not.
     yield spare.approval, full(f.RunApproval)
     yield spare.verdict(OLD), full(f.Verdict)
+    later = spare.training.attempt_files("e" * 32)
+    yield uris.join(later, "0000000600", "inputs.json"), full(f.TrainingInputs)
     yield run.run.evaluation(OLD), full(f.EvaluationReport)
     yield run.run.verdict(OLD), full(f.Verdict)
     yield run.run.training.initial_weights, full(f.InitialWeights)

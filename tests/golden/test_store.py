@@ -57,6 +57,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
     ],
     "run-approval": [("", "answered_by_id", None)],
     "run-plan": [("", "train_steps", None)],
+    "training-inputs": [("", "heritage", None)],
     "verdict": [("", "forgetting", [])],
 }
 """Keys, by kind, that were added after a kind's first file was kept: section, if any, name, and the

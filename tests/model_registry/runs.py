@@ -18,6 +18,7 @@ from pipeline_store.formats import (
     ExportCheck,
     ExportedFormat,
     FileDigest,
+    Heritage,
     ModelExports,
     ModelScore,
     ModelVersion,
@@ -25,6 +26,7 @@ from pipeline_store.formats import (
     RunPlan,
     RunRecord,
     Split,
+    TrainingInputs,
     TrainingResult,
     Verdict,
     VocabularyInfo,
@@ -49,7 +51,13 @@ class FinishedRun:
     """
 
     def __init__(
-        self, store_uri: str, name: str, *, parent: str | None = None, gain: float = 0.5
+        self,
+        store_uri: str,
+        name: str,
+        *,
+        parent: str | None = None,
+        gain: float = 0.5,
+        heritage: Heritage | None = None,
     ) -> None:
         self.store = StoreLayout(store_uri)
         self.lineage: LineageLayout = self.store.lineage("default")
@@ -61,7 +69,7 @@ class FinishedRun:
         self.manifest_uri = self._manifest()
         self._record()
         self.plan()
-        self._training()
+        self._training(heritage)
         self.export()
         self.evaluate(baseline=parent, gain=gain)
 
@@ -133,11 +141,18 @@ class FinishedRun:
         plan.write(self.run.plan)
         return plan
 
-    def _training(self) -> None:
+    def _training(self, heritage: Heritage | None) -> None:
         training, files = self.run.training, []
         folder = f"attempts/{TOKEN}/0000000400"
         for name in ("inputs.json", "model.data-00000-of-00001", "model.index"):
             data = f"{name} of {self.key}".encode() * 100
+            if name == "inputs.json":
+                data = TrainingInputs(
+                    settings={"run": self.key},
+                    vocabulary_sha256=sha256(VOCABULARY),
+                    records={},
+                    heritage=heritage,
+                ).to_bytes()
             uris.write(uris.join(training.root, folder, name), data)
             digest = FileDigest(path=f"{folder}/{name}", bytes=len(data), sha256=sha256(data))
             files.append(digest)

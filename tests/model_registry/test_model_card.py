@@ -9,7 +9,12 @@ import pytest
 
 from model_registry import registry
 from pipeline_store import uris
-from pipeline_store.formats import EvaluationReport, TrainingResult, Verdict
+from pipeline_store.formats import (
+    EvaluationReport,
+    Heritage,
+    TrainingResult,
+    Verdict,
+)
 from pipeline_store.layout import VersionLayout
 from tests.model_registry.runs import FinishedRun
 from tests.model_registry.test_gate_probes import comparison
@@ -104,3 +109,12 @@ def test_tables_are_well_formed(cards: tuple[str, str]) -> None:
         assert len(blocks) == 5
         for block in blocks:
             assert len({line.count("|") for line in block.splitlines()}) == 1
+
+
+def test_the_card_names_where_an_imported_pooler_comes_from(tmp_path: Path) -> None:
+    heritage = Heritage(pooler_from="gs://bucket/published/base")
+    run = FinishedRun(str(tmp_path), "1", heritage=heritage)
+    registry.publish(run.store, run.run)
+    card = uris.read(VersionLayout(run.lineage.version(run.version_id)).card).decode()
+    assert "the pooler is that of `published/base`, while the layers below it have changed" in card
+    assert "pooler is untrained" not in card

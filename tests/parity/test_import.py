@@ -11,6 +11,7 @@ import pytest
 from pipeline_config import load_preset, with_overrides
 from tests.parity.conftest import RunTorch
 from trained_models.importing.sources import SourceKind
+from trained_models.importing.torch_files import TorchFile
 from trained_models.importing.vocabulary import source_vocabulary
 from trained_models.loaded_weights import LoadedWeights
 from training import import_model
@@ -61,14 +62,16 @@ def differences(source: Path, model: Any) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("name", ["pretraining", "masked_lm", "tanh", "sharded", "encoder"])
+@pytest.mark.parametrize(
+    "name", ["pretraining", "masked_lm", "tanh", "sharded", "pickle", "encoder"]
+)
 def test_outputs_are_those_of_transformers(models: Path, tmp_path: Path, name: str) -> None:
     _, model = load(models / name, tmp_path)
     found = differences(models / name, model)
     print(name, found)
     wanted = {"encoder_outputs"} if name == "encoder" else {"encoder_outputs", "mlm_logits"}
     assert found.keys() >= wanted
-    assert ("next_sentence" in found) == (name in {"pretraining", "sharded"})
+    assert ("next_sentence" in found) == (name in {"pretraining", "sharded", "pickle"})
     assert max(found.values()) < CLOSE
 
 
@@ -76,6 +79,15 @@ def test_a_classifier_gives_its_encoder(models: Path, tmp_path: Path) -> None:
     table, model = load(models / "classifier", tmp_path)
     assert "2 tensors that have no place here" in table.dropped
     assert differences(models / "classifier", model)["encoder_outputs"] < CLOSE
+
+
+def test_tensors_that_pytorch_saved_are_read_without_it(models: Path) -> None:
+    file, wanted = TorchFile(models / "tensors.bin", str(models)), np.load(models / "tensors.npz")
+    assert file.shapes() == {name: wanted[name].shape for name in wanted.files}
+    for name in wanted.files:
+        found = file.value(name)
+        np.testing.assert_array_equal(found, wanted[name])
+        assert found.dtype == wanted[name].dtype
 
 
 def test_the_gelu_is_that_of_transformers(models: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Weights in a Hugging Face folder: safetensors, in one file or several.
+"""Weights in a Hugging Face folder: safetensors or files of PyTorch, one or several.
 
 https://huggingface.co/docs/safetensors
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from pipeline_config.unquoted import fault
 from trained_models.errors import BadDataError, UserError
 from trained_models.importing.readers import Reader, StoredTensor
+from trained_models.importing.torch_files import TorchFile
 from trained_models.weight_names import Layout, Weight
 
 _ENCODER = "bert."
@@ -29,18 +30,54 @@ _TIED = {
 }
 
 
+class _TensorFile(Protocol):
+    """A file of tensors, by name."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]: ...
+
+    def value(self, name: str) -> npt.NDArray[Any]: ...
+
+
+class SafetensorsFile:
+    """The tensors of one file of safetensors.
+
+    :param path: of the file, on this machine.
+    :param uri: of its folder, for messages.
+    """
+
+    def __init__(self, path: Path, uri: str) -> None:
+        self._path, self._uri = path, uri
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each tensor by name.
+
+        :raises BadDataError: the file is damaged.
+        """
+        with _readable(self._path, self._uri), safe_open(self._path, framework="np") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+    def value(self, name: str) -> npt.NDArray[Any]:
+        """Return a tensor.
+
+        :raises BadDataError: the file is damaged.
+        """
+        with _readable(self._path, self._uri), safe_open(self._path, framework="np") as file:
+            return file.get_tensor(name)
+
+
 class HuggingFaceReader(Reader):
     """The tensors of a folder.
 
     :param uri: of the folder, for messages.
     :param paths: its files of weights, on this machine.
     :raises BadDataError: a file is damaged.
-    :raises UserError: input and output embeddings are different, or a tensor has two values.
+    :raises UserError: input and output embeddings are different, a tensor has two values, or a file
+        of PyTorch asks for more than tensors.
     """
 
     def __init__(self, uri: str, paths: list[Path]) -> None:
         self.uri, self.paths, self.notes = uri, paths, []
-        self._files: dict[str, Path] = {}
+        self._files: dict[str, _TensorFile] = {}
         self._tensors: dict[str, StoredTensor] = {}
         for path in paths:
             self._list(path)
@@ -58,14 +95,12 @@ class HuggingFaceReader(Reader):
 
     def value(self, name: str) -> npt.NDArray[Any]:
         """Return a tensor as it is stored."""
-        path = self._files[name]
-        with _readable(path, self.uri), safe_open(path, framework="np") as file:
-            return file.get_tensor(name)
+        return self._files[name].value(name)
 
     def _list(self, path: Path) -> None:
-        with _readable(path, self.uri), safe_open(path, framework="np") as file:
-            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        for name, shape in found.items():
+        kind = SafetensorsFile if path.suffix == ".safetensors" else TorchFile
+        file: _TensorFile = kind(path, self.uri)
+        for name, shape in file.shapes().items():
             key = _current(name.removeprefix(_ENCODER))
             if key in _COUNTERS:
                 continue
@@ -75,7 +110,7 @@ class HuggingFaceReader(Reader):
                     f"without {_ENCODER!r} before it; it is not clear which one counts. Save the "
                     "model again."
                 )
-            self._files[name] = path
+            self._files[name] = file
             self._tensors[key] = StoredTensor(name, shape, Layout.TRANSPOSED)
 
     def _join(self, second: str, first: str) -> None:

@@ -115,31 +115,53 @@ def _mismatch(weight: Weight, stored: StoredTensor, rows: Rows) -> str | None:
     return f"{weight.variable}: {list(stored.shape)} in the source, {list(expected)} is needed here"
 
 
-def refuse_unfit(uri: str, table: LoadedWeights) -> None:
+def refuse_unfit(uri: str, table: LoadedWeights, *, is_scored: bool = False) -> None:
     """Stop unless every weight is accounted for.
 
+    :param is_scored: whether the weights are to be scored as they are, instead of trained from.
     :raises UserError: with the whole table and what to do.
     """
     if table.fits:
         return
-    missing = [name for name in table.unexpected if name in table.new]
-    has_head = any(map(_is_of_head, table.loaded))
-    if missing and all(map(_is_of_head, missing)) and not (has_head or table.mismatched):
-        advice = (
+    advise = _advice_on_scoring if is_scored else _advice_on_training
+    raise UserError(f"{uri} does not fit the configured model: {table}\n{advise(uri, table)}")
+
+
+def _advice_on_scoring(_uri: str, table: LoadedWeights) -> str:
+    if _lacks_the_head_alone(table):
+        return (
+            "It is an encoder without a masked-LM head, so it predicts nothing that could be "
+            "scored. Give the checkpoint with its head (BertForMaskedLM or BertForPreTraining), or "
+            "train from it with model.init_encoder_only=true and score what comes out."
+        )
+    return "Only a masked language model of the run's architecture can be scored; give another one."
+
+
+def _advice_on_training(uri: str, table: LoadedWeights) -> str:
+    if _lacks_the_head_alone(table):
+        return (
             "It is an encoder without a masked-LM head. To begin with a new head on purpose, set "
             "model.init_encoder_only=true."
         )
-    elif missing or table.mismatched:
-        advice = (
+    if _missing(table) or table.mismatched:
+        return (
             "Choose a model of the same architecture, or set the model section to that of this one."
         )
-    else:
-        advice = (
-            "Tensors that have no place here are dropped on purpose only: with "
-            "model.init_encoder_only=true the encoder alone is loaded. `python -m "
-            f"training.import_model {uri}` names them."
-        )
-    raise UserError(f"{uri} does not fit the configured model: {table}\n{advice}")
+    return (
+        "Tensors that have no place here are dropped on purpose only: with "
+        "model.init_encoder_only=true the encoder alone is loaded. `python -m "
+        f"training.import_model {uri}` names them."
+    )
+
+
+def _missing(table: LoadedWeights) -> list[str]:
+    return [name for name in table.unexpected if name in table.new]
+
+
+def _lacks_the_head_alone(table: LoadedWeights) -> bool:
+    missing = _missing(table)
+    has_head = any(map(_is_of_head, table.loaded))
+    return bool(missing) and all(map(_is_of_head, missing)) and not (has_head or table.mismatched)
 
 
 def _is_of_head(name: str) -> bool:

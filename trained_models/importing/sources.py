@@ -19,6 +19,8 @@ from trained_models.errors import UserError
 HUGGING_FACE_CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
+TORCH_WEIGHTS = "pytorch_model.bin"
+TORCH_INDEX = "pytorch_model.bin.index.json"
 # Beside the weights of a TensorFlow checkpoint: its architecture, its vocabulary.
 GOOGLE_CONFIG = "bert_config.json"
 TF_MODELS_CONFIG = "params.yaml"
@@ -26,11 +28,9 @@ VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
 # Tokens that were added to the vocabulary of a Hugging Face tokenizer; ids by token.
 ADDED_TOKENS = "added_tokens.json"
-_BESIDE = (GOOGLE_CONFIG, TF_MODELS_CONFIG, VOCABULARY, TOKENIZER, ADDED_TOKENS)
+BESIDE = (GOOGLE_CONFIG, TF_MODELS_CONFIG, VOCABULARY, TOKENIZER, ADDED_TOKENS)
 # Formats of the same library that are not read, and why.
 _OTHERS = {
-    "pytorch_model.bin": "it is a pickle, which can run any program while it is read",
-    "pytorch_model.bin.index.json": "its parts are pickles, which can run any program",
     "tf_model.h5": "it is TensorFlow's own export",
     "flax_model.msgpack": "it is Flax's own export",
 }
@@ -136,37 +136,40 @@ def _refuse_linked_folders(folder: str) -> None:
 def files_of_prefix(prefix: str) -> list[str]:
     """Return what is read of a TensorFlow checkpoint, as paths and patterns of paths."""
     folder, name = split(prefix)
-    return [uris.join(folder, end) for end in (f"{name}.index", f"{name}.data-*", *_BESIDE)]
+    return [uris.join(folder, end) for end in (f"{name}.index", f"{name}.data-*", *BESIDE)]
 
 
 def weight_files(folder: str, read: uris.Reader = uris.read) -> list[str]:
     """Return the names of the files that hold the weights of a folder.
 
     :param read: reads their index.
-    :raises UserError: there are none, or none that is safe to read.
+    :raises UserError: there are none, or none of a format that is read.
     """
-    index_uri = uris.join(folder, WEIGHTS_INDEX)
-    if uris.exists(uris.join(folder, WEIGHTS)):
-        return [WEIGHTS]
-    if not uris.exists(index_uri):
-        raise UserError(_no_weights(folder))
-    names = _indexed_files(read(index_uri), index_uri)
+    # Where there are both, they are the same weights.
+    for file, index in ((WEIGHTS, WEIGHTS_INDEX), (TORCH_WEIGHTS, TORCH_INDEX)):
+        if uris.exists(uris.join(folder, file)):
+            return [file]
+        if uris.exists(uris.join(folder, index)):
+            return _indexed_files(folder, index, read)
+    raise UserError(_no_weights(folder))
+
+
+def _indexed_files(folder: str, index: str, read: uris.Reader) -> list[str]:
+    uri = uris.join(folder, index)
+    try:
+        names = sorted(set(json.loads(read(uri))["weight_map"].values()))
+    except UNPARSABLE as error:
+        raise UserError(
+            f"{uri} is not an index of {index.partition('.')[2].removesuffix('.index.json')} files "
+            f"({fault(error)}); get the file again."
+        ) from None
     missing = set(names) - set(file_names(folder))
     if missing:
         raise UserError(
-            f"{folder} lacks {len(missing)} of the {len(names)} files that {WEIGHTS_INDEX} names. "
-            "Get all its files."
+            f"{folder} lacks {len(missing)} of the {len(names)} files that {index} names. Get all "
+            "its files."
         )
     return names
-
-
-def _indexed_files(index: bytes, uri: str) -> list[str]:
-    try:
-        return sorted(set(json.loads(index)["weight_map"].values()))
-    except UNPARSABLE as error:
-        raise UserError(
-            f"{uri} is not an index of safetensors ({fault(error)}); get the file again."
-        ) from None
 
 
 def _no_weights(folder: str) -> str:
@@ -177,7 +180,10 @@ def _no_weights(folder: str) -> str:
                 f"safetensors once: AutoModelForMaskedLM.from_pretrained({folder!r})"
                 ".save_pretrained(FOLDER) of the library transformers, and copy the vocabulary."
             )
-    return f"{folder} has no {WEIGHTS} and no {WEIGHTS_INDEX} beside its config.json. Get one."
+    return (
+        f"{folder} has no {WEIGHTS}, no {WEIGHTS_INDEX} and no {TORCH_WEIGHTS} beside its "
+        "config.json. Get one."
+    )
 
 
 @contextmanager

@@ -123,6 +123,19 @@ class Rows:
             value[row] = source[pieces].mean(axis=0)
         return value
 
+    def refuse_random(self, uri: str) -> None:
+        """Stop if a token would have random weights: what the source predicts would be noise.
+
+        :raises UserError: there are such tokens.
+        """
+        if self.random:
+            raise UserError(
+                f"{uri} cannot be scored: of {len(self.random)} tokens of the lineage's vocabulary "
+                "it knows neither the token nor all its pieces, so they would have random weights. "
+                "Give a model with the lineage's vocabulary, or one that was trained from this "
+                "one with it."
+            )
+
     def sentences(self) -> Iterator[str]:
         """Yield what is to be said about the vocabulary."""
         if self.means or self.random or self.dropped:

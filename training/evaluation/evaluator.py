@@ -13,10 +13,12 @@ from official.nlp.modeling.models import BertPretrainerV2
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import DocumentSetScore, EvaluationReport, ModelScore
 from pipeline_store.layout import StoreLayout
-from trained_models import artifacts, record_sources
+from trained_models import record_sources
 from trained_models.errors import BadDataError
+from trained_models.importing.identity import files_sha256
 from training.evaluation import unigram
 from training.evaluation.evaluation_sets import EvaluationSet, open_set
+from training.evaluation.scored_models import ScoredModels
 from training.input import data
 from training.input.masks import load_masker
 from training.model import checkpoints
@@ -42,7 +44,7 @@ def evaluate(
     """Score every model on every set.
 
     :param manifest_uris: partition manifest by set name.
-    :param model_uris: model by name (``candidate``, ``baseline``).
+    :param model_uris: model by name (``candidate``, ``baseline``), ours or from elsewhere.
     :raises JobError: see :mod:`trained_models.errors`.
     """
     vocabulary = record_sources.vocabulary_info(store, config)
@@ -54,16 +56,16 @@ def evaluate(
     with strategy.scope():
         model = build_model(config)
     scorers = {head: make_score_batch(strategy, model, head) for head in (False, True)}
-    scores = []
+    models, scores = ScoredModels(model, store, config), []
     for name, uri in model_uris.items():
-        loaded = checkpoints.load_weights(model, uri)
+        sha256 = files_sha256(uri)
+        loaded = models.load(uri)
         log.info("Scoring %s (%s): %s", name, uri, loaded)
         set_scores = []
         for chosen in sets:
             # A model without the head keeps the one of the model before, or a random one.
             next_sentence = loaded.has_next_sentence_head and chosen.reader.row_format.next_sentence
             set_scores.append(_score_set(chosen, scorers[next_sentence], config, strategy))
-        sha256 = artifacts.model_files(uri).sha256
         scores.append(ModelScore(name=name, model_uri=uri, files_sha256=sha256, sets=set_scores))
 
     manifests = {

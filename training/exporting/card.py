@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pipeline_config.schema import ModelConfig
 from pipeline_store.formats import TrainingInputs, VocabularyInfo
+from trained_models.heritage import of_inputs, short_name
+from trained_models.record_sources import NEXT_SENTENCE_PACKING
 
 _FRONT = """\
 ---
@@ -21,7 +25,6 @@ def render(model: ModelConfig, vocabulary: VocabularyInfo, inputs: TrainingInput
     :param inputs: what the model was trained with.
     """
     settings = inputs.settings
-    pairs = settings["masking.packing"] == "segment_pair"
     case = "lower-cases text and removes accents" if vocabulary.do_lower_case else "keeps case"
     lines = [
         f"{_FRONT}\n# BERT, {model.num_hidden_layers} layers of {model.hidden_size}\n",
@@ -48,11 +51,44 @@ def render(model: ModelConfig, vocabulary: VocabularyInfo, inputs: TrainingInput
         "## Limits\n",
         "- Nothing but the pretraining tasks was measured. It repeats what its text says.",
         f"- Longer input than {settings['masking.max_seq_length']} tokens was not seen lately.",
-        (
-            "- Pooler and next-sentence head are in it; `BertForMaskedLM` has neither and says so "
-            "when it loads. `BertForPreTraining` has both."
-            if pairs
-            else "- There is no pooler: nothing trained it. `BertModel` makes a random one."
-        ),
+        f"- {_pooler(inputs)}",
+        *_sentence_embedding(inputs),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _sentence_embedding(inputs: TrainingInputs) -> Iterator[str]:
+    kept = of_inputs(inputs)
+    if kept is not None and kept.sentence_transformers:
+        yield (
+            '- `SentenceTransformer("THIS_FOLDER")` reads it as it did the weights that the '
+            "lineage began with: the files of sentence-transformers are theirs. But the sentence "
+            "embedding was not trained: masked-LM updates have changed the layers that it is made "
+            "of. Measure it before use, and never mix its vectors with those of another version."
+        )
+
+
+def _pooler(inputs: TrainingInputs) -> str:
+    if inputs.settings["masking.packing"] == NEXT_SENTENCE_PACKING:
+        return (
+            "Pooler and next-sentence head are in it; `BertForMaskedLM` has neither and says so "
+            "when it loads. `BertForPreTraining` has both."
+        )
+    kept = of_inputs(inputs)
+    if kept is None:
+        return (
+            "There is no pooler: it is not recorded whether anything trained it. `BertModel` makes "
+            "a random one."
+        )
+    if not kept.has_pooler:
+        return "There is no pooler: nothing trained it. `BertModel` makes a random one."
+    if kept.pooler_trained:
+        origin = "was trained with next sentences in an earlier run"
+    else:
+        source = short_name(kept.pooler_from or "")
+        origin = f"is, unchanged, that of `{source}`, which the lineage began with"
+    return (
+        f"The pooler {origin}. The layers below it were trained on since, without it, so that it "
+        "gets other input than it learned from: measure it before use, or fine-tune it. "
+        "`BertForMaskedLM` has no pooler and says so when it loads; `BertModel` has it."
+    )

@@ -88,9 +88,10 @@ def _is_mask(row: Rows, tokens: tuple[str, ...]) -> npt.NDArray[np.bool_]:
     return chosen == tokens.index(MASK)
 
 
-def check_hugging_face(folder: Path, subject: Subject) -> ExportCheck:
+def check_hugging_face(folder: Path, subject: Subject, *, pooler: bool) -> ExportCheck:
     """Read a folder into a new model, as a training that starts from it does, and compare.
 
+    :param pooler: whether it has one.
     :raises BadDataError: outputs differ.
     :raises UserError: the folder cannot be read.
     """
@@ -103,8 +104,10 @@ def check_hugging_face(folder: Path, subject: Subject) -> ExportCheck:
     check = _check(
         folder,
         subject,
-        # Not the pooler, which is written only with a next-sentence head.
-        states=_difference(found.hidden_states, wanted.hidden_states),
+        states=max(
+            _difference(found.hidden_states, wanted.hidden_states),
+            _difference(found.pooled, wanted.pooled) if pooler else 0.0,
+        ),
         logits=_difference(found.logits, wanted.logits),
         masks=len(wanted.logits),
     )

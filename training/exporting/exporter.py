@@ -8,9 +8,10 @@ from pathlib import Path
 
 from pipeline_config import PipelineConfig, with_overrides
 from pipeline_config.schema import ModelConfig
-from pipeline_store.formats import ExportCheck, TrainingInputs
+from pipeline_store.formats import ExportCheck, Heritage, TrainingInputs
 from pipeline_store.layout import StoreLayout
 from trained_models import artifacts
+from trained_models.heritage import of_inputs
 from training.exporting import card, hugging_face
 from training.exporting.checks import Subject, check_hugging_face, check_saved_model
 from training.exporting.held_out_rows import held_out_rows, texts_of
@@ -50,6 +51,15 @@ class Exporter:
     tokenizer: LineageTokenizer
     inputs: TrainingInputs
     has_next_sentence_head: bool
+
+    @property
+    def has_pooler(self) -> bool:
+        """Return whether the pooler is known to be more than random numbers."""
+        return self.has_next_sentence_head or self._heritage.has_pooler
+
+    @property
+    def _heritage(self) -> Heritage:
+        return of_inputs(self.inputs) or Heritage()
 
     @classmethod
     def load(cls, model_uri: str, store: StoreLayout, config: PipelineConfig) -> Exporter:
@@ -103,7 +113,13 @@ class Exporter:
         subject, model = self.subject, self.model
         values = {name: v.numpy() for name, v in named_variables(subject.model).items()}
         hugging_face.write_configuration(folder, model)
-        hugging_face.write_weights(folder, model, values, next_sentence=self.has_next_sentence_head)
+        hugging_face.write_weights(
+            folder,
+            model,
+            values,
+            pooler=self.has_pooler,
+            next_sentence=self.has_next_sentence_head,
+        )
         hugging_face.write_tokenizer(
             folder,
             subject.tokens,
@@ -111,9 +127,10 @@ class Exporter:
             do_lower_case=self.tokenizer.info.do_lower_case,
             max_seq_length=model.max_position_embeddings,
         )
+        hugging_face.write_sentence_transformers(folder, self._heritage.sentence_transformers)
         text = card.render(model, self.tokenizer.info, self.inputs)
         (folder / "README.md").write_text(text)
-        return check_hugging_face(folder, subject)
+        return check_hugging_face(folder, subject, pooler=self.has_pooler)
 
     def _write_saved_model(self, folder: Path) -> ExportCheck:
         subject = self.subject

@@ -17,6 +17,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokeniz
 from tokenizers.models import WordPiece
 
 from pipeline_config.schema import ModelConfig
+from pipeline_store import uris
 from trained_models.importing.descriptions import LAYER_NORM_EPSILON
 from trained_models.importing.sources import WEIGHTS
 from trained_models.weight_names import Layout, Part, Weight, weights
@@ -69,18 +70,20 @@ def write_weights(
     model: ModelConfig,
     variables: Mapping[str, npt.NDArray[np.float32]],
     *,
+    pooler: bool,
     next_sentence: bool,
 ) -> None:
     """Write ``model.safetensors`` with the names of ``BertForMaskedLM``.
 
-    The pooler and the next-sentence head, which that class does not have, are written only if both
-    are trained, as in Google's BERT. The output embedding is the input's, so it is not written.
+    The pooler and the next-sentence head, which that class does not have, are written only if they
+    are more than random numbers. The output embedding is the input's, so it is not written.
 
     :param variables: values by name, as :func:`training.model.bert.named_variables` has them.
+    :param pooler: whether the pooler was trained or imported.
     :param next_sentence: whether a next-sentence head was trained.
     """
     found = weights(model, next_sentence=next_sentence)
-    if not next_sentence:
+    if not pooler:
         found = [weight for weight in found if weight.part is not Part.POOLER]
     save_tensors(folder, tensors(found, variables))
 
@@ -169,6 +172,18 @@ def _normalizer(do_lower_case: bool, normalization: str) -> normalizers.Normaliz
     return normalizers.Sequence([form(), berts])
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_sentence_transformers(folder: Path, files: Mapping[str, Any]) -> None:
+    """Write the small files by which sentence-transformers reads the folder.
+
+    :param files: content by path, as :class:`pipeline_store.formats.Heritage` has it.
+    """
+    for name, content in files.items():
+        # Also refuses a path that would leave the folder.
+        path = Path(uris.join(str(folder), name))
+        path.parent.mkdir(exist_ok=True)
+        write_json(path, content)
+
+
+def write_json(path: Path, content: Any) -> None:
     """Write one of the folder's small files."""
     path.write_text(json.dumps(content, indent=2) + "\n")

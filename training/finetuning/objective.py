@@ -21,9 +21,10 @@ from training.finetuning.model import Classifier, build_classifier
 from training.finetuning.step import ClassifierMetrics, make_replica_step
 from training.finetuning.task_data import Examples, Task
 from training.importing.loading import InitialModel
-from training.loop.objective import Initial, LoopScores
+from training.loop.objective import LoopScores
 from training.loop.step import TrainLoop, compile_loop
 from training.model import checkpoints
+from training.model.starts import Initial
 from training.optimization.optimizers import build_optimizer
 
 

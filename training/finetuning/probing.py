@@ -13,7 +13,7 @@ from training.finetuning.forward import Forward, mean_hidden_states
 from training.finetuning.model import FEATURES, Probe, build_classifier, build_probe
 from training.finetuning.objective import FineTuning
 from training.finetuning.task_data import Examples
-from training.loop.objective import Initial
+from training.model.starts import Initial
 
 # Of a feature whose deviation is smaller than this nothing can be learned but noise.
 _LEAST_DEVIATION = 1e-6

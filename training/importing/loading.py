@@ -44,11 +44,14 @@ class InitialModel:
 
     :param model: the architecture here.
     :param vocabulary: the lineage's tokens, in order of id.
+    :param is_scored: whether it is scored as it is, instead of trained from: then weights from
+        elsewhere need a masked-LM head, and something for each token.
     """
 
     uri: str
     model: ModelConfig
     vocabulary: tuple[str, ...]
+    is_scored: bool = False
 
     def __str__(self) -> str:
         return self.uri
@@ -60,6 +63,16 @@ def initial_model(uri: str, store: StoreLayout, config: PipelineConfig) -> Initi
     :raises FormatError: the lineage's vocabulary is damaged.
     """
     return InitialModel(uri, config.model, lineage_tokens(store, config))
+
+
+def scored_model(uri: str, store: StoreLayout, config: PipelineConfig) -> InitialModel:
+    """Return what is to be scored by a model of this configuration.
+
+    :raises FormatError: the lineage's vocabulary is damaged.
+    """
+    # That a lineage began without a masked-LM head does not make one superfluous here.
+    model = config.model.model_copy(update={"init_encoder_only": False})
+    return InitialModel(uri, model, lineage_tokens(store, config), is_scored=True)
 
 
 @contextmanager
@@ -101,7 +114,9 @@ def load_foreign(
         known = source_vocabulary(uri, kind)
         rows = plan_rows(known, embedding_rows(reader, model), initial.vocabulary, model.vocab_size)
         plan = make_plan(reader, model, rows, next_sentence=next_sentence)
-        refuse_unfit(uri, plan.table)
+        refuse_unfit(uri, plan.table, is_scored=initial.is_scored)
+        if initial.is_scored:
+            rows.refuse_random(uri)
         targets = {end: _ending(end, variables) for end in plan.table.loaded}
         values = {end: plan.value(end, reader, v.numpy) for end, v in targets.items()}
     for end, variable in targets.items():

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol
 import tensorflow as tf
 import tf_keras
 
-from trained_models.loaded_weights import LoadedWeights
 from trained_models.state import Score
 from training.loop.step import Metrics, TrainLoop
+from training.model.starts import Initial
 
 
 class LoopScores(NamedTuple):
@@ -19,13 +19,6 @@ class LoopScores(NamedTuple):
     loss: float
     next_sentence_loss: float | None = None
     next_sentence_accuracy: float | None = None
-
-
-class Initial(NamedTuple):
-    """What a training began with: the weights' place, and what became of each."""
-
-    uri: str
-    weights: LoadedWeights
 
 
 class Batches(Protocol):

@@ -17,10 +17,10 @@ from trained_models.phases import phase_of
 from training.evaluation.held_out import HeldOut
 from training.importing.loading import InitialModel
 from training.input.data import TrainingBatches, TrainingData
-from training.loop.objective import Initial, LoopScores
+from training.loop.objective import LoopScores
 from training.loop.step import StepMetrics, TrainLoop, make_train_loop
-from training.model import checkpoints
 from training.model.bert import build_model, trained_variables
+from training.model.starts import Initial, load_initial
 from training.optimization.moments import Moments
 from training.optimization.optimizers import build_optimizer
 
@@ -55,8 +55,7 @@ class Pretraining:
         moments = None
         if self.config.optimizer.carry_slots:
             moments = Moments(optimizer, trained_variables(model, self.config))
-        weights = checkpoints.load_weights(model, self.init_model, moments)
-        return Initial(self.init_model.uri, weights)
+        return load_initial(model, self.init_model, self.config, moments)
 
     def make_loop(
         self,

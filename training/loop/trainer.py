@@ -17,6 +17,7 @@ from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.formats import CheckpointManifest, Rollback, TrainingInputs, TrainingResult
 from pipeline_store.layout import TrainingLayout
+from trained_models import artifacts, heritage
 from trained_models.checkpoint_store import CheckpointStore
 from trained_models.commit import CommitGuard
 from trained_models.errors import JobError, PreemptedError
@@ -85,6 +86,7 @@ class Trainer:
         self._guard = Guard(self._settings)
         self._saver = Saver(job.checkpoint_store)
         self._profiler = Profiler(job.profile, job.layout.events)
+        self._inputs = job.inputs
         self._state = TrainingState()
         self._saved_step = 0
 
@@ -135,6 +137,7 @@ class Trainer:
                 # Replaced: an earlier try may have begun from another model and saved nothing.
                 initial.weights.record(initial.uri).write(self._job.layout.initial_weights)
             log.info("Continuing from %s: %s", initial.uri, initial.weights)
+            self._inputs = self._job.inputs.model_copy(update={"heritage": initial.heritage})
 
     def _make_reporter(self) -> Reporter:
         layout = self._job.layout
@@ -228,7 +231,7 @@ class Trainer:
         if self._is_chief:
             self._saver.save(
                 lambda folder: checkpoints.write_files(
-                    folder, self.model, self._optimizer, self._job.inputs, self._files
+                    folder, self.model, self._optimizer, self._inputs, self._files
                 ),
                 current,
             )
@@ -258,6 +261,9 @@ class Trainer:
         checkpoints.restore(
             self._job.layout.root, manifest, self.model, self._optimizer, self._files
         )
+        files = artifacts.ModelFiles(self._job.layout.root, manifest.prefix, manifest.files)
+        kept = {"heritage": heritage.of_model(files)}
+        self._inputs = self._job.inputs.model_copy(update=kept)
         self._state = TrainingState.of(manifest)
         self._saved_step = manifest.step
 

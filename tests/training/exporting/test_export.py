@@ -134,7 +134,7 @@ def test_the_tensors_compute_the_same_by_the_rules_of_hugging_face(
     for variable in model.variables:
         variable.assign_add(random.normal(0, 0.3, variable.shape).astype(np.float32))
     values = {name: v.numpy() for name, v in named_variables(model).items()}
-    hugging_face.write_weights(tmp_path, config.model, values, next_sentence=True)
+    hugging_face.write_weights(tmp_path, config.model, values, pooler=True, next_sentence=True)
     tensors = load_file(tmp_path / "model.safetensors")
     assert tensors.keys() == pretrained.bert_weights().keys()
 

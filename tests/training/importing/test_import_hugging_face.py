@@ -298,12 +298,12 @@ def test_a_missing_part_is_named(tmp_path: Path) -> None:
         load(uri)
 
 
-def test_pickles_are_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_other_formats_are_refused_with_what_to_do(tmp_path: Path) -> None:
     uri = write_hugging_face(tmp_path / "hf", bert_weights())
-    Path(uri, "model.safetensors").rename(Path(uri, "pytorch_model.bin"))
-    with pytest.raises(UserError, match=r"pytorch_model\.bin, which is not read.*save_pretrained"):
+    Path(uri, "model.safetensors").rename(Path(uri, "tf_model.h5"))
+    with pytest.raises(UserError, match=r"tf_model\.h5, which is not read.*save_pretrained"):
         load(uri)
-    Path(uri, "pytorch_model.bin").unlink()
+    Path(uri, "tf_model.h5").unlink()
     with pytest.raises(UserError, match=r"has no model\.safetensors"):
         load(uri)
 

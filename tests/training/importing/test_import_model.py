@@ -188,7 +188,7 @@ def test_what_leaves_as_a_hugging_face_folder_comes_back_bit_for_bit(tmp_path: P
     model = build_model(config)
     values = {name: variable.numpy() for name, variable in named_variables(model).items()}
     write_configuration(tmp_path, config.model)
-    write_weights(tmp_path, config.model, values, next_sentence=True)
+    write_weights(tmp_path, config.model, values, pooler=True, next_sentence=True)
     write_vocabulary(tmp_path, TOKENS)
     other = build_model(tiny_config(masking__packing="segment_pair", training__random_seed=9))
     assert weights_sha256(other) != weights_sha256(model)

@@ -21,7 +21,7 @@ from tests.training.corpora import TinyStore, tiny_config
 from tests.training.importing.test_import_hugging_face import only
 from tests.training.jobs import BAD_DATA, USER_ERROR, result, train_arguments
 from tests.training.pretrained import SETTINGS, bert_weights, write_hugging_face
-from trained_models import artifacts
+from trained_models import artifacts, heritage
 from training import evaluate, import_version, train
 from training.importing.loading import InitialModel
 from training.model.bert import build_model, weights_sha256
@@ -104,6 +104,9 @@ def test_it_is_a_version_like_any_other(beginning: Beginning, source: str) -> No
     card = uris.read(folder.card).decode()
     assert f"as it was published elsewhere. Imported from {source}." in card
     assert "pooler is untrained" not in card
+    kept = heritage.of_model(artifacts.model_files(folder.root))
+    assert kept is not None
+    assert (kept.pooler_from, kept.pooler_trained) == (source, False)
     # Bit for bit what was published.
     model, original = build_model(beginning.config), build_model(beginning.config)
     load_weights(model, folder.root)
