@@ -193,7 +193,7 @@ def test_the_tpu_is_given_back_whatever_fails(parsed: dict[str, Any]) -> None:
 
 
 WITH_THE_LINEAGE = (
-    *("lineage.plan", "lineage.probe_data"),
+    *("lineage.import", "lineage.plan", "lineage.probe_data"),
     *(f"tpu.{name}" for name in ("reserve", "create", "train", "evaluate", "probe")),
     *(f"promotion.{name}" for name in ("judge", "approve", "export", "promote")),
 )

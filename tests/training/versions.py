@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from pipeline_store.formats import ModelVersion
+from pipeline_store.formats import ModelVersion, TrainingResult
 from pipeline_store.layout import RunLayout
 from tests.training.corpora import TinyStore
 from trained_models import artifacts
@@ -27,7 +27,7 @@ def version_of(store: TinyStore, run: RunLayout) -> str:
         files=files,
         checkpoint_prefix=prefix,
         vocabulary_sha256=store.vocabulary_sha256,
-        train_steps_total=0,
+        train_steps_total=TrainingResult.load(run.training.result).train_steps,
         metrics={},
         created=datetime.now(UTC),
     ).create(lineage.model(version_id))
