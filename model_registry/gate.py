@@ -1,9 +1,7 @@
 """The gate: decides from an evaluation whether a candidate may replace the model in use.
 
 Both models are scored on the same held-out documents with the same masks, so their losses are
-compared document by document. How sure the difference is follows from a paired bootstrap over
-documents (Efron and Tibshirani, An Introduction to the Bootstrap, 1993; for paired system
-comparison Koehn, EMNLP 2004): tokens of one document are not independent, documents nearly are.
+compared document by document, with the intervals of :mod:`model_registry.bootstrap`.
 """
 
 from __future__ import annotations
@@ -11,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 
 from model_registry.best_scores import CANDIDATE, Floats, on_common_documents
+from model_registry.bootstrap import Interval, interval
+from model_registry.retrieval import compare_retrieval, decide_retrieval, retrieval_limit
 from pipeline_config.schema import PromotionConfig
 from pipeline_config.task import MIN_JUDGED_EXAMPLES
 from pipeline_store.formats import (
@@ -34,18 +32,7 @@ from pipeline_store.formats import (
     VerdictKind,
 )
 
-RESAMPLES = 2000
-# Documents drawn at once: a few tens of megabytes, whatever the size of the set.
-_DRAWS_AT_ONCE = 1 << 20
 BASELINE, UNIGRAM = "baseline", "unigram"
-
-
-class _Interval(NamedTuple):
-    """How much better the candidate is, in nats per token, with its confidence interval."""
-
-    mean: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -56,7 +43,8 @@ class _Comparison:
     documents: int
     candidate_loss: float
     reference_loss: float
-    improvement: _Interval
+    improvement: Interval
+    """In nats per token."""
 
 
 def judge(
@@ -66,6 +54,7 @@ def judge(
     baseline_version: str | None,
     probe: ProbeReport | None = None,
     best: Mapping[str, BestScore] | None = None,
+    from_sentence_encoder: bool = False,
     random_seed: int = 1,
 ) -> Verdict:
     """Return the verdict on a candidate, with the numbers it rests on.
@@ -87,10 +76,14 @@ def judge(
     difference lies below ``-max_probe_loss``. Without a model in use there is nothing to compare on
     them.
 
+    Nor may its embeddings find a document's other half less often by more than
+    ``max_retrieval_loss``, with confidence, where ``judge_retrieval`` asks for that.
+
     :param report: scores of the candidate, and of the baseline if there is one.
     :param baseline_version: version id of the model in use; None when there is none.
     :param probe: both models on ``probe_tasks``; None: there are none.
     :param best: of the lineage until now, by set: :func:`model_registry.best_scores.best_scores`.
+    :param from_sentence_encoder: whether the lineage began with a model of sentence-transformers.
     :param random_seed: of the resampling; equal seeds, equal verdicts.
     :raises ValueError: the reports cannot be judged: scores are not finite, the models were not
         scored on the same documents and masks, or something is missing.
@@ -121,6 +114,17 @@ def judge(
     probes = _probed(probe, candidate, config, baseline_version)
     if kind is VerdictKind.PROMOTED and probes:
         kind, reason = _decide_downstream(probes, config, reason)
+    limit = retrieval_limit(config, from_sentence_encoder=from_sentence_encoder)
+    retrieval = compare_retrieval(
+        report.current_set,
+        candidate,
+        baseline,
+        limit=limit,
+        confidence=config.confidence,
+        random_seed=random_seed,
+    )
+    if kind is VerdictKind.PROMOTED and retrieval is not None:
+        kind, reason = decide_retrieval(retrieval, config, reason)
     return Verdict(
         verdict=kind,
         reason=reason,
@@ -133,6 +137,7 @@ def judge(
         improvement_high=current.improvement.high,
         probes=probes,
         forgetting=forgetting,
+        retrieval=retrieval,
     )
 
 
@@ -205,7 +210,7 @@ def _forgotten(
         losses, reference, tokens = on_common_documents(scores, known.scores)
         if not len(tokens):
             continue
-        improvement = _interval(losses, reference, tokens, confidence, random_seed)
+        improvement = interval(losses, reference, tokens, confidence, random_seed)
         yield ForgettingScore(
             set_name=scores.set_name,
             documents=len(tokens),
@@ -325,19 +330,8 @@ def _compare(
         documents=len(tokens),
         candidate_loss=float(losses.sum() / total),
         reference_loss=float(reference.sum() / total),
-        improvement=_interval(losses, reference, tokens, confidence, random_seed),
+        improvement=interval(losses, reference, tokens, confidence, random_seed),
     )
-
-
-def _interval(
-    losses: Floats, reference: Floats, tokens: Floats, confidence: float, random_seed: int
-) -> _Interval:
-    """Return by how much losses are below those of a reference; all sums by document, [N]."""
-    means = _resampled_means(reference - losses, tokens, random_seed)
-    tail = _tail(confidence, len(tokens))
-    low, high = np.quantile(means, [tail, 1 - tail])
-    mean = (reference - losses).sum() / tokens.sum()
-    return _Interval(float(mean), float(low), float(high))
 
 
 def _sums(scores: DocumentSetScore, name: str) -> tuple[Floats, Floats]:
@@ -400,35 +394,3 @@ def _paired_losses(scores: DocumentSetScore, tokens: Floats, baseline: ModelScor
             "both on the same records."
         )
     return losses[order]
-
-
-def _tail(confidence: float, documents: int) -> float:
-    """Return the share of resamples outside each end of the interval.
-
-    Percentile intervals of few documents are too narrow; the share is therefore taken from a
-    t-interval with its unbiased variance (Hesterberg, The American Statistician 2015, "expanded
-    percentile"), Student's quantile by the first two terms of its expansion in 1/freedom.
-    """
-    freedom = max(documents - 1, 1)
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    student = z + (z**3 + z) / (4 * freedom)
-    student += (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    return NormalDist().cdf(-student * math.sqrt(documents / freedom))
-
-
-def _resampled_means(differences: Floats, tokens: Floats, random_seed: int) -> Floats:
-    """Return the mean difference per token of every resample of the documents.
-
-    :param differences: sums by document, shape [N].
-    :param tokens: the weights, shape [N].
-    :returns: shape [RESAMPLES].
-    """
-    random = np.random.default_rng(random_seed)
-    count = len(tokens)
-    at_once = max(1, _DRAWS_AT_ONCE // count)
-    means = []
-    for start in range(0, RESAMPLES, at_once):
-        size = (min(at_once, RESAMPLES - start), count)
-        drawn = random.integers(0, count, size, dtype=np.int32)
-        means.append(differences[drawn].sum(axis=1) / tokens[drawn].sum(axis=1))
-    return np.concatenate(means)

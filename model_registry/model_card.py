@@ -206,6 +206,12 @@ def _evaluation(facts: ModelFacts) -> Iterator[str]:
         for name in names
         if any(scores[name, set_name].next_sentence_accuracy is not None for set_name in sets)
     ]
+    # Of evaluations that are older it is not known.
+    embedded = [
+        name
+        for name in names
+        if any(scores[name, set_name].recall_at_1 is not None for set_name in sets)
+    ]
     rows = []
     for set_name in sets:
         cells = [f"`{set_name}`" + (" (new)" if set_name == report.current_set else "")]
@@ -215,12 +221,14 @@ def _evaluation(facts: ModelFacts) -> Iterator[str]:
             cells += [f"{score.loss:.4f}", f"{score.perplexity:.1f}"]
             cells += [f"{score.accuracy:.1%}", f"{score.mrr:.3f}"]
         cells += [_share(scores[name, set_name].next_sentence_accuracy) for name in scored]
+        cells += [_fraction(scores[name, set_name].recall_at_1) for name in embedded]
         unigram = report.unigram_losses.get(set_name)
         cells.append("" if unigram is None else f"{unigram:.4f}")
         rows.append(tuple(cells))
     kinds = ("loss", "perplexity", "accuracy", "MRR")
     columns = [f"{name} {kind}" for name in names for kind in kinds]
     columns += [f"{name} next-sentence accuracy" for name in scored]
+    columns += [f"{name} recall@1" for name in embedded]
     yield from _table(("held-out set", "documents", *columns, "unigram loss"), rows)
     interval = f"{verdict.improvement_low:.4f} to {verdict.improvement_high:.4f}"
     yield (
@@ -228,10 +236,24 @@ def _evaluation(facts: ModelFacts) -> Iterator[str]:
         f"({facts.config.promotion.confidence:.0%} interval {interval}, {verdict.documents} "
         "documents).\n"
     )
+    yield from _retrieval(verdict)
     if verdict.probes:
         yield "On labelled tasks, against the model that was in use:\n"
         yield from (f"- {probe.sentence}" for probe in verdict.probes)
         yield ""
+
+
+def _retrieval(verdict: Verdict) -> Iterator[str]:
+    found = verdict.retrieval
+    if found is not None:
+        yield (
+            "Recall@1 of embeddings (means of the last hidden states): "
+            f"{found.candidate_recall:.3f} after {found.reference_recall:.3f} of "
+            f"{verdict.reference}, a difference of "
+            f"{found.difference:+.3f} (interval {found.low:+.3f} to {found.high:+.3f}, "
+            f"{found.documents} documents): the share of documents whose second half is nearest to "
+            "their first one among all of the set.\n"
+        )
 
 
 _FORMATS = {
@@ -329,6 +351,10 @@ def _pooler(kept: Heritage | None) -> str:
         f"the pooler is that of {origin}, while the layers below it have changed: measure it "
         "before use, or fine-tune it. It is in the Hugging Face folder."
     )
+
+
+def _fraction(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
 
 
 def _share(value: float | None) -> str:

@@ -222,4 +222,6 @@ def _metrics(report: EvaluationReport, verdict: Verdict) -> dict[str, float]:
             metrics[f"{subject}/masked_lm_mrr"] = scores.mrr
             if scores.next_sentence_accuracy is not None:
                 metrics[f"{subject}/next_sentence_accuracy"] = scores.next_sentence_accuracy
+            if scores.recall_at_1 is not None:
+                metrics[f"{subject}/retrieval_recall_at_1"] = scores.recall_at_1
     return metrics

@@ -615,6 +615,19 @@ class PromotionConfig(Section):
         description="What the candidate may lose of a probe task's metric, such as 0.01 of the "
         "accuracy. It is rejected if it has lost more with confidence.",
     )
+    max_retrieval_loss: float | None = Field(
+        0.02,
+        ge=0.0,
+        le=1.0,
+        description="What the candidate may lose of recall@1, the share of held-out documents "
+        "whose second half its embedding of the first half finds first. It is rejected if it has "
+        "lost more with confidence. Empty: not judged.",
+    )
+    judge_retrieval: Literal["sentence_encoders", "always"] = Field(
+        "sentence_encoders",
+        description="Whose candidates max_retrieval_loss rejects. sentence_encoders: of lineages "
+        "that began with a model of sentence-transformers. always: of every lineage.",
+    )
     export_formats: list[Literal["hugging_face", "saved_model"]] = Field(
         ["hugging_face", "saved_model"],
         max_length=2,

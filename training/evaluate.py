@@ -25,8 +25,9 @@ from training.runtime.workers import Cluster, naming_lost_workers
 log = logging.getLogger("training")
 
 # Rounding of float32 sums on another machine or device, with much to spare: nats per token, and
-# the share of tokens whose most likely predictions are so close that they change places.
-AGREEMENT = reports.Differences(loss=1e-3, accuracy=1e-2, mrr=1e-2)
+# the share of tokens whose most likely predictions are so close that they change places, and of
+# documents whose nearest halves do.
+AGREEMENT = reports.Differences(loss=1e-3, accuracy=1e-2, mrr=1e-2, recall=1e-2)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -184,12 +185,12 @@ def _check_agreement(report: EvaluationReport, existing: EvaluationReport, outpu
     if any(difference > limit for difference, limit in zip(found, AGREEMENT, strict=True)):
         raise BadDataError(
             f"{output} does not agree: a loss differs by {found.loss:.6f} nats per token, an "
-            f"accuracy by {found.accuracy:.2%}, an MRR by {found.mrr:.4f}. The report, the models "
-            "or the records are not what they were."
+            f"accuracy by {found.accuracy:.2%}, an MRR by {found.mrr:.4f}, a recall@1 by "
+            f"{found.recall:.4f}. The report, the models or the records are not what they were."
         )
     log.info(
         "%s agrees: largest difference of a loss %.1e nats per token, of an accuracy %.1e, of an "
-        "MRR %.1e.",
+        "MRR %.1e, of a recall@1 %.1e.",
         output,
         *found,
     )

@@ -239,6 +239,33 @@ class TrainingResult(StoredFile):
     )
 
 
+class RetrievalScore(BaseModel):
+    """How well a model's embedding of a document's first half finds its second one in a set.
+
+    docs/promotion.md says what the halves are and how they are embedded.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    document_ids: list[str] = Field(description="those with two halves, in the order of the ranks")
+    ranks: list[float] = Field(
+        description="of each second half among all by cosine; 1 is best, equal ones share places"
+    )
+
+    def recall(self, at: int) -> float | None:
+        """Return the share of documents of that rank or a better one; None: there are none."""
+        if not self.ranks:
+            return None
+        return sum(rank <= at for rank in self.ranks) / len(self.ranks)
+
+    @property
+    def mrr(self) -> float | None:
+        """Return the mean reciprocal rank; None: there are no documents."""
+        if not self.ranks:
+            return None
+        return sum(1 / rank for rank in self.ranks) / len(self.ranks)
+
+
 class DocumentSetScore(BaseModel):
     """One model on one set of held-out documents. Sums, so that any mean can be formed later."""
 
@@ -257,6 +284,9 @@ class DocumentSetScore(BaseModel):
     )
     row_counts: list[float] | None = Field(
         default=None, description="rows of the document that have a next-sentence label"
+    )
+    retrieval: RetrievalScore | None = Field(
+        default=None, description="none: not measured, older than this field"
     )
 
     @property
@@ -278,6 +308,11 @@ class DocumentSetScore(BaseModel):
     def mrr(self) -> float:
         """Return the mean reciprocal rank of the right token over masked tokens."""
         return sum(self.reciprocal_rank_sums) / sum(self.token_counts)
+
+    @property
+    def recall_at_1(self) -> float | None:
+        """Return the share of documents whose second half is found first; None: not measured."""
+        return None if self.retrieval is None else self.retrieval.recall(1)
 
     @property
     def next_sentence_accuracy(self) -> float | None:
@@ -350,6 +385,20 @@ class ForgettingScore(BaseModel):
     high: float
 
 
+class RetrievalComparison(BaseModel):
+    """Recall@1 of a candidate and the model in use, on the same documents of the run's own set."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    documents: int
+    candidate_recall: float
+    reference_recall: float
+    difference: float = Field(description="candidate minus reference")
+    low: float = Field(description="lower end of its bootstrap confidence interval")
+    high: float
+    max_loss: float | None = Field(description="most that may be lost; none: only reported")
+
+
 class VerdictKind(StrEnum):
     """What the gate says; these strings are shown, stored and searched for."""
 
@@ -358,6 +407,7 @@ class VerdictKind(StrEnum):
     NOT_ENOUGH_EVIDENCE = "rejected: not enough evidence"
     FORGETTING = "rejected: forgetting"
     DOWNSTREAM = "rejected: downstream"
+    RETRIEVAL = "rejected: retrieval"
 
 
 class Verdict(StoredFile):
@@ -380,6 +430,9 @@ class Verdict(StoredFile):
     forgetting: list[ForgettingScore] = Field(
         default=[],
         description="by earlier set, against the lineage's best version on it; empty: no such set",
+    )
+    retrieval: RetrievalComparison | None = Field(
+        default=None, description="none: no model in use, or not measured"
     )
 
 

@@ -25,6 +25,8 @@ from pipeline_store.formats import (
     VerdictKind,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
+from trained_models.artifacts import model_files
+from trained_models.heritage import of_model
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -60,6 +62,7 @@ class JudgeOperator(BaseOperator):
             baseline_version=baseline,
             probe=probe,
             best=best_scores(lineage, baseline),
+            from_sentence_encoder=_from_sentence_encoder(run),
         )
         if not verdict.create(run.verdict(baseline)):
             verdict = Verdict.load(run.verdict(baseline))
@@ -68,6 +71,11 @@ class JudgeOperator(BaseOperator):
             reason = f"{verdict.verdict}: {verdict.reason}"
             outcomes.record(run, OutcomeKind.REJECTED, reason, written_by=self.task_id)
         return str(verdict.verdict)
+
+
+def _from_sentence_encoder(run: RunLayout) -> bool:
+    kept = of_model(model_files(run.training.root))
+    return kept is not None and bool(kept.sentence_transformers)
 
 
 class PromoteOperator(BaseOperator):

@@ -23,6 +23,11 @@ def signed(value: float | None) -> str:
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:+.4f}"
 
 
+def recall(value: float | None) -> str:
+    """Return a share of documents that are found, with three digits."""
+    return UNKNOWN if value is None else f"{value:.3f}"
+
+
 def number(value: float | None) -> str:
     """Return a count or an amount, with two digits if it is not whole."""
     if value is None or not math.isfinite(value):
@@ -55,6 +60,7 @@ def segment(value: str) -> str:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "loss": loss,
+    "recall": recall,
     "signed": signed,
     "number": number,
     "time": time,

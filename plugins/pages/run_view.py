@@ -33,7 +33,7 @@ MOST_FORGOTTEN = 2
 
 @dataclass(frozen=True)
 class SetRow:
-    """The losses of all models on one set of held-out documents."""
+    """The scores of all models on one set of held-out documents."""
 
     name: str
     kind: str
@@ -41,6 +41,8 @@ class SetRow:
     documents: int
     losses: list[float]
     unigram: float | None
+    recalls: list[float | None]
+    """Of each model, the share of documents whose second half its embeddings find first."""
 
 
 @dataclass
@@ -71,6 +73,11 @@ class RunView:
     has_lineage: bool = False
     is_waiting: bool = False
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def has_recalls(self) -> bool:
+        """Whether embeddings were measured, as in every evaluation but older ones."""
+        return any(recall is not None for row in self.sets for recall in row.recalls)
 
     @property
     def is_better(self) -> bool:
@@ -161,6 +168,11 @@ def _add_comparison(view: RunView, run: RunLayout, reader: Reader) -> None:
         for scores in model.sets
         if sum(scores.token_counts)
     }
+    recalls = {
+        (model.name, scores.set_name): scores.recall_at_1
+        for model in report.models
+        for scores in model.sets
+    }
     view.models = [model.name for model in report.models]
     for scores in report.models[0].sets:
         name = scores.set_name
@@ -172,6 +184,7 @@ def _add_comparison(view: RunView, run: RunLayout, reader: Reader) -> None:
                 documents=len(scores.document_ids),
                 losses=[losses.get((model, name), float("nan")) for model in view.models],
                 unigram=report.unigram_losses.get(name),
+                recalls=[recalls.get((model, name)) for model in view.models],
             )
         )
     view.improvements = interval_chart(

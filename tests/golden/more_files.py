@@ -16,7 +16,7 @@ from pipeline_store.layout import StoreLayout, VersionLayout
 from tests.model_registry.finetunings import FinetuningRun
 from tests.model_registry.runs import NOW, TOKEN, FinishedRun
 
-OLD = "v-000000000000"
+OLD, LATER = "v-000000000000", "v-000000000001"
 CORPUS = "0a1b2c3d4e5f"
 JOB = "010-train"
 CAUSE = "task-failed.tpu.train"
@@ -164,6 +164,7 @@ def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
     yield other.vocabulary_info, full(f.VocabularyInfo)
     yield other.production, full(f.ProductionPointer)
     yield VersionLayout(other.version(OLD)).best_scores, full(f.BestScores)
+    yield VersionLayout(other.version(LATER)).best_scores, full(f.BestScores)
     yield VersionLayout(other.version(OLD)).plan, full(f.RunPlan)
 
 
@@ -177,6 +178,8 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     # Of later formats, which have keys that the files before them have not.
     yield spare.approval, full(f.RunApproval)
     yield spare.verdict(OLD), full(f.Verdict)
+    yield spare.verdict(LATER), full(f.Verdict)
+    yield spare.evaluation(LATER), full(f.EvaluationReport)
     later = spare.training.attempt_files("e" * 32)
     yield uris.join(later, "0000000600", "inputs.json"), full(f.TrainingInputs)
     yield run.run.evaluation(OLD), full(f.EvaluationReport)

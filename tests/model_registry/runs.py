@@ -23,6 +23,7 @@ from pipeline_store.formats import (
     ModelScore,
     ModelVersion,
     PartitionManifest,
+    RetrievalScore,
     RunPlan,
     RunRecord,
     Split,
@@ -42,6 +43,50 @@ TOKEN = "f" * 32
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def write_training(run: RunLayout, key: str, heritage: Heritage | None = None) -> None:
+    """Write the result of a training whose weights are no weights.
+
+    :param key: goes into them.
+    """
+    training, files = run.training, []
+    folder = f"attempts/{TOKEN}/0000000400"
+    for name in ("inputs.json", "model.data-00000-of-00001", "model.index"):
+        data = f"{name} of {key}".encode() * 100
+        if name == "inputs.json":
+            data = TrainingInputs(
+                settings={"run": key},
+                vocabulary_sha256=sha256(VOCABULARY),
+                records={},
+                heritage=heritage,
+            ).to_bytes()
+        uris.write(uris.join(training.root, folder, name), data)
+        digest = FileDigest(path=f"{folder}/{name}", bytes=len(data), sha256=sha256(data))
+        files.append(digest)
+    CheckpointManifest(
+        step=400,
+        holder_token=TOKEN,
+        prefix=f"{folder}/model",
+        files=files,
+        config_sha256="c",
+        data_sha256="d",
+        random_seed=1,
+        loss=5.25,
+        tokens=1_500_000,
+        seconds=60.0,
+        resumed_from=[],
+        created=NOW,
+    ).write(training.checkpoint(400))
+    TrainingResult(
+        train_steps=400,
+        tokens=1_500_000,
+        final_loss=5.25,
+        checkpoint="checkpoints/0000000400.json",
+        weights_sha256="e",
+        seconds=60.0,
+        resumed_from=[],
+    ).write(training.result)
 
 
 class FinishedRun:
@@ -69,7 +114,7 @@ class FinishedRun:
         self.manifest_uri = self._manifest()
         self._record()
         self.plan()
-        self._training(heritage)
+        write_training(self.run, self.key, heritage)
         self.export()
         self.evaluate(baseline=parent, gain=gain)
 
@@ -141,45 +186,6 @@ class FinishedRun:
         plan.write(self.run.plan)
         return plan
 
-    def _training(self, heritage: Heritage | None) -> None:
-        training, files = self.run.training, []
-        folder = f"attempts/{TOKEN}/0000000400"
-        for name in ("inputs.json", "model.data-00000-of-00001", "model.index"):
-            data = f"{name} of {self.key}".encode() * 100
-            if name == "inputs.json":
-                data = TrainingInputs(
-                    settings={"run": self.key},
-                    vocabulary_sha256=sha256(VOCABULARY),
-                    records={},
-                    heritage=heritage,
-                ).to_bytes()
-            uris.write(uris.join(training.root, folder, name), data)
-            digest = FileDigest(path=f"{folder}/{name}", bytes=len(data), sha256=sha256(data))
-            files.append(digest)
-        CheckpointManifest(
-            step=400,
-            holder_token=TOKEN,
-            prefix=f"{folder}/model",
-            files=files,
-            config_sha256="c",
-            data_sha256="d",
-            random_seed=1,
-            loss=5.25,
-            tokens=1_500_000,
-            seconds=60.0,
-            resumed_from=[],
-            created=NOW,
-        ).write(training.checkpoint(400))
-        TrainingResult(
-            train_steps=400,
-            tokens=1_500_000,
-            final_loss=5.25,
-            checkpoint="checkpoints/0000000400.json",
-            weights_sha256="e",
-            seconds=60.0,
-            resumed_from=[],
-        ).write(training.result)
-
     def export(self, *formats: str, **changes: object) -> None:
         """Write files of some formats, of all if none is given, and what commits them."""
         layout, written = self.run.exports, {}
@@ -232,6 +238,28 @@ class FinishedRun:
             unigram_losses={self.partition: 6.0},
         )
         report.write(self.run.evaluation(baseline))
+        return self._judge(report)
+
+    def embed(self, **ranks: list[float]) -> Verdict:
+        """Add retrieval to the evaluation, and judge again.
+
+        :param ranks: of the first documents, by model.
+        """
+        report = EvaluationReport.load(self.run.evaluation(self.parent))
+        models = []
+        for model in report.models:
+            [scores] = model.sets
+            found = ranks[model.name]
+            retrieval = RetrievalScore(document_ids=scores.document_ids[: len(found)], ranks=found)
+            measured = scores.model_copy(update={"retrieval": retrieval})
+            models.append(model.model_copy(update={"sets": [measured]}))
+        report = report.model_copy(update={"models": models})
+        report.write(self.run.evaluation(self.parent))
+        return self._judge(report)
+
+    def _judge(self, report: EvaluationReport) -> Verdict:
+        names = {model.name for model in report.models}
+        baseline = self.parent if "baseline" in names else None
         verdict = judge(report, CONFIG.promotion, baseline_version=baseline)
         verdict.write(self.run.verdict(baseline))
         return verdict

@@ -103,6 +103,21 @@ def test_labelled_tasks_are_on_the_card(tmp_path: Path) -> None:
     assert "Nothing but the pretraining tasks and `moods` was measured." in card
 
 
+def test_recall_before_and_after_is_on_the_card(tmp_path: Path) -> None:
+    first = FinishedRun(str(tmp_path), "1")
+    first.embed(candidate=[1.0] * 30 + [2.0] * 10)
+    registry.publish(first.store, first.run)
+    registry.promote(first.lineage, first.version_id, expected_baseline=None, reason="better")
+    run = FinishedRun(str(tmp_path), "2", parent=first.version_id)
+    run.embed(candidate=[1.0] * 10 + [3.0] * 30, baseline=[1.0] * 30 + [2.0] * 10)
+    published = registry.publish(run.store, run.run)
+    assert published.metrics["candidate/day-2/retrieval_recall_at_1"] == 0.25
+    card = uris.read(VersionLayout(run.lineage.version(run.version_id)).card).decode()
+    assert "candidate recall@1 | baseline recall@1 | unigram loss |" in card
+    assert "| 0.250 | 0.750 | 6.0000 |" in card
+    assert f"0.250 after 0.750 of {first.version_id}, a difference of -0.500" in card
+
+
 def test_tables_are_well_formed(cards: tuple[str, str]) -> None:
     for card in cards:
         blocks = [b for b in card.split("\n\n") if b.startswith("|")]

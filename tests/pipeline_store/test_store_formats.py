@@ -144,6 +144,7 @@ def test_verdict_strings_are_the_published_ones() -> None:
         "rejected: not enough evidence",
         "rejected: forgetting",
         "rejected: downstream",
+        "rejected: retrieval",
     ]
 
 

@@ -114,6 +114,19 @@ def test_losses_of_both_models_and_who_is_new_are_shown(site: Site) -> None:
     assert first.version_id in page
 
 
+def test_recall_before_and_after_is_shown(site: Site) -> None:
+    first = finished(site, "1")
+    publish(first)
+    made = finished(site, "2", parent=first.version_id)
+    assert "ecall@1" not in run_page(site, made)
+    made.embed(candidate=[1.0] * 10 + [3.0] * 30, baseline=[1.0] * 30 + [2.0] * 10)
+    page = run_page(site, made)
+    assert '<th class="n">candidate recall@1</th><th class="n">baseline recall@1</th>' in page
+    assert '<td class="n">0.250</td><td class="n">0.750</td>' in page
+    assert "0.750 before,\n0.250 after" in page
+    assert "Only reported." in page
+
+
 def test_labelled_tasks_are_shown(site: Site) -> None:
     made = finished(site, "1")
     assert "Labelled tasks" not in run_page(site, made)

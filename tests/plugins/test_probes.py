@@ -35,6 +35,7 @@ from pipeline_store.formats import (
     Verdict,
 )
 from pipeline_store.layout import RunLayout, StoreLayout, VersionLayout
+from tests.model_registry.runs import write_training
 from tests.model_registry.test_gate import VERSION, Documents
 from tests.model_registry.test_gate_probes import CANDIDATE, comparison
 from tests.model_registry.test_gate_probes import probe as report
@@ -132,6 +133,7 @@ def run(tmp_path: Path) -> RunLayout:
     """A run whose evaluation says that its candidate is better."""
     run = StoreLayout(str(tmp_path)).run(KEY)
     write_run(run, with_overrides(PipelineConfig(), {"promotion.probe_tasks": [TASK]}))
+    write_training(run, KEY)
     models = {"candidate": (run.training.root, CANDIDATE), "baseline": (BASELINE, "2" * 64)}
     write_evaluation(run, VERSION, models)
     return run

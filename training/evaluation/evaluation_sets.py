@@ -78,12 +78,20 @@ def choose_rows(keys: npt.NDArray[np.uint64], max_records: int) -> npt.NDArray[n
     :returns: the record numbers of the chosen documents, ascending.
     """
     documents, sizes = np.unique(keys, return_counts=True)
+    order = hashed_order(documents)
+    fits = np.cumsum(sizes[order]) <= max_records
+    fits[0] = True
+    return np.flatnonzero(np.isin(keys, documents[order][fits]))
+
+
+def hashed_order(documents: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return the order in which documents are chosen, which only depends on their content, [D].
+
+    :param documents: their keys, [D].
+    """
     # A hash of the key: the key itself decides the split, so its upper bits are not spread evenly.
     ranks = np.array(
         [int.from_bytes(hashlib.sha256(key.tobytes()).digest()[:8], "big") for key in documents],
         np.uint64,
     )
-    order = np.argsort(ranks, kind="stable")
-    fits = np.cumsum(sizes[order]) <= max_records
-    fits[0] = True
-    return np.flatnonzero(np.isin(keys, documents[order][fits]))
+    return np.argsort(ranks, kind="stable")

@@ -18,6 +18,7 @@ from trained_models.errors import BadDataError
 from trained_models.importing.identity import files_sha256
 from training.evaluation import unigram
 from training.evaluation.evaluation_sets import EvaluationSet, open_set
+from training.evaluation.retrieval import make_embed, open_halves, score_retrieval
 from training.evaluation.scored_models import ScoredModels
 from training.input import data
 from training.input.masks import load_masker
@@ -56,6 +57,8 @@ def evaluate(
     with strategy.scope():
         model = build_model(config)
     scorers = {head: make_score_batch(strategy, model, head) for head in (False, True)}
+    embed = make_embed(model.encoder_network, strategy, config.evaluation.global_batch_size)
+    halves = {chosen.name: open_halves(chosen) for chosen in sets}
     models, scores = ScoredModels(model, store, config), []
     for name, uri in model_uris.items():
         sha256 = files_sha256(uri)
@@ -65,7 +68,9 @@ def evaluate(
         for chosen in sets:
             # A model without the head keeps the one of the model before, or a random one.
             next_sentence = loaded.has_next_sentence_head and chosen.reader.row_format.next_sentence
-            set_scores.append(_score_set(chosen, scorers[next_sentence], config, strategy))
+            score = _score_set(chosen, scorers[next_sentence], config, strategy)
+            retrieval = score_retrieval(halves[chosen.name], embed)
+            set_scores.append(score.model_copy(update={"retrieval": retrieval}))
         scores.append(ModelScore(name=name, model_uri=uri, files_sha256=sha256, sets=set_scores))
 
     manifests = {

@@ -1,16 +1,15 @@
-"""Batches of examples that are in memory: as a function of seed and step, or in order."""
+"""Batches of examples that are in memory, as a function of seed and step."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from trained_models.phases import Phase
 from training.finetuning.task_data import LABELS, Examples
+from training.input.arrays import as_tensors
 from training.input.data import distribute
 from training.input.order import Order
 
@@ -64,28 +63,5 @@ class ExampleBatches:
 
 
 def _tensors(examples: Examples) -> dict[str, tf.Tensor]:
-    with tf.device("/cpu:0"):
-        tensors = {name: tf.constant(values) for name, values in examples.inputs.items()}
-        if examples.labels is not None:
-            tensors[LABELS] = tf.constant(examples.labels)
-    return tensors
-
-
-def in_order(
-    examples: Examples, batch_size: int, strategy: tf.distribute.Strategy
-) -> Iterator[Any]:
-    """Yield the inputs of all examples once, in order, in batches of one size.
-
-    Each element is a tuple of one, a replica's share. The last batch is filled up with the first
-    example, so that all shapes are the same; whoever reads cuts that off.
-    """
-    arrays = _tensors(Examples(examples.inputs, None))
-    numbers = np.arange(len(examples))
-    numbers = np.pad(numbers, (0, -len(numbers) % batch_size))
-    batches = tf.data.Dataset.from_tensor_slices((numbers,)).batch(batch_size, drop_remainder=True)
-
-    def read(share: tf.Tensor) -> tuple[dict[str, tf.Tensor]]:
-        return ({name: tf.gather(values, share) for name, values in arrays.items()},)
-
-    shares = distribute(batches, batch_size, read, strategy, is_read_to_the_end=True)
-    return itertools.islice(shares, len(numbers) // batch_size)
+    labels = {} if examples.labels is None else {LABELS: examples.labels}
+    return as_tensors(examples.inputs | labels)

@@ -10,10 +10,10 @@ from official.nlp.modeling.networks import BertEncoderV2
 
 from pipeline_config import PipelineConfig
 from training.model.bert import arithmetic, build_encoder, initializer
+from training.model.forward import INPUTS
 
 CLASSIFIER = "classifier"
 FEATURES = "features"
-INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 
 
 class Classifier(tf_keras.Model):
@@ -37,7 +37,7 @@ class Classifier(tf_keras.Model):
     def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Return logits, float32 [R, outputs].
 
-        :param inputs: int32 [R, S] each, by the names of :data:`INPUTS`.
+        :param inputs: int32 [R, S] each, by the names of :data:`training.model.forward.INPUTS`.
         """
         pooled = self.encoder_network({name: inputs[name] for name in INPUTS}, training=training)[
             "pooled_output"

@@ -10,8 +10,9 @@ from pipeline_store.formats import DocumentSetScore, EvaluationReport
 
 HEADER = (
     *("set", "documents", "tokens", "model", "loss", "perplexity", "accuracy", "MRR"),
-    "next sentence",
+    *("next sentence", "recall@1", "recall@10", "retrieval MRR"),
 )
+_ALWAYS_SHOWN = 8
 UNIGRAM = "unigram"
 
 
@@ -25,12 +26,13 @@ def next_sentence_text(loss: float | None, accuracy: float | None) -> str:
 def table(report: EvaluationReport) -> str:
     """Return the scores of every model on every set, token-weighted, as aligned text.
 
-    The last column, the share of right next-sentence predictions, is only there if one was scored.
+    The share of right next-sentence predictions, and how well embeddings find the other half of a
+    document, are only there if they were measured.
     """
     rows = list(_rows(report))
-    columns = len(HEADER) if any(row[-1] for row in rows) else len(HEADER) - 1
-    rows = [row[:columns] for row in (HEADER, *rows)]
-    widths = [max(len(row[column]) for row in rows) for column in range(columns)]
+    shown = [n for n in range(len(HEADER)) if n < _ALWAYS_SHOWN or any(row[n] for row in rows)]
+    rows = [tuple(row[column] for column in shown) for row in (HEADER, *rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
@@ -43,7 +45,7 @@ def _rows(report: EvaluationReport) -> Iterator[tuple[str, ...]]:
         mark = " *" if set_name == report.current_set else ""
         for model in report.models:
             score = model.sets[number]
-            next_sentence = score.next_sentence_accuracy
+            next_sentence, retrieval = score.next_sentence_accuracy, score.retrieval
             yield (
                 f"{set_name}{mark}",
                 f"{len(score.document_ids):,}",
@@ -54,9 +56,17 @@ def _rows(report: EvaluationReport) -> Iterator[tuple[str, ...]]:
                 f"{score.accuracy:.1%}",
                 f"{score.mrr:.3f}",
                 "" if next_sentence is None else f"{next_sentence:.1%}",
+                "" if retrieval is None else _fraction(retrieval.recall(1)),
+                "" if retrieval is None else _fraction(retrieval.recall(10)),
+                "" if retrieval is None else _fraction(retrieval.mrr),
             )
         perplexity = f"{math.exp(unigram_loss):.1f}"
-        yield (f"{set_name}{mark}", "", "", UNIGRAM, f"{unigram_loss:.4f}", perplexity, "", "", "")
+        scored = (f"{set_name}{mark}", "", "", UNIGRAM, f"{unigram_loss:.4f}", perplexity)
+        yield (*scored, *[""] * (len(HEADER) - len(scored)))
+
+
+def _fraction(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3f}"
 
 
 def made_from(report: EvaluationReport) -> dict[str, str]:
@@ -78,6 +88,7 @@ class Differences(NamedTuple):
     loss: float
     accuracy: float
     mrr: float
+    recall: float
 
 
 def largest_differences(one: EvaluationReport, other: EvaluationReport) -> Differences:
@@ -98,11 +109,22 @@ def largest_differences(one: EvaluationReport, other: EvaluationReport) -> Diffe
     loss, accuracy, mrr = (
         max(abs(mine[column] - theirs[column]) for mine, theirs in pairs) for column in range(3)
     )
-    return Differences(max(loss, *unigram), accuracy, mrr)
+    return Differences(max(loss, *unigram), accuracy, mrr, _recall_difference(one, other))
 
 
 def _scores(score: DocumentSetScore) -> tuple[float, float, float]:
     return score.loss, score.accuracy, score.mrr
+
+
+def _recall_difference(one: EvaluationReport, other: EvaluationReport) -> float:
+    """Return how far recall@1 is apart at most, where both have it: an older report has none."""
+    pairs = [
+        (mine.recall_at_1, theirs.recall_at_1)
+        for model, same in zip(one.models, other.models, strict=True)
+        for mine, theirs in zip(model.sets, same.sets, strict=True)
+    ]
+    measured = [(a, b) for a, b in pairs if a is not None and b is not None]
+    return max((abs(a - b) for a, b in measured), default=0.0)
 
 
 def _subjects(report: EvaluationReport) -> list[object]:

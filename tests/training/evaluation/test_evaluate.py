@@ -118,6 +118,11 @@ def test_every_model_is_scored_on_the_same_documents(report: EvaluationReport) -
         assert one.document_ids == other.document_ids
         assert one.token_counts == other.token_counts
         assert one.loss != other.loss
+        assert one.retrieval is not None
+        assert other.retrieval is not None
+        assert one.retrieval.document_ids == other.retrieval.document_ids
+        assert set(one.retrieval.document_ids) <= set(one.document_ids)
+        assert len(one.retrieval.ranks) > 1
 
 
 def test_unigram_loss_is_that_of_smoothed_training_frequencies(
@@ -194,7 +199,7 @@ def test_recomputing_agrees_and_writes_nothing(
     assert evaluate.main(words) == 0
     output = capsys.readouterr().out
     assert "report.json agrees: largest difference of a loss 0.0e+00" in output
-    assert "of an accuracy 0.0e+00, of an MRR 0.0e+00" in output
+    assert "of an accuracy 0.0e+00, of an MRR 0.0e+00, of a recall@1 0.0e+00" in output
     assert report_file.read_bytes() == before
     rows = [line.split() for line in output.splitlines() if line.startswith("2026-01-0")]
     scored = [row for row in rows if "candidate" in row or "baseline" in row]
@@ -227,7 +232,8 @@ def test_existing_report_is_kept_and_shown(
     output = capsys.readouterr().out
     assert "exists and is kept" in output
     columns = output.splitlines()[1].split()
-    assert columns[-4:] == ["loss", "perplexity", "accuracy", "MRR"]
+    assert columns[4:8] == ["loss", "perplexity", "accuracy", "MRR"]
+    assert columns[8:] == ["recall@1", "recall@10", "retrieval", "MRR"]
     assert report_file.stat().st_mtime_ns == before
 
 

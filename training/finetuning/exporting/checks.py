@@ -29,11 +29,12 @@ from training.finetuning.exporting.functions import (
     text_arguments,
 )
 from training.finetuning.exporting.hugging_face import BIAS, KERNEL
-from training.finetuning.model import INPUTS, build_classifier
+from training.finetuning.model import build_classifier
 from training.finetuning.task_data import Examples
 from training.finetuning.trained import TrainedTrial
 from training.importing.loading import InitialModel
 from training.model.checkpoints import load_encoder
+from training.model.forward import INPUTS
 
 Floats = npt.NDArray[Any]
 Tokens = list[list[int]]

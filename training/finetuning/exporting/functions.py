@@ -11,9 +11,9 @@ import tf_keras
 
 from pipeline_config.task import TaskKind
 from training.finetuning.exporting.segment_rows import SegmentRowBuilder, SegmentRows
-from training.finetuning.forward import mean_state
-from training.finetuning.model import FEATURES, INPUTS
+from training.finetuning.model import FEATURES
 from training.finetuning.trained import TrainedTrial
+from training.model.forward import INPUTS, mean_state
 
 PREDICT, TOKENIZE, LOGITS = "predict", "tokenize", "logits"
 TEXT, TEXT_PAIR = "text", "text_pair"

@@ -1,0 +1,119 @@
+"""The gate on embeddings: whether a candidate still finds the other half of a document.
+
+A masked-LM loss says nothing of a sentence embedding, which such training changes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from model_registry.best_scores import Floats
+from model_registry.bootstrap import interval
+from pipeline_config.schema import PromotionConfig
+from pipeline_store.formats import (
+    ModelScore,
+    RetrievalComparison,
+    RetrievalScore,
+    VerdictKind,
+)
+
+
+def retrieval_limit(config: PromotionConfig, *, from_sentence_encoder: bool) -> float | None:
+    """Return how much of recall@1 a candidate may lose; None: it is not judged by that.
+
+    :param from_sentence_encoder: whether the lineage began with a model of sentence-transformers.
+    """
+    is_judged = from_sentence_encoder or config.judge_retrieval == "always"
+    return config.max_retrieval_loss if is_judged else None
+
+
+def compare_retrieval(
+    set_name: str,
+    candidate: ModelScore,
+    baseline: ModelScore | None,
+    *,
+    limit: float | None,
+    confidence: float,
+    random_seed: int,
+) -> RetrievalComparison | None:
+    """Compare recall@1 on one set.
+
+    :param baseline: the model in use; None: there is none to compare with.
+    :param limit: as :func:`retrieval_limit` returns it.
+    :returns: None if there is nothing to compare, which is an error where it is to be judged.
+    :raises ValueError: it is to be judged and was not measured, the models were not measured on
+        the same documents, or a rank is none.
+    """
+    if baseline is None:
+        return None
+    ours, theirs = (_of_set(model, set_name) for model in (candidate, baseline))
+    if ours is None or theirs is None:
+        if limit is None:
+            return None
+        raise ValueError(
+            f"promotion.max_retrieval_loss={limit:g} is to be judged, but retrieval was not "
+            f"measured on set {set_name!r}: the evaluation is older than that. Delete the run's "
+            "evaluation, evaluations/<version in use>.json, and run the task `evaluate` again; or "
+            "leave promotion.max_retrieval_loss empty."
+        )
+    if ours.document_ids != theirs.document_ids:
+        differing = set(ours.document_ids) ^ set(theirs.document_ids)
+        raise ValueError(
+            f"Set {set_name!r}: retrieval of candidate and baseline was measured on different "
+            f"documents ({len(differing)} by one model only). Evaluate both on the same records."
+        )
+    hits, reference = _hits(ours, candidate, set_name), _hits(theirs, baseline, set_name)
+    if not len(hits):
+        return None
+    # Misses in place of losses; every document counts the same.
+    found = interval(1 - hits, 1 - reference, np.ones(len(hits)), confidence, random_seed)
+    return RetrievalComparison(
+        documents=len(hits),
+        candidate_recall=float(hits.mean()),
+        reference_recall=float(reference.mean()),
+        difference=found.mean,
+        low=found.low,
+        high=found.high,
+        max_loss=limit,
+    )
+
+
+def decide_retrieval(
+    retrieval: RetrievalComparison, config: PromotionConfig, better: str
+) -> tuple[VerdictKind, str]:
+    """Return what becomes of a candidate whose loss is better, by its embeddings."""
+    if retrieval.max_loss is None:
+        return VerdictKind.PROMOTED, better
+    sentence = (
+        f"On {retrieval.documents} held-out documents recall@1 of the embeddings is "
+        f"{retrieval.candidate_recall:.3f} and that of the model in use "
+        f"{retrieval.reference_recall:.3f}: a difference of {retrieval.difference:+.3f} with a "
+        f"{config.confidence:.0%} interval from {retrieval.low:+.3f} to {retrieval.high:+.3f}"
+    )
+    if retrieval.documents < config.min_documents:
+        return VerdictKind.PROMOTED, (
+            f"{better} {sentence}; with fewer than promotion.min_documents="
+            f"{config.min_documents} it is not judged."
+        )
+    if retrieval.high < -retrieval.max_loss:
+        return VerdictKind.RETRIEVAL, (
+            f"{sentence}. That is more than promotion.max_retrieval_loss="
+            f"{retrieval.max_loss:g} allows. {better}"
+        )
+    return VerdictKind.PROMOTED, f"{better} {sentence}."
+
+
+def _of_set(model: ModelScore, set_name: str) -> RetrievalScore | None:
+    return next(scores.retrieval for scores in model.sets if scores.set_name == set_name)
+
+
+def _hits(score: RetrievalScore, model: ModelScore, set_name: str) -> Floats:
+    """Return whether each document was found first, as 1 or 0, shape [N]."""
+    ranks = np.array(score.ranks, float)
+    if ranks.shape != (len(score.document_ids),) or not (ranks >= 1).all():
+        raise ValueError(
+            f"Set {set_name!r} of the {model.name} has {len(score.ranks)} ranks for "
+            f"{len(score.document_ids)} documents, the smallest {min(score.ranks, default=None)}; "
+            "each document needs one of 1 or more. The evaluation is damaged."
+        )
+    return (ranks <= 1).astype(float)

@@ -1,0 +1,61 @@
+"""Forward passes over arrays in memory, on all devices; a row's mean hidden state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+import tf_keras
+
+from training.input.arrays import Arrays, in_order, rows_of
+from training.runtime.strategies import on_replicas
+
+INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
+"""What an encoder takes, int32 [R, S] each."""
+
+Forward = Callable[[Arrays], npt.NDArray[np.float32]]
+
+
+def make_forward(
+    call: Callable[[dict[str, tf.Tensor]], tf.Tensor],
+    strategy: tf.distribute.Strategy,
+    batch_size: int,
+) -> Forward:
+    """Return a function from arrays [N, ...] to what a model puts out for each row, float32 [N, D].
+
+    :param call: from a replica's share of a batch to float32 [R, D]; compiled once.
+    """
+
+    @tf.function
+    def forward_batch(batch: tuple[dict[str, tf.Tensor]]) -> tf.Tensor:
+        # One share a replica, in order, so together they are in the order of the global batch.
+        placed = on_replicas(strategy, batch)
+        shares = strategy.experimental_local_results(strategy.run(call, args=placed))
+        return tf.concat(shares, axis=0)
+
+    def forward(arrays: Arrays) -> npt.NDArray[np.float32]:
+        batches = in_order(arrays, batch_size, strategy)
+        rows = np.concatenate([forward_batch(batch).numpy() for batch in batches])
+        return rows[: rows_of(arrays)]
+
+    return forward
+
+
+def mean_state(
+    encoder: tf_keras.Model, batch: dict[str, tf.Tensor], counted: str = "input_mask"
+) -> tf.Tensor:
+    """Return the mean of rows' last hidden states over some of their tokens, float32 [R, H].
+
+    Not [CLS] alone: in a model that was pretrained without next-sentence prediction nothing has
+    ever asked that position for the whole text, while every token's state was trained to tell the
+    token.
+
+    :param batch: int32 [R, S] each, by the names of :data:`INPUTS`, and ``counted``.
+    :param counted: what says, by 1 or 0, whether a token's state goes in; at least one a row does.
+    """
+    outputs = encoder({name: batch[name] for name in INPUTS}, training=False)
+    states = tf.cast(outputs["sequence_output"], tf.float32)
+    weights = tf.cast(batch[counted], tf.float32)[:, :, None]
+    return tf.reduce_sum(states * weights, axis=1) / tf.reduce_sum(weights, axis=1)
