@@ -23,19 +23,13 @@ from trained_models.commit import CommitGuard
 from trained_models.errors import PreemptedError, UserError
 from trained_models.finished import finished_training
 from training.reporting import report as reports
-from training.runtime.job import load_config, named, on_sigterm, run_job
+from training.runtime.job import load_config, named, on_cpu, on_sigterm, run_job
 
 log = logging.getLogger("training")
 
 ROWS = 512
 """Held-out rows of a set that the model is scored on here, at most: BERT-base takes some two
 minutes for them on four cores. The first update scores it on all, beside its candidate."""
-# On this machine's CPU, exactly, whatever a TPU is to train in.
-_HERE = {
-    "training.distribution_strategy": "one_device",
-    "training.mixed_precision_dtype": "float32",
-    "training.residual_dtype": "float32",
-}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -83,7 +77,7 @@ def import_version(arguments: argparse.Namespace) -> None:
     """
     store = StoreLayout(arguments.store)
     run = RunLayout(store.resolve(arguments.run))
-    config = with_overrides(load_config(run.config), _HERE)
+    config = on_cpu(load_config(run.config))
     source = config.model.init_checkpoint
     if source is None:
         raise UserError("model.init_checkpoint is empty: there is nothing to import.")
