@@ -45,7 +45,7 @@ class Sentence:
 
     :ivar text: with ``[MASK]``.
     :ivar word: what stood there.
-    :ivar predictions: by model the most likely tokens, the likeliest first.
+    :ivar predictions: by model the most likely whole words, the likeliest first.
     """
 
     text: str
@@ -190,10 +190,14 @@ def _predict(
     batch["masked_lm_positions"] = np.array([[place.position] for place in places], np.int32)
     for number, place in enumerate(places):
         batch["input_word_ids"][number, place.position] = tokens.index(MASK)
+    bare = [token.removeprefix("\u2581") for token in tokens]
+    is_shown = np.array([len(token) > 1 and token.isalnum() for token in bare])
     model, found = build_model(config), dict[str, list[list[str]]]()
     for name, uri in models.items():
         load_weights(model, uri)
         logits = model(batch, training=False)["mlm_logits"].numpy()[:, 0, : len(tokens)]
+        # Signs and pieces of words are likely everywhere, and say little.
+        logits[:, ~is_shown] = -np.inf
         best = np.argsort(-logits, axis=1)[:, :SHOWN]
         found[name] = [[tokens[token] for token in row] for row in best.tolist()]
     around = np.stack(
