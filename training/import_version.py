@@ -23,7 +23,7 @@ from trained_models.commit import CommitGuard
 from trained_models.errors import PreemptedError, UserError
 from trained_models.finished import finished_training
 from training.reporting import report as reports
-from training.runtime.job import load_config, named, on_cpu, on_sigterm, run_job
+from training.runtime.job import add_sets, load_config, on_cpu, on_sigterm, run_job
 
 log = logging.getLogger("training")
 
@@ -55,18 +55,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--run", required=True, metavar="URI", help="folder with config.json")
     parser.add_argument("--store", required=True, metavar="URI", help="root of the store")
-    parser.add_argument(
-        "--current-set", required=True, metavar="PARTITION", help="the set of the run's own text"
-    )
-    parser.add_argument(
-        "--set",
-        required=True,
-        action="append",
-        type=named,
-        dest="sets",
-        metavar="PARTITION=MANIFEST_URI",
-        help="held-out documents to score on; give it again for more sets",
-    )
+    add_sets(parser)
     return parser
 
 

@@ -122,6 +122,22 @@ def named(text: str) -> tuple[str, str]:
     return name, uri
 
 
+def add_sets(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name sets of held-out documents, and which is the run's own."""
+    parser.add_argument(
+        "--current-set", required=True, metavar="PARTITION", help="the set of the run's own text"
+    )
+    parser.add_argument(
+        "--set",
+        required=True,
+        action="append",
+        type=named,
+        dest="sets",
+        metavar="PARTITION=MANIFEST_URI",
+        help="held-out documents to score on; give it again for more sets",
+    )
+
+
 def on_cpu(config: PipelineConfig) -> PipelineConfig:
     """Return a configuration for this machine's CPU and exact, whatever a TPU is to train in."""
     here = {
