@@ -99,7 +99,8 @@ def begin_lineage(store: StoreLayout, config: PipelineConfig) -> ModelVersion:
             f"lineage {lineage_id!r} has {'a' if has_model else 'no'} model in use. Name a model "
             "to begin with, and a new model.lineage_id."
         )
-    run_id = f"{lineage_id}/{config.model.init_checkpoint}"
+    # With other settings it is another import: the first one's would be kept.
+    run_id = f"{lineage_id}/{config.model.init_checkpoint}/{config.sha256}"
     record = importing.record_of(config, run_id=run_id, partition=partition)
     folder = store.run(record.run_key)
     uris.create_if_absent(folder.config, config.to_bytes())
