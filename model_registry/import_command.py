@@ -22,7 +22,7 @@ from model_registry.errors import RegistryError
 from pipeline_config import ConfigError, PipelineConfig, load_preset, with_overrides
 from pipeline_config.loading import parse_overrides
 from pipeline_config.settings import load_settings
-from pipeline_store import identity, uris
+from pipeline_store import uris
 from pipeline_store.formats import FormatError, LineageLease, ModelVersion, RunRecord
 from pipeline_store.layout import LineageLayout, StoreLayout
 
@@ -92,19 +92,22 @@ def begin_lineage(store: StoreLayout, config: PipelineConfig) -> ModelVersion:
     """
     lineage_id, partition = config.model.lineage_id, str(config.corpus.partition)
     lineage = store.lineage(lineage_id)
-    if config.model.init_checkpoint is None or uris.exists(lineage.production):
+    has_model = uris.exists(lineage.production)
+    if config.model.init_checkpoint is None or has_model:
         raise RegistryError(
             f"Nothing to import: model.init_checkpoint is {config.model.init_checkpoint}, and "
-            f"lineage {lineage_id!r} has {'a' if uris.exists(lineage.production) else 'no'} model "
-            "in use. Name a model to begin with, and a new model.lineage_id."
+            f"lineage {lineage_id!r} has {'a' if has_model else 'no'} model in use. Name a model "
+            "to begin with, and a new model.lineage_id."
         )
-    run_id = f"{lineage_id}/{config.model.init_checkpoint}"
-    folder = store.run(identity.run_key(importing.IMPORT, run_id))
+    # With other settings it is another import: the first one's would be kept.
+    run_id = f"{lineage_id}/{config.model.init_checkpoint}/{config.sha256}"
+    record = importing.record_of(config, run_id=run_id, partition=partition)
+    folder = store.run(record.run_key)
     uris.create_if_absent(folder.config, config.to_bytes())
     job = ["--config", folder.config, "--store", store.root, "--partition", partition]
     _run("beam_jobs.train_vocabulary", job)
     manifest = _run("beam_jobs.prepare_corpus", job)["manifest"]
-    with _held(lineage, config, run_id) as held:
+    with _held(lineage, config, record) as held:
         run = importing.begin_import(
             store,
             config,
@@ -124,22 +127,14 @@ def begin_lineage(store: StoreLayout, config: PipelineConfig) -> ModelVersion:
 
 
 @contextmanager
-def _held(lineage: LineageLayout, config: PipelineConfig, run_id: str) -> Iterator[LineageLease]:
+def _held(
+    lineage: LineageLayout, config: PipelineConfig, record: RunRecord
+) -> Iterator[LineageLease]:
     """Hold the lineage, so that no run begins it at the same time."""
-    now = datetime.now(UTC)
-    record = RunRecord(
-        run_key=identity.run_key(importing.IMPORT, run_id),
-        dag_id=importing.IMPORT,
-        run_id=run_id,
-        partition=str(config.corpus.partition),
-        lineage_id=config.model.lineage_id,
-        config_sha256=config.sha256,
-        created=now,
-    )
     standing = lease.acquire(
         lineage,
         record,
-        expires=lease.expiry(config, now),
+        expires=lease.expiry(config, datetime.now(UTC)),
         poll_seconds=1.0,
         has_ended=lambda held: False,
     )

@@ -50,21 +50,13 @@ def begin_import(
     :param lease_sequence: of the lineage's lease.
     :raises RegistryError: the lineage's pointer names a version that does not exist.
     """
-    lineage_id = config.model.lineage_id
-    if config.model.init_checkpoint is None or production(store.lineage(lineage_id)) is not None:
+    lineage = store.lineage(config.model.lineage_id)
+    if config.model.init_checkpoint is None or production(lineage) is not None:
         return None
-    key = identity.run_key(IMPORT, run_id)
-    run, now = store.run(key), datetime.now(UTC)
+    record = record_of(config, run_id=run_id, partition=partition)
+    run = store.run(record.run_key)
     uris.create_if_absent(run.config, config.to_bytes())
-    RunRecord(
-        run_key=key,
-        dag_id=IMPORT,
-        run_id=run_id,
-        partition=partition,
-        lineage_id=lineage_id,
-        config_sha256=config.sha256,
-        created=now,
-    ).create(run.record)
+    record.create(run.record)
     RunPlan(
         partition=partition,
         parent_version=None,
@@ -73,9 +65,22 @@ def begin_import(
         not_replayed={},
         evaluated=evaluated,
         lease_sequence=lease_sequence,
-        created=now,
+        created=record.created,
     ).create(run.plan)
     return run
+
+
+def record_of(config: PipelineConfig, *, run_id: str, partition: str) -> RunRecord:
+    """Return what the run of an import is called."""
+    return RunRecord(
+        run_key=identity.run_key(IMPORT, run_id),
+        dag_id=IMPORT,
+        run_id=run_id,
+        partition=partition,
+        lineage_id=config.model.lineage_id,
+        config_sha256=config.sha256,
+        created=datetime.now(UTC),
+    )
 
 
 def arguments(store: StoreLayout, run: RunLayout) -> list[str]:

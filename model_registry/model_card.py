@@ -110,7 +110,7 @@ def _data(facts: ModelFacts) -> Iterator[str]:
         (
             f"`{name}`",
             _count(manifest.documents),
-            _count(manifest.records.get(Split.TRAIN, 0)),
+            _count(manifest.training_rows),
             _count(manifest.tokens.get(Split.TRAIN, 0)),
             _count(manifest.records.get(Split.VALIDATION, 0)),
             _count(sum(manifest.dropped.values())),

@@ -17,7 +17,6 @@ from pipeline_store.formats import (
     PartitionManifest,
     RunPlan,
     RunRecord,
-    Split,
 )
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 from trained_models import record_sources
@@ -78,7 +77,7 @@ def _counts(trained: dict[str, str], replayed: dict[str, str]) -> RowCounts:
 
 
 def _training_rows(manifests: Iterable[str]) -> int:
-    return sum(PartitionManifest.load(uri).records.get(Split.TRAIN, 0) for uri in manifests)
+    return sum(PartitionManifest.load(uri).training_rows for uri in manifests)
 
 
 def require_current(lineage: LineageLayout, run: RunLayout, record: RunRecord) -> None:

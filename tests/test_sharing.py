@@ -10,7 +10,7 @@ from typing import Any
 
 from tests import sharing
 from tests.sharing import ALL, TEST, Part
-from verification.mutants import running
+from verification.mutants import tracing
 
 STORED = {
     TEST: {"tests/a/test_short.py": 1.0, "tests/a/test_mixed.py": 2.0, "tests/b/test_long.py": 5.0},
@@ -93,5 +93,5 @@ def test_the_stored_durations_can_be_read() -> None:
 def test_all_who_leave_tests_out_leave_out_the_same() -> None:
     makefile = Path(__file__).parents[1].joinpath("Makefile").read_text()
     [unasked] = re.findall(r"^UNASKED := (.*)$", makefile, re.MULTILINE)
-    assert unasked == running.UNASKED
+    assert unasked == tracing.UNASKED
     assert set(re.findall(r"not (\w+)", unasked)) == sharing.LEFT_OUT - {"thorough"}

@@ -32,7 +32,7 @@ def has_moments(version_uri: str) -> bool:
 
     :raises FileNotFoundError: there is no such version.
     """
-    return ModelVersion.load(VersionLayout(version_uri).model).train_steps_total > 0
+    return first_replay_epoch(version_uri, update=True) > 0
 
 
 def effective_config(

@@ -19,7 +19,7 @@ from trained_models.errors import BadDataError, PreemptedError, UserError
 from trained_models.importing.identity import files_sha256
 from training.reporting import report as reports
 from training.runtime import slices
-from training.runtime.job import load_config, named, on_sigterm, run_job
+from training.runtime.job import add_sets, load_config, named, on_sigterm, run_job
 from training.runtime.workers import Cluster, naming_lost_workers
 
 log = logging.getLogger("training")
@@ -51,18 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--store", required=True, metavar="URI", help="root of the store")
     parser.add_argument("--config", required=True, metavar="URI", help="a run's config.json")
-    parser.add_argument(
-        "--current-set", required=True, metavar="PARTITION", help="the set of the run's own text"
-    )
-    parser.add_argument(
-        "--set",
-        required=True,
-        action="append",
-        type=named,
-        dest="sets",
-        metavar="PARTITION=MANIFEST_URI",
-        help="held-out documents to score on; give it again for more sets",
-    )
+    add_sets(parser)
     parser.add_argument(
         "--model",
         required=True,

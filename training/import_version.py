@@ -23,19 +23,13 @@ from trained_models.commit import CommitGuard
 from trained_models.errors import PreemptedError, UserError
 from trained_models.finished import finished_training
 from training.reporting import report as reports
-from training.runtime.job import load_config, named, on_sigterm, run_job
+from training.runtime.job import add_sets, load_config, on_cpu, on_sigterm, run_job
 
 log = logging.getLogger("training")
 
 ROWS = 512
 """Held-out rows of a set that the model is scored on here, at most: BERT-base takes some two
 minutes for them on four cores. The first update scores it on all, beside its candidate."""
-# On this machine's CPU, exactly, whatever a TPU is to train in.
-_HERE = {
-    "training.distribution_strategy": "one_device",
-    "training.mixed_precision_dtype": "float32",
-    "training.residual_dtype": "float32",
-}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,18 +55,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--run", required=True, metavar="URI", help="folder with config.json")
     parser.add_argument("--store", required=True, metavar="URI", help="root of the store")
-    parser.add_argument(
-        "--current-set", required=True, metavar="PARTITION", help="the set of the run's own text"
-    )
-    parser.add_argument(
-        "--set",
-        required=True,
-        action="append",
-        type=named,
-        dest="sets",
-        metavar="PARTITION=MANIFEST_URI",
-        help="held-out documents to score on; give it again for more sets",
-    )
+    add_sets(parser)
     return parser
 
 
@@ -83,7 +66,7 @@ def import_version(arguments: argparse.Namespace) -> None:
     """
     store = StoreLayout(arguments.store)
     run = RunLayout(store.resolve(arguments.run))
-    config = with_overrides(load_config(run.config), _HERE)
+    config = on_cpu(load_config(run.config))
     source = config.model.init_checkpoint
     if source is None:
         raise UserError("model.init_checkpoint is empty: there is nothing to import.")

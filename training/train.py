@@ -108,8 +108,8 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     config = decided_config(load_config(run.config), arguments.train_steps)
     parent = _resolved(arguments.init_model, store)
     update = updates.is_update(parent, store, config)
-    has_moments = update and parent is not None and updates.has_moments(parent)
-    config = updates.effective_config(config, update=update, has_moments=has_moments)
+    steps_behind = updates.first_replay_epoch(parent, update=update)
+    config = updates.effective_config(config, update=update, has_moments=steps_behind > 0)
     if not workers.takes_part(config):
         slices.lend(config, lambda: uris.exists(run.training.result))
         return
@@ -157,12 +157,7 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     strategy = None if arguments.dry_run else trainer.make_strategy(config)
     pretraining = Pretraining(
         config=config,
-        data=load_training_data(
-            sources,
-            store,
-            config,
-            updates.first_replay_epoch(init_uri, update=update),
-        ),
+        data=load_training_data(sources, store, config, steps_behind),
         held_out=HeldOut.load(arguments.manifest, store, config),
         init_model=None if init_uri is None else initial_model(init_uri, store, config),
     )

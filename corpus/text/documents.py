@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from corpus.text.drops import Rejected
-from corpus.text.found import FoundDocument
 from corpus.text.grouped_documents import (
+    FoundDocument,
     grouped_json_documents,
     grouped_parquet_documents,
     grouped_table_documents,

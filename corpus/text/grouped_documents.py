@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from corpus.text.decoding import DocumentError
 from corpus.text.drops import DropReason, Rejected
-from corpus.text.found import FoundDocument
 from corpus.text.json_documents import json_objects, texts_of
 from corpus.text.tables import called, table_rows
+
+
+class FoundDocument(NamedTuple):
+    """A document's text, and the group of records that it belongs to, if any."""
+
+    text: str
+    group: str | None = None
 
 
 def _shown(group_field: str) -> str:

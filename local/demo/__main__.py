@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -23,8 +24,8 @@ from local.stack.settings import PRESET
 from local.stack.stack import Stack
 from pipeline_config import ConfigError, load_preset, with_overrides
 from pipeline_config.loading import parse_overrides
-from pipeline_store import identity
-from pipeline_store.layout import StoreLayout
+from pipeline_store import identity, uris
+from pipeline_store.layout import StoreLayout, VersionLayout
 from tpu_emulator.admin import AdminClient
 
 DAG_ID = "bert_repretraining"
@@ -116,6 +117,7 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     left = _tpus_left(stack)
     path = _write(options.state_dir, summary.to_json(days, results, len(left)))
     summary.show(days, results, console)
+    _show_masks(store, lineage_id, days, results, console)
     _where_to_look(stack, store.lineage(lineage_id).root, results, console)
     if left:
         raise DemoError(f"TPUs are left: {', '.join(left)}")
@@ -182,6 +184,35 @@ def _write(state_dir: Path, content: dict[str, Any]) -> Path:
     path = (state_dir / "demo-summary.json").resolve()
     path.write_text(json.dumps(content, indent=2) + "\n")
     return path
+
+
+def _show_masks(
+    store: StoreLayout,
+    lineage_id: str,
+    days: list[summary.Day],
+    results: list[summary.DayResult],
+    console: Console,
+) -> None:
+    """Show what each day's model predicts for words of the last day's held-out text."""
+    lineage, last = store.lineage(lineage_id), days[-1]
+    words = ["--store", store.root, "--config", last.run.config]
+    words += ["--set", f"{last.partition}={results[-1].manifest_uri}"]
+    for day in days:
+        version = lineage.version(identity.version_id(day.run.root.rpartition("/")[2]))
+        if uris.exists(VersionLayout(version).model):
+            words += ["--model", f"{day.partition}={version}"]
+    if "--model" not in words:
+        return
+    began = time.monotonic()
+    command = [sys.executable, "-m", "training.fill_masks", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    console.print("\nMasked words of held-out text, and what each day's model puts there:")
+    if done.returncode:
+        # Of so little text that there is none to show; the models are what they are.
+        console.print(done.stderr.strip().splitlines()[-1], markup=False)
+        return
+    console.print(done.stdout.rstrip(), markup=False)
+    console.print(f"({time.monotonic() - began:.0f} s)\n")
 
 
 def _where_to_look(

@@ -29,6 +29,7 @@ class DayResult:
     """What a run read, trained and concluded."""
 
     manifest: PartitionManifest
+    manifest_uri: str
     data_report: str
     training: TrainingResult
     report: EvaluationReport
@@ -60,6 +61,7 @@ def load_result(day: Day, manifests: str) -> DayResult:
     [manifest_uri] = [uri for uri in uris.list_files(manifests) if uri.endswith(".json")]
     return DayResult(
         manifest=PartitionManifest.load(manifest_uri),
+        manifest_uri=manifest_uri,
         data_report=manifest_uri.removesuffix(".json") + ".html",
         training=TrainingResult.load(day.run.training.result),
         report=EvaluationReport.load(reports[-1]),

@@ -217,6 +217,11 @@ class PartitionManifest(StoredFile):
     )
 
     @property
+    def training_rows(self) -> int:
+        """Return the rows of the main length to train on, all copies of them."""
+        return self.records.get(Split.TRAIN, 0)
+
+    @property
     def content_sha256(self) -> str:
         """Return the SHA-256 of the file: copies of a manifest have the same one."""
         return hashlib.sha256(self.to_bytes()).hexdigest()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from corpus.text.inputs import COMPRESSED_SUFFIXES, match_inputs
 from model_registry.production import production
 from model_registry.versions import manifests
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
-from pipeline_store.formats import PartitionManifest, Split
+from pipeline_store.formats import PartitionManifest
 from pipeline_store.layout import StoreLayout
 from trained_models.decided_steps import RowCounts
 
@@ -36,7 +35,7 @@ def prepared(
 
 def row_counts(config: PipelineConfig, own: PartitionManifest, store: StoreLayout) -> RowCounts:
     """Return the rows that a run would be trained on if it began now, of its partition alone."""
-    return RowCounts(_training_rows([own]), _replayed(config, own.partition, store))
+    return RowCounts(own.training_rows, _replayed(config, own.partition, store))
 
 
 def rows_by_size(config: PipelineConfig, partition: str, store: StoreLayout) -> RowCounts | None:
@@ -75,8 +74,4 @@ def _replayed(config: PipelineConfig, partition: str, store: StoreLayout) -> int
         return 0
     left_out = {partition, config.evaluation.general_partition}
     seen = {name: uri for name, uri in manifests(lineage, parent).items() if name not in left_out}
-    return _training_rows(map(PartitionManifest.load, seen.values()))
-
-
-def _training_rows(found: Iterable[PartitionManifest]) -> int:
-    return sum(manifest.records.get(Split.TRAIN, 0) for manifest in found)
+    return sum(PartitionManifest.load(uri).training_rows for uri in seen.values())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from corpus.text.inputs import match_inputs
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
-from pipeline_store.formats import PartitionManifest, ShardManifest, Split
+from pipeline_store.formats import PartitionManifest, ShardManifest
 from pipeline_store.layout import StoreLayout
 from preflight.estimates import passes
 from preflight.estimates.rows import prepared
@@ -24,11 +24,10 @@ def passes_problems(config: PipelineConfig, partition: str, store: StoreLayout) 
     if training.train_steps == "auto" or training.partitions != "own":
         return
     manifest = prepared(config, partition, store)
-    rows = 0 if manifest is None else manifest.records.get(Split.TRAIN, 0)
-    if manifest is None or not rows:
+    if manifest is None or not manifest.training_rows:
         return
     # With something to replay fewer rows of a batch are new: the fewest passes that there can be.
-    problem = passes.refusal(config, RowCounts(rows, replayed=1))
+    problem = passes.refusal(config, RowCounts(manifest.training_rows, replayed=1))
     if problem is not None and _is_as_prepared(manifest, config, partition, store):
         yield problem
 

@@ -9,7 +9,6 @@ from pipeline_store.formats import (
     ModelVersion,
     PartitionManifest,
     ProductionPointer,
-    Split,
 )
 from pipeline_store.layout import StoreLayout, VersionLayout
 from preflight.estimates.estimates import time_and_cost
@@ -31,7 +30,7 @@ def new_lineage_words(config: PipelineConfig, store: StoreLayout) -> str:
         model = ModelVersion.load(version.model)
         manifests = [PartitionManifest.load(uri) for uri in uris.list_files(version.manifests)]
         documents = sum(manifest.documents for manifest in manifests)
-        rows = sum(manifest.records.get(Split.TRAIN, 0) for manifest in manifests)
+        rows = sum(manifest.training_rows for manifest in manifests)
         speed, unlike = _speed(config, version, store, model.train_steps_total)
     except (FileNotFoundError, FormatError, ConfigError):
         # The check that asks for the sentence names the damage.

@@ -48,11 +48,13 @@ def test_commands_print_one_line_of_json(
 ) -> None:
     workspace.put("a.txt", as_text(documents(30)))
     logging.getLogger("corpus").setLevel(logging.NOTSET)
+    began = time.monotonic()
     assert train_vocabulary.main(arguments) == 0
     # What takes long says so.
     assert "merging pieces of words" in caplog.text
     made = last_json(capsys)
     assert made["created"] is True
+    assert made["seconds"] <= round(time.monotonic() - began, 1)
     lineage = workspace.store.lineage(workspace.config.model.lineage_id)
     assert made["vocabulary"] == lineage.vocabulary
     assert made["size"] == len(Path(lineage.vocabulary).read_text().splitlines())

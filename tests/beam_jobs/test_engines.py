@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions,
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_jobs.job import progress
 from beam_jobs.job.balance import spread
 from beam_jobs.job.engines import Engine, _worker_command, is_local, local_engine, processes_for
 from beam_jobs.job.progress import Pass, ProgressLines, ProgressMeter, announce_plan
@@ -332,6 +334,23 @@ def test_progress_of_all_processes_is_added_up(
         "2 shards to convert, 2.0 MB; 1 are done already",
         "converting: 1 of 2 shards, 7 documents, 1.0 of 2.0 MB, 1,234 tokens",
     ]
+
+
+def test_a_pass_is_as_old_as_its_first_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(progress, "_SECONDS_FOR_A_RATE", 0.3)
+    caplog.set_level(logging.INFO, "beam_jobs")
+    announce_plan(str(tmp_path), shards=2, size=2 * MEGABYTE, reused=0)
+    with ProgressLines(tmp_path, shards=2, size=2 * MEGABYTE).running():
+        meter = ProgressMeter(str(tmp_path), Pass.CONVERT)
+        eventually(lambda: "converting: 0 of 2 shards" in caplog.text)
+        time.sleep(0.5)
+        meter.finish("a", documents=7, bytes=MEGABYTE, tokens=1234)
+        meter.flush()
+    last = caplog.records[-1].message
+    assert re.search(r"1,234 tokens, [\d,]+ tokens/s, \d+:\d\d left$", last), last
 
 
 def test_progress_without_a_folder_is_no_error() -> None:

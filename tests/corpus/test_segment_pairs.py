@@ -200,6 +200,8 @@ def test_endless_sentences_are_not_lost() -> None:
     used |= {place for f in pairs if not f.random_next for place in f.second}
     assert len(used) > 0.9 * 20_000
     assert np.mean([len(f.first) + len(f.second) for f in pairs]) > 28
+    # Two parts of a sentence fill a row: its segments are about equally long.
+    assert np.mean([len(f.first) in (14, 15) for f in pairs]) > 0.95
 
 
 @settings(max_examples=50, deadline=None)

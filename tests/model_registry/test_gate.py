@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_registry.gate import judge
+from model_registry.gate import _tail, judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_store.formats import (
     DocumentSetScore,
@@ -265,6 +267,15 @@ def test_the_interval_widens_with_confidence() -> None:
     ]
     assert widths == sorted(widths)
     assert widths[0] < widths[-1] / 2
+
+
+@pytest.mark.parametrize(("documents", "quantile"), [(10, 2.262), (30, 2.045), (101, 1.984)])
+def test_the_interval_of_few_documents_is_as_wide_as_students(
+    documents: int, quantile: float
+) -> None:
+    # 97.5 % quantiles from a table. Resampled means have the variance without Bessel's correction.
+    reach = -NormalDist().inv_cdf(_tail(0.95, documents))
+    assert reach * math.sqrt((documents - 1) / documents) == pytest.approx(quantile, rel=0.005)
 
 
 @pytest.mark.parametrize("count", [20, 100])

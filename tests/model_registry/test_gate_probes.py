@@ -110,6 +110,8 @@ def test_a_candidate_that_loses_a_task_is_rejected_though_its_loss_is_better() -
         (-0.025, 0.02, {}),
         (-0.1, 0.2, {}),
         (-0.1, 0.02, {"max_probe_loss": 0.09}),
+        # For certain as much as is allowed, and not more.
+        (-0.375, 0.125, {"max_probe_loss": 0.25}),
     ],
 )
 def test_little_or_unclear_loss_on_a_task_is_accepted(

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from model_registry import lease, registry
+from model_registry import import_command, lease, registry
 from model_registry.__main__ import main
+from pipeline_config import parse_config
 from pipeline_store.formats import PartitionManifest, RunRecord
 from pipeline_store.layout import StoreLayout
 from tests.beam_jobs.workspace import as_text, documents
@@ -37,9 +38,9 @@ class Beginning:
         words = [self.source, "--write-preset", str(self.preset), "--extends", "smoke"]
         assert import_model.main(words) == 0
 
-    def command(self) -> int:
+    def command(self, *more: str) -> int:
         words = ["--preset", str(self.preset), "--partition", DAY, "--store", self.store.root]
-        return main(["import", *words])
+        return main(["import", *words, *more])
 
 
 @pytest.fixture
@@ -95,6 +96,21 @@ def test_a_lineage_that_a_run_is_about_to_begin_is_left_to_it(
     assert "Not imported: the lineage is held by run first" in capfd.readouterr().err
     assert registry.production(lineage) is None
     assert lease.waiting(lineage) == []
+
+
+def test_another_try_has_the_settings_that_it_is_given(
+    beginning: Beginning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = list[int]()
+
+    def fail(module: str, arguments: list[str]) -> dict[str, Any]:
+        config = arguments[arguments.index("--config") + 1]
+        used.append(parse_config(Path(config).read_bytes(), config).training.random_seed)
+        raise import_command.CommandError(module, 40)
+
+    monkeypatch.setattr(import_command, "_run", fail)
+    assert [beginning.command("--set", f"training.random_seed={n}") for n in (7, 8)] == [40, 40]
+    assert used == [7, 8]
 
 
 def test_what_cannot_be_a_beginning_is_refused(

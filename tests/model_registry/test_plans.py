@@ -91,6 +91,21 @@ def test_the_first_run_of_a_lineage_starts_from_nothing(tmp_path: Path) -> None:
     assert plan.replayed == {}
 
 
+def test_a_try_overtaken_by_another_takes_that_ones_plan(
+    versions: list[FinishedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(versions, "3")
+    create = RunPlan.create
+
+    def overtaken(plan: RunPlan, uri: str) -> bool:
+        other = plan.model_copy(update={"not_replayed": {"day-1": "said by the other try"}})
+        assert create(other, uri)
+        return create(plan, uri)
+
+    monkeypatch.setattr(RunPlan, "create", overtaken)
+    assert make_plan(run).not_replayed == {"day-1": "said by the other try"}
+
+
 def test_a_run_continues_the_model_in_use(versions: list[FinishedRun]) -> None:
     run = new_run(versions, "3")
     plan = make_plan(run)

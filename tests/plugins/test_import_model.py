@@ -75,7 +75,7 @@ def test_the_import_is_the_first_version_and_the_run_starts_from_it(
     def load(task: PythonModuleOperator, context: Any) -> dict[str, Any]:
         asked.append(import_version.parser().parse_args(task.command_line(context)))
         made = run.imported
-        made._training()
+        made._training(None)
         made.evaluate(baseline=None, gain=0.5)
         uris.delete(made.run.verdict(None))
         return {"held_out_loss": {run.partition: 5.5}}

@@ -230,6 +230,19 @@ def test_of_a_long_log_that_nobody_read_only_the_end_is_shown(world: World) -> N
     assert lines == [str(chunk) for chunk in range(3, count)]
 
 
+def test_a_log_that_outran_its_viewer_is_shown_in_portions(world: World) -> None:
+    record = world.reserve().new_attempt(1, "us-central1-a")
+    mailbox = Mailbox(record)
+    portion = mailbox_module.MAX_CHUNKS_PER_LOOK
+    for chunk in range(portion + 3):
+        mailbox.log(chunk, f"{chunk}\n")
+    mailbox.beat(chunks=portion + 3)
+    reader = LogReader(record.layout, JOB, "try1")
+    looks = [reader.read(read_worker(record, 0, JOB)) for _ in range(3)]
+    assert [len(lines) for lines in looks] == [portion, 3, 0]
+    assert list(itertools.chain(*looks)) == [str(chunk) for chunk in range(portion + 3)]
+
+
 def test_the_end_of_the_chip_hours_is_computed_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -379,6 +379,16 @@ def test_nothing_is_asked_for_after_the_release(world: World) -> None:
     assert len(world.create_calls()) == before
 
 
+def test_a_tpu_that_is_released_is_not_taken_up_again(world: World) -> None:
+    reservation = world.reserve()
+    world.obtain_ready(reservation)
+    # The tombstone is written first; the TPU itself is still there.
+    reservation.release("test")
+    with pytest.raises(ReleasedError, match="was released"):
+        world.provisioner(reservation).obtain()
+    world.release(reservation)
+
+
 def test_what_was_made_while_the_release_came_is_deleted_by_its_maker(world: World) -> None:
     reservation = world.reserve()
     backend = After(world.backend, lambda: reservation.release("meanwhile"))

@@ -156,8 +156,9 @@ def weight_files(folder: str, read: uris.Reader = uris.read) -> list[str]:
 
 def _indexed_files(folder: str, index: str, read: uris.Reader) -> list[str]:
     uri = uris.join(folder, index)
+    content = read(uri)
     try:
-        names = sorted(set(json.loads(read(uri))["weight_map"].values()))
+        names = sorted(set(json.loads(content)["weight_map"].values()))
     except UNPARSABLE as error:
         raise UserError(
             f"{uri} is not an index of {index.partition('.')[2].removesuffix('.index.json')} files "

@@ -21,17 +21,16 @@ from training.exporting.text_ops import RowBuilder
 from training.exporting.writing import HUGGING_FACE
 from training.model.bert import build_model, named_variables
 from training.model.checkpoints import check_architecture, load_weights
+from training.runtime.job import on_cpu
 
 log = logging.getLogger("training")
 
 ROWS = 16
 """Held-out rows on which a format is compared with the model."""
-# In them a model is exported, whatever it was trained with.
+# Without it a model is exported, whatever it was trained with.
 _PLAIN = {
     "model.hidden_dropout_prob": 0.0,
     "model.attention_probs_dropout_prob": 0.0,
-    "training.mixed_precision_dtype": "float32",
-    "training.residual_dtype": "float32",
 }
 
 
@@ -72,7 +71,7 @@ class Exporter:
         check_architecture(model_uri, config, tokenizer.info.sha256)
         inputs = artifacts.load_inputs(files)
         rows = held_out_rows(inputs, store, config, ROWS)
-        plain = with_overrides(config, _PLAIN)
+        plain = with_overrides(on_cpu(config), _PLAIN)
         model = build_model(plain)
         loaded = load_weights(model, model_uri)
         log.info("Loaded %s: %s", model_uri, loaded)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from pipeline_config import PipelineConfig, parse_config
+from pipeline_config import PipelineConfig, parse_config, with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import ExitKind
 from trained_models.errors import JobError, exit_kind_of
@@ -120,3 +120,29 @@ def named(text: str) -> tuple[str, str]:
     if not (name and sign and uri):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=URI")
     return name, uri
+
+
+def add_sets(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name sets of held-out documents, and which is the run's own."""
+    parser.add_argument(
+        "--current-set", required=True, metavar="PARTITION", help="the set of the run's own text"
+    )
+    parser.add_argument(
+        "--set",
+        required=True,
+        action="append",
+        type=named,
+        dest="sets",
+        metavar="PARTITION=MANIFEST_URI",
+        help="held-out documents to score on; give it again for more sets",
+    )
+
+
+def on_cpu(config: PipelineConfig) -> PipelineConfig:
+    """Return a configuration for this machine's CPU and exact, whatever a TPU is to train in."""
+    here = {
+        "training.distribution_strategy": "one_device",
+        "training.mixed_precision_dtype": "float32",
+        "training.residual_dtype": "float32",
+    }
+    return with_overrides(config, here)

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-from coverage import CoverageData
 from pydantic import BaseModel
 
 from verification.mutants.mutations import Mutation, mutations
-
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "lifecycle": ("tpu_lifecycle", "tpu_agent"),
-    "data": ("beam_jobs", "corpus"),
-    "trainer": ("training", "trained_models"),
-    "gate": ("model_registry",),
-}
-"""Rooms by what goes wrong when they do: money, records, weights, the model in use."""
+from verification.mutants.tracing import GROUPS, Reach
 
 
 class Mutant(BaseModel):
-    """A mutation of a module, and the test files that reach it, in order of their names."""
+    """A mutation of a module, named so that it is found again in another tree."""
 
     group: str
     module: str
@@ -29,51 +21,52 @@ class Mutant(BaseModel):
     before: str
     after: str
     ordinal: int
-    tests: list[str]
 
     @property
     def name(self) -> str:
         """What it is called in results."""
         return f"{self.module}:{self.function}: {self.before} -> {self.after} #{self.ordinal}"
 
-    def find(self, tree: Path) -> tuple[Path, Mutation]:
-        """Return its file and mutation as they are in a tree.
+    @property
+    def path(self) -> Path:
+        """Its file, relative to a tree."""
+        return Path(f"{self.module.replace('.', '/')}.py")
+
+    def find(self, tree: Path) -> Mutation:
+        """Return its mutation as it is in a tree.
 
         :raises LookupError: the function is not there any more, or is another one.
         """
-        path = tree / f"{self.module.replace('.', '/')}.py"
+        path = tree / self.path
         wanted = (self.function, self.before, self.after, self.ordinal)
-        for found in mutations(path.read_text()):
+        for found in mutations(path.read_text()) if path.exists() else ():
             if (found.function, found.before, found.after, found.ordinal) == wanted:
-                return path, found
+                return found
         raise LookupError(
             f"{self.name}: no such place in {path}. The function has changed: draw mutants anew, "
             "or name the place where it went in the list."
         )
 
 
-def draw(coverage: Path, tree: Path, *, count: int, seed: int) -> list[Mutant]:
+def draw(reach: Reach, tree: Path, *, count: int, seed: int) -> list[Mutant]:
     """Return mutants of lines that were reached, as many of each group.
 
-    :param coverage: data file of coverage.py, with a context for each test file.
+    What is drawn of a group depends on nothing in another.
+
     :param count: of all groups together.
     """
-    data = CoverageData(str(coverage))
-    data.read()
-    chance = random.Random(seed)  # noqa: S311 - no secret
     drawn: list[Mutant] = []
     for group, rooms in GROUPS.items():
-        candidates = [mutant for room in rooms for mutant in _of_room(data, tree, group, room)]
+        chance = random.Random(f"{seed} {group}")  # noqa: S311 - no secret
+        candidates = [mutant for room in rooms for mutant in _of_room(reach, tree, group, room)]
         drawn += chance.sample(candidates, count // len(GROUPS))
     return drawn
 
 
-def _of_room(data: CoverageData, tree: Path, group: str, room: str) -> Iterator[Mutant]:
+def _of_room(reach: Reach, tree: Path, group: str, room: str) -> Iterator[Mutant]:
     for path in sorted((tree / room).rglob("*.py")):
-        contexts = data.contexts_by_lineno(str(path.resolve()))
         for found in mutations(path.read_text()):
-            tests = {test for test in contexts.get(found.line, []) if test}
-            if tests:
+            if reach.tests(path, found.line):
                 yield Mutant(
                     group=group,
                     module=".".join(path.relative_to(tree).with_suffix("").parts),
@@ -81,5 +74,4 @@ def _of_room(data: CoverageData, tree: Path, group: str, room: str) -> Iterator[
                     before=found.before,
                     after=found.after,
                     ordinal=found.ordinal,
-                    tests=sorted(tests),
                 )

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import StoreLayout
 from tests.training import pretrained
+from tests.training.corpora import CLS, SEP, TinyStore
 from tests.training.finetuning.text_tasks import (
     LABELS,
     TextRun,
@@ -40,8 +41,11 @@ from tests.training.jobs import BAD_DATA, USER_ERROR, all_files
 from trained_models import artifacts
 from trained_models.downstream import metrics
 from training import export_classifier, predict, serve_check
+from training.exporting.lineage_tokenizer import LineageTokenizer
 from training.finetuning.exporting import exporter, functions, hugging_face
-from training.finetuning.task_data import Task
+from training.finetuning.exporting.checks import Subject
+from training.finetuning.task_data import Examples, Task
+from training.finetuning.trained import TrainedTrial
 
 Capture = pytest.CaptureFixture[str]
 BOTH = ["--format", "hugging_face", "--format", "saved_model"]
@@ -211,6 +215,24 @@ def test_every_line_gets_an_answer_or_a_reason(
     else:
         sets = [",".join(np.array(manifest.labels)[row == 1]) for row in chosen]
         assert [answer["labels"] for answer in good] == sets
+
+
+@pytest.mark.parametrize(("has_pairs", "texts"), [(True, ("w5 w6", "w7")), (False, ("w5 w6",))])
+def test_exports_are_tried_out_on_one_text_or_two(
+    has_pairs: bool, texts: tuple[str, ...], tmp_path: Path
+) -> None:
+    tiny = TinyStore.create(tmp_path)
+    rows = {
+        "input_word_ids": np.array([[CLS, 5, 6, SEP, 7, SEP, 0]]),
+        "input_type_ids": np.array([[0, 0, 0, 0, 1, 1, 0]]),
+    }
+    subject = Subject(
+        cast(TrainedTrial, None),  # Not looked at.
+        LineageTokenizer.load(tiny.layout, tiny.config),
+        Examples(rows, labels=None),
+        has_pairs,
+    )
+    assert subject.texts == [texts]
 
 
 # A process that imports TensorFlow.

@@ -1,0 +1,19 @@
+"""A plugin of pytest: tests run in the order in which the command line names them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, Any, Any]:
+    """Sort after all others have."""
+    result = yield
+    places = {name: place for place, name in enumerate(config.args)}
+    items.sort(key=lambda item: places[item.nodeid])
+    return result
