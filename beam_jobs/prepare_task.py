@@ -25,6 +25,7 @@ from beam_jobs.job.running import JobRequest, RemoteJob, Submitted, WorkPlace, l
 from beam_jobs.labelled.outcome import TaskOutcome
 from beam_jobs.labelled.pipeline import run_pipeline, run_plainly
 from beam_jobs.labelled.preparation import Preparation, in_folder, plan_preparation
+from beam_jobs.labelled.training_text import note_training_text
 from beam_jobs.labelled.verdict import warnings
 from corpus.errors import UserError
 from pipeline_config import ConfigError, FinetuningConfig, parse_rental_config
@@ -67,6 +68,8 @@ def prepare_task(
 ) -> PreparedTask:
     """Make sure that a task's records are in the store.
 
+    Which of its test examples are in the lineage's training text is noted beside them.
+
     :param lineage_id: whose vocabulary makes the tokens.
     :param max_seq_length: of the rows.
     :param beam: where the job runs; on this machine unless told.
@@ -81,12 +84,15 @@ def prepare_task(
     )
     done = preparation.done()
     if done is not None:
+        # The lineage may have got partitions since.
+        note_training_text(preparation, done)
         return PreparedTask(done, preparation.manifest_uri, reused=True)
     try:
         outcome, remote_job = _run(preparation, beam or BeamConfig(), pipeline_args, labels or {})
         manifest = preparation.commit(outcome)
     finally:
         uris.delete_tree(preparation.job.folder)
+    note_training_text(preparation, manifest)
     return PreparedTask(manifest, preparation.manifest_uri, reused=False, remote_job=remote_job)
 
 

@@ -284,14 +284,35 @@ def _decide_downstream(
     for probe in probes:
         if not math.isfinite(probe.difference):
             raise ValueError(f"The probe's difference on {probe.task} is {probe.difference}.")
-        # Of too few examples an interval is no evidence; then the comparison says so.
-        if probe.verdict is PaidVerdict.HURT and probe.high < -config.max_probe_loss:
+        if _has_lost(probe, config.max_probe_loss):
             return VerdictKind.DOWNSTREAM, (
                 f"{probe.sentence} That is more than promotion.max_probe_loss="
                 f"{config.max_probe_loss:g} allows. {better}"
             )
-    differences = ", ".join(f"{one.task} {one.difference:+.4f}" for one in probes)
+    differences = ", ".join(
+        f"{one.task} {one.difference:+.4f}{_in_training_text(one)}" for one in probes
+    )
     return VerdictKind.PROMOTED, f"{better} On labelled tasks: {differences}."
+
+
+def _has_lost(probe: ModelComparison, allowed: float) -> bool:
+    """Return whether a candidate is worse by more than that.
+
+    On all test examples, or on those that its training text does not have: the others may hide it.
+    """
+    findings = probe.training_text
+    # Of too few examples an interval is no evidence; then the verdict says so.
+    sides = [(probe.verdict if findings is None else findings.verdict, probe.high)]
+    if findings is not None and findings.clean is not None:
+        sides.append((findings.clean.verdict, findings.clean.high))
+    return any(verdict is PaidVerdict.HURT and high < -allowed for verdict, high in sides)
+
+
+def _in_training_text(probe: ModelComparison) -> str:
+    findings = probe.training_text
+    if findings is None or not findings.found:
+        return ""
+    return f" ({findings.found} of {probe.examples} test examples are in the training text)"
 
 
 def _sentence(comparison: _Comparison, confidence: float, reference: str) -> str:

@@ -204,6 +204,14 @@ class TaskLayout:
         """TaskManifest, the commit."""
         return uris.join(self.preparation(key), "manifest.json")
 
+    def overlaps(self, key: str, lineage_id: str, partition: str) -> str:
+        """Folder of what was found of a preparation's test examples in a partition."""
+        return uris.join(self.preparation(key), "overlaps", lineage_id, partition)
+
+    def overlap(self, key: str, lineage_id: str, partition: str, manifest_id: str) -> str:
+        """TaskOverlap with one manifest of a partition."""
+        return uris.join(self.overlaps(key, lineage_id, partition), f"{manifest_id}.json")
+
 
 @dataclass(frozen=True)
 class RunLayout:

@@ -27,6 +27,7 @@ from pipeline_store.formats import (
 from pipeline_store.layout import RunLayout, StoreLayout, VersionLayout
 from trained_models import artifacts
 from trained_models.commit import CommitGuard
+from trained_models.downstream import training_text
 from trained_models.downstream.comparison import compare
 from trained_models.downstream.summaries import summarise
 from trained_models.downstream.trials import FinishedTrial
@@ -260,7 +261,7 @@ def _trial(manifest: TaskManifest, model: str, recipe: RecipeConfig, seed: int) 
 
 def _report(subject: Subject, finished: Sequence[FinishedTrial]) -> ProbeReport:
     summaries, comparisons = [], []
-    for manifest in subject.manifests.values():
+    for uri, manifest in subject.manifests.items():
         of_models = {
             name: [
                 one
@@ -277,6 +278,9 @@ def _report(subject: Subject, finished: Sequence[FinishedTrial]) -> ProbeReport:
                     of_models[CANDIDATE],
                     of_models[BASELINE],
                     confidence=subject.config.promotion.confidence,
+                    in_training_text=training_text.find(
+                        subject.store, uri, subject.models[CANDIDATE], subject.models[BASELINE]
+                    ),
                 )
             )
     candidate = subject.models[CANDIDATE]

@@ -97,7 +97,7 @@ class _Documents:
 
     def look_up_earlier(self, index: IndexedDocuments) -> None:
         """Mark what an earlier partition owns, and what is similar to that."""
-        mine, theirs = _positions(self._hashes, index.hashes)
+        mine, theirs = equal_positions(self._hashes, index.hashes)
         self._is_known[mine] = True
         self._earlier_sides[mine] |= _sides(index)[theirs]
         pairs = self._similar_to(index, ~self._is_near_copy)
@@ -127,7 +127,7 @@ class _Documents:
     def look_up_side(self, index: IndexedDocuments) -> None:
         """Take note of the sides on which a manifest has these documents, or similar ones."""
         sides = _sides(index)
-        mine, theirs = _positions(self._hashes, index.hashes)
+        mine, theirs = equal_positions(self._hashes, index.hashes)
         self._sides[mine] |= sides[theirs]
         pairs = self._similar_to(index, ~self._is_near_copy & ~self._is_known)
         np.bitwise_or.at(self._near_sides, pairs.first, sides[pairs.second])
@@ -242,7 +242,7 @@ def _sketches(sketches: npt.NDArray[np.uint32] | None) -> npt.NDArray[np.uint32]
     return sketches
 
 
-def _positions(
+def equal_positions(
     hashes: Hashes, others: Hashes
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return where hashes and others are equal: row numbers in the one, row numbers in the other.
@@ -253,7 +253,7 @@ def _positions(
     # Search the shorter in the longer: by the first number, then compare the second. Different
     # hashes with an equal first number are rare, but would be next to each other.
     if len(others) > len(hashes):
-        theirs, mine = _positions(others, hashes)
+        theirs, mine = equal_positions(others, hashes)
         return mine, theirs
     begins = np.searchsorted(hashes[:, 0], others[:, 0], "left")
     counts = np.searchsorted(hashes[:, 0], others[:, 0], "right") - begins

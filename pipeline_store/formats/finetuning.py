@@ -83,6 +83,30 @@ class TaskManifest(StoredFile):
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
 
+class TaskOverlap(StoredFile):
+    """``overlaps/<lineage_id>/<partition>/<manifest_id>.json`` of a preparation.
+
+    Which test examples have a text that is a document on the training side of one manifest. Both
+    never change, so it is found out once.
+    """
+
+    kind = "task-overlap"
+
+    task: str
+    lineage_id: str
+    partition: str
+    manifest_id: str
+    examples: int = Field(description="of the test split")
+    exact: list[int] | None = Field(
+        description="example_id of those whose text is a document; none: the manifest has no "
+        "index of its documents"
+    )
+    near: list[int] | None = Field(
+        description="of those that are only similar to a document; none: the index has no MinHash"
+    )
+    near_threshold: float = Field(description="share of five-word shingles that similar texts have")
+
+
 class Trial(BaseModel):
     """One training of a fine-tuning run: a model on a task, at a rate, from a seed."""
 
@@ -205,6 +229,45 @@ class PaidVerdict(StrEnum):
     HURT = "hurt"
 
 
+class CleanComparison(BaseModel):
+    """A comparison on those test examples that were not found in the training text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model_mean: float
+    reference_mean: float
+    difference: float
+    low: float
+    high: float
+    verdict: PaidVerdict
+
+
+class TrainingTextFindings(BaseModel):
+    """Test examples whose texts are in what the compared models were trained on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    exact: int = Field(description="test examples whose text is a training document")
+    near: int = Field(description="further ones, similar to a training document")
+    partitions: list[str] | None = Field(
+        description="that the models have seen; none: it is not recorded what they have seen"
+    )
+    unknown: list[str] = Field(
+        description="those of the partitions that could not be searched, as they have no "
+        "signatures or came later than the task was prepared"
+    )
+    near_unknown: list[str] = Field(description="those that were searched for equal texts only")
+    verdict: PaidVerdict = Field(description="on all test examples")
+    clean: CleanComparison | None = Field(
+        description="without the examples found; none: none were, or too few others are left"
+    )
+
+    @property
+    def found(self) -> int:
+        """Return how many test examples are in the training text."""
+        return self.exact + self.near
+
+
 class ModelComparison(BaseModel):
     """The fine-tuned model against another one on the same test examples and seeds."""
 
@@ -225,6 +288,11 @@ class ModelComparison(BaseModel):
     confidence: float
     verdict: PaidVerdict
     sentence: str
+    training_text: TrainingTextFindings | None = Field(
+        default=None,
+        exclude_if=lambda found: found is None,
+        description="none: it was not looked for, as before there was this key",
+    )
 
 
 class FinetuningReport(StoredFile):

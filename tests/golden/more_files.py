@@ -180,6 +180,8 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield spare.verdict(OLD), full(f.Verdict)
     yield spare.verdict(LATER), full(f.Verdict)
     yield spare.evaluation(LATER), full(f.EvaluationReport)
+    yield spare.probe(run.parent), full(f.ProbeReport)
+    yield spare.training_summary, full(f.FinetuningReport)
     later = spare.training.attempt_files("e" * 32)
     yield uris.join(later, "0000000600", "inputs.json"), full(f.TrainingInputs)
     yield run.run.evaluation(OLD), full(f.EvaluationReport)
@@ -211,3 +213,6 @@ def _data(store: StoreLayout, tuned: FinetuningRun) -> Files:
     task = tuned.plan.trials[0].task
     manifest = full(f.TaskManifest, name=task, key="b" * 16, task={"kind": "regression"})
     yield store.task(task).manifest("b" * 16), manifest
+    overlap = full(f.TaskOverlap, task=task, manifest_id="1" * 16)
+    names = overlap.lineage_id, overlap.partition, overlap.manifest_id
+    yield store.task(task).overlap("b" * 16, *names), overlap

@@ -11,12 +11,14 @@ from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_config.task import MIN_JUDGED_EXAMPLES
 from pipeline_store.formats import (
+    CleanComparison,
     EvaluationReport,
     MetricSummary,
     ModelComparison,
     PaidVerdict,
     ProbeReport,
     TaskSummary,
+    TrainingTextFindings,
     Verdict,
     VerdictKind,
 )
@@ -118,6 +120,44 @@ def test_little_or_unclear_loss_on_a_task_is_accepted(
     found = verdict(probe(comparison("things", difference, half)), ["things"], **limits)
     assert found.verdict is VerdictKind.PROMOTED
     assert f"On labelled tasks: things {difference:+.4f}." in found.reason
+
+
+def with_copies(
+    probed: ModelComparison, clean: ModelComparison, found: int = 40
+) -> ModelComparison:
+    """Return a comparison of whose test examples some lie in the training text.
+
+    :param clean: that on the others.
+    """
+    numbers = clean.model_dump(include={*CleanComparison.model_fields})
+    findings = TrainingTextFindings(
+        exact=found,
+        near=0,
+        partitions=["day-1"],
+        unknown=[],
+        near_unknown=[],
+        verdict=probed.verdict,
+        clean=CleanComparison(**numbers),
+    )
+    return probed.model_copy(update={"training_text": findings, "verdict": clean.verdict})
+
+
+def test_copies_of_test_examples_in_the_training_text_are_counted() -> None:
+    probed = with_copies(comparison("things", 0.1), comparison("things", 0.0))
+    found = verdict(probe(probed), ["things"])
+    assert found.verdict is VerdictKind.PROMOTED
+    said = "things +0.1000 (40 of 500 test examples are in the training text)."
+    assert found.reason.endswith(said)
+    assert Verdict.parse(found.to_bytes(), "").probes == [probed]
+
+
+@pytest.mark.parametrize(
+    ("clean", "kind"),
+    [(-0.1, VerdictKind.DOWNSTREAM), (-0.025, VerdictKind.PROMOTED)],
+)
+def test_copies_do_not_hide_what_a_candidate_loses(clean: float, kind: VerdictKind) -> None:
+    probed = with_copies(comparison("things", 0.0), comparison("things", clean))
+    assert verdict(probe(probed), ["things"]).verdict is kind
 
 
 def test_a_handful_of_examples_rejects_nobody() -> None:

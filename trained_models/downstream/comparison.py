@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline_config.task import MIN_JUDGED_EXAMPLES, MetricName
-from pipeline_store.formats import ModelComparison, PaidVerdict, TaskManifest, TaskSplit
+from pipeline_store.formats import (
+    CleanComparison,
+    ModelComparison,
+    PaidVerdict,
+    TaskManifest,
+    TaskSplit,
+    TrainingTextFindings,
+)
 from trained_models.downstream.intervals import Difference, difference
+from trained_models.downstream.sentences import sentence
+from trained_models.downstream.training_text import InTrainingText
 from trained_models.downstream.trials import FinishedTrial
 from trained_models.errors import BadDataError
 
@@ -21,13 +30,17 @@ def compare(
     reference: Sequence[FinishedTrial],
     *,
     confidence: float = 0.95,
+    in_training_text: InTrainingText | None = None,
 ) -> ModelComparison:
     """Return how much better a model is than its reference on a task's test split.
 
-    ``helped`` and ``hurt`` are said if the whole interval lies on one side of zero.
+    ``helped`` and ``hurt`` are said if the whole interval lies on one side of zero; ``helped`` only
+    if it also does without the examples that lie in the training text.
 
     :param model: its trials, one for each seed.
     :param reference: those of the other model, with the same seeds in the same order.
+    :param in_training_text: test examples in the text that the models were trained on; None: it
+        was not looked for.
     :raises BadDataError: the two were not trained from the same seeds, or not tested on the same
         examples.
     """
@@ -36,14 +49,11 @@ def compare(
     other_labels, other_outputs = _tested(manifest, reference)
     if not np.array_equal(labels, other_labels):
         raise _other_examples(manifest, model[0], reference[0])
-    found = difference(
-        manifest.task_kind,
-        cast(MetricName, manifest.compared_by),
-        labels,
-        outputs,
-        other_outputs,
-        confidence=confidence,
-    )
+    outcome = _Outcomes(manifest, labels, outputs, other_outputs, confidence)
+    found = outcome.difference()
+    findings = None
+    if in_training_text is not None:
+        findings = _findings(in_training_text, outcome, _verdict(found, len(labels)))
     comparison = ModelComparison(
         task=manifest.name,
         reference=reference[0].result.trial.model,
@@ -56,10 +66,78 @@ def compare(
         low=found.low,
         high=found.high,
         confidence=confidence,
-        verdict=_verdict(found, len(labels)),
+        verdict=_overall(_verdict(found, len(labels)), findings),
         sentence="",
+        training_text=findings,
     )
-    return comparison.model_copy(update={"sentence": _sentence(comparison)})
+    return comparison.model_copy(update={"sentence": sentence(comparison)})
+
+
+class _Outcomes(NamedTuple):
+    """What both models put out for N examples: labels [N] or [N, L], outputs by seed."""
+
+    manifest: TaskManifest
+    labels: npt.NDArray[Any]
+    outputs: list[npt.NDArray[Any]]
+    other_outputs: list[npt.NDArray[Any]]
+    confidence: float
+
+    def difference(self) -> Difference:
+        """Return how far the models are apart."""
+        return difference(
+            self.manifest.task_kind,
+            cast(MetricName, self.manifest.compared_by),
+            self.labels,
+            self.outputs,
+            self.other_outputs,
+            confidence=self.confidence,
+        )
+
+    def of(self, rows: npt.NDArray[np.bool_]) -> _Outcomes:
+        """Return the same of some of the examples, flags [N]."""
+        return self._replace(
+            labels=self.labels[rows],
+            outputs=[one[rows] for one in self.outputs],
+            other_outputs=[one[rows] for one in self.other_outputs],
+        )
+
+
+def _findings(
+    known: InTrainingText, outcomes: _Outcomes, verdict: PaidVerdict
+) -> TrainingTextFindings:
+    is_clean = np.ones(len(outcomes.labels), bool)
+    is_clean[sorted(known.exact | known.near)] = False
+    others = int(is_clean.sum())
+    clean = None
+    if MIN_JUDGED_EXAMPLES <= others < len(is_clean):
+        found = outcomes.of(is_clean).difference()
+        clean = CleanComparison(
+            model_mean=found.model_mean,
+            reference_mean=found.reference_mean,
+            difference=found.mean,
+            low=found.low,
+            high=found.high,
+            verdict=_verdict(found, others),
+        )
+    return TrainingTextFindings(
+        exact=len(known.exact),
+        near=len(known.near),
+        partitions=known.partitions,
+        unknown=known.unknown,
+        near_unknown=known.near_unknown,
+        verdict=verdict,
+        clean=clean,
+    )
+
+
+def _overall(verdict: PaidVerdict, findings: TrainingTextFindings | None) -> PaidVerdict:
+    """Return what may be said: that it hurt if either says so, that it helped if both do."""
+    if findings is None or not findings.found:
+        return verdict
+    clean = PaidVerdict.NO_EVIDENCE if findings.clean is None else findings.clean.verdict
+    if PaidVerdict.HURT in (verdict, clean):
+        return PaidVerdict.HURT
+    return verdict if clean is PaidVerdict.HELPED else PaidVerdict.NO_EVIDENCE
 
 
 def _require_same_seeds(
@@ -102,26 +180,3 @@ def _verdict(found: Difference, examples: int) -> PaidVerdict:
     if examples < MIN_JUDGED_EXAMPLES or found.low <= 0 <= found.high:
         return PaidVerdict.NO_EVIDENCE
     return PaidVerdict.HELPED if found.low > 0 else PaidVerdict.HURT
-
-
-def _sentence(found: ModelComparison) -> str:
-    return (
-        f"On {found.task} the {found.metric} is {found.model_mean:.4f}, that of {found.reference} "
-        f"{found.reference_mean:.4f} (mean of {found.seeds} seed{'s' if found.seeds > 1 else ''}, "
-        f"{found.examples} test examples): a difference of {found.difference:+.4f} with a "
-        f"{found.confidence:.0%} interval from {found.low:+.4f} to {found.high:+.4f}. "
-        f"{_end(found)}"
-    )
-
-
-def _end(found: ModelComparison) -> str:
-    caveat = " What another seed would change is not known from one." if found.seeds == 1 else ""
-    if found.verdict is not PaidVerdict.NO_EVIDENCE:
-        return f"It {found.verdict}.{caveat}"
-    if found.examples < MIN_JUDGED_EXAMPLES:
-        return f"No evidence: fewer than {MIN_JUDGED_EXAMPLES} test examples."
-    half = (found.high - found.low) / 2
-    return (
-        "No evidence that it made a difference; one of less than "
-        f"{half:.4f} would hardly be seen with so few examples and seeds.{caveat}"
-    )

@@ -173,9 +173,25 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"score": "{:.4f}".format, "source": _source}
+    environment.filters |= {
+        "score": "{:.4f}".format,
+        "source": _source,
+        "in_training_text": _in_training_text,
+    }
     return environment.get_template("page.html")
 
 
 def _source(encoder: EncoderSource) -> str:
     return encoder.version_id or encoder.uri or "random weights"
+
+
+def _in_training_text(comparison: ModelComparison) -> str:
+    findings = comparison.training_text
+    if findings is None or findings.partitions is None:
+        return "not known"
+    if findings.unknown and not findings.found:
+        return (
+            "partly not known" if len(findings.unknown) < len(findings.partitions) else "not known"
+        )
+    at_least = "at least " if findings.unknown else ""
+    return f"{at_least}{findings.found} of {comparison.examples}"

@@ -15,6 +15,7 @@ from pipeline_store.formats import (
     TaskSummary,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
+from trained_models.downstream import training_text
 from trained_models.downstream.page import render
 from trained_models.downstream.trials import FinishedTrial
 from trained_models.errors import UserError
@@ -36,7 +37,7 @@ def write_report(store: StoreLayout, run: RunLayout) -> FinetuningReport:
     trials = _finished(run, plan)
     report = FinetuningReport.load_or_none(run.training_summary)
     if report is None:
-        report = _report(run, plan, manifests, trials)
+        report = _report(store, run, plan, manifests, trials)
         if not report.create(run.training_summary):
             report = FinetuningReport.load(run.training_summary)
     page = render(report, manifests, {one.result.trial.trial_id: one.result for one in trials})
@@ -57,6 +58,7 @@ def _finished(run: RunLayout, plan: FinetuningPlan) -> list[FinishedTrial]:
 
 
 def _report(
+    store: StoreLayout,
     run: RunLayout,
     plan: FinetuningPlan,
     manifests: Mapping[str, TaskManifest],
@@ -76,12 +78,14 @@ def _report(
         run_key=run.root.rpartition("/")[2],
         models=plan.models,
         tasks=list(summaries.values()),
-        comparisons=list(_comparisons(manifests, summaries, trials)),
+        comparisons=list(_comparisons(store, plan, manifests, summaries, trials)),
         created=datetime.now(UTC),
     )
 
 
 def _comparisons(
+    store: StoreLayout,
+    plan: FinetuningPlan,
     manifests: Mapping[str, TaskManifest],
     summaries: Mapping[tuple[str, str], TaskSummary],
     trials: list[FinishedTrial],
@@ -94,4 +98,10 @@ def _comparisons(
         own = summaries.get((task, MODEL))
         if name == MODEL or own is None or not (own.metrics and summary.metrics):
             continue
-        yield compare(manifests[task], chosen_trials(own, trials), chosen_trials(summary, trials))
+        uri = store.resolve(plan.manifests[task])
+        yield compare(
+            manifests[task],
+            chosen_trials(own, trials),
+            chosen_trials(summary, trials),
+            in_training_text=training_text.find(store, uri, plan.models[MODEL], plan.models[name]),
+        )

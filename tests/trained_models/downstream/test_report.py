@@ -14,12 +14,16 @@ from pipeline_store.formats import (
     EncoderSource,
     FinetuningPlan,
     FinetuningReport,
+    ModelVersion,
     PaidVerdict,
     RunRecord,
     TaskManifest,
+    TaskOverlap,
     TaskSplit,
+    TrainingTextFindings,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
+from tests.golden.more_files import full
 from tests.trained_models.downstream.written import guesses, task_manifest, write_trial
 from trained_models.downstream.page import PICTURED_LABELS, render
 from trained_models.downstream.report import write_report
@@ -168,6 +172,58 @@ def test_the_page_shows_what_the_data_job_warned_of(tmp_path: Path) -> None:
     run = Run(tmp_path, seeds=1, warnings=("label <b>animal</b> is rare",))
     run.report()
     assert "label &lt;b&gt;animal&lt;/b&gt; is rare" in run.page()
+
+
+def partly(unknown: list[str], exact: int = 0) -> TrainingTextFindings:
+    return TrainingTextFindings(
+        exact=exact,
+        near=0,
+        partitions=["day-1", "day-2"],
+        unknown=unknown,
+        near_unknown=[],
+        verdict=PaidVerdict.HELPED,
+        clean=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("findings", "shown"),
+    [
+        (None, "not known"),
+        (partly([]).model_copy(update={"partitions": None}), "not known"),
+        (partly(["day-1", "day-2"]), "not known"),
+        (partly(["day-2"]), "partly not known"),
+        (partly(["day-2"], 3), "at least 3 of 300"),
+        (partly([], 3), "3 of 300"),
+        (partly([]), "0 of 300"),
+    ],
+)
+def test_the_page_counts_test_examples_in_the_training_text(
+    run: Run, findings: TrainingTextFindings | None, shown: str
+) -> None:
+    report = run.report()
+    compared = report.comparisons[0].model_copy(update={"training_text": findings})
+    results = {one.result.trial.trial_id: one.result for one in run.trials}
+    page = render(report.model_copy(update={"comparisons": [compared]}), run.manifests, results)
+    assert f'<td class="n">{shown}</td>' in page
+
+
+def test_the_report_has_what_was_noted_of_the_models_text(run: Run) -> None:
+    lineage = run.store.lineage("default")
+    source = MODELS["model"]
+    version = full(ModelVersion, partitions_seen=["day-1"])
+    version.write(uris.join(run.store.resolve(str(source.uri)), "model.json"))
+    task = run.store.task("things")
+    uris.write(lineage.manifest("day-1", "m1"), b"{}")
+    overlap = full(TaskOverlap, examples=300, exact=[*range(280)], near=[281])
+    overlap.write(task.overlap("k1", "default", "day-1", "m1"))
+    found = {one.task: one for one in run.report().comparisons if one.reference == "previous"}
+    things, moods = found["things"], found["moods"]
+    assert "281 of the 300 test examples were found in the training text" in things.sentence
+    assert things.verdict is PaidVerdict.NO_EVIDENCE
+    assert '<td class="n">281 of 300</td>' in run.page()
+    # Nothing was noted of the other task.
+    assert "Whether test examples lie in partition day-1 is not known" in moods.sentence
 
 
 def test_a_model_at_the_level_of_the_majority_is_called_so(run: Run) -> None:

@@ -1,0 +1,66 @@
+"""Which of some texts a partition's training side holds, by the index that it has of itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from corpus.duplicates.decisions import equal_positions
+from corpus.duplicates.minhash import sketch_of
+from corpus.duplicates.signatures import IndexedDocuments, Signatures, sign
+from corpus.duplicates.similarity import similar_pairs_between
+from corpus.text.cleaning import Cleaner
+from corpus.text.content import Content
+from pipeline_config.schema import CorpusConfig
+
+Flags = npt.NDArray[np.bool_]
+
+
+class Found(NamedTuple):
+    """Which texts are documents of the index, shape [T].
+
+    ``near``: which are similar to one, equal ones included; None: the index has no sketches.
+    """
+
+    exact: Flags
+    near: Flags | None
+
+
+def sign_texts(texts: Sequence[str], corpus: CorpusConfig) -> Signatures:
+    """Return what texts would be known by, were each a document of a corpus with such settings."""
+    cleaner = Cleaner(corpus)
+    cleaned = map(cleaner.clean, texts)
+    return sign(
+        (
+            Content([text], hashlib.sha256(text.encode()).digest(), number)
+            for number, text in enumerate(cleaned)
+        ),
+        with_sketches=True,
+    )
+
+
+def find_trained(signed: Signatures, index: IndexedDocuments, threshold: float) -> Found:
+    """Look texts up among the documents of an index that are trained on.
+
+    :param signed: of :func:`sign_texts`, for T texts.
+    :param threshold: share of five-word shingles in common from which texts are similar.
+    """
+    is_trained = ~index.held_out
+    hashes, number = np.unique(signed.hashes, axis=0, return_inverse=True)
+    mine, theirs = equal_positions(hashes, index.hashes)
+    is_known = np.zeros(len(hashes), bool)
+    is_known[mine[is_trained[theirs]]] = True
+    exact = is_known[number.reshape(-1)]
+    if index.sketches is None or signed.sketches is None:
+        return Found(exact, None)
+    near = exact.copy()
+    # All texts without a word have the same sketch, whatever signs they consist of.
+    has_words = (signed.sketches != sketch_of("")).any(axis=1)
+    rows = np.flatnonzero(~exact & has_words)
+    pairs = similar_pairs_between(signed.sketches[rows], index.sketches, threshold)
+    near[rows[pairs.first[is_trained[pairs.second]]]] = True
+    return Found(exact, near)
