@@ -43,7 +43,7 @@ def choose(names: tuple[str, ...], previous: dict[str, int]) -> dict[str, int]:
 
 
 def _free_port(taken: set[int]) -> int:
-    for port in random.sample(RANGE, ATTEMPTS):
+    for port in random.SystemRandom().sample(RANGE, ATTEMPTS):
         if port not in taken and is_free(port):
             return port
     raise StackError(

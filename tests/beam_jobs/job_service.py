@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.serving import free_ports
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -24,7 +26,7 @@ def job_service(folder: Path) -> Iterator[list[str]]:
         f"--port_file={port_file}",
         f"--staging_dir={folder / 'staging'}",
     )
-    pool_port = _free_port()
+    [pool_port] = free_ports(1)
     pool = _start("apache_beam.runners.worker.worker_pool_main", f"--service_port={pool_port}")
     try:
         deadline = time.monotonic() + 120
@@ -60,13 +62,6 @@ def _start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _is_open(port: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import email
 import email.policy
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,13 +14,7 @@ from typing import Any
 
 from aiosmtpd.controller import Controller
 
-from tests.serving import serving
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.serving import free_ports, serving
 
 
 @dataclass
@@ -74,7 +67,7 @@ class Mailbox:
 
 @contextmanager
 def mail_server(port: int | None = None) -> Iterator[Mailbox]:
-    mailbox = Mailbox(port or free_port())
+    mailbox = Mailbox(port or free_ports(1)[0])
     controller = Controller(mailbox, hostname="127.0.0.1", port=mailbox.port)
     controller.start()
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -21,10 +20,12 @@ import pytest
 from pipeline_store import uris
 from pipeline_store.formats import CheckpointManifest
 from pipeline_store.layout import RunLayout
+from tests.serving import free_ports
 from tests.training.corpora import TinyStore
 from tests.training.host import Notes
 from tests.training.jobs import ROOT, result, train_arguments
 from trained_models import metric_files
+from training.runtime.slices import HELD_PORT
 
 HOSTS = 2
 PATIENCE = 150.0
@@ -49,11 +50,8 @@ class Network:
 
 def loopback() -> Network:
     """Return hosts on this machine's own addresses, with ports that nothing listens on now."""
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(HOSTS)]
-    addresses = [f"localhost:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
-    return Network(addresses)
+    # A slice listens on a second port of each host.
+    return Network([f"localhost:{port}" for port in free_ports(HOSTS, beside=HELD_PORT)])
 
 
 @contextmanager

@@ -31,8 +31,9 @@ log = logging.getLogger("training")
 PATIENCE = 300.0
 """Seconds in which all hosts lend their chips, beyond those after which a silent one is lost."""
 
-# Beside the ports of TF_CONFIG, which the servers have.
-_HELD_PORT = 1000
+HELD_PORT = 1000
+"""How much higher the second port of a host is than its port in ``TF_CONFIG``, the server's."""
+
 _LOOK_SECONDS = 5.0
 # To all hosts. Nothing closes them but the end of this process.
 _held: list[socket.socket] = []
@@ -137,7 +138,7 @@ def _hold(name: str, address: str, deadline: float) -> socket.socket:
 
 
 def _held_port(address: str) -> int:
-    return int(address.rpartition(":")[2]) + _HELD_PORT
+    return int(address.rpartition(":")[2]) + HELD_PORT
 
 
 def main(argv: list[str] | None = None) -> int:
