@@ -238,7 +238,7 @@ class FinishedRun:
             unigram_losses={self.partition: 6.0},
         )
         report.write(self.run.evaluation(baseline))
-        return self._judge(report)
+        return self._judge(report, baseline)
 
     def embed(self, **ranks: list[float]) -> Verdict:
         """Add retrieval to the evaluation, and judge again.
@@ -255,11 +255,9 @@ class FinishedRun:
             models.append(model.model_copy(update={"sets": [measured]}))
         report = report.model_copy(update={"models": models})
         report.write(self.run.evaluation(self.parent))
-        return self._judge(report)
+        return self._judge(report, self.parent)
 
-    def _judge(self, report: EvaluationReport) -> Verdict:
-        names = {model.name for model in report.models}
-        baseline = self.parent if "baseline" in names else None
+    def _judge(self, report: EvaluationReport, baseline: str | None) -> Verdict:
         verdict = judge(report, CONFIG.promotion, baseline_version=baseline)
         verdict.write(self.run.verdict(baseline))
         return verdict

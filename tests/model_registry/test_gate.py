@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_registry.gate import _tail, judge
+from model_registry.bootstrap import _tail
+from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_store.formats import (
     DocumentSetScore,
