@@ -31,6 +31,7 @@ from pipeline_store.formats import (
     Verdict,
     VerdictKind,
 )
+from pipeline_store.layout import HEADS
 
 BASELINE, UNIGRAM = "baseline", "unigram"
 
@@ -107,7 +108,8 @@ def judge(
         )
     current = comparisons.pop(report.current_set)
     reference = baseline_version or UNIGRAM
-    kind, reason = _decide(current, list(comparisons.values()), config, reference)
+    named = reference if baseline is None else _named(baseline, reference)
+    kind, reason = _decide(current, list(comparisons.values()), config, named)
     forgetting = list(_forgotten(report, candidate, best or {}, config.confidence, random_seed))
     if kind is VerdictKind.PROMOTED:
         kind, reason = _decide_forgetting(forgetting, config, reason)
@@ -162,6 +164,11 @@ def _model(report: EvaluationReport, name: str) -> ModelScore:
             f"{[model.name for model in report.models]}."
         )
     return found[0]
+
+
+def _named(baseline: ModelScore, version_id: str) -> str:
+    is_under_new_head = baseline.model_uri.rstrip("/").split("/")[-2:-1] == [HEADS]
+    return f"{version_id} under a head trained alone" if is_under_new_head else version_id
 
 
 def _decide(

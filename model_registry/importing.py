@@ -148,5 +148,6 @@ def doubt(verdict: Verdict) -> str | None:
     return (
         "WARNING: the imported model is not better than the frequencies of tokens. Are its "
         "vocabulary and its casing (vocabulary.uri, vocabulary.do_lower_case) the right ones? A "
-        "model whose masked-LM head is new (model.init_encoder_only) begins like this."
+        "model whose masked-LM head is new (model.init_encoder_only) begins like this; the first "
+        "run trains its head alone before anything is compared with it (training.head_steps)."
     )

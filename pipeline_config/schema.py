@@ -452,6 +452,13 @@ class TrainingConfig(Section):
         description="Lowest layers that keep their weights, the embeddings with them. 0: all "
         "weights are trained.",
     )
+    head_steps: Annotated[int, Field(ge=0, le=10_000_000)] | Literal["auto"] = Field(
+        "auto",
+        description="Steps in which a new masked-LM head (model.init_encoder_only) is trained "
+        "alone, before the first training of the lineage's whole model and beside its steps. What "
+        "they make is what the first update is compared with. auto: as many as the training's, at "
+        "most 2000. 0: head and encoder are trained together from the first step.",
+    )
     steps_per_loop: int = Field(
         100, ge=1, le=100_000, description="Steps between two returns to Python (logs, signals)."
     )
@@ -901,9 +908,9 @@ class PipelineConfig(Section):
         """Return the settings that the trained weights depend on, by section.
 
         What only matters after a loss was not finite is not among them, nor what only limits
-        ``train_steps``.
+        ``train_steps`` or is another training, that of a new head.
         """
-        limits = {"max_passes", "max_train_steps"}
+        limits = {"max_passes", "max_train_steps", "head_steps"}
         intervals = {"checkpoint_interval", "max_to_keep", "steps_per_loop"}
         guards = {"max_rollbacks", "max_loss_increase"}
         unused = set() if self.training.extra_steps_fraction else _EXTRA_ROWS

@@ -213,6 +213,10 @@ class TaskLayout:
         return uris.join(self.overlaps(key, lineage_id, partition), f"{manifest_id}.json")
 
 
+HEADS = "head"
+"""Folder of a run with models whose head alone was trained; see :meth:`RunLayout.head`."""
+
+
 @dataclass(frozen=True)
 class RunLayout:
     """One pipeline run."""
@@ -279,6 +283,13 @@ class RunLayout:
         A task that is cleared and runs again resumes, or finds the result and trains nothing.
         """
         return TrainingLayout(uris.join(self.root, "training"))
+
+    def head(self, version_id: str | None) -> TrainingLayout:
+        """Return the model folder of a version under a new head that was trained alone.
+
+        :param version_id: what the run starts from; None: no version of its lineage.
+        """
+        return TrainingLayout(uris.join(self.root, HEADS, version_id or "initial"))
 
     @property
     def exports(self) -> ExportsLayout:

@@ -8,20 +8,22 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from typing import TYPE_CHECKING
 
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.formats import TrainingResult
 from pipeline_store.layout import RunLayout, StoreLayout
-from trained_models import heritage, record_sources, updates
-from trained_models.checkpoint_store import CheckpointStore
-from trained_models.commit import CommitGuard
+from trained_models import record_sources, updates
 from trained_models.decided_steps import decided_config
-from trained_models.finished import finished_training
+from training.loop.parts import Part, Start, plan_parts
 from training.reporting.report import next_sentence_text
 from training.runtime import slices, workers
 from training.runtime.job import StopRequest, load_config, on_sigterm, run_job
 from training.runtime.profiling import check_range, step_range
+
+if TYPE_CHECKING:
+    from training.loop.pretraining import Pretraining
 
 log = logging.getLogger("training")
 
@@ -106,81 +108,76 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
     store = StoreLayout(arguments.store)
     run = RunLayout(store.resolve(arguments.run))
     config = decided_config(load_config(run.config), arguments.train_steps)
-    parent = _resolved(arguments.init_model, store)
-    update = updates.is_update(parent, store, config)
-    steps_behind = updates.first_replay_epoch(parent, update=update)
-    config = updates.effective_config(config, update=update, has_moments=steps_behind > 0)
     if not workers.takes_part(config):
         slices.lend(config, lambda: uris.exists(run.training.result))
         return
     slices.prepare(config)
     if arguments.profile is not None:
         check_range(arguments.profile, config)
-    sources = record_sources.phase_sources(
-        arguments.manifest, arguments.replay_manifest, store, config
-    )
-    vocabulary = record_sources.vocabulary_info(store, config)
-    inputs = record_sources.training_inputs(sources, vocabulary, config)
-    inputs = inputs.model_copy(update={"heritage": heritage.started(config)})
-    guard = CommitGuard.from_environment()
-    checkpoints = CheckpointStore(
-        run.training,
-        guard,
-        config,
-        inputs=inputs,
-        data_sha256=record_sources.fingerprint(inputs),
-        accept_changes=arguments.accept_changes,
-    )
-    done = finished_training(
-        run.training,
-        checkpoints,
-        f"To train on from it, start a new run with --init-model {run.training.root}.",
-    )
-    if done is not None and not arguments.dry_run:
+    start = Start.of(arguments.init_model, store, config)
+    parts = plan_parts(run, config, start, arguments, store)
+    if (done := parts[-1].done) is not None and not arguments.dry_run:
         _log_result("This run is trained already, and its checkpoint verifies", done)
         return
 
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
+    from training.loop import dry_run, trainer
+
+    acting = start.acting(config)
+    _check_start(start, acting, parts[-1].inputs.vocabulary_sha256)
+    # Before any records are looked at: machines can be joined only as long as TensorFlow is idle.
+    strategy = None if arguments.dry_run else trainer.make_strategy(config)
+    if start.update:
+        log.info(
+            "This run continues its lineage: peak rate %g, and the optimizer begins with %s.",
+            acting.optimizer.learning_rate,
+            "its moments" if acting.optimizer.carry_slots else "zeros",
+        )
+    if strategy is None:
+        dry_run.dry_run(_pretraining(parts[0], start, arguments, store))
+        return
+    for part in parts:
+        if part.done is not None:
+            _log_result("The head is trained already", part.done)
+            continue
+        job = trainer.TrainingJob(
+            config=part.config,
+            layout=part.layout,
+            guard=part.guard,
+            objective=_pretraining(part, start, arguments, store),
+            inputs=part.inputs,
+            checkpoint_store=part.checkpoints,
+            profile=arguments.profile if part is parts[-1] else None,
+        )
+        _log_result("Done", trainer.Trainer(job, strategy).train(stop))
+
+
+def _check_start(start: Start, acting: PipelineConfig, vocabulary_sha256: str) -> None:
+    from training.model.checkpoints import check_architecture
+
+    if start.uri is not None:
+        check_architecture(start.uri, acting, vocabulary_sha256)
+        if acting.optimizer.carry_slots:
+            updates.check_carried_slots(start.uri, acting)
+
+
+def _pretraining(
+    part: Part, start: Start, arguments: argparse.Namespace, store: StoreLayout
+) -> Pretraining:
     from training.evaluation.held_out import HeldOut
     from training.importing.loading import initial_model
     from training.input.data import load_training_data
-    from training.loop import dry_run, trainer
     from training.loop.pretraining import Pretraining
-    from training.model.checkpoints import check_architecture
 
-    init_uri = _resolved(arguments.init_model or config.model.init_checkpoint, store)
-    if init_uri is not None:
-        check_architecture(init_uri, config, vocabulary.sha256)
-        if config.optimizer.carry_slots:
-            updates.check_carried_slots(init_uri, config)
-    # Before any records are looked at: machines can be joined only as long as TensorFlow is idle.
-    strategy = None if arguments.dry_run else trainer.make_strategy(config)
+    config, init_uri = part.config, part.init_uri
     pretraining = Pretraining(
         config=config,
-        data=load_training_data(sources, store, config, steps_behind),
+        data=load_training_data(part.sources, store, config, start.steps_behind),
         held_out=HeldOut.load(arguments.manifest, store, config),
         init_model=None if init_uri is None else initial_model(init_uri, store, config),
     )
-    _log_sources(sources, arguments, config)
-    if update:
-        log.info(
-            "This run continues its lineage: peak rate %g, and the optimizer begins with %s.",
-            config.optimizer.learning_rate,
-            "its moments" if config.optimizer.carry_slots else "zeros",
-        )
-    if strategy is None:
-        dry_run.dry_run(pretraining)
-        return
-    job = trainer.TrainingJob(
-        config=config,
-        layout=run.training,
-        guard=guard,
-        objective=pretraining,
-        inputs=inputs,
-        checkpoint_store=checkpoints,
-        profile=arguments.profile,
-    )
-    _log_result("Done", trainer.Trainer(job, strategy).train(stop))
+    _log_sources(part.sources, arguments, config)
+    return pretraining
 
 
 def _log_sources(
@@ -211,10 +208,6 @@ def _log_sources(
 def _size(kind: str, sources: list[record_sources.RecordSource]) -> str:
     records = sum(source.file.records for source in sources)
     return f"{records:,} {kind} records of {len(sources)} shards"
-
-
-def _resolved(uri: str | None, store: StoreLayout) -> str | None:
-    return None if uri is None else store.resolve(uri)
 
 
 def _log_result(prefix: str, result: TrainingResult) -> None:

@@ -33,8 +33,11 @@ def evaluate(run: RunLayout, store: StoreLayout) -> list[str]:
     for name, manifest in plan.evaluated.items():
         words += ["--set", f"{name}={manifest}"]
     words += ["--model", f"candidate={run.training.root}"]
-    if plan.parent_version is not None:
-        words += ["--model", f"baseline={lineage.version(plan.parent_version)}"]
+    if (version := plan.parent_version) is not None:
+        head = run.head(version)
+        # Of an imported encoder the head was random; it is compared under one that is trained.
+        baseline = head.root if uris.exists(head.result) else lineage.version(version)
+        words += ["--model", f"baseline={baseline}"]
     return words
 
 

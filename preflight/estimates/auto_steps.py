@@ -82,13 +82,16 @@ def _within_budget(
     config: PipelineConfig, found: AutoSteps, store: StoreLayout | None
 ) -> AutoSteps:
     """Return the steps that the budgets buy, if these are fewer."""
-    probe = max(found.steps, fewest_steps(config))
-    speed = find_speed(with_steps(config, probe), store)
-    if speed is None:
-        return found
     name, hours = _budget(config)
-    seconds = BUDGET_SHARE * hours * 3600 - speed.other_seconds
-    bought = int(max(seconds, 0.0) / speed.training_seconds * probe)
+    bought = found.steps
+    # Twice: of fewer steps, those of a new head alone are a larger part.
+    for _ in range(2):
+        probe = max(bought, fewest_steps(config))
+        speed = find_speed(with_steps(config, probe), store)
+        if speed is None:
+            return found
+        seconds = BUDGET_SHARE * hours * 3600 - speed.other_seconds
+        bought = min(bought, int(max(seconds, 0.0) / speed.training_seconds * probe))
     if bought >= found.steps:
         return found
     because = f"what {BUDGET_SHARE:.0%} of {name} buys at the estimated speed"

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from model_registry.production import production
 from pipeline_config import ConfigError, PipelineConfig, parse_config
 from pipeline_config.peaks import peak_flops
 from pipeline_store import uris
@@ -18,11 +19,14 @@ from pipeline_store.formats import (
     Ledger,
     LedgerEntry,
     ModelVersion,
+    RunPlan,
+    TrainingResult,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.compiled import saved
 from preflight.compiled.slices import replicas
 from trained_models.flops import step_flops
+from trained_models.head_phase import STEP_SHARE, head_steps
 from trained_models.phases import Phase, phases
 
 ASSUMED_UTILIZATION = 0.3
@@ -71,13 +75,37 @@ def find_speed(config: PipelineConfig, store: StoreLayout | None) -> Speed | Non
 
     :param store: None: only the arithmetic is looked at.
     """
-    if store is not None:
-        folders = (store.lineage(config.model.lineage_id).versions, store.lineages)
-        for folder in folders:
-            for run in _finished_runs(folder, store):
-                if found := _as_last_time(config, run):
-                    return found
-    return _by_arithmetic(config)
+    found = None if store is None else _as_run_before(config, store)
+    found = found or _by_arithmetic(config)
+    if found is None or not (steps := new_head_steps(config, store)):
+        return found
+    head = found.training_seconds / config.training.steps * STEP_SHARE * steps
+    basis = (
+        f"{found.basis}; {steps:,} steps of a new head alone are counted as {STEP_SHARE:g} of a "
+        "step each"
+    )
+    return replace(found, training_seconds=found.training_seconds + head, basis=basis)
+
+
+def new_head_steps(config: PipelineConfig, store: StoreLayout | None) -> int:
+    """Return the steps in which a run trains a new masked-LM head alone.
+
+    :param config: with as many steps as the run will have.
+    :param store: where the lineage's model in use is looked up; None: it has none.
+    """
+    if not config.model.init_encoder_only:
+        return 0
+    lineage = None if store is None else store.lineage(config.model.lineage_id)
+    in_use = None if lineage is None else production(lineage)
+    return 0 if in_use is not None and in_use.train_steps_total else head_steps(config)
+
+
+def _as_run_before(config: PipelineConfig, store: StoreLayout) -> Speed | None:
+    for folder in (store.lineage(config.model.lineage_id).versions, store.lineages):
+        for run in _finished_runs(folder, store):
+            if found := _as_last_time(config, run):
+                return found
+    return None
 
 
 def _finished_runs(folder: str, store: StoreLayout) -> Iterator[RunLayout]:
@@ -100,7 +128,7 @@ def _as_last_time(config: PipelineConfig, run: RunLayout) -> Speed | None:
         checkpoint = _newest_checkpoint(run)
         if checkpoint is None or not _alike(config, before):
             return None
-        other, of_what = _other_seconds(run, checkpoint.seconds)
+        other, of_what = _other_seconds(run, checkpoint.seconds + _head_seconds(run))
     except (OSError, FormatError, ConfigError):
         # Of a run whose files are gone or no longer readable nothing is known.
         return None
@@ -125,6 +153,14 @@ def _newest_checkpoint(run: RunLayout) -> CheckpointManifest | None:
     found = uris.list_files(run.training.checkpoints)
     checkpoint = CheckpointManifest.load(max(found)) if found else None
     return checkpoint if checkpoint is not None and checkpoint.step else None
+
+
+def _head_seconds(run: RunLayout) -> float:
+    plan = RunPlan.load_or_none(run.plan)
+    head = (
+        None if plan is None else TrainingResult.load_or_none(run.head(plan.parent_version).result)
+    )
+    return 0.0 if head is None else head.seconds
 
 
 def _other_seconds(run: RunLayout, training_seconds: float) -> tuple[float, str]:

@@ -10,11 +10,12 @@ import pytest
 from pipeline_config import PipelineConfig, load_preset, with_overrides
 from preflight.estimates import auto_steps, passes
 from preflight.estimates.auto_steps import BUDGET_SHARE, decide
-from preflight.estimates.speed import find_speed
+from preflight.estimates.speed import find_speed, new_head_steps
 from tests.model_registry.runs import FinishedRun
 from tests.preflight.test_estimates import bill, published
 from trained_models.decided_steps import RowCounts, decided_config, fewest_steps, with_steps
 from trained_models.errors import UserError
+from trained_models.head_phase import STEP_SHARE
 from trained_models.phases import phases
 
 BERT = load_preset("bert_base_v5e")
@@ -134,6 +135,38 @@ def test_a_budget_that_is_too_small_buys_fewer_steps(budget: dict[str, Any], hou
     assert speed.hours == pytest.approx(BUDGET_SHARE * hours, rel=0.01)
     with pytest.raises(UserError, match=r"at least 40 are needed.*Raise the budget"):
         decide(config(tpu__queue_timeout_seconds=600, budget__max_chip_hours=0.01), rows, None)
+
+
+NEW_HEAD: dict[str, Any] = {"model__init_encoder_only": True}
+
+
+@pytest.mark.parametrize(("asked", "steps"), [("auto", 2000), (3000, 3000), (0, 0)])
+def test_steps_of_a_new_head_alone_take_time(asked: object, steps: int) -> None:
+    whole = config(training__train_steps=10_000)
+    plain = find_speed(whole, None)
+    found = find_speed(config(whole, **NEW_HEAD, training__head_steps=asked), None)
+    assert plain is not None
+    assert found is not None
+    more = found.training_seconds / plain.training_seconds - 1
+    assert more == pytest.approx(STEP_SHARE * steps / 10_000)
+    assert (f"{steps:,} steps of a new head alone" in found.basis) == (steps > 0)
+
+
+def test_a_budget_buys_the_steps_of_a_new_head_too() -> None:
+    asked = config(**NEW_HEAD, tpu__queue_timeout_seconds=600, budget__max_chip_hours=1.5)
+    found = decided(asked, RowCounts(10**7))
+    speed = find_speed(found, None)
+    assert speed is not None
+    # As many steps of the head as of the model, since they are fewer than 2,000.
+    assert found.training.steps < 2000
+    assert 0.95 * BUDGET_SHARE < speed.hours * 8 / 1.5 <= BUDGET_SHARE
+
+
+def test_a_head_is_new_only_until_the_lineages_first_update(tmp_path: Path) -> None:
+    run = published(str(tmp_path))
+    asked = config(SMOKE, **NEW_HEAD, model__lineage_id=run.lineage.root.rpartition("/")[2])
+    assert new_head_steps(asked, None) == asked.training.steps
+    assert new_head_steps(asked, run.store) == 0
 
 
 def test_the_budget_buys_by_the_speed_of_the_last_run(tmp_path: Path) -> None:

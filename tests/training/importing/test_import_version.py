@@ -69,10 +69,14 @@ class Beginning:
         assert version is not None
         return version
 
+    def prepare(self, key: str, **settings: object) -> RunLayout:
+        """Return a run of four steps that has not begun."""
+        named = {name.replace("__", "."): value for name, value in settings.items()}
+        return self.store.run(key, with_overrides(self.config, named | {"training.train_steps": 4}))
+
     def update(self, key: str, **settings: object) -> RunLayout:
         """Train from the version in use; return the run."""
-        named = {name.replace("__", "."): value for name, value in settings.items()}
-        run = self.store.run(key, with_overrides(self.config, named | {"training.train_steps": 4}))
+        run = self.prepare(key, **settings)
         words = train_arguments(self.store, run, self.manifest)
         parent = self.lineage.version(self.version.version_id)
         assert train.main([*words, "--init-model", parent]) == 0
