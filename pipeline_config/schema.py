@@ -452,11 +452,13 @@ class TrainingConfig(Section):
         description="Lowest layers that keep their weights, the embeddings with them. 0: all "
         "weights are trained.",
     )
-    head_steps: Annotated[int, Field(ge=0, le=10_000_000)] | Literal["auto"] = Field(
-        "auto",
+    head_steps: int | None = Field(
+        None,
+        ge=0,
+        le=_LARGEST_STEP,
         description="Steps in which a new masked-LM head (model.init_encoder_only) is trained "
         "alone, before the first training of the lineage's whole model and beside its steps. What "
-        "they make is what the first update is compared with. auto: as many as the training's, at "
+        "they make is what the first update is compared with. Empty: as many as the training's, at "
         "most 2000. 0: head and encoder are trained together from the first step.",
     )
     steps_per_loop: int = Field(

@@ -14,7 +14,7 @@ from trained_models.decided_steps import with_steps
 from trained_models.importing.sources import SourceKind, source_kind
 
 MOST_STEPS = 2000
-"""Of training.head_steps=auto."""
+"""Where training.head_steps is empty."""
 STEP_SHARE = 0.5
 """Time of a step of the head alone, as a share of one of the whole model. Estimated: one forward
 pass of three passes, and the head both ways."""
@@ -37,7 +37,7 @@ def is_head_new(
 def head_steps(config: PipelineConfig) -> int:
     """Return the steps in which a new head is trained alone; the training's own are decided."""
     asked = config.training.head_steps
-    return min(config.training.steps, MOST_STEPS) if asked == "auto" else asked
+    return min(config.training.steps, MOST_STEPS) if asked is None else asked
 
 
 def head_config(config: PipelineConfig) -> PipelineConfig:

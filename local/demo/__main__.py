@@ -10,34 +10,25 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from local.demo import corpus, follow, summary
-from local.stack.airflow_api import AirflowApi, AirflowApiError
+from local.stack.airflow_api import AirflowApiError
 from local.stack.errors import StackError
-from local.stack.paths import RuntimePaths
 from local.stack.settings import PRESET
 from local.stack.stack import Stack
 from pipeline_config import ConfigError, load_preset, with_overrides
 from pipeline_config.loading import parse_overrides
 from pipeline_store import identity, uris
 from pipeline_store.layout import StoreLayout, VersionLayout
-from tpu_emulator.admin import AdminClient
 
-DAG_ID = "bert_repretraining"
-RUN_SECONDS = 1800.0
 FILES = (
     ".txt, .jsonl, .csv, .tsv or .parquet files (field or column text), plain or packed as .gz, "
     ".bz2, .zst or .xz"
 )
-
-
-class DemoError(Exception):
-    """The demo cannot go on; the message says why."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         hint = f"Name a folder or glob of {FILES}."
         print(f"demo: {error} {hint} Nothing was started.", file=sys.stderr)
         return 1
-    except (DemoError, StackError, AirflowApiError) as error:
+    except (follow.DemoError, StackError, AirflowApiError) as error:
         print(f"demo: {error}\n`make down` stops what is running.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -104,23 +95,23 @@ def _run(options: argparse.Namespace, console: Console) -> None:
         say(f"  {part}")
     stack.up()
     api = stack.api()
-    api.wait_for_dag(DAG_ID)
-    api.unpause(DAG_ID)
+    api.wait_for_dag(follow.DAG_ID)
+    api.unpause(follow.DAG_ID)
     conf = settings | {
         "corpus.input_pattern": f"corpora/{lineage_id}/{{partition}}/*",
         "model.lineage_id": lineage_id,
     }
-    days = [_day(api, store, partition, conf, say) for partition in corpus.PARTITIONS]
+    days = [follow.run_day(api, store, partition, conf, say) for partition in corpus.PARTITIONS]
     results = [
         summary.load_result(day, store.lineage(lineage_id).manifests(day.partition)) for day in days
     ]
-    left = _tpus_left(stack)
+    left = follow.tpus_left(stack)
     path = _write(options.state_dir, summary.to_json(days, results, len(left)))
     summary.show(days, results, console)
     _show_masks(store, lineage_id, days, results, console)
     _where_to_look(stack, store.lineage(lineage_id).root, results, console)
     if left:
-        raise DemoError(f"TPUs are left: {', '.join(left)}")
+        raise follow.DemoError(f"TPUs are left: {', '.join(left)}")
     console.print("No TPU left: the emulator's table has no node and no queued resource.")
     console.print(f"summary: {path}")
 
@@ -131,7 +122,7 @@ def _overrides(words: list[str]) -> dict[str, Any]:
         with_overrides(load_preset(PRESET), overrides)
         return overrides
     except ConfigError as error:
-        raise DemoError(str(error)) from error
+        raise follow.DemoError(str(error)) from error
 
 
 def _new_lineage(store: StoreLayout) -> str:
@@ -143,41 +134,6 @@ def _new_lineage(store: StoreLayout) -> str:
     ):
         number += 1
     return f"demo-{number}"
-
-
-def _day(
-    api: AirflowApi,
-    store: StoreLayout,
-    partition: str,
-    conf: dict[str, Any],
-    say: Callable[[str], None],
-) -> summary.Day:
-    began = time.monotonic()
-    run_id = api.trigger(DAG_ID, conf | {"corpus.partition": partition})
-    run = store.run(identity.run_key(DAG_ID, run_id))
-    say(f"day {partition}: DAG run {run_id}")
-    ended = follow.follow(api, dag_id=DAG_ID, run_id=run_id, run=run, say=say, seconds=RUN_SECONDS)
-    tasks = api.task_instances(DAG_ID, run_id)
-    if ended.state != "success":
-        failed = [task.task_id for task in tasks if task.state == "failed"]
-        raise DemoError(_failure(api, run_id, ended.state, failed))
-    seconds = {task.task_id: round(task.seconds or 0.0, 1) for task in tasks}
-    return summary.Day(partition, run, ended.state, seconds, time.monotonic() - began)
-
-
-def _failure(api: AirflowApi, run_id: str, state: str, failed: list[str]) -> str:
-    text = f"DAG run {run_id} ended {state}; failed: {', '.join(failed) or 'no task'}."
-    for task_id in failed[:1]:
-        tail = api.task_log(DAG_ID, run_id, task_id).splitlines()[-15:]
-        text += f"\nLast lines of {task_id}:\n" + "\n".join(tail)
-    return text
-
-
-def _tpus_left(stack: Stack) -> list[str]:
-    socket = RuntimePaths.of(stack.paths.root).emulator_socket
-    with AdminClient(socket) as admin:
-        table = admin.table()
-    return [entry["name"] for kind in ("nodes", "queued_resources") for entry in table[kind]]
 
 
 def _write(state_dir: Path, content: dict[str, Any]) -> Path:

@@ -1,17 +1,28 @@
-"""Follows a DAG run and prints one line whenever something happened."""
+"""Triggers a DAG run and prints one line whenever something happened."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
+from typing import Any
 
+from local.demo.summary import Day
 from local.stack.airflow_api import AirflowApi, DagRun, TaskInstance
-from pipeline_store import uris
+from local.stack.paths import RuntimePaths
+from local.stack.stack import Stack
+from pipeline_store import identity, uris
 from pipeline_store.formats import FormatError, Heartbeat
-from pipeline_store.layout import RunLayout
+from pipeline_store.layout import RunLayout, StoreLayout
+from tpu_emulator.admin import AdminClient
 
+DAG_ID = "bert_repretraining"
+RUN_SECONDS = 1800.0
 FINISHED_TASK = {"success", "failed", "skipped", "upstream_failed", "removed"}
 PROGRESS_SECONDS = 10.0
+
+
+class DemoError(Exception):
+    """A demo cannot go on; the message says why."""
 
 
 class RunReport:
@@ -56,6 +67,47 @@ def follow(
     """
     report = RunReport(run, say)
     return api.wait_for_run(dag_id, run_id, seconds=seconds, on_poll=report.look)
+
+
+def run_day(
+    api: AirflowApi,
+    store: StoreLayout,
+    partition: str,
+    conf: dict[str, Any],
+    say: Callable[[str], None],
+) -> Day:
+    """Trigger a run on a partition and follow it to its end.
+
+    :param conf: settings of the request.
+    :raises DemoError: it did not end in success.
+    """
+    began = monotonic()
+    run_id = api.trigger(DAG_ID, conf | {"corpus.partition": partition})
+    run = store.run(identity.run_key(DAG_ID, run_id))
+    say(f"day {partition}: DAG run {run_id}")
+    ended = follow(api, dag_id=DAG_ID, run_id=run_id, run=run, say=say, seconds=RUN_SECONDS)
+    tasks = api.task_instances(DAG_ID, run_id)
+    if ended.state != "success":
+        failed = [task.task_id for task in tasks if task.state == "failed"]
+        raise DemoError(_failure(api, run_id, ended.state, failed))
+    seconds = {task.task_id: round(task.seconds or 0.0, 1) for task in tasks}
+    return Day(partition, run, ended.state, seconds, monotonic() - began)
+
+
+def _failure(api: AirflowApi, run_id: str, state: str, failed: list[str]) -> str:
+    text = f"DAG run {run_id} ended {state}; failed: {', '.join(failed) or 'no task'}."
+    for task_id in failed[:1]:
+        tail = api.task_log(DAG_ID, run_id, task_id).splitlines()[-15:]
+        text += f"\nLast lines of {task_id}:\n" + "\n".join(tail)
+    return text
+
+
+def tpus_left(stack: Stack) -> list[str]:
+    """Return the names of all nodes and queued resources that the emulator still has."""
+    socket = RuntimePaths.of(stack.paths.root).emulator_socket
+    with AdminClient(socket) as admin:
+        table = admin.table()
+    return [entry["name"] for kind in ("nodes", "queued_resources") for entry in table[kind]]
 
 
 def _progress(run: RunLayout) -> str | None:

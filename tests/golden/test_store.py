@@ -56,7 +56,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("promotion", "judge_retrieval", "sentence_encoders"),
         ("promotion", "max_retrieval_loss", 0.02),
         ("promotion", "max_total_forgetting", 0.2),
-        ("training", "head_steps", "auto"),
+        ("training", "head_steps", None),
         ("training", "max_passes", None),
         ("training", "max_train_steps", 1_000_000),
     ],

@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_config import load_preset, parse_config
+from pipeline_config import (
+    FinetuningConfig,
+    PipelineConfig,
+    load_preset,
+    parse_config,
+    preset_names,
+)
 from pipeline_config.__main__ import PAGE, main
 from pipeline_config.docs_table import config_page
-from pipeline_config.loading import fields
+from pipeline_config.loading import Schema, fields
+from pipeline_config.preset_reasons import reasons
 from pipeline_config.settings import load_settings
 
 
@@ -86,3 +93,14 @@ def test_settings_come_from_the_environment() -> None:
     assert defaults.preset == "bert_base_v5e"
     changed = load_settings({"REPRETRAIN_STORE_URI": "gs://b/s", "REPRETRAIN_OWNER": "me"})
     assert (changed.store_uri, changed.owner) == ("gs://b/s", "me")
+
+
+@pytest.mark.parametrize("schema", [PipelineConfig, FinetuningConfig])
+def test_each_value_of_a_preset_for_real_use_has_a_reason(schema: Schema) -> None:
+    for preset in preset_names(schema):
+        found = {one.name: one.reason for one in reasons(preset, schema)}
+        assert found
+        if not preset.endswith("smoke"):
+            assert [name for name, reason in found.items() if len(reason) < 5] == []
+            page = config_page()
+            assert all(f"| {reason} |" in page for reason in found.values())

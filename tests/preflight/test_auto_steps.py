@@ -140,7 +140,7 @@ def test_a_budget_that_is_too_small_buys_fewer_steps(budget: dict[str, Any], hou
 NEW_HEAD: dict[str, Any] = {"model__init_encoder_only": True}
 
 
-@pytest.mark.parametrize(("asked", "steps"), [("auto", 2000), (3000, 3000), (0, 0)])
+@pytest.mark.parametrize(("asked", "steps"), [(None, 2000), (3000, 3000), (0, 0)])
 def test_steps_of_a_new_head_alone_take_time(asked: object, steps: int) -> None:
     whole = config(training__train_steps=10_000)
     plain = find_speed(whole, None)

@@ -50,7 +50,7 @@ def test_not_of_random_weights_nor_of_a_model_with_its_head() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "steps", "expected"),
-    [("auto", 100, 100), ("auto", 50_000, head_phase.MOST_STEPS), (30, 100, 30), (0, 100, 0)],
+    [(None, 100, 100), (None, 50_000, head_phase.MOST_STEPS), (30, 100, 30), (0, 100, 0)],
 )
 def test_steps(asked: object, steps: int, expected: int) -> None:
     config = encoder(training__head_steps=asked, training__train_steps=steps)

@@ -1,0 +1,1 @@
+"""A published encoder is continued on installed text, through the DAG, and judged."""

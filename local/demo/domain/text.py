@@ -1,0 +1,66 @@
+"""The text of `make demo-domain`: numerical packages are the domain, other packages general text.
+
+Every installation has it. Modules whose docstrings become examples of the labelled task are in
+neither.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from local.demo.tasks import docstrings
+from local.demo.tasks.examples import Task
+from local.demo.tasks.modules import Docstring, Use
+
+DOMAIN, GENERAL = "2026-01-01", "general"
+"""Partitions: what the model is continued on, and what it must not forget."""
+
+PACKAGES = {
+    DOMAIN: ("keras", "matplotlib", "numpy", "pandas", "scipy", "sklearn", "tensorflow"),
+    GENERAL: ("airflow", "apache_beam", "google", "python", "sqlalchemy"),
+}
+CHARACTERS = {DOMAIN: 3_000_000, GENERAL: 1_000_000}
+"""At most, of each partition: as much as minutes on two cores can use."""
+HARVESTED = 800_000
+"""Characters of a package that are read: three fifths of its modules are for pretraining."""
+EXAMPLES = {Use.TRAIN: 300, Use.VALIDATION: 100, Use.TEST: 600}
+_MIN_CHARACTERS = 200
+
+
+def write_partition(found: Iterable[Docstring], partition: str, folder: Path) -> int:
+    """Write the documents of a partition, one a module, as ``folder/<partition>/text.jsonl``.
+
+    Its packages have about equal parts of it.
+
+    :returns: how many documents there are.
+    """
+    documents: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for docstring in found:
+        if docstring.use is Use.PRETRAINING and docstring.package in PACKAGES[partition]:
+            documents[docstring.package, docstring.module] += docstring.paragraphs
+    share = CHARACTERS[partition] // len(PACKAGES[partition])
+    written: dict[str, int] = defaultdict(int)
+    target = folder / partition / "text.jsonl"
+    target.parent.mkdir(parents=True)
+    count = 0
+    with target.open("w", encoding="utf-8") as file:
+        for (package, _), parts in documents.items():
+            text = "\n".join(parts)
+            if len(text) < _MIN_CHARACTERS or written[package] > share:
+                continue
+            written[package] += len(text)
+            count += 1
+            file.write(json.dumps({"text": text}) + "\n")
+    return count
+
+
+def labelled_task(found: Iterable[Docstring]) -> Task:
+    """Return the task: which package of the domain is a docstring from?"""
+    domain = [docstring for docstring in found if docstring.package in PACKAGES[DOMAIN]]
+    task = docstrings.build(domain)
+    return task._replace(
+        splits={split: examples[: EXAMPLES[split]] for split, examples in task.splits.items()}
+    )
