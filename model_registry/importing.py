@@ -132,7 +132,9 @@ def _verdict(report: EvaluationReport, config: PipelineConfig) -> Verdict:
 
     Whether it is better than the frequencies of tokens says if vocabulary and casing are right.
     """
-    found = gate.judge(report, config.promotion, baseline_version=None)
+    # On labelled tasks there is nothing to compare it with.
+    promotion = config.promotion.model_copy(update={"probe_tasks": []})
+    found = gate.judge(report, promotion, baseline_version=None)
     reason = (
         f"Imported from {config.model.init_checkpoint}. On {found.documents} held-out documents of "
         f"{report.current_set} its loss is {found.candidate_loss:.4f}; predicting each token by "

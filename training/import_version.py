@@ -29,7 +29,8 @@ log = logging.getLogger("training")
 
 ROWS = 512
 """Held-out rows of a set that the model is scored on here, at most: BERT-base takes some two
-minutes for them on four cores. The first update scores it on all, beside its candidate."""
+minutes for them on four cores, and, by estimate, twice as long again for the halves of their
+documents. The first update scores it on all, beside its candidate."""
 
 
 def main(argv: list[str] | None = None) -> int:

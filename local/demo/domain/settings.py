@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from local.commands import run_module
-from local.demo.domain.text import GENERAL
+from local.demo.domain.text import GENERAL, GROUP
 from local.stack.settings import PRESET
 from pipeline_config import load_preset
 from pipeline_store.layout import StoreLayout
@@ -19,6 +19,7 @@ RECIPE: dict[str, Any] = {
     # Sentences of the labelled task fit, and a step takes about a second on two cores.
     "masking.max_seq_length": 64,
     "masking.max_predictions_per_seq": 10,
+    "corpus.group_field": GROUP,
     "corpus.validation_fraction": 0.1,
     "training.global_batch_size": 32,
     "training.train_steps": STEPS,

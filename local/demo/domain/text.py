@@ -24,36 +24,36 @@ PACKAGES = {
 }
 CHARACTERS = {DOMAIN: 3_000_000, GENERAL: 1_000_000}
 """At most, of each partition: as much as minutes on two cores can use."""
+GROUP = "module"
+"""Field whose documents are all trained on or all held out."""
 HARVESTED = 800_000
 """Characters of a package that are read: three fifths of its modules are for pretraining."""
 EXAMPLES = {Use.TRAIN: 300, Use.VALIDATION: 100, Use.TEST: 600}
-_MIN_CHARACTERS = 200
+_MIN_CHARACTERS = 300
 
 
 def write_partition(found: Iterable[Docstring], partition: str, folder: Path) -> int:
-    """Write the documents of a partition, one a module, as ``folder/<partition>/text.jsonl``.
+    """Write the documents of a partition, one a docstring, as ``folder/<partition>/text.jsonl``.
 
-    Its packages have about equal parts of it.
+    Its packages have about equal parts of it. Each document names its module, as those of one
+    resemble each other.
 
     :returns: how many documents there are.
     """
-    documents: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for docstring in found:
-        if docstring.use is Use.PRETRAINING and docstring.package in PACKAGES[partition]:
-            documents[docstring.package, docstring.module] += docstring.paragraphs
     share = CHARACTERS[partition] // len(PACKAGES[partition])
     written: dict[str, int] = defaultdict(int)
     target = folder / partition / "text.jsonl"
     target.parent.mkdir(parents=True)
     count = 0
     with target.open("w", encoding="utf-8") as file:
-        for (package, _), parts in documents.items():
+        for package, module, parts in (one for one in found if one.use is Use.PRETRAINING):
             text = "\n".join(parts)
-            if len(text) < _MIN_CHARACTERS or written[package] > share:
+            is_short = len(text) < _MIN_CHARACTERS
+            if package not in PACKAGES[partition] or is_short or written[package] > share:
                 continue
             written[package] += len(text)
             count += 1
-            file.write(json.dumps({"text": text}) + "\n")
+            file.write(json.dumps({"text": text, GROUP: f"{package}/{module}"}) + "\n")
     return count
 
 

@@ -49,6 +49,14 @@ def test_partitions_have_other_packages_and_no_module_of_the_task(tmp_path: Path
         assert not lines & set(other)
 
 
+def test_documents_of_a_module_stay_together(tmp_path: Path) -> None:
+    text.write_partition(harvest(max_characters=30_000), text.DOMAIN, tmp_path)
+    lines = (tmp_path / text.DOMAIN / "text.jsonl").read_text().splitlines()
+    modules = [json.loads(line)[text.GROUP] for line in lines]
+    assert len(set(modules)) < len(modules)
+    assert {module.partition("/")[0] for module in modules} <= {*text.PACKAGES[text.DOMAIN]}
+
+
 def test_packages_have_equal_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(text.CHARACTERS, text.DOMAIN, 7 * 5_000)
     text.write_partition(harvest(max_characters=60_000), text.DOMAIN, tmp_path)

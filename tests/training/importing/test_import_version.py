@@ -170,7 +170,9 @@ def test_an_update_has_its_own_rate_and_no_moments_to_carry(
 
 def test_a_head_that_is_new_is_told(tmp_path: Path) -> None:
     source = write_hugging_face(tmp_path / "hf", only(bert_weights(), "bert."))
-    beginning = Beginning(tmp_path / "store", source, model__init_encoder_only=True)
+    # On labelled tasks an import is compared with nothing.
+    settings = {"model__init_encoder_only": True, "promotion__probe_tasks": ["things"]}
+    beginning = Beginning(tmp_path / "store", source, **settings)
     run = beginning.begin()
     assert run is not None
     assert beginning.load(run) == 0
