@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.beam_jobs.workspace import document
 from verification.benchmarks.recipe_check import __main__ as command
-from verification.benchmarks.recipe_check import memorizing
+from verification.benchmarks.recipe_check import file_renamed, memorizing, pages
 
 START, WORSE, BETTER = 6.3, [6.3, 7.1, 7.0], [6.2, 6.0, 6.1]
 
@@ -88,3 +89,49 @@ def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
         command.main(["--only", "ratchet,rachet"])
     said = capsys.readouterr().err
     assert "there is no check rachet; there are ratchet, first-gate, memorizing" in said
+
+
+def made_pages(count: int = 24, paragraphs: int = 40) -> dict[str, str]:
+    """Return made-up pages by name."""
+    return {
+        f"page-{number:02}": "\n\n".join(
+            document(paragraphs * number + part, sentences=1) for part in range(paragraphs)
+        )
+        for number in range(count)
+    }
+
+
+SIDES = {b"a": True, b"b": False, b"c": False}
+MOVED = {b"a": False, b"b": True, b"c": False}
+
+
+@pytest.mark.parametrize(
+    ("named", "filed", "holds"),
+    [
+        ((SIDES, MOVED), (SIDES, SIDES), True),
+        # The key of names moves nothing; that of contents does; it loses a document.
+        ((SIDES, SIDES), (SIDES, SIDES), False),
+        ((SIDES, MOVED), (SIDES, MOVED), False),
+        ((SIDES, MOVED), (SIDES, {b"a": True, b"b": False}), False),
+        # Nothing is held out, so nothing can move.
+        ((SIDES, MOVED), ({b"a": False}, {b"a": False}), False),
+    ],
+)
+def test_a_renamed_file_may_not_move_a_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: Any, filed: Any, holds: bool
+) -> None:
+    found = iter([*named, *filed])
+    monkeypatch.setattr(file_renamed, "pages", lambda: made_pages(2, 2))
+    monkeypatch.setattr(file_renamed, "sides", lambda *_: next(found))
+    assert file_renamed.check(tmp_path).holds is holds
+
+
+@pytest.mark.thorough
+def test_files_are_renamed_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_renamed, "pages", lambda: made_pages(paragraphs=4))
+    found = file_renamed.check(tmp_path)
+    assert found.before["documents"] == found.after["documents"] == 96
+    assert found.holds
+    # The last one's files have their other names.
+    corpus = tmp_path / "file-renamed" / "corpus" / pages.PARTITION
+    assert sum(path.name.startswith("renamed-") for path in corpus.iterdir()) == 12

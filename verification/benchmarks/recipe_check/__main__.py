@@ -17,13 +17,19 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from verification.benchmarks.recipe_check import first_gate, memorizing, ratchet
+from verification.benchmarks.recipe_check import (
+    file_renamed,
+    first_gate,
+    memorizing,
+    ratchet,
+)
 from verification.benchmarks.recipe_check.finding import Finding
 
 CHECKS: dict[str, Callable[[Path], Finding]] = {
     ratchet.NAME: ratchet.check,
     first_gate.NAME: first_gate.check,
     memorizing.NAME: memorizing.check,
+    file_renamed.NAME: file_renamed.check,
 }
 
 
