@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from pipeline_store.formats import PartitionManifest, Split
+from pipeline_store.layout import StoreLayout
+from tests.beam_jobs.manifests import record_file, shard, store_partition
 from tests.beam_jobs.workspace import document
 from verification.benchmarks.recipe_check import __main__ as command
-from verification.benchmarks.recipe_check import file_renamed, memorizing, pages
+from verification.benchmarks.recipe_check import file_renamed, memorizing, pages, paragraphs
 
 START, WORSE, BETTER = 6.3, [6.3, 7.1, 7.0], [6.2, 6.0, 6.1]
 
@@ -135,3 +138,54 @@ def test_files_are_renamed_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     # The last one's files have their other names.
     corpus = tmp_path / "file-renamed" / "corpus" / pages.PARTITION
     assert sum(path.name.startswith("renamed-") for path in corpus.iterdir()) == 12
+
+
+def partition(folder: Path, *, fill: float, shared: bool) -> PartitionManifest:
+    """Return a partition of two files: both on both sides, or each on one."""
+    rows = {Split.TRAIN: 90, Split.VALIDATION: 10}
+    train, held_out = (
+        record_file(split, 128, count, tokens=int(count * 128 * fill))
+        for split, count in rows.items()
+    )
+    files = [[train, held_out]] * 2 if shared else [[train], [held_out]]
+    shards = [shard(number, files=one) for number, one in enumerate(files)]
+    return store_partition(StoreLayout(str(folder)), shards)[0]
+
+
+@pytest.mark.parametrize(
+    ("three", "holds"),
+    [
+        ([(0.4, 1.0), (0.4, 0.0), (0.9, 0.0)], True),
+        # The fault does not show: full rows, or files that are held out as a whole.
+        ([(0.9, 1.0), (0.4, 0.0), (0.9, 0.0)], False),
+        ([(0.4, 0.0), (0.4, 0.0), (0.9, 0.0)], False),
+        # It is there still: the defaults part files, or say nothing; whole files leave padding.
+        ([(0.4, 1.0), (0.4, 1.0), (0.9, 0.0)], False),
+        ([(0.4, 1.0), (0.9, 0.0), (0.9, 0.0)], False),
+        ([(0.4, 1.0), (0.4, 0.0), (0.7, 0.0)], False),
+    ],
+)
+def test_paragraphs_waste_rows_and_are_held_out_beside_their_neighbors(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    three: list[tuple[float, float]],
+    holds: bool,
+) -> None:
+    made = iter(
+        partition(tmp_path / str(number), fill=fill, shared=bool(shared))
+        for number, (fill, shared) in enumerate(three)
+    )
+    monkeypatch.setattr(paragraphs, "pages", lambda: made_pages(2, 2))
+    monkeypatch.setattr(paragraphs, "prepare", lambda *_: next(made))
+    found = paragraphs.check(tmp_path)
+    assert found.before["row_fill"] == pytest.approx(three[0][0], abs=0.01)
+    assert found.before["held_out_beside_training"] == three[0][1]
+    assert found.holds is holds
+
+
+@pytest.mark.thorough
+def test_pages_are_prepared_in_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paragraphs, "pages", made_pages)
+    found = paragraphs.check(tmp_path)
+    assert found.before["documents"] == 24 * 40
+    assert found.holds

@@ -21,6 +21,7 @@ from verification.benchmarks.recipe_check import (
     file_renamed,
     first_gate,
     memorizing,
+    paragraphs,
     ratchet,
 )
 from verification.benchmarks.recipe_check.finding import Finding
@@ -30,6 +31,7 @@ CHECKS: dict[str, Callable[[Path], Finding]] = {
     first_gate.NAME: first_gate.check,
     memorizing.NAME: memorizing.check,
     file_renamed.NAME: file_renamed.check,
+    paragraphs.NAME: paragraphs.check,
 }
 
 
