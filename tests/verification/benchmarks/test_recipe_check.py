@@ -7,14 +7,25 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from pipeline_store.formats import PartitionManifest, Split
+from pipeline_store.formats import EncoderSource, PaidVerdict, PartitionManifest, Split, TaskSplit
 from pipeline_store.layout import StoreLayout
 from tests.beam_jobs.manifests import record_file, shard, store_partition
 from tests.beam_jobs.workspace import document
+from tests.trained_models.downstream.written import task_manifest
+from trained_models.downstream.comparison import compare
+from trained_models.downstream.training_text import InTrainingText
 from verification.benchmarks.recipe_check import __main__ as command
-from verification.benchmarks.recipe_check import file_renamed, memorizing, pages, paragraphs
+from verification.benchmarks.recipe_check import (
+    file_renamed,
+    leaked_task,
+    memorizing,
+    pages,
+    paragraphs,
+)
+from verification.benchmarks.recipe_check.drawn_trials import DrawnModel, write_trial
 
 START, WORSE, BETTER = 6.3, [6.3, 7.1, 7.0], [6.2, 6.0, 6.1]
 
@@ -94,11 +105,11 @@ def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no check rachet; there are ratchet, first-gate, memorizing" in said
 
 
-def made_pages(count: int = 24, paragraphs: int = 40) -> dict[str, str]:
+def made_pages(count: int = 24, paragraphs: int = 40, sentences: int = 1) -> dict[str, str]:
     """Return made-up pages by name."""
     return {
         f"page-{number:02}": "\n\n".join(
-            document(paragraphs * number + part, sentences=1) for part in range(paragraphs)
+            document(paragraphs * number + part, sentences) for part in range(paragraphs)
         )
         for number in range(count)
     }
@@ -189,3 +200,39 @@ def test_pages_are_prepared_in_three_ways(tmp_path: Path, monkeypatch: pytest.Mo
     found = paragraphs.check(tmp_path)
     assert found.before["documents"] == 24 * 40
     assert found.holds
+
+
+def test_drawn_models_are_right_where_they_are_told_to_be(tmp_path: Path) -> None:
+    manifest, labels = task_manifest(), np.arange(300) % 3
+    nobody = EncoderSource(uri=None, version_id=None)
+    rates = np.where(labels == 0, 1.0, 0.5)
+    models = (DrawnModel("model", nobody, rates, 1), DrawnModel("previous", nobody, rates - 0.4, 2))
+    sides = [
+        [write_trial(str(tmp_path), manifest, labels, one, seed) for seed in (1, 2)]
+        for one in models
+    ]
+    stored, outputs = sides[0][0].predictions(TaskSplit.TEST)
+    right = outputs.argmax(1) == stored
+    assert (stored == labels).all()
+    assert right[labels == 0].all()
+    assert 0.35 < right[labels > 0].mean() < 0.65
+    assert (outputs != sides[0][1].predictions(TaskSplit.TEST)[1]).any()
+    found = compare(manifest, *sides)
+    assert found.verdict is PaidVerdict.HELPED
+    assert found.difference == pytest.approx(0.4, abs=0.1)
+
+
+@pytest.mark.thorough
+def test_a_leaked_task_is_found_out_only_by_looking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaked_task, "pages", lambda: made_pages(paragraphs=20, sentences=2))
+    monkeypatch.setattr(leaked_task, "LEAKED", 80)
+    found = leaked_task.check(tmp_path)
+    assert (found.before["found"], found.after["found"]) == (None, 80)
+    assert found.holds
+    searched = InTrainingText([pages.PARTITION])
+    monkeypatch.setattr(leaked_task.training_text, "find", lambda *_: searched)
+    found = leaked_task.check(tmp_path)
+    assert found.after["verdict"] == "helped"
+    assert not found.holds

@@ -20,6 +20,7 @@ from pathlib import Path
 from verification.benchmarks.recipe_check import (
     file_renamed,
     first_gate,
+    leaked_task,
     memorizing,
     paragraphs,
     ratchet,
@@ -32,6 +33,7 @@ CHECKS: dict[str, Callable[[Path], Finding]] = {
     memorizing.NAME: memorizing.check,
     file_renamed.NAME: file_renamed.check,
     paragraphs.NAME: paragraphs.check,
+    leaked_task.NAME: leaked_task.check,
 }
 
 
