@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from pipeline_store.formats import EncoderSource, PaidVerdict, PartitionManifest, Split, TaskSplit
 from pipeline_store.layout import StoreLayout
@@ -24,6 +25,7 @@ from verification.benchmarks.recipe_check import (
     memorizing,
     pages,
     paragraphs,
+    pooler,
 )
 from verification.benchmarks.recipe_check.drawn_trials import DrawnModel, write_trial
 
@@ -236,3 +238,52 @@ def test_a_leaked_task_is_found_out_only_by_looking(
     found = leaked_task.check(tmp_path)
     assert found.after["verdict"] == "helped"
     assert not found.holds
+
+
+class Writer:
+    """An exporter that changes the published weights by this much; None: it leaves them out."""
+
+    def __init__(self, pooler_by: float | None, others_by: float) -> None:
+        self.pooler_by, self.others_by = pooler_by, others_by
+
+    def write(self, name: str, folder: Path) -> None:
+        folder.mkdir()
+        save_file(self._tensors(), folder / "model.safetensors")
+
+    def _tensors(self) -> dict[str, Any]:
+        found = {"bert.encoder.weight": np.full((2, 2), 1 + self.others_by, np.float32)}
+        if self.pooler_by is not None:
+            for name in ("weight", "bias"):
+                found[f"bert.pooler.dense.{name}"] = np.full(2, 1 + self.pooler_by, np.float32)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "holds"),
+    [
+        ((None, 0.5), (0.0, 0.5), True),
+        # It was there before; it is gone still; it is another one; nothing was trained.
+        ((0.0, 0.5), (0.0, 0.5), False),
+        ((None, 0.5), (None, 0.5), False),
+        ((None, 0.5), (0.25, 0.5), False),
+        ((None, 0.0), (0.0, 0.0), False),
+    ],
+)
+def test_a_pooler_has_to_leave_as_it_came(
+    tmp_path: Path, before: Any, after: Any, holds: bool
+) -> None:
+    source = tmp_path / "source"
+    Writer(0, 0).write("hugging_face", source)
+    figures = [
+        pooler.export(Writer(*one), tmp_path / str(number), source)
+        for number, one in enumerate((before, after))
+    ]
+    assert pooler.is_kept(*figures) is holds
+
+
+@pytest.mark.thorough
+def test_a_pooler_is_imported_trained_beside_and_exported(tmp_path: Path) -> None:
+    found = pooler.check(tmp_path)
+    assert found.before["pooler_tensors"] == 0
+    assert found.after["pooler_difference"] == 0
+    assert found.holds
