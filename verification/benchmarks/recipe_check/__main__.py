@@ -1,7 +1,7 @@
 """Shows what today's defaults of a training prevent, by what happens without them.
 
 Copy-paste: ``python -m verification.benchmarks.recipe_check --only ratchet``. All of it takes some
-six minutes on two cores. Models that take minutes to train stay in the state folder, so that an
+five minutes on two cores. Models that take minutes to train stay in the state folder, so that an
 interrupted call goes on; the rest is done anew.
 
 One JSON object a line on stdout: name, before, after, holds. The last line is a summary. Exit code:
