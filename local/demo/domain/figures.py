@@ -39,6 +39,8 @@ def figures(
     :param verdict: of the DAG.
     :param probe: of the DAG: fine-tuned with and without.
     """
+    # Labelled tasks and retrieval are judged by the DAG; here it is about losses.
+    promotion = promotion.model_copy(update={"probe_tasks": []})
     by_name = {model.name: model for model in report.models}
     imported = by_name["baseline"]
     place = imported.model_uri.rstrip("/").rpartition("/")[2]

@@ -112,10 +112,10 @@ def evaluation(gain: float, unigram: float = 6.5) -> EvaluationReport:
     ],
 )
 def test_promoted_is_what_is_better_than_both(gain: float, unigram: float, expected: str) -> None:
-    promotion = PromotionConfig()
+    promotion = PromotionConfig(probe_tasks=["things"])
     dag = gate.judge(
         report([Documents(NEW).score(-0.3)], [Documents(NEW).score(0, 0)]),
-        promotion,
+        PromotionConfig(),
         baseline_version=VERSION,
     )
     found = figures(
