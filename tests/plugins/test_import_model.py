@@ -15,7 +15,7 @@ from operators.python_module import PythonModuleOperator
 from pipeline_config import parse_config, with_overrides
 from pipeline_store import identity, uris
 from pipeline_store.formats import PreparedInput, RunOutcome, RunPlan
-from tests.model_registry.runs import FinishedRun
+from tests.model_registry.runs import FinishedRun, write_training
 from tests.plugins.contexts import of_finished
 from tests.plugins.lineages import hold
 from training import import_version
@@ -75,7 +75,7 @@ def test_the_import_is_the_first_version_and_the_run_starts_from_it(
     def load(task: PythonModuleOperator, context: Any) -> dict[str, Any]:
         asked.append(import_version.parser().parse_args(task.command_line(context)))
         made = run.imported
-        made._training(None)
+        write_training(made.run, made.key)
         made.evaluate(baseline=None, gain=0.5)
         uris.delete(made.run.verdict(None))
         return {"held_out_loss": {run.partition: 5.5}}
