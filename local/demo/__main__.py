@@ -82,7 +82,7 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     settings = _overrides(options.settings)
     stack = Stack(options.state_dir, say=say)
     store = StoreLayout(str(stack.paths.store))
-    lineage_id = _new_lineage(store)
+    lineage_id = follow.unused_lineage(store, "demo")
     text = Path(store.root) / "corpora" / lineage_id
     # The corpus first: a bad one must be known before anything is started.
     if options.corpus:
@@ -123,17 +123,6 @@ def _overrides(words: list[str]) -> dict[str, Any]:
         return overrides
     except ConfigError as error:
         raise follow.DemoError(str(error)) from error
-
-
-def _new_lineage(store: StoreLayout) -> str:
-    """Return an unused lineage, so that each demo starts from nothing and tells one story."""
-    number = 1
-    while (
-        Path(store.lineage(f"demo-{number}").root).exists()
-        or (Path(store.root) / "corpora" / f"demo-{number}").exists()
-    ):
-        number += 1
-    return f"demo-{number}"
 
 
 def _write(state_dir: Path, content: dict[str, Any]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -67,6 +68,17 @@ def follow(
     """
     report = RunReport(run, say)
     return api.wait_for_run(dag_id, run_id, seconds=seconds, on_poll=report.look)
+
+
+def unused_lineage(store: StoreLayout, name: str) -> str:
+    """Return an unused lineage, so that each demo starts from nothing and tells one story."""
+    number = 1
+    while (
+        Path(store.lineage(f"{name}-{number}").root).exists()
+        or (Path(store.root) / "corpora" / f"{name}-{number}").exists()
+    ):
+        number += 1
+    return f"{name}-{number}"
 
 
 def run_day(

@@ -91,7 +91,10 @@ def _within_budget(
         if speed is None:
             return found
         seconds = BUDGET_SHARE * hours * 3600 - speed.other_seconds
-        bought = min(bought, int(max(seconds, 0.0) / speed.training_seconds * probe))
+        enough = int(max(seconds, 0.0) / speed.training_seconds * probe)
+        if enough >= bought:
+            break
+        bought = enough
     if bought >= found.steps:
         return found
     because = f"what {BUDGET_SHARE:.0%} of {name} buys at the estimated speed"

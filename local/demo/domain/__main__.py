@@ -3,9 +3,10 @@
     python -m local.demo.domain --encoder FOLDER [--state-dir .local]
 
 The encoder becomes a lineage's first version. The DAG trains a masked-LM head for it and continues
-it on the documentation of the installed numerical packages, compares, fine-tunes both on a labelled
-task, and judges. Then the encoder as it was, held still, gets a head of as many steps on the same
-rows: what the continued one has to beat. All figures go to demo-domain.json of the state folder.
+it on the docstrings of the installed numerical packages, compares both, also by classifiers of a
+labelled task, and judges. Then the encoder as it was, held still, gets a head of as many steps on
+the same rows: what the continued one has to beat. All figures go to demo-domain.json of the state
+folder.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _run(options: argparse.Namespace, console: Console) -> None:
 
     stack = Stack(options.state_dir, say=say)
     store = StoreLayout(str(stack.paths.store))
-    lineage_id = _unused(store)
+    lineage_id = follow.unused_lineage(store, "domain")
     say("reading the docstrings of the installed packages")
     found = harvest(max_characters=text.HARVESTED)
     corpus = Path(store.root) / "corpora" / lineage_id
@@ -117,20 +118,6 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     if left:
         raise follow.DemoError(f"TPUs are left: {', '.join(left)}")
     console.print(f"summary: {path}")
-
-
-def _unused(store: StoreLayout) -> str:
-    """Return a lineage that is not there, so that each time begins with the published model."""
-    number = 1
-    while any(
-        Path(place).exists()
-        for place in (
-            store.lineage(f"domain-{number}").root,
-            f"{store.root}/corpora/domain-{number}",
-        )
-    ):
-        number += 1
-    return f"domain-{number}"
 
 
 def _prepare_general(store: StoreLayout, asked: dict[str, Any], say: Say) -> None:
