@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -83,6 +87,22 @@ def test_memory_of_children_and_cpu_time_are_measured(
     assert usage.peak_rss_mb > 160
     assert usage.cpu_s > 0
     assert usage.wall_s >= 0.6
+
+
+@pytest.fixture
+def many_open_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2048)), hard))
+    with ExitStack() as files:
+        for _ in range(1024):
+            files.enter_context(open(os.devnull))
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_open_files")
+def test_a_process_with_more_open_files_than_select_can_tell_apart_measures() -> None:
+    assert run([sys.executable, "-c", "print('{}')"]).result == {}
 
 
 def test_a_failing_command_is_told_with_its_log() -> None:

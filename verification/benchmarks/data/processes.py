@@ -91,12 +91,14 @@ def _watch(pid: int) -> tuple[int, int, float]:
     """Wait for the end of a process; return peak memory in bytes, wait status and CPU seconds."""
     peak = 0
     handle = os.pidfd_open(pid)
+    end = select.poll()  # select() would refuse a descriptor above 1,023
+    end.register(handle, select.POLLIN)
     try:
         ended = False
         pause = _FIRST_SAMPLE_SECONDS
         while not ended:
             peak = max(peak, _high_water_mark(pid), _tree_memory(pid))
-            ended = bool(select.select([handle], [], [], pause)[0])
+            ended = bool(end.poll(pause * 1000))
             pause = min(pause * 1.1, _SAMPLE_SECONDS)
     finally:
         os.close(handle)
