@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.formats import (
+    FileDigest,
     PartitionManifest,
     RecordFile,
     ShardManifest,
@@ -37,6 +38,8 @@ class RecordSource:
     folder: str
     file: RecordFile
     next_sentence: bool
+    token_counts: FileDigest | None = None
+    """Of the shard's text to train on, for the unigram model; of earlier versions there is none."""
 
     @property
     def data_uri(self) -> str:
@@ -158,7 +161,9 @@ def record_sources(
         file = shard.file(split, shape.max_seq_length)
         if file is not None and file.records:
             folder = uri.rpartition("/")[0]
-            sources.append(RecordSource(shard.shard_key, folder, file, next_sentence))
+            sources.append(
+                RecordSource(shard.shard_key, folder, file, next_sentence, shard.token_counts)
+            )
     return sources
 
 

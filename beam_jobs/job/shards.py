@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from corpus.arrays import to_npz
 from corpus.duplicates.signing import SignedInput
 from corpus.errors import BadDataError
 from corpus.rows.conversion import (
@@ -175,6 +176,9 @@ class ShardProcessor:
             documents=statistics.documents,
             dropped=dict(sorted(statistics.dropped.items())),
             dead_letter=folder.add(letters, "dead_letter.jsonl") if letters.bytes else None,
+            token_counts=folder.add_bytes(
+                to_npz(counts=statistics.trained_tokens), "token_counts.npz"
+            ),
             statistics=statistics.data,
             libraries={name: importlib.metadata.version(name) for name in _LIBRARIES},
         )
@@ -196,16 +200,15 @@ class _UploadFolder:
         uris.upload(str(file.path), uris.join(self.shard_root, digest.path))
         return digest
 
+    def add_bytes(self, data: bytes, name: str) -> FileDigest:
+        sha256 = hashlib.sha256(data).hexdigest()
+        digest = FileDigest(path=f"{self.unique}/{name}", bytes=len(data), sha256=sha256)
+        uris.write(uris.join(self.shard_root, digest.path), data)
+        return digest
+
     def add_records(
         self, rows: RowSet, writer: RecordWriter, statistics: ShardStatistics
     ) -> RecordFile:
-        index = writer.index()
-        index_digest = FileDigest(
-            path=f"{self.unique}/{_name(rows)}.idx",
-            bytes=len(index),
-            sha256=hashlib.sha256(index).hexdigest(),
-        )
-        uris.write(uris.join(self.shard_root, index_digest.path), index)
         counts = statistics.rows.get(rows, RowSetStatistics())
         return RecordFile(
             split=rows.split,
@@ -213,7 +216,7 @@ class _UploadFolder:
             max_predictions_per_seq=rows.max_predictions_per_seq,
             masked=rows.masked,
             data=self.add(writer, f"{_name(rows)}.tfrecord"),
-            index=index_digest,
+            index=self.add_bytes(writer.index(), f"{_name(rows)}.idx"),
             records=counts.records,
             documents=counts.documents,
             tokens=counts.tokens,

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import threading
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from corpus.arrays import load_npz, to_npz
 from corpus.duplicates.minhash import PERMUTATIONS, Sketch, sketch_of
 from corpus.text.content import Content
 from corpus.text.split_units import HASH_BYTES, group_draw
-from pipeline_store import uris
-from pipeline_store.formats import FileDigest, FormatError
+from pipeline_store.formats import FileDigest
 
 Hashes = npt.NDArray[np.uint64]
-
-_one_header_at_a_time = threading.Lock()
-"""numpy reads an array's header by ``ast``, which in CPython 3.11 counts the depth of its recursion
-once for all threads and raises SystemError when two of them get in each other's way."""
 
 
 class Signatures(NamedTuple):
@@ -111,26 +104,3 @@ def sign(
         np.array(sketches, np.uint32).reshape(-1, PERMUTATIONS) if with_sketches else None,
         draws if with_groups else None,
     )
-
-
-def to_npz(**arrays: npt.NDArray[Any] | None) -> bytes:
-    """Return arrays as a numpy ``.npz`` file; those that are None are left out."""
-    buffer = io.BytesIO()
-    there = {name: array for name, array in arrays.items() if array is not None}
-    np.savez(buffer, **there)  # type: ignore[arg-type]
-    return buffer.getvalue()
-
-
-def load_npz(uri: str, digest: FileDigest) -> dict[str, npt.NDArray[Any]]:
-    """Read the arrays of a ``.npz`` file.
-
-    :raises FormatError: the file is gone or not the one that the digest describes.
-    """
-    data = uris.read_or_none(uri)
-    if data is None or hashlib.sha256(data).hexdigest() != digest.sha256:
-        raise FormatError(
-            f"{uri} is {'gone' if data is None else 'damaged'}: its SHA-256 should be "
-            f"{digest.sha256}. Restore it, or delete the JSON file that names it and run again."
-        )
-    with _one_header_at_a_time, np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return dict(arrays)

@@ -169,6 +169,7 @@ class ShardConverter:
         statistics.count_documents((ends - starts)[has_tokens])
         statistics.unknown_tokens += int(np.count_nonzero(ids == self._vocabulary.ids[UNK]))
         held_out = np.array([side == Split.VALIDATION for side in batch.sides])
+        statistics.count_trained_tokens(ids[np.repeat(~held_out, ends - starts)])
         return {
             Split.TRAIN: documents.select(has_tokens & ~held_out),
             Split.VALIDATION: documents.select(has_tokens & held_out),

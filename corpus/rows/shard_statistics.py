@@ -60,6 +60,8 @@ class ShardStatistics(DocumentCounts):
     unknown_tokens: int = 0
     longest_document: int = 0
     new_words: NewWords = field(default_factory=NewWords)
+    trained_tokens: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """How often each token is in the training side's documents, by id; none above the last seen."""
 
     @classmethod
     def of(cls, rows: Iterable[RowSet], counts: DocumentCounts | None = None) -> ShardStatistics:
@@ -98,6 +100,12 @@ class ShardStatistics(DocumentCounts):
         self.longest_document = max(self.longest_document, int(sizes.max(initial=0)))
         # A float's exponent is exact where a logarithm might be rounded up.
         self.document_tokens.update((np.frexp(sizes.astype(np.float64))[1] - 1).tolist())
+
+    def count_trained_tokens(self, ids: npt.NDArray[np.int32]) -> None:
+        """Count the tokens of documents on the training side, before packing and copies."""
+        more = np.bincount(ids, minlength=len(self.trained_tokens))
+        more[: len(self.trained_tokens)] += self.trained_tokens
+        self.trained_tokens = more
 
     def count_rows(self, lengths: npt.NDArray[np.int32], max_seq_length: int) -> None:
         """Count rows of the main length by their real tokens, shape [R]."""

@@ -191,5 +191,6 @@ def _below(files: Files, folder: str) -> Files:
 def _named_by(shard: ShardManifest) -> Iterator[str]:
     for file in shard.files:
         yield from (file.data.path, file.index.path)
-    if shard.dead_letter is not None:
-        yield shard.dead_letter.path
+    for digest in (shard.dead_letter, shard.token_counts):
+        if digest is not None:
+            yield digest.path

@@ -116,6 +116,12 @@ class ShardManifest(StoredFile):
     documents: int = Field(description="documents read, dropped ones included")
     dropped: dict[str, int] = Field(description="documents not used, by reason")
     dead_letter: FileDigest | None
+    token_counts: FileDigest | None = Field(
+        default=None,
+        exclude_if=lambda counts: counts is None,
+        description="numpy .npz: how often each token is in the documents to train on, by id; "
+        "shards of earlier versions have none",
+    )
     statistics: DataStatistics
     libraries: dict[str, str]
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import random
+from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,9 +16,10 @@ from hypothesis import strategies as st
 from corpus.rows.conversion import ShardStatistics
 from corpus.text.content import split_of
 from corpus.text.shard_contents import DocumentCounts, read_contents
+from corpus.tokens.vocabulary import CLS, MASK, PAD, SEP
 from pipeline_store.formats import ShardDecisions, Split
 from tests.beam_jobs.workspace import as_jsonl, as_text, documents, make_config
-from tests.corpus.converted import PACKINGS, UNITS, Converted, convert
+from tests.corpus.converted import PACKINGS, UNITS, VOCABULARY, Converted, convert
 
 TEXTS = documents(60)
 DATA = as_text(TEXTS)
@@ -43,6 +46,26 @@ def test_batch_size_changes_no_byte(packing: str, unit: str) -> None:
         assert result.letters == results[0].letters
         assert result.statistics.data == results[0].statistics.data
         assert result.statistics.rows == results[0].statistics.rows
+        np.testing.assert_array_equal(
+            result.statistics.trained_tokens, results[0].statistics.trained_tokens
+        )
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [{"dynamic": True}, {"dupe_factor": 3}, {"packing": "full_sentences", "dynamic": True}],
+    ids=str,
+)
+def test_the_tokens_to_train_on_are_counted_once_each(recipe: dict[str, Any]) -> None:
+    converted = convert(DATA, **{f"masking__{name}": value for name, value in recipe.items()})
+    in_rows = Counter(token for row in converted.original() for token in row)
+    copies = recipe.get("dupe_factor", 1)
+    counted = dict(enumerate(converted.statistics.trained_tokens.tolist()))
+    for token in (PAD, CLS, SEP, MASK):
+        in_rows.pop(VOCABULARY.ids[token], None)
+        assert not counted[VOCABULARY.ids[token]]
+    assert {token: copies * count for token, count in counted.items() if count} == in_rows
+    assert sum(counted.values()) < converted.statistics.text_tokens, "held-out text is not counted"
 
 
 @pytest.mark.parametrize("packing", PACKINGS)

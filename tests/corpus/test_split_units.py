@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from corpus.arrays import load_npz
 from corpus.duplicates.decisions import Decided, decide
-from corpus.duplicates.signatures import Signatures, load_npz, sign
+from corpus.duplicates.signatures import Signatures, sign
 from corpus.errors import UserError
 from corpus.text.content import Content, split_of
 from corpus.text.drops import DropReason, Rejected

@@ -208,6 +208,8 @@ def _data(store: StoreLayout, tuned: FinetuningRun) -> Files:
     yield store.decisions(decisions.sha256), decisions
     yield store.shard_manifest("b" * 32), full(f.ShardManifest, shard_key="b" * 32)
     yield store.shard_manifest("c" * 32), full(f.ShardManifest, shard_key="c" * 32)
+    # Of a later format, with counts of tokens.
+    yield store.shard_manifest("d" * 32), full(f.ShardManifest, shard_key="d" * 32)
     yield store.scratch("0a1b2c3d"), full(f.ShardOutcomes)
     yield store.scratch("0a1b2c3e"), full(f.ShardOutcomes, split_by="file")
     task = tuned.plan.trials[0].task

@@ -10,18 +10,19 @@ import numpy.typing as npt
 import tensorflow as tf
 from official.nlp.modeling.models import BertPretrainerV2
 
+from corpus.mlm_records import token_table
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import DocumentSetScore, EvaluationReport, ModelScore
 from pipeline_store.layout import StoreLayout
 from trained_models import record_sources
 from trained_models.errors import BadDataError
 from trained_models.importing.identity import files_sha256
+from trained_models.vocabulary import lineage_tokens
 from training.evaluation import unigram
 from training.evaluation.evaluation_sets import EvaluationSet, open_set
 from training.evaluation.retrieval import make_embed, open_halves, score_retrieval
 from training.evaluation.scored_models import ScoredModels
 from training.input import data
-from training.input.masks import load_masker
 from training.model import checkpoints
 from training.model.bert import build_model
 from training.model.losses import masked_lm_losses, next_sentence_scores
@@ -78,8 +79,8 @@ def evaluate(
     }
     train_counts = unigram.training_counts(
         record_sources.union_of_training_records(manifests, store, config),
+        token_table(lineage_tokens(store, config), vocabulary.vocabulary_kind).maskable,
         config.model.vocab_size,
-        lambda: load_masker(store, config),
     )
     return EvaluationReport(
         partition=current_set,
@@ -180,6 +181,6 @@ def _unigram_losses(
 ) -> dict[str, float]:
     losses = {}
     for chosen in sets:
-        counts = unigram.token_counts(chosen.reader, chosen.rows, len(train_counts))
+        counts = unigram.held_out_counts(chosen.reader, chosen.rows, len(train_counts))
         losses[chosen.name] = unigram.cross_entropy(train_counts, counts, vocabulary_size)
     return losses

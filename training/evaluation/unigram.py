@@ -1,79 +1,99 @@
 """The unigram model: the loss of always predicting by how frequent each token is.
 
 A first model has no predecessor to beat; it has to beat this. The frequencies are those of the
-masked tokens of the training records: exactly what a model is trained to predict, so neither [CLS]
-nor [SEP] nor padding has to be told apart. Rows that are written unmasked are masked as in the
-first epoch.
+text that is trained on, of the tokens that may be masked: what a model is trained to predict, so
+[CLS], [SEP], [UNK] and padding do not count. The data job has counted them, shard by shard.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from corpus.arrays import load_npz
+from pipeline_store import uris
 from trained_models.record_sources import RecordSource
 from training.input import examples
-from training.input.masks import Masker
 from training.input.records import RecordReader
 
 ROWS_AT_ONCE = 4096
+_READS_AT_ONCE = 16
+
+Counts = npt.NDArray[np.float64]
 
 
 def training_counts(
-    sources: list[RecordSource], vocab_size: int, load_masker: Callable[[], Masker]
-) -> npt.NDArray[np.float64]:
-    """Count the masked tokens of training records, of whichever kind.
+    sources: Sequence[RecordSource], maskable: npt.NDArray[np.bool_], vocab_size: int
+) -> Counts:
+    """Count the tokens of the text to train on, those that may be masked.
 
-    :param load_masker: asked for only if there are rows that are written unmasked.
-    :returns: see :func:`token_counts`.
+    Of a shard that was made before the data job counted, the records are read, and each of the
+    ``masking.dupe_factor`` copies of a row counts.
+
+    :param maskable: by token of the vocabulary, :class:`corpus.mlm_records.TokenTable`.
+    :returns: the number of times each token is in the text, [vocab_size].
+    :raises FormatError: a file of counts is gone or damaged.
     """
     counts = np.zeros(vocab_size)
-    for row_format, group in itertools.groupby(sources, key=lambda source: source.row_format):
-        reader = RecordReader(list(group))
-        masker = None if row_format.masked else load_masker()
-        everything = np.arange(len(reader), dtype=np.int64)
-        counts += token_counts(reader, everything, vocab_size, masker)
+    with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
+        for found in pool.map(_shard_counts, sources):
+            counts[: len(found)] += found
+    counts[: len(maskable)] *= maskable
     return counts
 
 
-def token_counts(
-    reader: RecordReader,
-    rows: npt.NDArray[np.int64],
-    vocab_size: int,
-    masker: Masker | None = None,
-) -> npt.NDArray[np.float64]:
-    """Count the masked tokens of some records.
+def held_out_counts(reader: RecordReader, rows: npt.NDArray[np.int64], vocab_size: int) -> Counts:
+    """Count the masked tokens of held-out records.
 
-    :param masker: for records that are written unmasked.
     :returns: the number of times each token is to be predicted, [vocab_size].
     """
-    counts = np.zeros(vocab_size)
+
+    def count(serialized: list[bytes]) -> Counts:
+        labels, weights = examples.parse_labels(serialized, reader.row_format)
+        return np.bincount(labels.ravel(), weights.ravel(), vocab_size).astype(np.float64)
+
+    return _sum(reader, rows, count)
+
+
+def _shard_counts(source: RecordSource) -> Counts:
+    if source.token_counts is not None:
+        uri = uris.join(source.folder, source.token_counts.path)
+        return load_npz(uri, source.token_counts)["counts"].astype(np.float64)
+    reader = RecordReader([source])
+
+    def count(serialized: list[bytes]) -> Counts:
+        features = examples.parse(tf.constant(serialized), reader.row_format)
+        ids = features["input_ids"].numpy()
+        if reader.row_format.masked:
+            row, slot = np.nonzero(features["masked_lm_weights"].numpy())
+            positions = features["masked_lm_positions"].numpy()[row, slot]
+            ids[row, positions] = features["masked_lm_ids"].numpy()[row, slot]
+        return np.bincount(ids.ravel()).astype(np.float64)
+
+    return _sum(reader, np.arange(len(reader), dtype=np.int64), count)
+
+
+def _sum(
+    reader: RecordReader, rows: npt.NDArray[np.int64], count: Callable[[list[bytes]], Counts]
+) -> Counts:
+    total = np.zeros(0)
     for begin in range(0, len(rows), ROWS_AT_ONCE):
-        serialized = reader.read(rows[begin : begin + ROWS_AT_ONCE])
-        if masker is None:
-            labels, weights = examples.parse_labels(serialized, reader.row_format)
-        else:
-            features = examples.parse(tf.constant(serialized), reader.row_format)
-            features = masker(features, tf.zeros([len(serialized)], tf.int64))
-            labels = features["masked_lm_ids"].numpy()
-            weights = features["masked_lm_weights"].numpy()
-        counts += np.bincount(labels.ravel(), weights=weights.ravel(), minlength=vocab_size)
-    return counts
+        found = count(reader.read(rows[begin : begin + ROWS_AT_ONCE]))
+        shorter, longer = sorted((total, found), key=len)
+        total = longer.copy()
+        total[: len(shorter)] += shorter
+    return total
 
 
-def cross_entropy(
-    train_counts: npt.NDArray[np.float64],
-    validation_counts: npt.NDArray[np.float64],
-    vocabulary_size: int,
-) -> float:
+def cross_entropy(train_counts: Counts, validation_counts: Counts, vocabulary_size: int) -> float:
     """Return the loss in nats per token of predicting by add-one smoothed training counts.
 
-    :param train_counts: :func:`token_counts` of the training records, [vocab_size].
-    :param validation_counts: the same of the held-out rows.
+    :param train_counts: :func:`training_counts`, [vocab_size].
+    :param validation_counts: :func:`held_out_counts`, [vocab_size].
     :param vocabulary_size: real tokens; the model's embedding may have spare rows.
     """
     probabilities = (train_counts + 1.0) / (train_counts.sum() + vocabulary_size)

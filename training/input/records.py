@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import struct
 from pathlib import Path
@@ -27,7 +28,10 @@ OFFSETS = struct.Struct("<QQ")
 OFFSET_BYTES = 8
 # Offsets of an index that are looked at together when it is checked: 8 MiB.
 CHECKED_OFFSETS = 1 << 20
+# Of all readers together: corpora have more shards than a process may have open files, which by
+# default are 1,024, and a training reads new records, replayed and held-out ones.
 OPEN_FILES = 512
+_serials = itertools.count()
 
 
 def default_cache() -> Path:
@@ -59,8 +63,7 @@ class RecordReader:
         counts = np.array([source.file.records for source in sources], np.int64)
         self._ends = np.cumsum(counts)
         self._starts = self._ends - counts
-        # Corpora have more shards than a process may have open files.
-        self._open = functools.lru_cache(maxsize=OPEN_FILES)(_open_unbuffered)
+        self._serial = next(_serials)
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -72,10 +75,13 @@ class RecordReader:
 
     def _read_one(self, file: int, number: int) -> bytes:
         row = number - int(self._starts[file])
-        index = self._open(self._indexes[file]).fileno()
-        begin, end = OFFSETS.unpack(os.pread(index, OFFSETS.size, row * OFFSET_BYTES))
+        # Both are held while they are read, as other threads may drive them out of the cache.
+        index = _open_unbuffered(self._serial, self._indexes[file])
+        offsets = os.pread(index.fileno(), OFFSETS.size, row * OFFSET_BYTES)
+        begin, end = OFFSETS.unpack(offsets)
         size = end - begin - HEADER_BYTES - FOOTER_BYTES
-        return os.pread(self._open(self._paths[file]).fileno(), size, begin + HEADER_BYTES)
+        data = _open_unbuffered(self._serial, self._paths[file])
+        return os.pread(data.fileno(), size, begin + HEADER_BYTES)
 
     def first_records(self) -> list[tuple[str, bytes]]:
         """Return the path and first record of every file."""
@@ -94,7 +100,9 @@ def _common_format(sources: list[RecordSource]) -> RowFormat:
     return first.row_format
 
 
-def _open_unbuffered(path: Path) -> BinaryIO:
+@functools.lru_cache(maxsize=OPEN_FILES)
+def _open_unbuffered(reader: int, path: Path) -> BinaryIO:
+    """Open a file of a reader; closed when it was not used for long and nobody holds it."""
     return path.open("rb", buffering=0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import math
 from collections import defaultdict
@@ -12,17 +14,27 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline_store.formats import EvaluationReport, Holder, ModelVersion, PartitionManifest, Split
+from corpus.arrays import to_npz
+from corpus.mlm_records import token_table
+from pipeline_store.formats import (
+    EvaluationReport,
+    FileDigest,
+    FormatError,
+    Holder,
+    ModelVersion,
+    PartitionManifest,
+    Split,
+)
 from tests.training.conftest import TwoDays
 from tests.training.corpora import ROWS_PER_DOCUMENT, VOCABULARY_SIZE, TinyStore, tiny_config
 from tests.training.jobs import BAD_DATA, FAILED, USER_ERROR, train
 from trained_models import artifacts, record_sources
+from trained_models.vocabulary import lineage_tokens
 from training import evaluate
 from training.evaluation import unigram
 from training.evaluation.evaluation_sets import choose_rows, open_set
 from training.evaluation.evaluator import reciprocal_ranks
 from training.input import examples
-from training.input.masks import load_masker
 from training.input.records import RecordReader
 from training.model import checkpoints
 from training.model.bert import build_model
@@ -132,15 +144,16 @@ def test_unigram_loss_is_that_of_smoothed_training_frequencies(
     sources = record_sources.training_sources(
         list(two_days.manifests.values()), store.layout, store.config
     )
+    maskable = token_table(lineage_tokens(store.layout, store.config), "wordpiece").maskable
     counts = np.ones(VOCABULARY_SIZE)
     for row in tf.data.TFRecordDataset([source.data_uri for source in sources]).batch(1):
         features = examples.parse(row, sources[0].row_format)
-        for token, weight in zip(
-            features["masked_lm_ids"][0].numpy(),
-            features["masked_lm_weights"][0].numpy(),
-            strict=True,
-        ):
-            counts[token] += weight
+        tokens = features["input_ids"][0].numpy()
+        weights = features["masked_lm_weights"][0].numpy() > 0
+        positions = features["masked_lm_positions"][0].numpy()[weights]
+        tokens[positions] = features["masked_lm_ids"][0].numpy()[weights]
+        for token in tokens:
+            counts[token] += maskable[token]
     surprises = [
         -math.log(counts[token] / counts.sum())
         for row in held_out(two_days, "2026-01-02")
@@ -152,24 +165,42 @@ def test_unigram_loss_is_that_of_smoothed_training_frequencies(
     assert report.unigram_losses["2026-01-02"] < math.log(VOCABULARY_SIZE)
 
 
-def test_unmasked_training_rows_are_counted_under_the_masks_of_the_first_epoch(
-    tiny: TinyStore,
-) -> None:
-    # Equal text and masks: the number of the only copy of masked rows is that of the first epoch.
+def test_the_text_of_rows_is_counted_masked_or_not(tiny: TinyStore) -> None:
     dynamic = tiny.using(tiny_config(masking__dynamic=True))
     masked_rows, unmasked_rows = (
         record_sources.training_sources([store.partition("2026-01-01")], store.layout, store.config)
         for store in (tiny, dynamic)
     )
     assert {source.file.masked for source in unmasked_rows} == {False}
+    maskable = np.arange(VOCABULARY_SIZE) > 4
 
     def counts(records: list[record_sources.RecordSource]) -> np.ndarray:
-        return unigram.training_counts(records, 320, lambda: load_masker(tiny.layout, tiny.config))
+        return unigram.training_counts(records, maskable, 320)
 
     expected = counts(masked_rows)
     assert expected.sum() > 0
+    assert not expected[:5].any()
     np.testing.assert_array_equal(counts(unmasked_rows), expected)
     np.testing.assert_array_equal(counts(masked_rows + unmasked_rows), 2 * expected)
+
+
+def test_counts_of_the_data_job_are_taken_and_no_record_is_read(
+    tiny: TinyStore, tmp_path: Path
+) -> None:
+    (source, *_) = record_sources.training_sources(
+        [tiny.partition("2026-01-01")], tiny.layout, tiny.config
+    )
+    data = to_npz(counts=np.array([9, 0, 2, 7], np.int64))
+    (tmp_path / "counts.npz").write_bytes(data)
+    digest = FileDigest(path="counts.npz", bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    counted = dataclasses.replace(source, folder=str(tmp_path), token_counts=digest)
+    maskable = np.array([False, True, True, True, True])
+    np.testing.assert_array_equal(
+        unigram.training_counts([counted, counted], maskable, 6), [0, 0, 4, 14, 0, 0]
+    )
+    (tmp_path / "counts.npz").write_bytes(data[:-1])
+    with pytest.raises(FormatError, match="damaged"):
+        unigram.training_counts([counted], maskable, 6)
 
 
 def test_models_are_compared_on_partitions_of_other_recipes(

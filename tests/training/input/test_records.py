@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from tests.training.corpora import TinyStore
 from trained_models import record_sources
 from trained_models.errors import BadDataError
 from trained_models.record_sources import RecordSource
+from training.input import records
 from training.input.records import RecordReader, cached_copy
 
 
@@ -36,12 +38,17 @@ def test_any_order_gives_the_records_that_tensorflow_reads(sources: list[RecordS
     assert [record for _, record in reader.first_records()] == expected[::10]
 
 
-def test_more_files_than_may_be_open(
+def test_all_readers_together_keep_few_files_open(
     sources: list[RecordSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = RecordReader(sources).read(np.arange(30))
-    monkeypatch.setattr("training.input.records.OPEN_FILES", 1)
-    assert RecordReader(sources).read(np.arange(30)) == expected
+    opened = functools.lru_cache(maxsize=2)(records._open_unbuffered.__wrapped__)
+    monkeypatch.setattr(records, "_open_unbuffered", opened)
+    readers = [RecordReader(sources) for _ in range(3)]
+    for reader in readers:
+        assert reader.read(np.arange(30)) == expected
+    assert opened.cache_info().currsize == 2
+    assert opened.cache_info().misses >= 3 * 6
 
 
 def test_damaged_records_are_refused(sources: list[RecordSource]) -> None:
