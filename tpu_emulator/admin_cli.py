@@ -197,6 +197,10 @@ _COMMANDS: tuple[tuple[str, str, tuple[_Argument, ...]], ...] = (
             _argument(
                 "--chips", type=int, default=None, metavar="N", help="none given: lift the limit"
             ),
+            _argument(
+                "--lag", type=float, default=0.0, metavar="SECONDS",
+                help="so long what is deleted still counts (default: %(default)s)",
+            ),
         ),
     ),
     (

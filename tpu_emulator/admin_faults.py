@@ -111,13 +111,15 @@ class CallFaults(AdminChannel):
         """
         self._call("Stockout", zone=zone, shape=shape, count=count)
 
-    def quota(self, zone: str, accelerator_family: str, chips: int | None) -> None:
+    def quota(
+        self, zone: str, accelerator_family: str, chips: int | None, *, lag: float = 0.0
+    ) -> None:
         """Limits the chips of a family, such as `v5litepod`, in a zone; None lifts the limit.
 
         A create beyond it fails with `RESOURCE_EXHAUSTED`. All nodes of all tiers and all queued
-        resources count until they are deleted.
+        resources count until they are deleted, and `lag` seconds longer.
         """
-        self._call("Quota", zone=zone, accelerator_family=accelerator_family, chips=chips)
+        self._call("Quota", zone=zone, accelerator_family=accelerator_family, chips=chips, lag=lag)
 
     def fail_operation(
         self,

@@ -139,18 +139,23 @@ class FaultCommands:
         )
         return {}
 
-    def quota(self, *, zone: str, accelerator_family: str, chips: int | None) -> dict[str, Any]:
+    def quota(
+        self, *, zone: str, accelerator_family: str, chips: int | None, lag: float
+    ) -> dict[str, Any]:
         """Sets or lifts the limit of chips of a family in a zone."""
         family = _FAMILIES.get(_plain(accelerator_family), accelerator_family)
         check_choice("accelerator family", family, _FAMILIES.values())
         check_zone(zone)
         if chips is not None and chips < 0:
             raise invalid_argument(f"chips {chips}: must not be negative")
+        checked_lag(lag)
         for fault in self._faults.of_kind(kinds.QUOTA):
             if (fault["zone"], fault["details"]["family"]) == (zone, family):
                 self._faults.remove(fault)
         if chips is not None:
-            self._faults.arm(kinds.QUOTA, Scope(zone=zone), count=None, family=family, chips=chips)
+            self._faults.arm(
+                kinds.QUOTA, Scope(zone=zone), count=None, family=family, chips=chips, lag=lag
+            )
         return {}
 
     def fail_operation(
@@ -194,11 +199,8 @@ class FaultCommands:
 
     def stale_lists(self, *, seconds: float, zone: str, duration: float | None) -> dict[str, Any]:
         """Makes lists show the past."""
-        if checked_seconds(seconds) > MAX_LAG_SECONDS:
-            raise invalid_argument(f"seconds {seconds}: at most {MAX_LAG_SECONDS}")
-        self._faults.arm(
-            kinds.STALE_LISTS, self._scope(ANY, zone), count=None, seconds=duration, lag=seconds
-        )
+        scope, lag = self._scope(ANY, zone), checked_lag(seconds)
+        self._faults.arm(kinds.STALE_LISTS, scope, count=None, seconds=duration, lag=lag)
         return {}
 
     def faults(self) -> dict[str, Any]:
@@ -243,4 +245,11 @@ def checked_seconds(seconds: float) -> float:
     """A duration."""
     if seconds < 0:
         raise invalid_argument(f"seconds {seconds}: must not be negative")
+    return seconds
+
+
+def checked_lag(seconds: float) -> float:
+    """A time back to which resources are known."""
+    if checked_seconds(seconds) > MAX_LAG_SECONDS:
+        raise invalid_argument(f"seconds {seconds}: at most {MAX_LAG_SECONDS}")
     return seconds

@@ -66,6 +66,25 @@ class History:
                 bodies[row["name"]] = row["before"]
         return bodies
 
+    def bodies_since(self, when: float, collection: str, parent: str) -> dict[str, bytes]:
+        """The last known bodies of what a parent has, or had at any time since `when`.
+
+        Args:
+            when: epoch seconds, within `MAX_LAG_SECONDS`.
+            collection: of the resources.
+            parent: of the resources.
+        """
+        changed = self._query(
+            "SELECT name, before AS body FROM changes WHERE collection = ? AND parent = ? "
+            "AND at > ? AND before IS NOT NULL ORDER BY id",
+            collection, parent, when,
+        )  # fmt: skip
+        present = self._query(
+            "SELECT name, body FROM resources WHERE collection = ? AND parent = ?",
+            collection, parent,
+        )  # fmt: skip
+        return {row["name"]: row["body"] for row in (*changed, *present)}
+
     def states(self, name: str = "") -> list[dict[str, Any]]:
         """Every state change of a resource, or of all, oldest first: at, name, life, state."""
         return [

@@ -22,7 +22,7 @@ from tpu_emulator.errors import (
 from tpu_emulator.faults import FAIL_OPERATION, QUOTA, STALE_LISTS, STOCKOUT, Faults
 from tpu_emulator.lifecycle import Lifecycle
 from tpu_emulator.messages import NodeState, QueueState, response_class
-from tpu_emulator.names import Location, Names, zone_of
+from tpu_emulator.names import Location, Names
 from tpu_emulator.store import Store, Table
 
 _RESETTABLE = (QueueState.ACTIVE, QueueState.SUSPENDED, QueueState.FAILED)
@@ -217,19 +217,20 @@ class TpuService:
 
     def _check_quota(self, location: Location, wanted: dict[str, Any]) -> None:
         """Refuses more chips than the armed quota; whatever is not deleted counts."""
-        limits = self._faults.of_kind(QUOTA, location.zone)
-        if not limits:
-            return
-        specs = {node.name: node for node in self._store.nodes.all()}
-        for queued in self._store.queued_resources.all():
-            specs |= resources.node_names(queued)
-        used = resources.chips(
-            {name: spec for name, spec in specs.items() if zone_of(name) == location.zone}
-        )
-        for family, chips in resources.chips(wanted).items():
-            for limit in (fault["details"] for fault in limits):
+        for fault in self._faults.of_kind(QUOTA, location.zone):
+            limit = fault["details"]
+            used = self._used(location, limit["lag"])
+            for family, chips in resources.chips(wanted).items():
                 if limit["family"] == family.name and used.get(family, 0) + chips > limit["chips"]:
                     raise quota_exceeded(location.zone, family.name, limit["chips"])
+
+    def _used(self, location: Location, lag: float) -> dict[Any, int]:
+        """The chips that count by family: of what is there, or was less than `lag` seconds ago."""
+        since, parent = time.time() - lag, str(location)
+        specs = {node.name: node for node in self._store.nodes.since(since, parent)}
+        for queued in self._store.queued_resources.since(since, parent):
+            specs |= resources.node_names(queued)
+        return resources.chips(specs)
 
     def _refusal(self, method: str, location: Location) -> Refusal | None:
         """How the create is armed to fail, which this uses up, or None."""

@@ -73,6 +73,12 @@ class Table:
         bodies = self._history.bodies_at(when, self._collection, parent)
         return [self._message.FromString(body) for _, body in sorted(bodies.items())]
 
+    def since(self, when: float, parent: str) -> list[Any]:
+        """The messages that the parent has or had at any time since; see `History.bodies_since`."""
+        assert self._history, "only nodes and queued resources have a past"  # noqa: S101
+        bodies = self._history.bodies_since(when, self._collection, parent)
+        return [self._message.FromString(body) for body in bodies.values()]
+
     def all(self) -> list[Any]:
         """Every message, ordered by name."""
         rows = self._store.query(

@@ -26,6 +26,7 @@ from tpu_lifecycle.service.backend import (
     TpuNotFoundError,
     TpuPermissionError,
     TpuQuotaError,
+    TpuQuotaTooSmallError,
 )
 
 
@@ -74,6 +75,7 @@ JOB_KINDS = {
 _KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
     (TpuCapacityError, FailureKind.STOCKOUT),
     (TpuQuotaError, FailureKind.QUOTA),
+    (TpuQuotaTooSmallError, FailureKind.QUOTA),
     (QuotaExhaustedError, FailureKind.QUOTA),
     (TpuPermissionError, FailureKind.PERMISSION),
     (TpuInvalidRequestError, FailureKind.INVALID_REQUEST),

@@ -27,7 +27,7 @@ def test_it_is_there_without_a_queued_resource(cloud: Cloud, tpu: TpuState) -> N
 
 
 def test_its_creation_went_well(cloud: Cloud, tpu: TpuState, operation: list[str]) -> None:
-    assert cloud.backend.creation_error(operation[0]) is None
+    assert cloud.backend.creation_error(operation[0], 1) is None
 
 
 def test_asking_again_finds_the_name_taken(cloud: Cloud, tpu: TpuState) -> None:

@@ -37,7 +37,7 @@ from tpu_lifecycle.control import capacity
 from tpu_lifecycle.records import budgets, reservation
 from tpu_lifecycle.service import backend
 
-QUOTA = "Quota limit 'TPUV5PerProjectPerZoneForTPUAPI' has been exceeded."
+QUOTA = "Quota limit 'TPUV5PerProjectPerZoneForTPUAPI' has been exceeded. Limit: "
 
 
 def failure_of(error: Exception, **how: bool) -> TpuTaskFailed | TpuTaskRetry:
@@ -50,7 +50,9 @@ def failure_of(error: Exception, **how: bool) -> TpuTaskFailed | TpuTaskRetry:
     ("error", "kind", "may_retry"),
     [
         (capacity.StockoutError("none left"), FailureKind.STOCKOUT, True),
+        (capacity.QuotaInUseError("all used"), FailureKind.QUOTA, True),
         (capacity.QuotaExhaustedError("none allowed"), FailureKind.QUOTA, False),
+        (backend.TpuQuotaTooSmallError("none allowed"), FailureKind.QUOTA, False),
         (backend.TpuPermissionError("no"), FailureKind.PERMISSION, False),
         (backend.TpuInvalidRequestError("no"), FailureKind.INVALID_REQUEST, False),
         (backend.TpuConflictError("taken"), FailureKind.CONFLICT, False),
@@ -92,7 +94,7 @@ def test_every_end_of_a_job_has_a_kind() -> None:
     ("code", "message", "kind"),
     [
         ("RESOURCE_EXHAUSTED", "There is no more capacity in the zone", "stockout"),
-        ("RESOURCE_EXHAUSTED", QUOTA, "quota"),
+        ("RESOURCE_EXHAUSTED", f"{QUOTA}8", "quota"),
         ("PERMISSION_DENIED", "tpu.nodes.create denied", "permission"),
         ("INVALID_ARGUMENT", "unknown runtime version", "invalid-request"),
     ],
@@ -107,11 +109,24 @@ def test_what_the_service_refuses_is_told_apart(
     delete(driver)
 
 
-def test_quota_is_asked_for_in_every_zone_before_it_fails_the_task(driver: Driver) -> None:
+def test_a_quota_in_use_is_asked_again_by_the_next_try(driver: Driver) -> None:
+    reserve(driver)
+    driver.world.emulator.admin.fail_next(
+        "CreateQueuedResource", code="RESOURCE_EXHAUSTED", message=f"{QUOTA}8"
+    )
+    with pytest.raises(TpuTaskRetry, match=r"\[quota\]"):
+        create(driver)
+    assert create(driver) == 2
+    delete(driver)
+
+
+def test_too_small_a_quota_is_asked_in_every_zone_before_it_fails_the_task(
+    driver: Driver,
+) -> None:
     driver.configure({"tpu.zones": [ZONE, OTHER_ZONE]})
     reserve(driver)
     driver.world.emulator.admin.fail_next(
-        "CreateQueuedResource", code="RESOURCE_EXHAUSTED", message=QUOTA, count=2
+        "CreateQueuedResource", code="RESOURCE_EXHAUSTED", message=f"{QUOTA}0", count=2
     )
     with pytest.raises(TpuTaskFailed, match=r"\[quota\].*Ask for quota"):
         create(driver)

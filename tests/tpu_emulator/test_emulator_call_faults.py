@@ -140,6 +140,7 @@ def test_senseless_lasting_faults_are_refused(tpu: Tpu) -> None:
         lambda: admin.clear_faults("moon-1"),
         lambda: admin.quota(ZONE, "V99", 1),
         lambda: admin.quota(ZONE, "V5P", -1),
+        lambda: admin.quota(ZONE, "V5P", 8, lag=601),
         lambda: admin.fail_operation("GetNode"),
         lambda: admin.fail_operation("CreateNode", code="TEAPOT"),
         lambda: admin.slow_operation("GetNode", seconds=1),

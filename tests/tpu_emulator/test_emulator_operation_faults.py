@@ -43,6 +43,24 @@ def test_a_preempted_request_keeps_its_quota(lonely: Tpu) -> None:
     tpu.active()
 
 
+def test_what_is_deleted_counts_until_the_accounting_knows(lonely: Tpu) -> None:
+    tpu = lonely
+    tpu.delete_queued(tpu.active()).result(timeout=20)
+    tpu.admin.quota(tpu.zone, "V5LITE_POD", 8, lag=2.0)
+    node = unique()
+    for create in (tpu.create_queued, tpu.create_node):
+        with pytest.raises(exceptions.ResourceExhausted, match="Limit: 8"):
+            create(node)
+
+    def accepted() -> bool:
+        try:
+            return bool(tpu.create_node(node))
+        except exceptions.ResourceExhausted:
+            return False
+
+    wait_for(accepted)
+
+
 def test_a_quota_is_replaced_and_lifted_and_limited_to_its_zone(lonely: Tpu, tpu: Tpu) -> None:
     lonely.admin.quota(lonely.zone, "V5LITE_POD", 0)
     lonely.admin.quota(lonely.zone, "v5litepod", 4)

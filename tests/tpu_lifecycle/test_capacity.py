@@ -7,16 +7,19 @@ import pytest
 from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, ZoneCooldown
 from tests.tpu_lifecycle.world import OTHER_ZONE, ZONE, World
+from tpu_emulator.testing import wait_for
 from tpu_lifecycle.control.capacity import (
     QUOTA,
+    QUOTA_TOO_SMALL,
     STOCKOUT,
     Cooldowns,
     QuotaExhaustedError,
+    QuotaInUseError,
     StockoutError,
     next_zone,
     present_round,
 )
-from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.attempts import AttemptRecord, Loss
 from tpu_lifecycle.records.reservation import OpenReservation
 
 ZONES = [ZONE, OTHER_ZONE, "us-east1-c", "us-east5-a", "us-south1-a", "europe-west4-b"]
@@ -81,15 +84,15 @@ def test_zones_that_cool_down_are_asked_last(world: World) -> None:
     assert next_zone(ZONES, records, cooling=cooling) == "us-east5-a"
 
 
-def test_a_zone_without_quota_is_left_out(world: World) -> None:
+def test_a_zone_with_too_small_a_quota_is_left_out(world: World) -> None:
     zones = [ZONE, OTHER_ZONE]
     reservation = world.reserve({"tpu.zones": zones})
     records: list[AttemptRecord] = []
-    refuse(reservation, records, ZONE, QUOTA)
-    refuse(reservation, records, OTHER_ZONE)
+    refuse(reservation, records, ZONE, QUOTA_TOO_SMALL)
+    refuse(reservation, records, OTHER_ZONE, QUOTA)
     walk = present_round(zones, records)
     assert (walk.number, walk.left, walk.has_just_begun) == (2, (OTHER_ZONE,), True)
-    refuse(reservation, records, OTHER_ZONE, QUOTA)
+    refuse(reservation, records, OTHER_ZONE, QUOTA_TOO_SMALL)
     with pytest.raises(QuotaExhaustedError, match=r"any of us-central1-a, us-west4-a.*because"):
         next_zone(zones, records)
 
@@ -125,9 +128,45 @@ def test_a_stockout_is_remembered_for_other_runs(world: World) -> None:
         world.release(other)
 
 
-def test_a_quota_is_no_stockout(world: World) -> None:
+def test_a_quota_that_a_neighbour_uses_is_waited_for(world: World) -> None:
+    eight = {"tpu.accelerator_type": "v5litepod-8"}
+    world.emulator.admin.quota(ZONE, "v5litepod", 8)
+    neighbour, waiting = world.reserve(eight), world.reserve(eight)
+    world.obtain_ready(neighbour)
+    for _ in range(2):
+        with pytest.raises(QuotaInUseError, match="Limit: 8"):
+            world.provisioner(waiting).obtain()
+    cooldowns = Cooldowns(world.store, waiting.record, "on-demand", 600.0)
+    assert cooldowns.cooling().keys() == {ZONE}
+    world.release(neighbour)
+    assert world.obtain_ready(waiting).number == 3
+    world.release(waiting)
+
+
+def test_a_replacement_waits_until_the_quota_knows_of_the_loss(world: World) -> None:
+    reservation = world.reserve({"tpu.accelerator_type": "v5litepod-8"})
+    first = world.obtain_ready(reservation)
+    world.emulator.admin.quota(ZONE, "v5litepod", 8, lag=3.0)
+    world.emulator.admin.preempt(first.attempt.node_id)
+    wait_for(lambda: world.backend.describe(first.name).gone_reason)
+    provisioner = world.provisioner(reservation)
+    provisioner.lose(first, "preempted", Loss.TAKEN)
+    with pytest.raises(QuotaInUseError):
+        provisioner.obtain()
+
+    def again() -> bool:
+        try:
+            return provisioner.obtain().is_usable
+        except QuotaInUseError:
+            return False
+
+    wait_for(again)
+    world.release(reservation)
+
+
+def test_a_quota_that_is_too_small_is_no_stockout(world: World) -> None:
     reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
-    message = "Quota limit 'TPUV5PerProjectPerZoneForTPUAPI' has been exceeded."
+    message = "Quota limit 'TPUV5PerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0"
     fail_next = world.emulator.admin.fail_next
     fail_next("CreateQueuedResource", code="RESOURCE_EXHAUSTED", message=message)
     world.emulator.admin.stockout(OTHER_ZONE, shape="sync")
@@ -135,7 +174,7 @@ def test_a_quota_is_no_stockout(world: World) -> None:
         world.provisioner(reservation).obtain()
     cooldowns = Cooldowns(world.store, reservation.record, "on-demand", 600.0)
     assert cooldowns.cooling().keys() == {OTHER_ZONE}
-    # The next round goes without the zone that has no quota.
+    # The next round goes without the zone whose quota is too small.
     fail_next("CreateQueuedResource", code="RESOURCE_EXHAUSTED", message=message)
     with pytest.raises(QuotaExhaustedError, match="Ask for quota"):
         world.provisioner(reservation).obtain()
@@ -149,13 +188,13 @@ def test_a_quota_is_no_stockout(world: World) -> None:
     assert len(reservation.attempts()) == 3
 
 
-def test_the_quota_of_a_zone_sends_the_run_to_another(world: World) -> None:
+def test_too_small_a_quota_of_a_zone_sends_the_run_to_another(world: World) -> None:
     world.emulator.admin.quota(ZONE, "v5litepod", 0)
     try:
         reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
         assert world.obtain_ready(reservation).attempt.zone == OTHER_ZONE
         refusal = reservation.attempt(1).marks[AttemptEvent.REFUSED]
-        assert refusal.cause == QUOTA
+        assert refusal.cause == QUOTA_TOO_SMALL
         world.release(reservation)
     finally:
         world.emulator.admin.quota(ZONE, "v5litepod", None)

@@ -13,6 +13,7 @@ from tpu_lifecycle.service.backend import (
     TpuNotFoundError,
     TpuPermissionError,
     TpuQuotaError,
+    TpuQuotaTooSmallError,
     TpuUnavailableError,
 )
 from tpu_lifecycle.service.cloud_errors import api_call, failure_of_creation, to_tpu_error
@@ -31,6 +32,12 @@ NO_QUOTA = "Quota limit 'TPUV5sLitepodPerProjectPerZoneForTPUAPI' has been excee
             "Quota exceeded for quota metric 'Write requests per minute'",
             TpuUnavailableError,
         ),
+        (
+            "RESOURCE_EXHAUSTED",
+            "Quota exceeded for limit 'Queries per 100 seconds'. Limit: 5",
+            TpuUnavailableError,
+        ),
+        ("RESOURCE_EXHAUSTED", "Quota 'WriteRequestsPerMinutePerProject'", TpuUnavailableError),
         ("FAILED_PRECONDITION", "insufficient reserved capacity", TpuCapacityError),
         ("FAILED_PRECONDITION", "the resource is SUSPENDING", TpuUnavailableError),
         ("INVALID_ARGUMENT", "no such type", TpuInvalidRequestError),
@@ -57,6 +64,25 @@ def test_each_refusal_has_its_class(code: str, message: str, expected: type[TpuE
     assert message in str(error)
 
 
+@pytest.mark.parametrize(
+    ("message", "chips", "expected"),
+    [
+        (NO_QUOTA, 8, TpuQuotaError),
+        (NO_QUOTA, 16, TpuQuotaTooSmallError),
+        ("Quota 'TPUPerProjectPerRegion' exhausted. Limit 10,000 in region x", 256, TpuQuotaError),
+        ("Quota 'TPUPerProjectPerRegion' exhausted. Limit 0 in x", 1, TpuQuotaTooSmallError),
+        ("Quota limit 'TPUV5PerProjectPerZoneForTPUAPI'", 8, TpuQuotaError),
+        ("There is no more capacity. Limit: 0", 8, TpuCapacityError),
+    ],
+)
+def test_a_quota_refuses_for_good_only_if_its_limit_is_below_the_request(
+    message: str, chips: int, expected: type[TpuError]
+) -> None:
+    status = grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert type(to_tpu_error(status, message, "x", creates=True, chips=chips)) is expected
+    assert type(failure_of_creation(8, message, "x", chips=chips)) is expected
+
+
 def test_a_precondition_that_fails_is_an_answer_to_a_create_call() -> None:
     refused = exceptions.FailedPrecondition("the API is not enabled")  # type: ignore[no-untyped-call]
     with pytest.raises(TpuInvalidRequestError, match="not enabled"), api_call("x", creates=True):
@@ -79,7 +105,7 @@ def test_a_precondition_that_fails_is_an_answer_to_a_create_call() -> None:
 def test_a_failed_queued_resource_has_a_reason(
     code: int, message: str, expected: type[TpuError]
 ) -> None:
-    assert type(failure_of_creation(code, message, "x")) is expected
+    assert type(failure_of_creation(code, message, "x", chips=8)) is expected
 
 
 @pytest.mark.parametrize(

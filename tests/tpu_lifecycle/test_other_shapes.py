@@ -209,7 +209,7 @@ def test_tags_disks_and_reservation_are_asked_for() -> None:
 
 def test_an_operation_that_nobody_remembers_says_nothing(world: World) -> None:
     operation = f"{world.emulator.parent(ZONE)}/operations/forgotten"
-    assert world.backend.creation_error(operation) is None
+    assert world.backend.creation_error(operation, 1) is None
 
 
 def test_every_call_says_which_part_of_the_program_made_it(world: World) -> None:

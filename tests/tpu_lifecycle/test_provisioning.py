@@ -12,7 +12,11 @@ from pipeline_store.formats import AttemptEvent, TpuPlace
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE, World, write_run
 from tpu_emulator.testing import wait_for
 from tpu_lifecycle.control import provisioning
-from tpu_lifecycle.control.capacity import QuotaExhaustedError, StockoutError
+from tpu_lifecycle.control.capacity import (
+    QuotaExhaustedError,
+    QuotaInUseError,
+    StockoutError,
+)
 from tpu_lifecycle.control.observe import ReadyWatch
 from tpu_lifecycle.control.release import become_holder, give_up
 from tpu_lifecycle.control.verdict import Outcome
@@ -219,8 +223,13 @@ def test_no_zone_has_capacity(world: World) -> None:
     [
         (
             "RESOURCE_EXHAUSTED",
-            "Quota limit 'TPUV5PerProjectPerZoneForTPUAPI'",
+            "Quota limit 'TPUV5PerProjectPerZoneForTPUAPI'. Limit: 0",
             QuotaExhaustedError,
+        ),
+        (
+            "RESOURCE_EXHAUSTED",
+            "Quota limit 'TPUV5PerProjectPerZoneForTPUAPI'. Limit: 1",
+            QuotaInUseError,
         ),
         ("PERMISSION_DENIED", "tpu.nodes.create denied", TpuPermissionError),
         ("INVALID_ARGUMENT", "unknown runtime version", TpuInvalidRequestError),
@@ -258,7 +267,7 @@ def test_when_every_zone_refuses_for_good_nothing_is_waited_for(world: World) ->
     reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
     fail_next = world.emulator.admin.fail_next
     fail_next("CreateQueuedResource", code="PERMISSION_DENIED", message="no right")
-    quota = "Quota limit 'TPUV5PerProjectPerZoneForTPUAPI'"
+    quota = "Quota limit 'TPUV5PerProjectPerZoneForTPUAPI'. Limit: 0"
     fail_next("CreateQueuedResource", code="RESOURCE_EXHAUSTED", message=quota, zone=OTHER_ZONE)
     with pytest.raises(TpuPermissionError, match=r"no right(.|\n)*Quota limit(.|\n)*reserve task"):
         world.provisioner(reservation).obtain()

@@ -19,10 +19,15 @@ from tpu_lifecycle.service.backend import (
     TpuNotFoundError,
     TpuPermissionError,
     TpuQuotaError,
+    TpuQuotaTooSmallError,
 )
 
 STOCKOUT = TpuCapacityError.__name__
 QUOTA = TpuQuotaError.__name__
+QUOTA_TOO_SMALL = TpuQuotaTooSmallError.__name__
+
+PASSING = frozenset({STOCKOUT, QUOTA})
+"""Refusals that are worth remembering for a while: other runs of the store ask elsewhere first."""
 
 _DENIALS = {
     kind.__name__: kind
@@ -41,8 +46,12 @@ class StockoutError(TpuCapacityError):
     """A round through all zones found no TPU; another one may, later."""
 
 
+class QuotaInUseError(TpuQuotaError):
+    """So it did, and the last zone's quota is used up: until others have given back."""
+
+
 class QuotaExhaustedError(RuntimeError):
-    """Every zone refuses by quota: waiting does not help, somebody has to ask for quota."""
+    """Every zone's quota is below the TPU: waiting does not help, somebody has to ask for quota."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class Round:
 
     :param number: counts from 1.
     :param left: zones still to be asked in this round, in this order.
-    :param left_out: zones that refuse for good, such as by quota: not in any further round.
+    :param left_out: zones that refuse for good: not in any further round.
     :param has_just_begun: the newest refusal ended the round before.
     """
 
@@ -63,7 +72,7 @@ class Round:
 
 def refuses_for_good(cause: str) -> bool:
     """Return whether a refusal for this reason is the same each time, until somebody helps."""
-    return cause == QUOTA or cause in _DENIALS
+    return cause == QUOTA_TOO_SMALL or cause in _DENIALS
 
 
 def present_round(
@@ -114,7 +123,7 @@ def next_zone(
 ) -> str:
     """Return where to ask next: a lost TPU once more in its zone, then round the candidates.
 
-    :raises QuotaExhaustedError: no zone's quota allows the TPU.
+    :raises QuotaExhaustedError: no zone's quota is large enough.
     :raises TpuError: every zone refuses for good.
     """
     walk = present_round(zones, records, cooling=cooling, seed=seed)
@@ -133,7 +142,7 @@ def next_zone(
 def check_zones(zones: Sequence[str], walk: Round, records: Sequence[AttemptRecord]) -> None:
     """Do nothing while some zone may give a TPU, now or later.
 
-    :raises QuotaExhaustedError: no zone's quota allows one.
+    :raises QuotaExhaustedError: no zone's quota is large enough.
     :raises TpuError: every zone refuses for good; of the class of the last refusal but for quota.
     """
     if walk.left:

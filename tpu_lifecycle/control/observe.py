@@ -14,7 +14,7 @@ from pipeline_store.formats import AttemptEvent, Progress
 from tpu_lifecycle.control.mailbox import LogReader, WorkerReport, read_status, read_worker
 from tpu_lifecycle.control.verdict import Facts, Verdict, judge_job, judge_readiness
 from tpu_lifecycle.records.attempts import AttemptRecord, read_heartbeat
-from tpu_lifecycle.records.budgets import chip_hours_end
+from tpu_lifecycle.records.budgets import chip_count, chip_hours_end
 from tpu_lifecycle.records.lease import LeaseKeeper
 from tpu_lifecycle.records.reservation import OpenReservation
 from tpu_lifecycle.service.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
@@ -69,9 +69,9 @@ class ReadyWatch:
 
     def _creation_error(self) -> TpuError | None:
         answer = self.record.marks.get(AttemptEvent.ANSWERED)
-        return (
-            self.backend.creation_error(answer.operation) if answer and answer.operation else None
-        )
+        if not answer or not answer.operation:
+            return None
+        return self.backend.creation_error(answer.operation, chip_count(self.reservation.record))
 
 
 @dataclass

@@ -13,6 +13,7 @@ from tpu_lifecycle.boot.launcher import Launcher
 from tpu_lifecycle.control import capacity
 from tpu_lifecycle.control.capacity import (
     Cooldowns,
+    QuotaInUseError,
     StockoutError,
     check_zones,
     present_round,
@@ -183,7 +184,11 @@ class Asker:
         )
 
 
-UNAVAILABLE = TpuUnavailableError.__name__
+_ENDS_OF_ROUNDS: dict[str, type[TpuError]] = {
+    TpuUnavailableError.__name__: TpuUnavailableError,
+    capacity.QUOTA: QuotaInUseError,
+}
+"""What to raise when a round ends without a TPU, by the cause of its last refusal."""
 
 
 @dataclass
@@ -212,7 +217,7 @@ class Provisioner:
 
         :raises ReleasedError: the reservation is released or used up.
         :raises BudgetError: no further TPU may be asked for.
-        :raises QuotaExhaustedError: no zone's quota allows one.
+        :raises QuotaExhaustedError: no zone's quota is large enough.
         :raises TpuError: no zone has one now, or each refuses for good.
         """
         give_back_earlier(self.reservation, self.sweeper)
@@ -247,13 +252,14 @@ class Provisioner:
 
         :param cause: class of the service's error; empty: nobody knows.
         :raises StockoutError: the round through all zones is over.
+        :raises QuotaInUseError: so it is, and the last zone's quota is used up.
         :raises TpuUnavailableError: so it is, and the last zone did not even answer.
-        :raises QuotaExhaustedError: no zone's quota allows a TPU.
+        :raises QuotaExhaustedError: no zone's quota is large enough.
         :raises TpuError: every zone refuses for good.
         """
         event, zone = AttemptEvent.REFUSED, record.attempt.zone
         give_up(self.reservation, record, self.sweeper, event=event, reason=reason, cause=cause)
-        if cause == capacity.STOCKOUT:
+        if cause in capacity.PASSING:
             self._cooldowns.note(zone, reason)
         records, zones = self.reservation.attempts(), self.reservation.record.zones
         walk = present_round(zones, records, seed=self._seed)
@@ -264,7 +270,7 @@ class Provisioner:
             )
         if walk.has_just_begun:
             self.show_timeline(records)
-            kind = TpuUnavailableError if cause == UNAVAILABLE else StockoutError
+            kind = _ENDS_OF_ROUNDS.get(cause, StockoutError)
             raise kind(
                 f"None of {', '.join(zones)} has a {self.reservation.record.accelerator_type} now "
                 f"(round {walk.number - 1}). Last: {reason}. Wait, or add tpu.zones."

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from pipeline_config.rules import chips
+
 
 class TpuError(RuntimeError):
     """A request to the TPU service failed. ``retryable`` says whether the same may work later."""
@@ -21,9 +23,13 @@ class TpuCapacityError(TpuError):
 
 
 class TpuQuotaError(TpuError):
-    """The project's quota does not allow the TPU here: another zone, or ask for quota."""
+    """The project's quota is used up here: another zone, or when something was given back."""
 
     retryable = True
+
+
+class TpuQuotaTooSmallError(TpuError):
+    """The project's whole quota here is less than the TPU: another zone, or ask for quota."""
 
 
 class TpuPermissionError(TpuError):
@@ -95,6 +101,11 @@ class TpuRequest:
     service_account: str | None = None
     network_tags: Sequence[str] = ()
     data_disks: Sequence[str] = ()
+
+    @property
+    def chips(self) -> int:
+        """Return how many chips all slices have."""
+        return chips(self.accelerator_type) * self.name.slices
 
 
 # Neither a queued resource nor a node ever comes back from these states to running a job.
@@ -200,8 +211,11 @@ class TpuBackend(Protocol):
         """
         ...
 
-    def creation_error(self, operation: str) -> TpuError | None:
-        """Return why a creation that was accepted failed after all; None while nobody knows."""
+    def creation_error(self, operation: str, chips: int) -> TpuError | None:
+        """Return why a creation that was accepted failed after all; None while nobody knows.
+
+        :param chips: how many were asked for.
+        """
         ...
 
     def describe(self, name: TpuName) -> TpuState:

@@ -1,11 +1,12 @@
 """Turns errors of the Cloud TPU API into ours.
 
-Stockout and quota share one status code; only the message tells them apart.
+Stockout, quota and request rate share one status code; only the message tells them apart.
 Source of the codes: https://cloud.google.com/tpu/docs/troubleshooting/trouble-tpu-errors
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,6 +22,7 @@ from tpu_lifecycle.service.backend import (
     TpuNotFoundError,
     TpuPermissionError,
     TpuQuotaError,
+    TpuQuotaTooSmallError,
     TpuUnavailableError,
 )
 
@@ -53,18 +55,28 @@ _CREATE_CODES: dict[grpc.StatusCode, tuple[type[TpuError], str]] = _CODES | {
 }
 
 
+_RATE = re.compile(
+    r"per\s*(\d+\s*)?(second|minute|hour|day)|rate\W?limit|quota.*\brequests\b", re.IGNORECASE
+)
+"""A limit of calls, not of chips, as in ``Quota exceeded … 'Write requests per 100 seconds'``."""
+
+_LIMIT = re.compile(r"\blimit:?\s+(\d[\d,]*)", re.IGNORECASE)
+"""How many chips a quota allows in all, as in ``Limit: 8 in zone us-central1-a``."""
+
+
 @contextmanager
-def api_call(what: str, *, creates: bool = False) -> Iterator[None]:
+def api_call(what: str, *, creates: bool = False, chips: int = 0) -> Iterator[None]:
     """Turn what the API client raises inside the block into a :class:`TpuError`.
 
     :param what: the call and its resource, for the message.
     :param creates: it asks for a new resource.
+    :param chips: how many the resource has.
     """
     try:
         yield
     except exceptions.GoogleAPICallError as error:
         status = error.grpc_status_code or grpc.StatusCode.UNKNOWN
-        raise to_tpu_error(status, error.message, what, creates=creates) from error
+        raise to_tpu_error(status, error.message, what, creates=creates, chips=chips) from error
     except TransportError as error:
         raise TpuUnavailableError(f"{what}: no credentials now: {error}") from error
     except GoogleAuthError as error:
@@ -72,15 +84,16 @@ def api_call(what: str, *, creates: bool = False) -> Iterator[None]:
 
 
 def to_tpu_error(
-    status: grpc.StatusCode, message: str, what: str, *, creates: bool = False
+    status: grpc.StatusCode, message: str, what: str, *, creates: bool = False, chips: int = 0
 ) -> TpuError:
     """Return the error for a status of the API.
 
     :param creates: it is the answer to a call that asks for a new resource.
+    :param chips: how many are asked for; 0: nobody knows.
     """
     text = f"{what}: {status.name}: {message}"
     if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return _exhausted(message, text)
+        return _exhausted(message, text, chips)
     if status is grpc.StatusCode.FAILED_PRECONDITION and "capacity" in message.lower():
         return TpuCapacityError(text)
     codes = _CREATE_CODES if creates else _CODES
@@ -88,21 +101,27 @@ def to_tpu_error(
     return kind(f"{text} {advice}".rstrip())
 
 
-def failure_of_creation(code: int, message: str, what: str) -> TpuError:
+def failure_of_creation(code: int, message: str, what: str, *, chips: int) -> TpuError:
     """Return why a creation that was accepted failed: from an operation or ``failed_data.error``.
 
     Whatever is not plainly the request's or the account's fault means that the zone had nothing to
     give within the queue timeout: internal errors are a known form of stockout too.
     """
     status = next((s for s in grpc.StatusCode if s.value[0] == code), grpc.StatusCode.UNKNOWN)
-    error = to_tpu_error(status, message, what)
+    error = to_tpu_error(status, message, what, chips=chips)
     return TpuCapacityError(str(error)) if isinstance(error, TpuUnavailableError) else error
 
 
-def _exhausted(message: str, text: str) -> TpuError:
-    lowered = message.lower()
-    if "per minute" in lowered or "rate limit" in lowered or "ratelimit" in lowered:
+def _exhausted(message: str, text: str, chips: int) -> TpuError:
+    if _RATE.search(message):
         return TpuUnavailableError(f"{text} The API is called too often; trying again.")
-    if "quota" in lowered or "perproject" in lowered:
-        return TpuQuotaError(f"{text} Ask for quota in this zone, or name other tpu.zones.")
-    return TpuCapacityError(text)
+    if "quota" not in message.lower() and "perproject" not in message.lower():
+        return TpuCapacityError(text)
+    stated = _LIMIT.search(message)
+    if stated and int(stated[1].replace(",", "")) < chips:
+        # Some families' quotas count cores, two a chip: such a limit is too small all the more.
+        return TpuQuotaTooSmallError(
+            f"{text} {chips} chips are asked for. Ask for quota in this zone, or name other "
+            "tpu.zones."
+        )
+    return TpuQuotaError(f"{text} Others use it, or the service has not noted a deletion yet.")

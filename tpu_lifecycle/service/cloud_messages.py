@@ -8,6 +8,7 @@ from typing import Any
 
 from google.cloud import tpu_v2
 
+from pipeline_config.rules import chips
 from tpu_lifecycle.service.backend import GONE_NODE_STATES, TpuError, TpuName, TpuRequest, TpuState
 from tpu_lifecycle.service.cloud_errors import failure_of_creation
 
@@ -125,7 +126,16 @@ def _fault(name: TpuName, queued: tpu_v2.QueuedResource) -> TpuError | None:
     error = queued.state.failed_data.error
     if not (error.code or error.message):
         return None
-    return failure_of_creation(error.code, error.message, f"Queued resource {name}")
+    what = f"Queued resource {name}"
+    return failure_of_creation(error.code, error.message, what, chips=_chips(queued))
+
+
+def _chips(queued: tpu_v2.QueuedResource) -> int:
+    """Return how many chips are asked for; 0 for somebody else's request that does not tell."""
+    try:
+        return chips(queued.tpu.node_spec[0].node.accelerator_type) * slices(queued)
+    except (IndexError, ValueError):
+        return 0
 
 
 def _time(value: Any) -> datetime | None:

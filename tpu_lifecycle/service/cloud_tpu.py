@@ -114,7 +114,7 @@ class CloudTpuBackend:
         """
         return self._create_node(request) if request.api == NODES else self._create_queued(request)
 
-    def creation_error(self, operation: str) -> TpuError | None:
+    def creation_error(self, operation: str, chips: int) -> TpuError | None:
         """Read the operation; the service forgets it some time after its end."""
         what = f"GetOperation {operation}"
         request = operations_pb2.GetOperationRequest(name=operation)
@@ -127,12 +127,12 @@ class CloudTpuBackend:
             return None
         if not found.HasField("error"):
             return None
-        return failure_of_creation(found.error.code, found.error.message, what)
+        return failure_of_creation(found.error.code, found.error.message, what, chips=chips)
 
     def _create_queued(self, request: TpuRequest) -> str:
         name = request.name
         request_id = uuid.uuid5(_REQUEST_IDS, f"{self._queued(name)}#{request.token}")
-        with api_call(f"CreateQueuedResource {name}", creates=True):
+        with api_call(f"CreateQueuedResource {name}", creates=True, chips=request.chips):
             operation = self._client.create_queued_resource(
                 request={
                     "parent": self._parent(name.zone),
@@ -146,7 +146,7 @@ class CloudTpuBackend:
 
     def _create_node(self, request: TpuRequest) -> str:
         name = request.name
-        with api_call(f"CreateNode {name}", creates=True):
+        with api_call(f"CreateNode {name}", creates=True, chips=request.chips):
             operation = self._client.create_node(
                 parent=self._parent(name.zone),
                 node_id=name.resource_id,

@@ -110,8 +110,16 @@ def _deny(trouble: Trouble, group: Group, *, method: str, seconds: float) -> Non
     group.after(seconds, lambda: trouble.admin.allow(method))
 
 
-def _quota(trouble: Trouble, group: Group, *, seconds: float) -> None:
-    _each_zone(lambda zone: trouble.admin.quota(zone, FAMILY, 0))
+def _quota(trouble: Trouble, group: Group, *, refusals: int, seconds: float, lag: float) -> None:
+    """A quota of one TPU, used by others for some calls, whose accounting is late."""
+    if refusals:
+        trouble.admin.fail_next(
+            "CreateQueuedResource",
+            code="RESOURCE_EXHAUSTED",
+            message="Quota limit 'TPUV5sLitepodPerProjectPerZone' has been exceeded. Limit: 1",
+            count=refusals,
+        )
+    _each_zone(lambda zone: trouble.admin.quota(zone, FAMILY, 1, lag=lag))
     group.after(seconds, lambda: _each_zone(lambda zone: trouble.admin.quota(zone, FAMILY, None)))
 
 

@@ -96,8 +96,11 @@ KINDS: dict[str, Kind] = {
     "quota": Kind(
         1,
         ("reserve", "create", "train"),
-        lambda rng: {"seconds": _seconds(0.5, 3)(rng)},
-        failures=("quota", "stockout"),
+        lambda rng: {
+            "refusals": rng.randint(0, 2),
+            "seconds": _seconds(2, 8)(rng),
+            "lag": _seconds(0.5, 4)(rng),
+        },
     ),
     "fail_operation": Kind(
         1, ("reserve", "create", "train", "delete"), lambda rng: {"method": rng.choice(_WRITES)}

@@ -43,7 +43,6 @@ def test_only_what_a_person_or_a_lasting_refusal_does_may_fail_a_run() -> None:
     assert {name for name, kind in KINDS.items() if kind.failures} == {
         "deny",
         "mark_failed",
-        "quota",
     }
     assert draw(8).failures == frozenset()
 

@@ -35,6 +35,27 @@ def _no_quota(stage: Stage) -> None:
     stage.until_asked()
 
 
+def _quota_in_use(stage: Stage) -> None:
+    # The bystander in the zone has it.
+    stage.admin.quota(stage.zone, "v5litepod", 1)
+    stage.start()
+    stage.until_call("CreateQueuedResource", count=2)
+    stage.admin.quota(stage.zone, "v5litepod", None)
+    stage.until_works()
+    stage.finish()
+
+
+def _quota_lags(stage: Stage) -> None:
+    stage.start()
+    stage.until_works()
+    stage.admin.quota(stage.zone, "v5litepod", 2, lag=8.0)
+    stage.admin.preempt(stage.until_node()["name"])
+    stage.until_call("CreateQueuedResource", count=3)
+    stage.work_again()
+    stage.until_works()
+    stage.finish()
+
+
 def _not_allowed(stage: Stage) -> None:
     stage.admin.deny("CreateQueuedResource", stage.zone)
     stage.start()
@@ -82,6 +103,21 @@ SCENARIOS = (
         expected=Layer.NOBODY,
         also_on=WITH_TEARDOWN,
         disturb=_no_quota,
+    ),
+    Scenario(
+        id="quota-in-use",
+        title="a neighbour has all of the quota, then gives back",
+        expected=Layer.TEARDOWN,
+        disturb=_quota_in_use,
+        ends="success",
+    ),
+    Scenario(
+        id="quota-lags",
+        title="the TPU is preempted, and its quota is freed long after its name",
+        expected=Layer.TEARDOWN,
+        disturb=_quota_lags,
+        ends="success",
+        shape=DagShape(retries=10),
     ),
     Scenario(
         id="permission-denied",
