@@ -57,12 +57,30 @@ def check_lineage(lineage_id: str) -> str:
     return lineage_id
 
 
-def resource_id(run_key: str, generation: int, attempt: int) -> str:
-    """Return the id of an attempt's queued resource and node, such as ``bert-0a1b2c3d4e5f-g1-a2``.
+def place_digest(root: str) -> str:
+    """Return the 8 hex digits that stand for a store's root URI."""
+    return _digest("place", root.rstrip("/"))[:8]
 
-    The same attempt always has the same name, so a retry after a lost reply meets its own TPU.
+
+def installation_label(root: str, installation_id: str) -> str:
+    """Return what tells a store's TPUs from another one's, such as ``5e6f7a8b-9c0d1e2f``.
+
+    :param root: the store's root URI, of which the first half is made.
+    :param installation_id: what is in the store's id file.
     """
-    return f"{RESOURCE_PREFIX}-{run_key}-g{generation}-a{attempt}"
+    return f"{place_digest(root)}-{_digest('installation', installation_id)[:8]}"
+
+
+def resource_id(run_key: str, generation: int, attempt: int, installation: str | None) -> str:
+    """Return the id of an attempt's queued resource and node.
+
+    Such as ``bert-5e6f7a8b-9c0d1e2f-0a1b2c3d4e5f-g1-a2``. The same attempt always has the same
+    name, so a retry after a lost reply meets its own TPU.
+
+    :param installation: label of the store; None for a reservation of a program that had none.
+    """
+    prefix = f"{RESOURCE_PREFIX}-{installation}" if installation else RESOURCE_PREFIX
+    return f"{prefix}-{run_key}-g{generation}-a{attempt}"
 
 
 def shard_key(

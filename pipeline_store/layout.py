@@ -224,6 +224,11 @@ class RunLayout:
     root: str
 
     @property
+    def store_root(self) -> str:
+        """Root URI of the store in which it is; see :meth:`StoreLayout.run`."""
+        return self.root.rstrip("/").rsplit("/", 2)[0]
+
+    @property
     def record(self) -> str:
         """RunRecord."""
         return uris.join(self.root, "run.json")
@@ -560,6 +565,11 @@ class StoreLayout:
     def decisions(self, sha256: str) -> str:
         """ShardDecisions."""
         return uris.join(self.root, "decisions", f"{sha256}.json")
+
+    @property
+    def installation(self) -> str:
+        """Installation."""
+        return uris.join(self.root, "installation.json")
 
     @property
     def tpu_places(self) -> str:

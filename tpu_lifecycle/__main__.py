@@ -2,6 +2,7 @@
 
 python -m tpu_lifecycle list --store gs://my-bucket/store --project my-project
 python -m tpu_lifecycle reap --once --dry-run --store gs://my-bucket/store --project my-project
+python -m tpu_lifecycle reap-foreign NAME --zone ZONE --project my-project
 python -m tpu_lifecycle reaper-status --max-age-minutes 30 --store gs://my-bucket/store
 """
 
@@ -21,11 +22,13 @@ from google.auth.exceptions import GoogleAuthError
 from pipeline_config.settings import load_settings
 from pipeline_store.formats import FormatError
 from pipeline_store.layout import StoreLayout
-from tpu_lifecycle.control.reaper import Reaper, ReaperReport, describe
+from tpu_lifecycle.control.reaper import NotReapedError, Reaper, ReaperReport, describe
 from tpu_lifecycle.control.reaper_status import newest_pass, reaper_problem
 from tpu_lifecycle.service.backend import TpuError
 from tpu_lifecycle.service.cloud_tpu import connect
 from tpu_lifecycle.service.labels import TpuLabels
+
+_REFUSALS = (TpuError, NotReapedError, OSError, FormatError, GoogleAuthError, GoogleAPIError)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)
-    except (TpuError, OSError, FormatError, GoogleAuthError, GoogleAPIError) as error:
+    except _REFUSALS as error:
         print(error, file=sys.stderr)
         return 1
 
@@ -45,6 +48,12 @@ def _reap(arguments: argparse.Namespace) -> int:
         report = reaper.reap()
     print(report.to_json())
     return _exit_code(report)
+
+
+def _reap_foreign(arguments: argparse.Namespace) -> int:
+    with _reaper(arguments) as reaper:
+        print(reaper.reap_foreign(arguments.name, arguments.zone[0]))
+    return 0
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -110,14 +119,19 @@ def _parser() -> argparse.ArgumentParser:
     reap = _command(commands, "reap", _reap, "delete the owner's TPUs that nobody gives back")
     reap.add_argument("--once", action="store_true", required=True, help="one pass, then exit")
     reap.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
+    text = "delete by its name what is long expired and another installation of the owner left"
+    foreign = _command(commands, "reap-foreign", _reap_foreign, text)
+    foreign.add_argument("name", help="of the TPU, as list and the reaper's problems say it")
+    foreign.add_argument("--zone", nargs=1, required=True, help="where it is")
     for command in (show, reap):
-        command.add_argument("--project", required=True, help="Google Cloud project")
         command.add_argument(
             "--zone",
             action="append",
             default=[],
             help="look here too, repeatable; zones in which a TPU was ever asked for are known",
         )
+    for command in (show, reap, foreign):
+        command.add_argument("--project", required=True, help="Google Cloud project")
         command.add_argument("--endpoint", help="of the API, such as unix:/path/of/emulator.sock")
         command.add_argument("--insecure", action="store_true", help="no TLS: an emulator")
     text = "exit with 1 when the reaper, DAG or cron, made no pass lately or had problems"

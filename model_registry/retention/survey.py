@@ -12,8 +12,11 @@ from pipeline_store import uris
 from pipeline_store.details import ObjectDetails
 from pipeline_store.layout import StoreLayout
 
-_KEPT_FOLDERS = ("arrivals", "cooldowns", "corpora", "corpus", "places", "reaper")
-"""Text and records that retention has nothing to do with."""
+_KEPT = (
+    *("arrivals", "cooldowns", "corpora", "corpus", "places", "reaper"),
+    "installation.json",
+)
+"""Text and records below the root that retention has nothing to do with: folders and a file."""
 
 _TRIAL = r"(trials|probes/[^/]+)/[^/]+"
 _RUN_RECORDS = re.compile(
@@ -76,8 +79,7 @@ def survey(store: StoreLayout) -> Survey:
     found = Survey(root, datetime.now(UTC))
     for details in uris.list_details(root):
         path = details.uri.removeprefix(root + "/")
-        folder = path.partition("/")[0]
-        if folder in _KEPT_FOLDERS:
+        if path.partition("/")[0] in _KEPT:
             continue
         found.files[path] = details
         if not _sort_in(found, path, details):

@@ -14,6 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipeline_store.formats.base import StoredFile
 
 
+class Installation(StoredFile):
+    """``installation.json``: what tells this store from every other one."""
+
+    kind = "installation"
+
+    id: str = Field(description="random; made once")
+
+
 class Reservation(StoredFile):
     """``reservation.json``: everything a later sweep needs to find what this generation made."""
 
@@ -24,6 +32,9 @@ class Reservation(StoredFile):
     project_id: str
     zones: list[str] = Field(description="every zone in which this generation may create a TPU")
     owner: str
+    installation: str | None = Field(
+        None, description="label of the store; None: of a program that set no such label"
+    )
     dag_id: str
     accelerator_type: str
     slice_count: int = Field(1, description="slices of that type in each request")

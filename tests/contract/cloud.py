@@ -18,7 +18,7 @@ from pipeline_config import load_preset, with_overrides
 from pipeline_config.rules import chips
 from pipeline_store import uris
 from pipeline_store.formats import RunRecord
-from pipeline_store.identity import run_key
+from pipeline_store.identity import installation_label, run_key
 from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_emulator.admin import AdminClient
 from tpu_lifecycle.control.release import Sweeper
@@ -34,6 +34,9 @@ TPUS_AT_ONCE = 2
 DAG_ID = "contract-suite"
 
 ANOTHER = "another request's token"
+
+NO_STORE = "ANY"
+"""What the reaper is told as its store: the suite has none, and TPUs that say so are that one's."""
 
 Result = TypeVar("Result")
 
@@ -117,7 +120,13 @@ class Cloud:
         """Return a request that carries the labels by which finalizer and reaper find its TPU."""
         name = name or self.new_name()
         expires = str(int(self.expires_at.timestamp()))
-        own = {"run-key": "0" * 12, "generation": "1", "attempt": "1", "expires-at": expires}
+        own = {
+            labels.INSTALLATION: installation_label(NO_STORE, self.owner),
+            labels.RUN_KEY: "0" * 12,
+            labels.GENERATION: "1",
+            labels.ATTEMPT: "1",
+            labels.EXPIRES_AT: expires,
+        }
         arguments: dict[str, Any] = {
             "name": name,
             "accelerator_type": self.accelerator_type,

@@ -13,7 +13,7 @@ from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
 from pipeline_config import PipelineConfig
 from pipeline_store.layout import StoreLayout
-from tests.contract.cloud import Cloud, TooExpensiveError, check_cost
+from tests.contract.cloud import NO_STORE, Cloud, TooExpensiveError, check_cost
 from tpu_emulator.testing import ZONE, start_emulator
 from tpu_lifecycle.service.backend import TpuState
 from tpu_lifecycle.service.cloud_tpu import connect
@@ -86,7 +86,7 @@ def real_cloud(config: pytest.Config) -> Iterator[Cloud]:
     print(
         f"\nReal TPUs in {cloud.parent()}, at most {cost:.2f}, until {cloud.expires_at:%F %T} UTC. "
         "Should this process be killed, run after that:\n  python -m tpu_lifecycle reap --once "
-        f"--owner {cloud.owner} --project {cloud.project_id} --zone {cloud.zone} --store ANY"
+        f"--owner {cloud.owner} --project {cloud.project_id} --zone {cloud.zone} --store {NO_STORE}"
     )
     with cloud.limited():
         yield cloud

@@ -110,7 +110,8 @@ def texts(run: FinishedRun) -> Iterator[tuple[str, str]]:
 def _tpu(run: FinishedRun) -> Files:
     reservation = run.run.reservation(1)
     mailbox = reservation.attempt(1)
-    name = identity.resource_id(run.key, 1, 1)
+    installation = identity.installation_label(run.store.root, "0" * 32)
+    name = identity.resource_id(run.key, 1, 1, installation)
     names = {"run_key": run.key, "queued_resource_id": name, "node_id": name}
     yield mailbox.record, full(f.Attempt, **names)
     for event in f.AttemptEvent:
@@ -129,6 +130,7 @@ def _tpu(run: FinishedRun) -> Files:
 
 
 def _installation(store: StoreLayout) -> Files:
+    yield store.installation, full(f.Installation)
     place, cooldown = full(f.TpuPlace), full(f.ZoneCooldown)
     yield store.tpu_place(place.project_id, place.zone), place
     kind = cooldown.accelerator_type, cooldown.provisioning_model
@@ -182,6 +184,7 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield spare.evaluation(LATER), full(f.EvaluationReport)
     yield spare.probe(run.parent), full(f.ProbeReport)
     yield spare.training_summary, full(f.FinetuningReport)
+    yield spare.reservation(1).record, full(f.Reservation, run_key="0" * 12)
     later = spare.training.attempt_files("e" * 32)
     yield uris.join(later, "0000000600", "inputs.json"), full(f.TrainingInputs)
     yield run.run.evaluation(OLD), full(f.EvaluationReport)

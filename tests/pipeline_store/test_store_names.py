@@ -22,7 +22,9 @@ SHA = "0" * 64
 def test_every_run_gets_a_name_the_cloud_takes(dag: str, run: str, gen: int, attempt: int) -> None:
     key = identity.run_key(dag, run)
     assert re.fullmatch(r"[0-9a-f]{12}", key)
-    assert RESOURCE_NAME.fullmatch(identity.resource_id(key, gen, attempt))
+    label = identity.installation_label(f"gs://{dag}", run)
+    for installation in (label, None):
+        assert RESOURCE_NAME.fullmatch(identity.resource_id(key, gen, attempt, installation))
     assert identity.run_key(dag, run) == key
 
 
@@ -30,7 +32,11 @@ def test_names_stay_what_they_are() -> None:
     # Names are found again after an upgrade; a change of the hash would lose running TPUs.
     run = "scheduled__2026-01-31T00:00:00+00:00"
     assert identity.run_key("bert_repretraining", run) == "527ad0a9b6c9"
-    assert identity.resource_id("0a1b2c3d4e5f", 1, 2) == "bert-0a1b2c3d4e5f-g1-a2"
+    assert identity.resource_id("0a1b2c3d4e5f", 1, 2, None) == "bert-0a1b2c3d4e5f-g1-a2"
+    label = identity.installation_label("gs://bucket/store/", "0" * 32)
+    assert label == identity.installation_label("gs://bucket/store", "0" * 32)
+    name = "bert-a20a32bc-cd8676ae-0a1b2c3d4e5f-g1-a2"
+    assert identity.resource_id("0a1b2c3d4e5f", 1, 2, label) == name
     assert identity.version_id("0a1b2c3d4e5f") == "v-0a1b2c3d4e5f"
 
 

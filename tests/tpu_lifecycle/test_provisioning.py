@@ -22,6 +22,7 @@ from tpu_lifecycle.control.release import become_holder, give_up
 from tpu_lifecycle.control.verdict import Outcome
 from tpu_lifecycle.records import attempts
 from tpu_lifecycle.records.budgets import PreemptionBudgetError
+from tpu_lifecycle.records.installation import establish
 from tpu_lifecycle.records.reservation import (
     ReleasedError,
     ReservationError,
@@ -94,6 +95,7 @@ def test_the_tpu_is_asked_for_as_configured(world: World) -> None:
     assert node["accelerator_type"] == reservation.record.accelerator_type
     assert node["labels"] == {
         "owner": OWNER,
+        "installation": establish(world.store),
         "dag": "test-dag",
         "run-key": reservation.record.run_key,
         "generation": "1",

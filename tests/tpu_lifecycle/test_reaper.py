@@ -19,6 +19,7 @@ from tpu_lifecycle.__main__ import main
 from tpu_lifecycle.control import reaper
 from tpu_lifecycle.control.reaper import Reaper, ReaperReport, stored_places
 from tpu_lifecycle.control.reaper_status import newest_pass, reaper_problem
+from tpu_lifecycle.records.installation import establish
 from tpu_lifecycle.records.reservation import OpenReservation
 from tpu_lifecycle.service.backend import TpuName, TpuRequest
 
@@ -172,6 +173,7 @@ def test_without_its_store_it_still_deletes_what_has_expired(
 def test_other_owners_are_never_touched(world: World) -> None:
     past = str(int(datetime.now(UTC).timestamp()) - 60)
     labels = {"run-key": "x", "generation": "1", "attempt": "1", "expires-at": past}
+    labels["installation"] = establish(world.store)
     foreign = request_of("their-team", **labels)
     world.backend.create(foreign)
     report = reap_all(world)

@@ -35,9 +35,11 @@ def idle_launcher(*, mailbox_uri: str, token: str, **_: Any) -> dict[str, str]:
     return {"startup-script": LONG_SLEEP, "mailbox-uri": mailbox_uri, "attempt-token": token}
 
 
-def write_run(store: StoreLayout, overrides: Mapping[str, Any] | None = None) -> RunLayout:
+def write_run(
+    store: StoreLayout, overrides: Mapping[str, Any] | None = None, *, run_id: str | None = None
+) -> RunLayout:
     """Write a new run's record and configuration, as the validate task does."""
-    run_id = f"manual__{uuid.uuid4()}"
+    run_id = run_id or f"manual__{uuid.uuid4()}"
     key = run_key(DAG_ID, run_id)
     run = store.run(key)
     fast = {

@@ -28,6 +28,7 @@ from tpu_lifecycle.control.release import (
     finish_deletion,
     give_back_earlier,
     give_up,
+    is_ours,
 )
 from tpu_lifecycle.records.attempts import AttemptRecord, Loss
 from tpu_lifecycle.records.budgets import check_next_attempt, newest_checkpoint
@@ -107,7 +108,7 @@ class Asker:
     ) -> TpuError | None:
         """Send one create call; returns what was wrong."""
         try:
-            operation = self._create_or_adopt(request)
+            operation = self._create_or_adopt(record, request)
         except TpuUnavailableError as error:
             return error
         except TpuError as error:
@@ -127,7 +128,7 @@ class Asker:
             delete_attempt(self.reservation, record, self.sweeper)
             raise
 
-    def _create_or_adopt(self, request: TpuRequest) -> str:
+    def _create_or_adopt(self, record: AttemptRecord, request: TpuRequest) -> str:
         """Return the service's operation, an empty string for a TPU that is there already."""
         try:
             return self.backend.create(request)
@@ -137,10 +138,14 @@ class Asker:
                 # Seen right after a create: the service contradicts itself for a moment.
                 raise TpuUnavailableError(f"{error} But there is none of this name.") from error
             if not request.labels.items() <= state.labels.items():
+                what = (
+                    "is of an earlier request of this run, and is deleted"
+                    if is_ours(self.reservation, record, state)
+                    else "is not ours. It is left alone; delete it by hand"
+                )
                 raise TpuConflictError(
-                    f"{request.name} exists but is not ours: its labels are {dict(state.labels)}, "
-                    f"expected {dict(request.labels)}. It is left alone; delete it by hand or "
-                    "clear the reserve task for new names."
+                    f"{request.name} exists but {what}: its labels are {dict(state.labels)}, "
+                    f"expected {dict(request.labels)}. Clear the reserve task for new names."
                 ) from error
             self.log.info("%s exists already: an earlier reply was lost", request.name)
             return ""

@@ -2,7 +2,8 @@
 
 Independent of Airflow and of its runs' states: it finds TPUs by label and asks the store whether
 their run still wants them (tombstone, marks of the attempt). It never touches what carries another
-owner's label.
+owner's label, nor what another installation of the same owner asked for: of that it says when it is
+long expired, and a person may have it deleted by name.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from pipeline_store import uris
-from pipeline_store.formats import FormatError, Lease, Released, TpuPlace
+from pipeline_store.formats import FormatError, Lease, Released, Reservation, TpuPlace
 from pipeline_store.layout import ReservationLayout, StoreLayout
 from tpu_lifecycle.control.reaper_status import newest_pass, write_pass
 from tpu_lifecycle.control.release import Log
 from tpu_lifecycle.records.attempts import LASTING_REFUSALS, load_attempt
+from tpu_lifecycle.records.installation import Identity
 from tpu_lifecycle.service.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
-from tpu_lifecycle.service.labels import TpuLabels, owner_label
+from tpu_lifecycle.service.labels import INSTALLATION, TpuLabels, owner_label
 
 PAUSE_SECONDS = 2.0
 """Between two deletions: the API allows only so many a minute."""
@@ -36,7 +38,14 @@ PATIENCE = timedelta(minutes=10)
 ENDED_STATES = frozenset({"FAILED", "SUSPENDED", "PREEMPTED", "TERMINATED"})
 """Of a queued resource or a node: no job will run any more, but name and quota are still taken."""
 
+FOREIGN_GRACE = timedelta(hours=1)
+"""So long after it expired a TPU of another installation is left to that one without a word."""
+
 _log = logging.getLogger(__name__)
+
+
+class NotReapedError(RuntimeError):
+    """A TPU that was named may not be deleted, or is not there."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +105,12 @@ class Reaper:
         """Make one pass. Whatever fails is in the report and does not stop the rest."""
         report = ReaperReport()
         left = 0
+        identity = Identity.read(self.store, report.problems)
         for state in self.find(report):
             try:
+                if not self._is_ours(state, identity):
+                    self._judge_foreign(state, report)
+                    continue
                 reason = self._reason(state) if self._is_there(state) else None
                 if reason and len(report.reaped) >= self.max_deletions:
                     left += 1
@@ -114,6 +127,48 @@ class Reaper:
         if not self.dry_run:
             self._sign_of_life(report)
         return report
+
+    def reap_foreign(self, resource_id: str, zone: str) -> ReapedTpu:
+        """Delete a TPU of any installation of the owner by its name, once it is long expired.
+
+        :raises NotReapedError: there is none, or somebody may still want it.
+        :raises TpuError: the service cannot be asked, or refuses.
+        """
+        states = self.backend.list_zone(zone, owner_label(self.owner))
+        found = [state for state in states if state.name.resource_id == resource_id]
+        if not found:
+            raise NotReapedError(
+                f"Owner {self.owner} has no TPU {resource_id} in {zone}; see "
+                "python -m tpu_lifecycle list."
+            )
+        expires_at = TpuLabels.parse(found[0].labels).expires_at
+        if datetime.now(UTC) < expires_at + FOREIGN_GRACE:
+            raise NotReapedError(
+                f"{resource_id} in {zone} is wanted until {expires_at:%F %T} UTC, and may be "
+                f"deleted by name {FOREIGN_GRACE} later. Its own installation can give it back now."
+            )
+        return self._delete(found[0], f"expired at {expires_at:%F %T} UTC; named by a person")
+
+    def _is_ours(self, state: TpuState, identity: Identity) -> bool:
+        """Return whether this store asked for the TPU."""
+        if INSTALLATION in state.labels:
+            return identity.has(state.labels, None)
+        labels = TpuLabels.parse(state.labels)
+        reservation = self.store.run(labels.run_key).reservation(labels.generation)
+        return identity.has(state.labels, Reservation.load_or_none(reservation.record))
+
+    def _judge_foreign(self, state: TpuState, report: ReaperReport) -> None:
+        """Say that another installation does not delete what it should have."""
+        expires_at = TpuLabels.parse(state.labels).expires_at
+        if datetime.now(UTC) < expires_at + FOREIGN_GRACE:
+            return
+        report.problems.append(
+            f"{state.name} expired at {expires_at:%F %T} UTC and is of another installation "
+            f"({state.labels.get(INSTALLATION, 'unknown')}) of owner {self.owner}, whose reaper "
+            "does not delete it. Start that one, or run python -m tpu_lifecycle reap-foreign "
+            f"{state.name.resource_id} --zone {state.name.zone} --project {self.project_id} "
+            f"--owner {self.owner}"
+        )
 
     def _sign_of_life(self, report: ReaperReport) -> None:
         try:

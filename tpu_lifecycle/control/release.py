@@ -365,7 +365,7 @@ def delete_attempt(
 def ask_deletion(backend: TpuBackend, reservation: OpenReservation, record: AttemptRecord) -> bool:
     """Ask for the deletion of an attempt's TPU, if it is there and ours; confirms nothing."""
     state = backend.describe(record.name)
-    if not state.exists or not _is_ours(reservation, record, state):
+    if not state.exists or not is_ours(reservation, record, state):
         return False
     backend.delete(record.name)
     return True
@@ -394,11 +394,14 @@ def fenced_delete(
     return ask_deletion(backend, reservation, record)
 
 
-def _is_ours(reservation: OpenReservation, record: AttemptRecord, state: TpuState) -> bool:
+def is_ours(reservation: OpenReservation, record: AttemptRecord, state: TpuState) -> bool:
+    """Return whether what has an attempt's name was asked for by its run, from its own store."""
+    if not reservation.is_at_home:
+        return False
     # Some states of the service show no labels at all; then the name counts, if we asked for it.
     if not state.labels:
         return record.was_asked
-    return labels.run_labels(reservation.record).items() <= state.labels.items()
+    return labels.is_of(reservation.record, state.labels)
 
 
 def _delete(pairs: Sequence[_Pair], sweeper: Sweeper) -> dict[TpuName, TpuState]:
@@ -406,7 +409,7 @@ def _delete(pairs: Sequence[_Pair], sweeper: Sweeper) -> dict[TpuName, TpuState]
     by_name = {record.name: (reservation, record) for reservation, record in pairs}
     return sweeper.delete(
         by_name,
-        is_ours=lambda state: _is_ours(*by_name[state.name], state),
+        is_ours=lambda state: is_ours(*by_name[state.name], state),
         denied={record.name for _, record in pairs if record.was_denied},
     )
 
@@ -418,7 +421,13 @@ def _sweep(generations: Sequence[OpenReservation], sweeper: Sweeper) -> dict[Tpu
     newest = generations[-1].record
     zones = sorted({zone for g in generations for zone in g.record.zones})
     found, problems = sweeper.find(zones, labels.run_labels(newest))
-    seen |= sweeper.delete(s.name for s in found if _generation_of(s) <= newest.generation)
+    records = [g.record for g in generations if g.is_at_home]
+    seen |= sweeper.delete(
+        state.name
+        for state in found
+        if _generation_of(state) <= newest.generation
+        and any(labels.is_of(record, state.labels) for record in records)
+    )
     # A zone that was never asked, or only refused, holds nothing. If it does not exist, a look
     # into it fails each time, and must not fail the teardown for ever.
     asked = {record.name.zone for _, record in pairs if not record.was_denied}

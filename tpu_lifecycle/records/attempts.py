@@ -225,7 +225,9 @@ def create_attempt(
 
 def _any_attempt(reservation: Reservation, number: int, zone: str) -> Attempt:
     """Return what every attempt of that number in that zone has; its token is nobody's."""
-    name = resource_id(reservation.run_key, reservation.generation, number)
+    name = resource_id(
+        reservation.run_key, reservation.generation, number, reservation.installation
+    )
     return Attempt(
         run_key=reservation.run_key,
         generation=reservation.generation,

@@ -16,6 +16,7 @@ from tpu_lifecycle.records.attempts import (
     load_attempt,
     load_attempts,
 )
+from tpu_lifecycle.records.installation import establish, is_at_home
 
 
 class ReservationError(RuntimeError):
@@ -102,6 +103,11 @@ class OpenReservation:
             )
         return record
 
+    @property
+    def is_at_home(self) -> bool:
+        """Return whether it was made in the store in which it lies, not in a copy of it."""
+        return is_at_home(self.run, self.record)
+
     def is_released(self) -> bool:
         """Return whether the tombstone is there."""
         return uris.exists(self.layout.released)
@@ -109,10 +115,16 @@ class OpenReservation:
     def check_may_create(self, attempt: int) -> None:
         """Do nothing while this attempt may ask for a TPU.
 
+        :raises ReservationError: it lies in a copy of its store.
         :raises ReleasedError: it was released.
         :raises SupersededError: a newer attempt took over.
         :raises ExpiredError: its time is over.
         """
+        if not self.is_at_home:
+            raise ReservationError(
+                f"{self} was made in another store than {self.run.store_root}, which is a copy or "
+                "was moved: its TPUs are that one's. Clear the reserve task for a new one."
+            )
         if self.is_released():
             raise ReleasedError(f"{self} was released; see {self.layout.released}.")
         if datetime.now(UTC) >= self.job_deadline:
@@ -154,7 +166,7 @@ def reserve(
     for zone in config.tpu.zones:
         # First of all, so that the reaper looks wherever a TPU can ever be.
         TpuPlace(project_id=project_id, zone=zone).create(store.tpu_place(project_id, zone))
-    generation = newest_generation(run) + 1
+    generation, installation = newest_generation(run) + 1, establish(store)
     while True:
         created = datetime.now(UTC)
         reservation = Reservation(
@@ -163,6 +175,7 @@ def reserve(
             project_id=project_id,
             zones=list(config.tpu.zones),
             owner=owner,
+            installation=installation,
             dag_id=record.dag_id,
             accelerator_type=config.tpu.accelerator_type,
             slice_count=config.tpu.slice_count,

@@ -15,6 +15,7 @@ RUN_KEY = "run-key"
 GENERATION = "generation"
 ATTEMPT = "attempt"
 EXPIRES_AT = "expires-at"
+INSTALLATION = "installation"
 
 _MAX_LENGTH = 63
 
@@ -25,23 +26,37 @@ def label_value(text: str) -> str:
 
 
 def owner_label(owner: str) -> dict[str, str]:
-    """Return the label that all TPUs of an installation carry."""
+    """Return the label that all TPUs of an owner carry, who may have several installations."""
     return {OWNER: label_value(owner)}
 
 
 def run_labels(reservation: Reservation) -> dict[str, str]:
-    """Return the labels that all TPUs of a run carry, of every generation."""
+    """Return the labels that all TPUs of a run carry, of every generation.
+
+    A run of another installation may have the same; see :func:`is_of`.
+    """
     return owner_label(reservation.owner) | {RUN_KEY: reservation.run_key}
+
+
+def is_of(reservation: Reservation, labels: Mapping[str, str]) -> bool:
+    """Return whether labels are those of a reservation's run in its own installation."""
+    is_of_run = run_labels(reservation).items() <= labels.items()
+    return is_of_run and labels.get(INSTALLATION) == reservation.installation
 
 
 def attempt_labels(reservation: Reservation, attempt: Attempt) -> dict[str, str]:
     """Return the labels of one attempt's TPU."""
-    return run_labels(reservation) | {
-        DAG: label_value(reservation.dag_id),
-        GENERATION: str(attempt.generation),
-        ATTEMPT: str(attempt.attempt),
-        EXPIRES_AT: str(int(reservation.expires_at.timestamp())),
-    }
+    installation = {INSTALLATION: reservation.installation} if reservation.installation else {}
+    return (
+        run_labels(reservation)
+        | installation
+        | {
+            DAG: label_value(reservation.dag_id),
+            GENERATION: str(attempt.generation),
+            ATTEMPT: str(attempt.attempt),
+            EXPIRES_AT: str(int(reservation.expires_at.timestamp())),
+        }
+    )
 
 
 @dataclass(frozen=True)
