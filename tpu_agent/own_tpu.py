@@ -21,21 +21,31 @@ _TIMEOUT_SECONDS = 30.0
 
 
 def delete(tpu_name: str, node_id: str, endpoint: str) -> str:
-    """Ask the service once to delete the TPU.
+    """Ask the service once to delete the TPU, and unless it agrees, this VM's node alone.
+
+    The node is what costs money, and may be deleted where the queued resource may not. The same
+    rule is in ``boot.py`` and ``boot_container.sh``, for a VM on which this cannot run; one table
+    of cases tests all three.
 
     :param tpu_name: ``projects/P/locations/Z/queuedResources/ID``, or ``…/nodes/ID``.
-    :param node_id: this VM's node, deleted if there is no such queued resource (any more).
+    :param node_id: this VM's node.
     :param endpoint: of an emulator, without TLS and credentials; empty: the public API.
-    :returns: the service's answer, in words.
+    :returns: the service's answers, in words.
     :raises Exception: whatever the service or its client raises; asking again is always right.
     """
-    parent, kind, _ = tpu_name.rsplit("/", 2)
-    node = f"{parent}/nodes/{node_id}"
+    node = f"{tpu_name.rsplit('/', 2)[0]}/nodes/{node_id}"
+    refusal: Exception | None = None
     with _service(endpoint) as ask:
-        if kind == "queuedResources" and ask(tpu_name):
-            return f"the service deletes {tpu_name}"
+        try:
+            if _is_queued(tpu_name) and ask(tpu_name):
+                return f"the service deletes {tpu_name}"
+        except Exception as error:  # noqa: BLE001 - whatever it is, the node may still go
+            refusal = error
         if ask(node):
-            return f"the service deletes {node}"
+            because = f" alone, as it does not delete {tpu_name}: {refusal!r}" if refusal else ""
+            return f"the service deletes {node}{because}"
+    if refusal is not None:
+        raise refusal
     return f"the service knows neither {tpu_name} nor {node}"
 
 

@@ -23,6 +23,7 @@ LEASE_TIMEOUT = 1.5
 SHORT = 0.5
 """Where there is nobody who could be late."""
 VM = "bert-repretraining/vm"
+DELETIONS = ("DeleteQueuedResource", "DeleteNode")
 
 
 @pytest.fixture
@@ -57,6 +58,17 @@ def assert_deleted_by_itself(tpu: Cloud) -> None:
     calls = tpu.deletions()
     assert calls
     assert all(VM in call["caller"] for call in calls), "nobody else has helped"
+
+
+def deny_deletions(tpu: Cloud) -> None:
+    """Refuse the VM both: that of its queued resource, and that of its node."""
+    for method in DELETIONS:
+        tpu.emulator.admin.deny(method, caller=VM)
+
+
+def allow_deletions(tpu: Cloud) -> None:
+    for method in DELETIONS:
+        tpu.emulator.admin.allow(method)
 
 
 def steps_of(world: World) -> int:
@@ -150,18 +162,18 @@ def test_a_silent_store_is_no_sign_but_the_expiry_holds(tpu: Cloud, world: World
 
 @pytest.mark.thorough
 def test_a_denied_deletion_is_tried_until_it_is_allowed(tpu: Cloud, world: World) -> None:
-    tpu.emulator.admin.deny("DeleteQueuedResource", caller=VM)
+    deny_deletions(tpu)
     tpu.create(lease_timeout_seconds=SHORT)
     wait_for("three tries", lambda: len(tpu.deletions()) >= 3)
     assert {call["code"] for call in tpu.deletions() if call["code"]} == {"PERMISSION_DENIED"}
     assert tpu.is_there()
-    tpu.emulator.admin.allow("DeleteQueuedResource")
+    allow_deletions(tpu)
     assert_deleted_by_itself(tpu)
 
 
 @pytest.mark.thorough
 def test_who_comes_back_in_time_keeps_the_tpu(tpu: Cloud, world: World) -> None:
-    tpu.emulator.admin.deny("DeleteQueuedResource", caller=VM)
+    deny_deletions(tpu)
     tpu.create(lease_timeout_seconds=LEASE_TIMEOUT)
     wait_for("two tries", lambda: len(tpu.deletions()) >= 2)
     with renewed(world):
@@ -169,7 +181,7 @@ def test_who_comes_back_in_time_keeps_the_tpu(tpu: Cloud, world: World) -> None:
         wait_for("renewals", lambda: renewals(world) > 10)
         world.add_job("010-train", "steps")
         wait_for("steps", lambda: steps_of(world) > 5)
-        tpu.emulator.admin.allow("DeleteQueuedResource")
+        allow_deletions(tpu)
         known = len(tpu.deletions())
         wait_for("many steps", lambda: steps_of(world) > 40)
         assert len(tpu.deletions()) == known

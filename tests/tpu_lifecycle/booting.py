@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from pipeline_store.formats import AgentHello
+from tests.tpu_agent import giving_back
 from tests.tpu_agent.world import TOKEN, World, wait_for
 from tpu_agent import processes
 from tpu_lifecycle.boot import launcher
@@ -20,6 +21,7 @@ INSTANCE = "/computeMetadata/v1/instance/"
 TPU_NAME = "projects/p/locations/z/queuedResources/bert-g1-a1"
 NODE_PATH = "/v2/projects/p/locations/z/nodes/bert-g1-a1"
 QUEUED_PATH = f"/v2/{TPU_NAME}?force=true"
+PATHS = {giving_back.QUEUED: QUEUED_PATH, giving_back.NODE: NODE_PATH}
 
 
 class MetadataServer(http.server.ThreadingHTTPServer):

@@ -16,10 +16,11 @@ import pytest
 
 from pipeline_config.schema import TpuConfig
 from pipeline_store.formats import ExitKind
+from tests.tpu_agent import giving_back
 from tests.tpu_agent.played_docker import HOST, IMAGE, PlayedDocker
 from tests.tpu_agent.world import PATIENCE, World, wait_for
 from tests.tpu_lifecycle.booting import (
-    NODE_PATH,
+    PATHS,
     QUEUED_PATH,
     TPU_NAME,
     MetadataServer,
@@ -254,28 +255,35 @@ def test_an_image_that_never_comes_ends_with_the_expiry(vm: ContainerVm) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "tpu_env", "answers", "asked"),
+    "case",
     [
-        (TPU_NAME, "", [404, 200], [QUEUED_PATH, NODE_PATH]),
-        pytest.param(TPU_NAME, "", [403], [QUEUED_PATH], marks=pytest.mark.thorough),
-        pytest.param(
-            TPU_NAME.replace("queuedResources", "nodes"), "", [200], [NODE_PATH],
-            marks=pytest.mark.thorough,
-        ),
-        (TPU_NAME, "ZONE: 'z'\nNODE_ID: 'n-1'\n", [404, 404],
-         [QUEUED_PATH, "/v2/projects/p/locations/z/nodes/n-1"]),
+        # Each starts a machine; the rule is the same for every other answer.
+        case if 403 in case.answers else pytest.param(case, marks=pytest.mark.thorough)
+        for case in giving_back.CASES
     ],
-)  # fmt: skip
+    ids=str,
+)
 def test_a_vm_without_docker_gives_itself_back_when_its_lease_may_be_old(
-    vm: ContainerVm, name: str, tpu_env: str, answers: list[int], asked: list[str]
+    vm: ContainerVm, case: giving_back.Case
 ) -> None:
     (vm.docker.bin / "docker").unlink()
-    vm.become_real(lease_timeout="1.5", tpu_name=name, tpu_env=tpu_env)
-    vm.server.answers = list(answers)
+    name = TPU_NAME if case.is_queued else TPU_NAME.replace("queuedResources", "nodes")
+    vm.become_real(lease_timeout="1.5", tpu_name=name, tpu_env="")
+    vm.server.answers = list(case.answers)
     vm.boot()
-    wait_for("the last answer", lambda: f": {answers[-1]}\n" in vm.log and not vm.server.answers)
-    assert vm.server.deletions == asked
+    last = f": {case.answers[-1]}\n"
+    wait_for("the last answer", lambda: last in vm.log and not vm.server.answers)
+    assert vm.server.deletions == [PATHS[what] for what in case.asked]
     assert "there is no docker on PATH" in vm.log
+
+
+def test_a_vm_without_docker_knows_its_node_of_a_slice(vm: ContainerVm) -> None:
+    (vm.docker.bin / "docker").unlink()
+    vm.become_real(lease_timeout="1.5", tpu_env="ZONE: 'z'\nNODE_ID: 'n-1'\n")
+    vm.server.answers = [404, 404]
+    vm.boot()
+    wait_for("both answers", lambda: not vm.server.answers)
+    assert vm.server.deletions == [QUEUED_PATH, "/v2/projects/p/locations/z/nodes/n-1"]
 
 
 def test_containers_that_do_not_stay_are_no_reason_to_keep_the_tpu(vm: ContainerVm) -> None:

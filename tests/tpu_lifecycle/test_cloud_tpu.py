@@ -9,6 +9,7 @@ from google.cloud import tpu_v2
 
 from pipeline_store.formats import Attempt, AttemptEvent, Reservation
 from tests.tpu_lifecycle.world import OTHER_ZONE, ZONE, World, connect_to
+from tpu_agent import own_tpu
 from tpu_emulator.testing import wait_for
 from tpu_lifecycle.service import cloud_messages, cloud_tpu, labels
 from tpu_lifecycle.service.backend import TpuName, TpuState, TpuUnavailableError
@@ -88,6 +89,18 @@ def test_a_node_without_its_queued_resource_is_found_and_deleted(world: World) -
     assert (state.name, state.queued_resource) == (name, None)
     wait_for(lambda: world.backend.describe(name).is_ready)
     assert world.sweeper().delete([name]).keys() == {name}
+
+
+def test_a_vm_that_may_only_delete_nodes_ends_the_bill(world: World) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    path = world.backend.resource_path(record.name)
+    world.emulator.admin.deny("DeleteQueuedResource", ZONE, caller=own_tpu.USER_AGENT)
+    said = own_tpu.delete(path, record.attempt.node_id, world.emulator.endpoint)
+    assert f"nodes/{record.attempt.node_id} alone, as it does not delete {path}" in said
+    assert "PERMISSION_DENIED" in said or "PermissionDenied" in said
+    wait_for(lambda: not world.nodes())
+    world.release(reservation)
 
 
 def test_labels_are_taken_from_the_node_when_the_request_shows_none() -> None:

@@ -16,9 +16,10 @@ import pytest
 
 from pipeline_store import uris
 from pipeline_store.formats import ExitKind
+from tests.tpu_agent import giving_back
 from tests.tpu_agent.played_docker import IMAGE
 from tests.tpu_agent.world import PATIENCE, TOKEN, World, is_running, wait_for
-from tests.tpu_lifecycle.booting import NODE_PATH, QUEUED_PATH, TPU_NAME, MetadataServer, Vm
+from tests.tpu_lifecycle.booting import PATHS, QUEUED_PATH, TPU_NAME, MetadataServer, Vm
 from tpu_agent import processes
 from tpu_lifecycle.boot import boot, launcher
 
@@ -215,25 +216,16 @@ def real_cloud(server: MetadataServer, monkeypatch: pytest.MonkeyPatch) -> Metad
     return server
 
 
-@pytest.mark.parametrize(
-    ("name", "answers", "asked"),
-    [
-        (TPU_NAME, [200], [QUEUED_PATH]),
-        (TPU_NAME, [404, 200], [QUEUED_PATH, NODE_PATH]),
-        (TPU_NAME, [403], [QUEUED_PATH]),
-        (TPU_NAME.replace("queuedResources", "nodes"), [200], [NODE_PATH]),
-    ],
-)
-def test_the_last_resort_is_plain_http(
-    real_cloud: MetadataServer, name: str, answers: list[int], asked: list[str]
-) -> None:
-    real_cloud.values["attributes/tpu-name"] = name
-    real_cloud.answers = answers
+@pytest.mark.parametrize("case", giving_back.CASES, ids=str)
+def test_the_last_resort_is_plain_http(real_cloud: MetadataServer, case: giving_back.Case) -> None:
+    if not case.is_queued:
+        real_cloud.values["attributes/tpu-name"] = TPU_NAME.replace("queuedResources", "nodes")
+    real_cloud.answers = list(case.answers)
     last_resort = boot.LastResort()
     last_resort.give_up_after(0)
     last_resort.tick()
     last_resort.tick()
-    assert real_cloud.deletions == asked, "and not again at once"
+    assert real_cloud.deletions == [PATHS[what] for what in case.asked], "and not again at once"
 
 
 @pytest.mark.parametrize(("expired", "acts"), [(-60, False), (60, False), (700, True)])

@@ -35,7 +35,6 @@ NETWORK_PAUSES = (1, 2, 4, 8, 16, 32, 60)  # at boot the network may not be up y
 LONGEST_PAUSE = 60.0
 TICK = 0.2
 TPU_API = "https://tpu.googleapis.com/v2/"
-HTTP_NOT_FOUND = 404
 LAST_RESORT_AFTER = 600.0  # of the expiry: the switch has had ten minutes
 
 
@@ -204,13 +203,14 @@ class LastResort:
         parent, kind, _ = self.name.rsplit("/", 2)
         queued = [f"{self.name}?force=true"] if kind == "queuedResources" else []
         for path in [*queued, f"{parent}/nodes/{self.node_id}"]:
+            # Whatever the answer to the first, the node may go, which is what costs money.
             try:
                 code = delete(TPU_API + path)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - nobody else would try again
                 say(f"deleting {path} failed: {error!r}")
-                return
+                continue
             say(f"deleting {path}: {code}")
-            if code != HTTP_NOT_FOUND:
+            if code < 300:
                 return
 
 

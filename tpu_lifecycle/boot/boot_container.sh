@@ -127,7 +127,7 @@ run_container() {
     --workdir "$folder" --volume "$work:$work" "$image" "$work/boot.py"
 }
 
-# Asks the TPU service to delete this VM's queued resource, or its node if there is none, as boot.py would.
+# Asks the TPU service to delete this VM's queued resource, and unless it agrees, this VM's node, as boot.py would.
 give_back() {
   local parent=${tpu_name%/*/*} path code
   local -a paths=("$parent/nodes/$node_id")
@@ -138,7 +138,7 @@ give_back() {
       --max-time 60 --request DELETE --header @- --user-agent bert-repretraining/vm --output /dev/null \
       --write-out '%{http_code}' "$TPU_API$path")
     say "nothing runs on this VM, so it deletes its own TPU: $path: $code"
-    [[ $code == 404 ]] || return
+    [[ $code != 2?? ]] || return
   done
 }
 
