@@ -110,6 +110,7 @@ from pipeline_store.formats.tpu import (
     ReaperPass,
     Released,
     Reservation,
+    StandingTpu,
     TpuPlace,
     ZoneCooldown,
 )
@@ -196,6 +197,7 @@ __all__ = [
     "Spending",
     "Split",
     "SplitUnit",
+    "StandingTpu",
     "StoredFile",
     "TaskInput",
     "TaskManifest",

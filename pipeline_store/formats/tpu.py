@@ -355,6 +355,18 @@ class Ledger(StoredFile):
     price_date: str
 
 
+class StandingTpu(BaseModel):
+    """A TPU whose lease has lapsed, and how far worker 0's job was when a pass saw it so first."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    zone: str
+    job_id: str | None
+    step: int | None
+    since: datetime
+
+
 class ReaperPass(StoredFile):
     """``reaper/<owner>/<project_id>.json``: the reaper's own sign of life, written by each pass."""
 
@@ -369,4 +381,7 @@ class ReaperPass(StoredFile):
     problems: list[str]
     answered: list[str] = Field(
         default_factory=list, description="zones that this or an earlier pass could look at"
+    )
+    standing: list[StandingTpu] = Field(
+        default_factory=list, description="TPUs that nobody looks after, until their jobs move on"
     )

@@ -136,6 +136,8 @@ def _installation(store: StoreLayout) -> Files:
     kind = cooldown.accelerator_type, cooldown.provisioning_model
     yield store.zone_cooldown(place.project_id, place.zone, *kind), cooldown
     yield store.reaper_pass("owner", place.project_id), full(f.ReaperPass)
+    # Of a later format, with TPUs that nobody looks after.
+    yield store.reaper_pass("owner", "another-project"), full(f.ReaperPass)
     yield store.first_look(CORPUS), full(f.FirstLook)
     yield store.arrival(CORPUS, "day-2"), full(f.PartitionArrival)
 

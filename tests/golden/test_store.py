@@ -60,6 +60,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("training", "max_passes", None),
         ("training", "max_train_steps", 1_000_000),
     ],
+    "reaper-pass": [("", "standing", [])],
     "reservation": [("", "installation", None)],
     "run-approval": [("", "answered_by_id", None)],
     "run-plan": [("", "train_steps", None)],

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from pipeline_store import uris
-from pipeline_store.formats import AttemptEvent, Lease
+from pipeline_store.formats import AttemptEvent, Heartbeat, Lease, Progress, ReaperPass
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE, World, idle_launcher
 from tpu_emulator.testing import wait_for
 from tpu_lifecycle.__main__ import main
 from tpu_lifecycle.control import reaper
 from tpu_lifecycle.control.reaper import Reaper, ReaperReport, stored_places
 from tpu_lifecycle.control.reaper_status import newest_pass, reaper_problem
+from tpu_lifecycle.records.attempts import AttemptRecord
 from tpu_lifecycle.records.installation import establish
 from tpu_lifecycle.records.reservation import OpenReservation
 from tpu_lifecycle.service.backend import TpuName, TpuRequest
@@ -137,6 +138,72 @@ def test_tasks_that_are_at_it_are_not_disturbed(world: World) -> None:
     patient = make_reaper(world, patience=timedelta(minutes=1))
     assert [item.name for item in patient.reap().reaped] == [overdue.resource_id]
     reap_all(world)
+
+
+class TestForsaken:
+    """A READY TPU of which nobody has heard for long, and whose own switch has done nothing."""
+
+    TIMEOUT = 5.0
+
+    def obtain(self, world: World, renewed_ago: float) -> tuple[OpenReservation, AttemptRecord]:
+        """Return a READY attempt whose marks and lease are so many seconds old."""
+        reservation = world.reserve({"tpu.lease_timeout_seconds": self.TIMEOUT})
+        record = world.obtain_ready(reservation)
+        then = datetime.now(UTC) - timedelta(seconds=renewed_ago)
+        for mark in record.marks.values():
+            mark.model_copy(update={"time": then}).write(record.layout.mark(mark.event))
+        Lease(token=record.attempt.token, sequence=9, renewed=then).write(record.layout.lease)
+        return reservation, record
+
+    def beat(self, record: AttemptRecord, step: int) -> None:
+        Heartbeat(
+            worker=0,
+            token=record.attempt.token,
+            time=datetime.now(UTC),
+            job_id="010-train",
+            progress=Progress(step=step, train_steps=100),
+            log_chunks=0,
+            disk_free_bytes=1,
+        ).write(record.layout.heartbeat(0))
+
+    def grow_older(self, world: World) -> None:
+        """Let the newest pass have been a lease timeout ago."""
+        uri = world.store.reaper_pass(OWNER, world.emulator.project)
+        newest = ReaperPass.load(uri)
+        past = timedelta(seconds=self.TIMEOUT)
+        older = [s.model_copy(update={"since": s.since - past}) for s in newest.standing]
+        newest.model_copy(update={"standing": older}).write(uri)
+
+    def test_it_is_deleted_once_its_job_stood_still_for_a_lease_timeout(self, world: World) -> None:
+        reservation, record = self.obtain(world, renewed_ago=3600)
+        self.beat(record, 7)
+        # Long not renewed; but how far its job is was never noted before.
+        assert reap_all(world).reaped == []
+        self.grow_older(world)
+        self.beat(record, 8)
+        assert reap_all(world).reaped == []
+        self.grow_older(world)
+        [item] = reap_all(world).reaped
+        assert "nobody renews its lease, and its job makes no progress since" in item.reason
+        world.release(reservation)
+
+    def test_who_renews_it_keeps_it(self, world: World) -> None:
+        reservation, record = self.obtain(world, renewed_ago=1.5 * self.TIMEOUT)
+        assert reap_all(world).reaped == []
+        newest = newest_pass(world.store, OWNER)
+        assert newest is not None
+        assert newest.standing == []
+        world.release(reservation)
+        assert not world.backend.describe(record.name).exists
+
+    def test_what_a_pass_cannot_see_is_remembered(self, world: World) -> None:
+        reservation, record = self.obtain(world, renewed_ago=3600)
+        reap_all(world)
+        self.grow_older(world)
+        world.emulator.admin.fail_next("ListQueuedResources", code="PERMISSION_DENIED", message="")
+        assert reap_all(world).reaped == []
+        assert [item.name for item in reap_all(world).reaped] == [record.name.resource_id]
+        world.release(reservation)
 
 
 def test_every_zone_of_a_reservation_is_looked_at(world: World) -> None:

@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from pipeline_store import uris
-from pipeline_store.formats import FormatError, Lease, Released, Reservation, TpuPlace
+from pipeline_store.formats import FormatError, Lease, Released, Reservation, StandingTpu, TpuPlace
 from pipeline_store.layout import ReservationLayout, StoreLayout
+from tpu_lifecycle.control.forsaken import Standing
 from tpu_lifecycle.control.reaper_status import newest_pass, write_pass
 from tpu_lifecycle.control.release import Log
 from tpu_lifecycle.records.attempts import LASTING_REFUSALS, load_attempt
 from tpu_lifecycle.records.installation import Identity
+from tpu_lifecycle.records.reservation import open_reservation
 from tpu_lifecycle.service.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
 from tpu_lifecycle.service.labels import INSTALLATION, TpuLabels, owner_label
 
@@ -106,12 +108,13 @@ class Reaper:
         report = ReaperReport()
         left = 0
         identity = Identity.read(self.store, report.problems)
+        standing = Standing(self._standing_before())
         for state in self.find(report):
             try:
                 if not self._is_ours(state, identity):
                     self._judge_foreign(state, report)
                     continue
-                reason = self._reason(state) if self._is_there(state) else None
+                reason = self._reason(state, standing) if self._is_there(state) else None
                 if reason and len(report.reaped) >= self.max_deletions:
                     left += 1
                 elif reason:
@@ -125,7 +128,7 @@ class Reaper:
                 "at most; the next one goes on"
             )
         if not self.dry_run:
-            self._sign_of_life(report)
+            self._sign_of_life(report, standing)
         return report
 
     def reap_foreign(self, resource_id: str, zone: str) -> ReapedTpu:
@@ -170,7 +173,15 @@ class Reaper:
             f"--owner {self.owner}"
         )
 
-    def _sign_of_life(self, report: ReaperReport) -> None:
+    def _standing_before(self) -> list[StandingTpu]:
+        try:
+            earlier = newest_pass(self.store, self.owner, self.project_id)
+        except Exception as error:  # noqa: BLE001 - one's memory is no reason to stop
+            self.log.warning("Cannot read the pass before this one: %r", error)
+            return []
+        return earlier.standing if earlier else []
+
+    def _sign_of_life(self, report: ReaperReport, standing: Standing) -> None:
         try:
             write_pass(
                 self.store,
@@ -180,6 +191,7 @@ class Reaper:
                 acted_on=len(report.reaped),
                 problems=report.problems,
                 answered=report.answered,
+                standing=standing.to_keep(report.answered),
             )
         except Exception as error:  # noqa: BLE001 - a store that is away is told, no more
             report.problems.append(f"cannot write the reaper's own sign of life: {error!r}")
@@ -246,14 +258,29 @@ class Reaper:
         fresh = self.backend.describe(state.name)
         return fresh.exists and owner_label(self.owner).items() <= fresh.labels.items()
 
-    def _reason(self, state: TpuState) -> str | None:
+    def _reason(self, state: TpuState, standing: Standing) -> str | None:
         """Return why nobody needs the TPU any more, or None."""
         now = datetime.now(UTC)
         labels = TpuLabels.parse(state.labels)
         if now >= labels.expires_at:
             return f"expired at {labels.expires_at:%F %T} UTC"
         since, reason = self._abandoned(state, labels)
-        return reason if since is not None and now - since >= self.patience else None
+        if since is not None and now - since >= self.patience:
+            return reason
+        return self._forsaken(labels, standing) if state.is_ready else None
+
+    def _forsaken(self, labels: TpuLabels, standing: Standing) -> str | None:
+        """Return that nobody looks after a TPU and nothing moves on it, or None."""
+        run = self.store.run(labels.run_key)
+        attempt = load_attempt(run.reservation(labels.generation), labels.attempt)
+        if attempt is None or not attempt.is_usable:
+            return None
+        since = standing.since(open_reservation(run.root, labels.generation), attempt)
+        return (
+            f"nobody renews its lease, and its job makes no progress since {since:%F %T} UTC"
+            if since
+            else None
+        )
 
     def _abandoned(self, state: TpuState, labels: TpuLabels) -> tuple[datetime | None, str]:
         """Return since when its own run does not want the TPU, and why."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from pipeline_store import uris
-from pipeline_store.formats import FormatError, ReaperPass
+from pipeline_store.formats import FormatError, ReaperPass, StandingTpu
 from pipeline_store.layout import StoreLayout
 
 
@@ -20,10 +20,12 @@ def write_pass(
     acted_on: int,
     problems: list[str],
     answered: Iterable[str] = (),
+    standing: Iterable[StandingTpu] = (),
 ) -> None:
     """Record that a pass was made, whatever came of it.
 
     :param answered: zones that could be looked at; those of the pass before are kept.
+    :param standing: TPUs whose lease has lapsed.
     """
     uri = store.reaper_pass(owner, project_id)
     try:
@@ -39,6 +41,7 @@ def write_pass(
         acted_on=acted_on,
         problems=problems,
         answered=sorted({*answered, *(earlier.answered if earlier else ())}),
+        standing=list(standing),
     ).write(uri)
 
 

@@ -61,6 +61,11 @@ def _cron(stage: Stage) -> None:
     stage.start_cron()
 
 
+def _cron_forsaken(stage: Stage) -> None:
+    _job_ends(stage)
+    stage.start_cron()
+
+
 def _cron_queued(stage: Stage) -> None:
     stage.admin.stockout(stage.zone, shape="wait")
     stage.start()
@@ -119,6 +124,17 @@ SCENARIOS = (
         disturb=_cron,
         ends=None,
         config=LONGER_LIFE,
+        accident=DEAD,
+        bound=200,
+    ),
+    Scenario(
+        id="airflow-dead-forsaken-cron",
+        title="Airflow is dead for good, the job ends, and the TPU VM cannot delete anything",
+        expected=Layer.CRON,
+        also_on=ABOVE,
+        disturb=_cron_forsaken,
+        ends=None,
+        config=SHORT_LEASE,
         accident=DEAD,
         bound=200,
     ),
