@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline_config.finetuning import FinetuningConfig
-from pipeline_config.rules import RENTAL_RULES, chips, core_count, named_twice, worst_case_cost
+from pipeline_config.rules import (
+    RENTAL_RULES,
+    core_count,
+    host_chips,
+    hosts,
+    named_twice,
+    worst_case_cost,
+)
 
 _USING_MODES = ("eval", "predict", "export")
 """Modes that use what another run has trained."""
@@ -95,8 +102,8 @@ def _one_host_fine_tunes(config: FinetuningConfig) -> Iterator[str]:
     """A training uses one host of one slice; several trainings are shared out by parallel_tpus."""
     tpu = config.tpu
     family = tpu.accelerator_type.rpartition("-")[0]
-    limit = 8 if family in {"v5litepod", "v6e"} else 4
-    if config.finetuning.distribution_strategy == "tpu" and chips(tpu.accelerator_type) > limit:
+    limit = host_chips(tpu.accelerator_type)
+    if config.finetuning.distribution_strategy == "tpu" and hosts(tpu.accelerator_type) > 1:
         yield (
             f"tpu.accelerator_type: {tpu.accelerator_type} has several hosts, and a training uses "
             f"one; that has at most {limit} chips of {family}. More TPUs: "

@@ -487,12 +487,18 @@ def _disks_are_in_the_zone(config: RentalConfig) -> Iterator[str]:
 
 
 def _reservation_is_asked_for(config: RentalConfig) -> Iterator[str]:
-    """A reservation is named only for reserved TPUs, which only the queue gives."""
+    """Reserved TPUs of the queue need the reservation's name, and nothing else has one."""
     tpu = config.tpu
     if tpu.reservation_name and tpu.provisioning_model != "reserved":
         yield (
             f"tpu.reservation_name: {tpu.reservation_name} is named, but tpu.provisioning_model="
             f"{tpu.provisioning_model}; set it to reserved, or leave the name empty."
+        )
+    if tpu.provisioning_model == "reserved" and not tpu.reservation_name and tpu.api != "nodes":
+        yield (
+            "tpu.reservation_name: empty, so that tpu.provisioning_model=reserved would ask the "
+            "queue for capacity at the price of on-demand; name the reservation, or use "
+            "tpu.api=nodes, which takes from any."
         )
     if tpu.reservation_name and tpu.api == "nodes":
         yield (
@@ -572,6 +578,21 @@ def chips(accelerator_type: str) -> int:
     """
     family, _, count = accelerator_type.rpartition("-")
     return max(1, int(count) // 2) if family in {"v2", "v3", "v4", "v5p"} else int(count)
+
+
+def hosts(accelerator_type: str) -> int:
+    """Return the number of hosts of an accelerator type, each a worker.
+
+    Of v5litepod and v6e one host has up to 8 chips; larger slices, and all of the others, have 4
+    chips a host. Source: as for :func:`chips`.
+    """
+    count = chips(accelerator_type)
+    return 1 if count <= host_chips(accelerator_type) else math.ceil(count / 4)
+
+
+def host_chips(accelerator_type: str) -> int:
+    """Return the chips of the largest slice of an accelerator type's family that is one host."""
+    return 8 if accelerator_type.rpartition("-")[0] in {"v5litepod", "v6e"} else 4
 
 
 def worst_case_cost(config: RentalConfig) -> float:

@@ -729,7 +729,8 @@ class TpuConfig(Section):
     reservation_name: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None,
         pattern=r"^(projects/[^/]+/locations/[^/]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?$",
-        description="Reservation to rent from; empty: any, with provisioning_model reserved.",
+        description="Reservation to rent from, with provisioning_model reserved; empty only with "
+        "api nodes, which takes from any.",
     )
     network: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None, description="VPC network; empty: the project's default."

@@ -11,9 +11,11 @@ from pipeline_config.rules import (
     RENTAL_RULES,
     RULES,
     chips,
+    hosts,
     violations,
     worst_case_cost,
 )
+from tpu_emulator.catalog import ACCELERATOR_TYPES
 
 BASE = load_preset("smoke")
 
@@ -257,6 +259,7 @@ def test_each_rule_refuses_its_violation(rule: Any) -> None:
             ["0.0001", "optimizer.update_learning_rate=1e-05"],
         ),
         ({"evaluation.general_partition": "A/B"}, ["'A/B' is not a partition id"]),
+        ({"tpu.provisioning_model": "reserved"}, ["reservation_name: empty", "tpu.api=nodes"]),
         (
             {
                 "training.distribution_strategy": "tpu",
@@ -290,6 +293,8 @@ def test_second_halves_of_rules(overrides: dict[str, Any], words: list[str]) -> 
         {"promotion.require_approval": True, "promotion.approval_timeout_hours": 167.0},
         {"promotion.approval_timeout_hours": 700.0},
         {"evaluation.general_partition": "general"},
+        {"tpu.provisioning_model": "reserved", "tpu.reservation_name": "bought"},
+        {"tpu.provisioning_model": "reserved", "tpu.api": "nodes"},
         {"training.train_again": True},
         {"budget.max_cost": 1.2, "budget.max_hours": 1.0},
         {"tpu.accelerator_type": "v5litepod-8", "training.global_batch_size": 36},
@@ -319,6 +324,28 @@ def test_the_defaults_and_every_preset_are_sound() -> None:
 )
 def test_chips(accelerator_type: str, count: int) -> None:
     assert chips(accelerator_type) == count
+
+
+@pytest.mark.parametrize(
+    ("accelerator_type", "count"),
+    [
+        ("v2-8", 1),
+        ("v3-32", 4),
+        ("v4-16", 2),
+        ("v5p-8", 1),
+        ("v5litepod-8", 1),
+        ("v5litepod-16", 4),
+        ("v6e-256", 64),
+    ],
+)
+def test_hosts(accelerator_type: str, count: int) -> None:
+    assert hosts(accelerator_type) == count
+
+
+def test_the_emulator_offers_as_many_hosts() -> None:
+    assert {name: kind.workers for name, kind in ACCELERATOR_TYPES.items()} == {
+        name: hosts(name) for name in ACCELERATOR_TYPES
+    }
 
 
 def test_worst_case_cost() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -19,11 +20,18 @@ from pipeline_store.formats import (
 )
 from tests.tpu_lifecycle.world import World
 from tpu_lifecycle.control import mailbox as mailbox_module
-from tpu_lifecycle.control.mailbox import LogReader, WorkerReport, read_worker, submit_job
-from tpu_lifecycle.control.observe import JobWatch, progress_text, recap, reported
+from tpu_lifecycle.control.mailbox import (
+    LogReader,
+    WorkerReport,
+    of_all,
+    read_worker,
+    submit_job,
+)
+from tpu_lifecycle.control.observe import JobWatch, ReadyWatch, progress_text, recap, reported
 from tpu_lifecycle.control.verdict import Outcome
 from tpu_lifecycle.records.attempts import AttemptRecord
 from tpu_lifecycle.records.reservation import OpenReservation, ReservationError
+from tpu_lifecycle.service.backend import TpuState
 
 JOB = "010-train"
 
@@ -124,6 +132,49 @@ def test_a_lost_tpu_and_a_released_one_are_told_apart(world: World) -> None:
     assert looking.look().verdict.outcome is Outcome.RELEASED
 
 
+def test_one_answer_that_there_is_no_node_is_not_believed(world: World) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    looking = watch(world, reservation, record)
+    fail_next = world.emulator.admin.fail_next
+    for _ in range(2):
+        fail_next("GetNode", code="NOT_FOUND")
+        assert looking.look().verdict.outcome is Outcome.WAITING
+        assert looking.look().verdict.outcome is Outcome.WAITING
+    fail_next("GetNode", code="NOT_FOUND")
+    assert world.provisioner(reservation).obtain().number == 1
+    fail_next("GetNode", code="NOT_FOUND", count=2)
+    assert looking.look().verdict.outcome is Outcome.WAITING
+    assert looking.look().verdict.outcome is Outcome.LOST
+    world.release(reservation)
+
+
+def test_all_hosts_of_the_type_are_watched_however_few_the_first_answer_names(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reservation = world.reserve({"tpu.accelerator_type": "v5litepod-32", "tpu.slice_count": 2})
+    record = world.provisioner(reservation).obtain()
+    partial = TpuState(record.name, "ACTIVE", "READY", workers=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.backend, "describe", lambda name: partial)
+        watching = ReadyWatch(world.backend, reservation, record, reservation.wait_deadline)
+        assert watching.look().verdict.outcome is Outcome.READY
+    assert watching.record.marks[AttemptEvent.READY].workers == 16
+    world.release(reservation)
+
+
+def test_the_files_of_many_hosts_are_read_at_once() -> None:
+    # Each waits for the others: one after the other none would come to its end.
+    together = threading.Barrier(8)
+
+    def read(worker: int) -> int:
+        together.wait(timeout=30)
+        return worker * worker
+
+    assert of_all(range(8), read) == {worker: worker * worker for worker in range(8)}
+    assert of_all(range(1), lambda worker: worker) == {0: 0}
+
+
 def test_the_service_being_away_is_no_reason_to_lose_the_job(world: World) -> None:
     reservation = world.reserve()
     record = world.obtain_ready(reservation)
@@ -177,7 +228,7 @@ def test_what_an_orphan_writes_counts_for_nothing(world: World) -> None:
     mailbox = Mailbox(record)
     mailbox.hello(token="another")  # noqa: S106
     mailbox.beat(token="another")  # noqa: S106
-    report = read_worker(record, 0, JOB)
+    report = read_worker(record, JOB, 0)
     assert (report.heartbeat, report.status) == (None, None)
 
 
@@ -186,12 +237,12 @@ def test_a_damaged_heartbeat_is_none_and_a_damaged_status_an_error(world: World)
     mailbox = Mailbox(record)
     mailbox.hello()
     uris.write(record.layout.heartbeat(0), b"not json")
-    report = read_worker(record, 0, JOB)
+    report = read_worker(record, JOB, 0)
     assert (report.hello, report.heartbeat) == (True, None)
     assert recap(record, JOB) == [f"whole log: {record.layout.log(0, JOB)}"]
     uris.write(record.layout.status(0, JOB), b"not json")
     with pytest.raises(FormatError, match=JOB):
-        read_worker(record, 0, JOB)
+        read_worker(record, JOB, 0)
 
 
 def test_each_chunk_of_the_log_is_shown_once_also_after_a_restart(world: World) -> None:
@@ -200,20 +251,20 @@ def test_each_chunk_of_the_log_is_shown_once_also_after_a_restart(world: World) 
     mailbox.log(0, "a\n")
     mailbox.beat(chunks=1)
     reader = LogReader(record.layout, JOB, "try1")
-    assert reader.read(read_worker(record, 0, JOB)) == ["a"]
+    assert reader.read(read_worker(record, JOB, 0)) == ["a"]
     # Not yet confirmed as shown: a restart right now shows it again rather than never.
-    assert LogReader(record.layout, JOB, "try1").read(read_worker(record, 0, JOB)) == ["a"]
-    assert reader.read(read_worker(record, 0, JOB)) == []
+    assert LogReader(record.layout, JOB, "try1").read(read_worker(record, JOB, 0)) == ["a"]
+    assert reader.read(read_worker(record, JOB, 0)) == []
     mailbox.log(1, "b\n")
     mailbox.beat(chunks=2)
     restarted = LogReader(record.layout, JOB, "try1")
-    assert restarted.read(read_worker(record, 0, JOB)) == ["b"]
+    assert restarted.read(read_worker(record, JOB, 0)) == ["b"]
     # Another viewer, such as the task's next try, sees all of it.
     other = LogReader(record.layout, JOB, "try2")
-    assert other.read(read_worker(record, 0, JOB)) == ["a", "b"]
+    assert other.read(read_worker(record, JOB, 0)) == ["a", "b"]
     # The log of another job is not this job's.
     mailbox.beat(job_id="020-evaluate", chunks=9)
-    assert other.read(read_worker(record, 0, JOB)) == []
+    assert other.read(read_worker(record, JOB, 0)) == []
     assert other.read(WorkerReport(hello=True, heartbeat=None, status=None)) == []
 
 
@@ -224,7 +275,7 @@ def test_of_a_long_log_that_nobody_read_only_the_end_is_shown(world: World) -> N
     for chunk in range(count):
         mailbox.log(chunk, f"{chunk}\n")
     mailbox.end(chunks=count)
-    left_out, *lines = LogReader(record.layout, JOB, "try1").read(read_worker(record, 0, JOB))
+    left_out, *lines = LogReader(record.layout, JOB, "try1").read(read_worker(record, JOB, 0))
     assert "3 part(s) of the log are left out" in left_out
     assert record.layout.log(0, JOB) in left_out
     assert lines == [str(chunk) for chunk in range(3, count)]
@@ -238,7 +289,7 @@ def test_a_log_that_outran_its_viewer_is_shown_in_portions(world: World) -> None
         mailbox.log(chunk, f"{chunk}\n")
     mailbox.beat(chunks=portion + 3)
     reader = LogReader(record.layout, JOB, "try1")
-    looks = [reader.read(read_worker(record, 0, JOB)) for _ in range(3)]
+    looks = [reader.read(read_worker(record, JOB, 0)) for _ in range(3)]
     assert [len(lines) for lines in looks] == [portion, 3, 0]
     assert list(itertools.chain(*looks)) == [str(chunk) for chunk in range(portion + 3)]
 

@@ -5,13 +5,16 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, FormatError, Holder, Ledger, Released
-from tests.tpu_lifecycle.world import OTHER_ZONE, ZONE, World, write_run
-from tpu_emulator.testing import wait_for
+from pipeline_store.layout import StoreLayout
+from tests.tpu_lifecycle.world import OTHER_ZONE, ZONE, World, connect_to, write_run
+from tpu_emulator.testing import start_emulator, wait_for
 from tpu_lifecycle.control import release
 from tpu_lifecycle.control.release import (
     CancelledAttemptError,
@@ -20,7 +23,7 @@ from tpu_lifecycle.control.release import (
     fenced_delete,
     give_up,
 )
-from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.attempts import AttemptRecord, Loss
 from tpu_lifecycle.records.ledger import timeline, total
 from tpu_lifecycle.records.reservation import OpenReservation, ReleasedError, open_reservation
 from tpu_lifecycle.service import cloud_tpu
@@ -188,6 +191,39 @@ def test_a_tpu_that_is_being_preempted_is_deleted_once_it_is_suspended(world: Wo
     record = world.obtain_ready(reservation)
     world.emulator.admin.preempt(record.attempt.node_id)
     assert world.release(reservation).deleted == [record.name]
+
+
+def test_one_that_hangs_in_suspending_is_asked_to_go(tmp_path: Path) -> None:
+    hanging: dict[str, Any] = {"suspend_delay": 3600.0, "delete_while_suspending": "allow"}
+    with start_emulator(tmp_path, **hanging) as emulator:
+        world = World(emulator, connect_to(emulator), StoreLayout(str(tmp_path / "store")))
+        reservation = world.reserve()
+        record = world.obtain_ready(reservation)
+        emulator.admin.preempt(record.attempt.node_id, node_state="GONE")
+        wait_for(lambda: world.backend.describe(record.name).queued_resource == "SUSPENDING")
+        world.provisioner(reservation).lose(record, "preempted", Loss.TAKEN)
+        assert AttemptEvent.GONE in reservation.attempt(1).marks
+        world.release(reservation)
+
+
+def test_a_replacement_is_asked_for_while_the_lost_tpu_hangs_in_deleting(world: World) -> None:
+    reservation = world.reserve()
+    first = world.obtain_ready(reservation)
+    world.emulator.admin.stick_deleting(ZONE)
+    impatient = replace(world.sweeper(), patience=0.5)
+    provisioner = world.provisioner(reservation, sweeper=impatient)
+    provisioner.lose(first, "preempted", Loss.TAKEN)
+    assert AttemptEvent.GONE not in reservation.attempt(1).marks
+    assert provisioner.obtain().number == 2
+    assert world.backend.describe(first.name).queued_resource == "DELETING"
+    # Giving back is not content with that.
+    with pytest.raises(TpuUnavailableError, match=f"Not confirmed gone: {first.name}"):
+        release.release(reservation, replace(impatient, timeout=1.0), reason="test")
+    world.emulator.admin.unstick(ZONE)
+    assert [entry.outcome[:4] for entry in world.release(reservation).ledger.entries] == [
+        "lost",
+        "rele",
+    ]
 
 
 def test_a_zone_that_cannot_be_looked_at_fails_the_release_after_the_rest(world: World) -> None:

@@ -8,16 +8,24 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
+from pipeline_config.rules import hosts
 from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, Progress
-from tpu_lifecycle.control.mailbox import LogReader, WorkerReport, read_status, read_worker
+from tpu_lifecycle.control.mailbox import LogReader, WorkerReport, of_all, read_status, read_worker
 from tpu_lifecycle.control.verdict import Facts, Verdict, judge_job, judge_readiness
 from tpu_lifecycle.records.attempts import AttemptRecord, read_heartbeat
 from tpu_lifecycle.records.budgets import chip_count, chip_hours_end
 from tpu_lifecycle.records.lease import LeaseKeeper
 from tpu_lifecycle.records.reservation import OpenReservation
-from tpu_lifecycle.service.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
+from tpu_lifecycle.service.backend import (
+    TpuBackend,
+    TpuError,
+    TpuName,
+    TpuState,
+    TpuUnavailableError,
+)
 
 RECAP_LINES = 20
 
@@ -36,6 +44,27 @@ class Observation:
 
 
 @dataclass
+class Sight:
+    """Looks at a TPU. That a part of it is not there counts when two looks in a row say so."""
+
+    backend: TpuBackend
+    name: TpuName
+    _is_in_doubt: bool = False
+
+    def look(self) -> TpuState | None:
+        """Return what the service says; None when that is nothing, or not to be relied on yet.
+
+        :raises TpuError: it cannot be asked, for a reason that does not pass by itself.
+        """
+        try:
+            state = self.backend.describe(self.name)
+        except TpuUnavailableError:
+            return None
+        was_in_doubt, self._is_in_doubt = self._is_in_doubt, state.lacks_parts
+        return None if state.lacks_parts and not was_in_doubt else state
+
+
+@dataclass
 class ReadyWatch:
     """Watches a TPU that was asked for until it is READY or will not come."""
 
@@ -47,6 +76,7 @@ class ReadyWatch:
     def __post_init__(self) -> None:
         """Take the lease."""
         self.lease = _lease(self.reservation, self.record)
+        self.sight = Sight(self.backend, self.record.name)
 
     def look(self) -> Observation:
         """Look once, and renew the lease.
@@ -54,10 +84,10 @@ class ReadyWatch:
         :raises TpuError: the service cannot be asked, for a reason that does not pass by itself.
         """
         released = _renew(self.reservation, self.lease)
-        tpu = _describe(self.backend, self.record)
+        tpu = self.sight.look()
         if tpu is not None and not tpu.exists:
             tpu = replace(tpu, fault=self._creation_error())
-        self.record = _mark_ready(self.record, tpu)
+        self.record = _mark_ready(self.reservation, self.record, tpu)
         facts = Facts(
             now=datetime.now(UTC),
             deadline=self.deadline,
@@ -91,6 +121,7 @@ class JobWatch:
     def __post_init__(self) -> None:
         """Take the lease."""
         self.lease = _lease(self.reservation, self.record)
+        self.sight = Sight(self.backend, self.record.name)
 
     def look(self) -> Observation:
         """Look once, and renew the lease.
@@ -98,11 +129,10 @@ class JobWatch:
         :raises TpuError: the service cannot be asked, for a reason that does not pass by itself.
         """
         released = _renew(self.reservation, self.lease)
-        tpu = _describe(self.backend, self.record)
-        self.record = _mark_ready(self.record, tpu)
+        tpu = self.sight.look()
+        self.record = _mark_ready(self.reservation, self.record, tpu)
         ready = self.record.marks.get(AttemptEvent.READY)
-        workers = _workers(self.record)
-        reports = {worker: read_worker(self.record, worker, self.job_id) for worker in workers}
+        reports = of_all(_workers(self.record), partial(read_worker, self.record, self.job_id))
         config = self.reservation.config.tpu
         facts = Facts(
             now=datetime.now(UTC),
@@ -158,7 +188,7 @@ class JobWatch:
 
 def reported(reservation: OpenReservation, record: AttemptRecord, job_id: str) -> Verdict:
     """Return what a job's own reports alone say of it; asks no TPU service."""
-    statuses = {worker: read_status(record, worker, job_id) for worker in _workers(record)}
+    statuses = of_all(_workers(record), partial(read_status, record, job_id))
     return judge_job(
         Facts(
             now=datetime.now(UTC),
@@ -220,16 +250,12 @@ def _renew(reservation: OpenReservation, lease: LeaseKeeper) -> bool:
     return released
 
 
-def _describe(backend: TpuBackend, record: AttemptRecord) -> TpuState | None:
-    try:
-        return backend.describe(record.name)
-    except TpuUnavailableError:
-        return None
-
-
-def _mark_ready(record: AttemptRecord, tpu: TpuState | None) -> AttemptRecord:
+def _mark_ready(
+    reservation: OpenReservation, record: AttemptRecord, tpu: TpuState | None
+) -> AttemptRecord:
     if AttemptEvent.READY in record.marks or tpu is None or not tpu.is_ready:
         return record
-    return record.mark(
-        AttemptEvent.READY, workers=max(tpu.workers, 1), node_created=tpu.node_created
-    )
+    # The service may name the hosts one after the other, and this is written once.
+    known = hosts(reservation.record.accelerator_type) * reservation.record.slice_count
+    workers = max(tpu.workers, known)
+    return record.mark(AttemptEvent.READY, workers=workers, node_created=tpu.node_created)

@@ -19,6 +19,7 @@ from tpu_lifecycle.control.capacity import (
     present_round,
     refuses_for_good,
 )
+from tpu_lifecycle.control.observe import Sight
 from tpu_lifecycle.control.release import (
     CancelledAttemptError,
     Log,
@@ -46,6 +47,9 @@ from tpu_lifecycle.service.backend import (
 
 CREATE_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
 """Before each repetition of a create call that the service did not answer."""
+
+SECOND_LOOK_PAUSES = 10
+"""Pauses of the sweeper until a TPU is looked for again of which a part seems not to be there."""
 
 _log = logging.getLogger(__name__)
 
@@ -324,11 +328,15 @@ class Provisioner:
         return self._next(records)
 
     def _gone_reason(self, record: AttemptRecord) -> str | None:
-        try:
-            return self.backend.describe(record.name).gone_reason
-        except TpuUnavailableError as error:
-            self.log.warning("%s; going on as if %s were there", error, record.name)
+        sight = Sight(self.backend, record.name)
+        state = sight.look()
+        if state is None:
+            self.sweeper.sleep(SECOND_LOOK_PAUSES * self.sweeper.pause)
+            state = sight.look()
+        if state is None:
+            self.log.warning("%s cannot be seen now; going on as if it were there", record.name)
             return None
+        return state.gone_reason
 
     def _next(self, records: list[AttemptRecord]) -> AttemptRecord:
         check_next_attempt(self.reservation, records)

@@ -9,15 +9,18 @@ a task that is cancelled late can see that another one has taken over, and leave
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from pipeline_store.formats import Attempt, AttemptEvent, FormatError, Holder, Ledger
 from pipeline_store.layout import RunLayout
 from tpu_lifecycle.records.attempts import (
+    GIVEN_UP,
     LANDING_WINDOW,
     LASTING_REFUSALS,
     AttemptRecord,
@@ -82,12 +85,14 @@ class Sweeper:
 
     :param pause: between the first two looks; doubles up to ``MAX_PAUSE_SECONDS``.
     :param reissue: after which a deletion that got stuck is asked for again.
+    :param patience: after which a replacement need not wait for a TPU that is on its way out.
     :param timeout: after which :meth:`delete` gives up.
     """
 
     backend: TpuBackend
     pause: float = 0.5
     reissue: float = 60.0
+    patience: float = 120.0
     timeout: float = 900.0
     log: Log = field(default_factory=lambda: _log)
     sleep: Callable[[float], None] = time.sleep
@@ -98,6 +103,7 @@ class Sweeper:
         *,
         is_ours: Callable[[TpuState], bool] = lambda state: True,
         denied: AbstractSet[TpuName] = frozenset(),
+        linger_after: float | None = None,
     ) -> dict[TpuName, TpuState]:
         """Delete and confirm. Only the service's word that there is no such TPU means gone.
 
@@ -106,13 +112,16 @@ class Sweeper:
         :param denied: names whose only create call was answered with a refusal. They have no TPU,
             so that it is enough when looking is refused like asking was: the zone may not exist,
             and a teardown that insisted on looking there would fail for ever.
+        :param linger_after: seconds after which it is enough that all that is left is on its way
+            out; None: it never is.
         :returns: of every TPU that was there, its state with the node, if it was seen.
+        :raises LingeringError: so it is; whoever deletes next confirms.
         :raises TpuError: some could not be deleted or confirmed; all others are gone. Call again.
         """
         waiting = sorted(set(names))
         asked: dict[TpuName, float] = {}
         seen: dict[TpuName, TpuState] = {}
-        deadline = time.monotonic() + self.timeout
+        began = time.monotonic()
         pause = self.pause
         while True:
             results: dict[TpuName, bool | TpuError] = {}
@@ -127,7 +136,11 @@ class Sweeper:
             if len(failed) == len(waiting) and not any(e.retryable for e in failed.values()):
                 first = next(iter(failed.values()))
                 raise type(first)(self._left(waiting, seen, failed))
-            if time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            is_leaving = all(name in seen and _is_leaving(seen[name]) for name in waiting)
+            if linger_after is not None and waited >= linger_after and is_leaving:
+                raise LingeringError(self._left(waiting, seen, failed))
+            if waited > self.timeout:
                 raise TpuUnavailableError(self._left(waiting, seen, failed))
             self.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
@@ -167,9 +180,11 @@ class Sweeper:
                 return True
             if name not in seen:
                 self.log.info("Deleting %s (%s)", name, state.describe())
-            if name not in seen or state.node_created:
-                seen[name] = state
-            if self._should_ask(state, asked.get(name)):
+            # Of a TPU whose node is gone the last state that told when it was made is kept.
+            if name in seen and not state.node_created:
+                state = replace(state, node_created=seen[name].node_created)
+            seen[name] = state
+            if self._should_ask(state, name, asked):
                 self.backend.delete(name)
                 asked[name] = time.monotonic()
         except TpuError as error:
@@ -177,11 +192,18 @@ class Sweeper:
             return error
         return False
 
-    def _should_ask(self, state: TpuState, asked: float | None) -> bool:
-        # The service wants no forced deletion while it is still suspending by itself.
-        if state.queued_resource == "SUSPENDING":
+    def _should_ask(self, state: TpuState, name: TpuName, asked: dict[TpuName, float]) -> bool:
+        now = time.monotonic()
+        # The service may want no forced deletion while it is still suspending by itself, which
+        # usually takes seconds. One that got stuck so is asked all the same, whatever it answers.
+        if state.queued_resource == "SUSPENDING" and name not in asked:
+            asked[name] = now
             return False
-        return asked is None or time.monotonic() - asked > self.reissue
+        if now - asked.get(name, -math.inf) <= self.reissue:
+            return False
+        if state.queued_resource == "SUSPENDING":
+            asked[name] = now
+        return True
 
     def _left(
         self,
@@ -197,6 +219,14 @@ class Sweeper:
             f"Not confirmed gone: {'; '.join(parts)}. The task tries "
             "again, and the tpu_reaper DAG deletes it too."
         )
+
+
+class LingeringError(TpuUnavailableError):
+    """What was deleted is not gone yet, but on its way: SUSPENDING or DELETING."""
+
+
+def _is_leaving(state: TpuState) -> bool:
+    return (state.queued_resource or state.node) in ("SUSPENDING", "DELETING")
 
 
 class CancelledAttemptError(RuntimeError):
@@ -310,7 +340,9 @@ def _readable_generations(reservation: OpenReservation, sweeper: Sweeper) -> lis
 
 
 def give_back_earlier(reservation: OpenReservation, sweeper: Sweeper) -> None:
-    """Give back what earlier generations of the run still have: it never rents two TPUs at once.
+    """Give back what earlier generations of the run still have: it rents one TPU at a time.
+
+    But for one that is on its way out for longer than the sweeper's patience.
 
     :raises TpuError: something could not be deleted or confirmed; call again.
     """
@@ -320,7 +352,11 @@ def give_back_earlier(reservation: OpenReservation, sweeper: Sweeper) -> None:
         for record in generation.attempts()
         if AttemptEvent.GONE not in record.marks
     ]
-    seen = _delete(pairs, sweeper)
+    try:
+        seen = _delete(pairs, sweeper, linger_after=sweeper.patience)
+    except LingeringError as error:
+        sweeper.log.warning("Going on without waiting any longer. %s", error)
+        return
     for _, record in pairs:
         if not record.may_land:
             _mark_gone(record, seen)
@@ -348,10 +384,18 @@ def finish_deletion(
 ) -> AttemptRecord:
     """Delete the TPU of an attempt that was given up, and mark it gone.
 
-    While a create call of it may still take effect it is not marked: whoever comes next, at the
-    latest the teardown, deletes again.
+    While a create call of it may still take effect it is not marked, nor while it is on its way out
+    for longer than the sweeper's patience: whoever comes next, at the latest the teardown, deletes
+    again. Meanwhile another one may be asked for, under another name.
     """
-    seen = delete_attempt(reservation, record, sweeper)
+    given_up = [record.marks[event].time for event in GIVEN_UP & record.marks.keys()]
+    age = (datetime.now(UTC) - min(given_up, default=datetime.now(UTC))).total_seconds()
+    pair = (reservation, record)
+    try:
+        seen = _delete([pair], sweeper, linger_after=max(0.0, sweeper.patience - age))
+    except LingeringError as error:
+        sweeper.log.warning("Going on without waiting any longer. %s", error)
+        return record
     return record if record.is_landing else _mark_gone(record, seen)
 
 
@@ -404,13 +448,16 @@ def is_ours(reservation: OpenReservation, record: AttemptRecord, state: TpuState
     return labels.is_of(reservation.record, state.labels)
 
 
-def _delete(pairs: Sequence[_Pair], sweeper: Sweeper) -> dict[TpuName, TpuState]:
+def _delete(
+    pairs: Sequence[_Pair], sweeper: Sweeper, *, linger_after: float | None = None
+) -> dict[TpuName, TpuState]:
     """Delete by name what is ours, and confirm."""
     by_name = {record.name: (reservation, record) for reservation, record in pairs}
     return sweeper.delete(
         by_name,
         is_ours=lambda state: is_ours(*by_name[state.name], state),
         denied={record.name for _, record in pairs if record.was_denied},
+        linger_after=linger_after,
     )
 
 

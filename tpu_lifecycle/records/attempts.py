@@ -40,6 +40,9 @@ BOOT_ADVICE = (
 )
 """What to do about a TPU whose agents never report; without a full stop."""
 
+GIVEN_UP = frozenset({AttemptEvent.REFUSED, AttemptEvent.LOST, AttemptEvent.CANCELLED})
+"""Marks after which an attempt's TPU is deleted and another one asked for."""
+
 _REFUSALS = frozenset(error.__name__ for error in LASTING_REFUSALS)
 
 
@@ -74,12 +77,7 @@ class AttemptRecord:
     @property
     def is_usable(self) -> bool:
         """Return whether it may still come to run jobs."""
-        return not self.marks.keys() & {
-            AttemptEvent.REFUSED,
-            AttemptEvent.LOST,
-            AttemptEvent.CANCELLED,
-            AttemptEvent.GONE,
-        }
+        return not self.marks.keys() & (GIVEN_UP | {AttemptEvent.GONE})
 
     @property
     def is_ready(self) -> bool:

@@ -151,6 +151,12 @@ class TpuState:
         return self.queued_resource is not None or self.node is not None
 
     @property
+    def lacks_parts(self) -> bool:
+        """Return whether something is not there that should be; one answer may err."""
+        lost_its_node = self.queued_resource == "ACTIVE" and self.node is None
+        return not self.exists or lost_its_node or bool(self.missing)
+
+    @property
     def is_ready(self) -> bool:
         """Return whether its VMs are up."""
         return self.node == "READY" and not self.missing and self.gone_reason is None
