@@ -183,7 +183,8 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield spare.probe(run.parent), full(f.ProbeReport)
     yield spare.training_summary, full(f.FinetuningReport)
     later = spare.training.attempt_files("e" * 32)
-    yield uris.join(later, "0000000600", "inputs.json"), full(f.TrainingInputs)
+    for step in ("0000000600", "0000000700"):
+        yield uris.join(later, step, "inputs.json"), full(f.TrainingInputs)
     yield run.run.evaluation(OLD), full(f.EvaluationReport)
     yield run.run.verdict(OLD), full(f.Verdict)
     yield run.run.training.initial_weights, full(f.InitialWeights)
