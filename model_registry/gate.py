@@ -31,7 +31,7 @@ from pipeline_store.formats import (
     Verdict,
     VerdictKind,
 )
-from pipeline_store.layout import HEADS
+from pipeline_store.layout import is_head
 
 BASELINE, UNIGRAM = "baseline", "unigram"
 
@@ -167,7 +167,7 @@ def _model(report: EvaluationReport, name: str) -> ModelScore:
 
 
 def _named(baseline: ModelScore, version_id: str) -> str:
-    is_under_new_head = baseline.model_uri.rstrip("/").split("/")[-2:-1] == [HEADS]
+    is_under_new_head = is_head(baseline.model_uri)
     return f"{version_id} under a head trained alone" if is_under_new_head else version_id
 
 

@@ -19,6 +19,7 @@ from pipeline_store.formats import (
     Verdict,
     VocabularyInfo,
 )
+from pipeline_store.layout import is_head
 from trained_models.heritage import short_name
 from trained_models.updates import effective_config
 
@@ -136,6 +137,7 @@ def _training(facts: ModelFacts) -> Iterator[str]:
         ("", ""),
         [
             ("steps", f"{_count(result.train_steps)} ({_count(facts.train_steps_total)} in all)"),
+            *_new_head(facts),
             ("rows a step", _count(config.training.global_batch_size)),
             ("tokens seen in this run", _count(result.tokens)),
             (
@@ -155,6 +157,27 @@ def _training(facts: ModelFacts) -> Iterator[str]:
         ],
     )
     yield "All settings: `config.json`.\n"
+
+
+def _new_head(facts: ModelFacts) -> Iterator[tuple[str, str]]:
+    head = facts.heritage.new_head if facts.heritage else None
+    if head is None:
+        return
+    text = "trained with the encoder from its first step"
+    if head.loss is not None:
+        text = (
+            f"trained alone for {_count(head.steps)} steps, the encoder held still, to a training "
+            f"loss of {head.loss:.4f}"
+        )
+    report = facts.report
+    for model in report.models:
+        if is_head(model.model_uri):
+            [scores] = [one for one in model.sets if one.set_name == report.current_set]
+            text += (
+                f"; under it the encoder as it was imported loses {scores.loss:.4f} on held-out "
+                f"documents of `{report.current_set}`: {model.name} below"
+            )
+    yield "new masked-LM head", text
 
 
 def _peak_rate(facts: ModelFacts) -> float:

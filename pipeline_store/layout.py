@@ -213,8 +213,13 @@ class TaskLayout:
         return uris.join(self.overlaps(key, lineage_id, partition), f"{manifest_id}.json")
 
 
-HEADS = "head"
+_HEADS = "head"
 """Folder of a run with models whose head alone was trained; see :meth:`RunLayout.head`."""
+
+
+def is_head(training_uri: str) -> bool:
+    """Return whether a training's folder is that of a head alone."""
+    return training_uri.rstrip("/").split("/")[-2:-1] == [_HEADS]
 
 
 @dataclass(frozen=True)
@@ -294,7 +299,7 @@ class RunLayout:
 
         :param version_id: what the run starts from; None: no version of its lineage.
         """
-        return TrainingLayout(uris.join(self.root, HEADS, version_id or "initial"))
+        return TrainingLayout(uris.join(self.root, _HEADS, version_id or "initial"))
 
     @property
     def exports(self) -> ExportsLayout:

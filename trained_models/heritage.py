@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from pydantic import JsonValue
 
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
-from pipeline_store.formats import Heritage, TrainingInputs
+from pipeline_store.formats import Heritage, NewHead, TrainingInputs, TrainingResult
+from pipeline_store.layout import TrainingLayout, is_head
 from trained_models import artifacts
 from trained_models.importing.sources import SourceKind, source_kind
 from trained_models.loaded_weights import LoadedWeights
@@ -40,11 +42,16 @@ def started(
             pooler_from=uri if is_imported else None,
             pooler_trained=trains_pooler,
             sentence_transformers=dict(sentence_transformers or {}),
+            new_head=NewHead(steps=0) if config.model.init_encoder_only else None,
         )
     before = of_model(artifacts.model_files(uri))
     if before is None:
         return Heritage(pooler_trained=True) if trains_pooler else None
-    return before.model_copy(update={"pooler_trained": before.pooler_trained or trains_pooler})
+    trained: dict[str, Any] = {"pooler_trained": before.pooler_trained or trains_pooler}
+    if is_head(uri):
+        alone = TrainingResult.load(TrainingLayout(uri).result)
+        trained["new_head"] = NewHead(steps=alone.train_steps, loss=alone.final_loss)
+    return before.model_copy(update=trained)
 
 
 def of_model(files: artifacts.ModelFiles) -> Heritage | None:

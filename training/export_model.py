@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import NoReturn, get_args
 
 from pipeline_config.schema import PromotionConfig
@@ -70,6 +71,13 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="write and compare on this machine, print the figures, store nothing",
     )
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="FILE.npz",
+        help="write there, too, the rows on which formats were compared and what the model itself "
+        "computes on them, for another program to compare with",
+    )
     return parser
 
 
@@ -86,12 +94,16 @@ def export_model(arguments: argparse.Namespace) -> None:
     sha256 = artifacts.model_files(model_uri).sha256
     guard = CommitGuard.from_environment()
     exports = writing.committed(layout, sha256, formats)
-    if exports is None:
+    if exports is None or arguments.reference:
         # Here, so that a wrong argument is reported at once and not after seconds of imports.
         from training.exporting.exporter import Exporter
+        from training.exporting.reference import write_reference
 
         exporter = Exporter.load(model_uri, store, config)
-        exports = writing.export(exporter, formats, layout, guard, dry_run=arguments.dry_run)
+        if exports is None:
+            exports = writing.export(exporter, formats, layout, guard, dry_run=arguments.dry_run)
+        if arguments.reference:
+            write_reference(arguments.reference, exporter.subject)
     print(json.dumps(writing.summary(exports, layout)))
 
 

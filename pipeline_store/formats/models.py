@@ -146,6 +146,19 @@ class CheckpointManifest(StoredFile):
     best: BestCheckpoint | None = None
 
 
+class NewHead(BaseModel):
+    """How the masked-LM head began that the weights of a lineage's beginning had none of."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    steps: int = Field(description="in which it was trained alone, the encoder held still")
+    loss: float | None = Field(
+        default=None,
+        description="mean masked-LM training loss of the last loop of these, nats per token; none: "
+        "there were no such steps",
+    )
+
+
 class Heritage(BaseModel):
     """What a model has of the weights that its lineage began with, besides what training changes.
 
@@ -162,6 +175,9 @@ class Heritage(BaseModel):
     )
     sentence_transformers: dict[str, JsonValue] = Field(
         default={}, description="content of its small files beside those weights, by path"
+    )
+    new_head: NewHead | None = Field(
+        default=None, description="none: its masked-LM head came with those weights"
     )
 
     @property

@@ -25,7 +25,7 @@ from pipeline_store.formats import (
     Verdict,
     VerdictKind,
 )
-from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
+from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, TrainingLayout
 from trained_models import metric_files
 
 MOST_FORGOTTEN = 2
@@ -55,6 +55,9 @@ class RunView:
     plan: RunPlan | None = None
     result: TrainingResult | None = None
     curve: LineChart | None = None
+    head: TrainingResult | None = None
+    """Of a new masked-LM head that was trained alone before the model."""
+    head_curve: LineChart | None = None
     rollbacks: list[dict[str, Any]] = field(default_factory=list)
     verdict: Verdict | None = None
     models: list[str] = field(default_factory=list)
@@ -131,8 +134,20 @@ def _config(run: RunLayout) -> PipelineConfig | None:
 
 
 def _add_training(view: RunView, run: RunLayout, reader: Reader) -> None:
-    records = reader.attempt(lambda: metric_files.read(run.training.metrics)) or []
+    if view.plan is not None:
+        head = run.head(view.plan.parent_version)
+        view.head = reader.load(TrainingResult, head.result)
+        view.head_curve = _curve("Masked-LM loss of the new head alone", _metrics(head, reader))
+    records = _metrics(run.training, reader)
+    view.curve = _curve("Masked-LM loss while training", records)
+    view.rollbacks = [record for record in records if record["kind"] == metric_files.ROLLBACK]
 
+
+def _metrics(training: TrainingLayout, reader: Reader) -> list[dict[str, Any]]:
+    return reader.attempt(lambda: metric_files.read(training.metrics)) or []
+
+
+def _curve(title: str, records: list[dict[str, Any]]) -> LineChart | None:
     def points(kind: str) -> list[tuple[float, float]]:
         # A number that was not finite is null.
         return [
@@ -141,8 +156,8 @@ def _add_training(view: RunView, run: RunLayout, reader: Reader) -> None:
             if record["kind"] == kind and record.get("loss") is not None
         ]
 
-    view.curve = line_chart(
-        "Masked-LM loss while training",
+    return line_chart(
+        title,
         "step",
         "nats per token",
         [
@@ -150,7 +165,6 @@ def _add_training(view: RunView, run: RunLayout, reader: Reader) -> None:
             Series("held out", "b", points(metric_files.HELD_OUT), dots=True),
         ],
     )
-    view.rollbacks = [record for record in records if record["kind"] == metric_files.ROLLBACK]
 
 
 def _add_comparison(view: RunView, run: RunLayout, reader: Reader) -> None:

@@ -28,6 +28,8 @@ from trained_models import errors as training_errors
 from trained_models import updates
 from trained_models.artifacts import model_files
 from trained_models.importing.descriptions import ARCHITECTURE, check_description
+from trained_models.importing.plan import HEAD, NO_HEAD
+from trained_models.importing.safetensors_headers import tensor_names
 from trained_models.importing.sources import (
     SourceKind,
     require_model,
@@ -257,13 +259,31 @@ def _other_weights(config: PipelineConfig, store: StoreLayout, uri: str) -> Iter
             return
         found = check_description(uri, kind, config.model, _read)
         if kind is SourceKind.HUGGING_FACE:
-            weight_files(uri, _read)
+            _check_weights(config, uri, weight_files(uri, _read))
         tokens = _lineage_tokens(config, store)
         if found is not None and tokens is not None:
             rows = found.settings["vocab_size"]
             plan_rows(source_vocabulary(uri, kind, _read), rows, tokens, config.model.vocab_size)
-    except training_errors.UserError as error:
+    except (training_errors.UserError, training_errors.BadDataError) as error:
         yield f"model.init_checkpoint: {error}"
+
+
+def _check_weights(config: PipelineConfig, uri: str, names: list[str]) -> None:
+    """Look at the headers of safetensors; files of PyTorch are read by the task that imports.
+
+    :raises UserError: there is no masked-LM head, and none is to begin anew.
+    :raises BadDataError: a file is damaged or not complete.
+    """
+    found = set[str]()
+    for name in names:
+        if not name.endswith(".safetensors"):
+            return
+        file = uris.join(uri, name)
+        with request_paths.open_stream(file, model=True) as stream:
+            found |= tensor_names(stream, uris.size(file), file)
+    has_head = any(name.startswith(HEAD) for name in found)
+    if not has_head and not config.model.init_encoder_only:
+        raise training_errors.UserError(f"{uri} has no tensor named {HEAD}*. {NO_HEAD}")
 
 
 def _training_differences(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:

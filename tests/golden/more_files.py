@@ -188,7 +188,8 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield spare.training_summary, full(f.FinetuningReport)
     yield spare.reservation(1).record, full(f.Reservation, run_key="0" * 12)
     later = spare.training.attempt_files("e" * 32)
-    yield uris.join(later, "0000000600", "inputs.json"), full(f.TrainingInputs)
+    for step in ("0000000600", "0000000700"):
+        yield uris.join(later, step, "inputs.json"), full(f.TrainingInputs)
     yield run.run.evaluation(OLD), full(f.EvaluationReport)
     yield run.run.verdict(OLD), full(f.Verdict)
     yield run.run.training.initial_weights, full(f.InitialWeights)

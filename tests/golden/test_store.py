@@ -64,7 +64,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
     "reservation": [("", "installation", None)],
     "run-approval": [("", "answered_by_id", None)],
     "run-plan": [("", "train_steps", None)],
-    "training-inputs": [("", "heritage", None)],
+    "training-inputs": [("heritage", "new_head", None), ("", "heritage", None)],
     "verdict": [("", "forgetting", []), ("", "retrieval", None)],
 }
 """Keys, by kind, that were added after a kind's first file was kept: section, if any, name, and the
@@ -99,7 +99,11 @@ def _sections(content: Any, path: list[str]) -> Iterator[dict[str, Any]]:
         yield content
         return
     name, *rest = path
-    parts = content if name == "[]" else content.values() if name == "{}" else [content[name]]
+    if name in ("[]", "{}"):
+        parts = content if name == "[]" else content.values()
+    else:
+        # A section that was added itself is in no file that is older.
+        parts = [content[name]] if content.get(name) is not None else []
     for part in parts:
         yield from _sections(part, rest)
 

@@ -12,6 +12,7 @@ from pipeline_store import uris
 from pipeline_store.formats import (
     EvaluationReport,
     Heritage,
+    NewHead,
     TrainingResult,
     Verdict,
 )
@@ -90,6 +91,30 @@ def test_a_model_with_next_sentence_prediction_says_so(tmp_path: Path) -> None:
     assert "candidate next-sentence accuracy | unigram loss |" in card
     assert "| 75.0% | 6.0000 |" in card
     assert "pooler is untrained" not in card
+
+
+def test_a_new_head_and_what_the_encoder_loses_under_it_are_on_the_card(tmp_path: Path) -> None:
+    first = FinishedRun(str(tmp_path), "1", heritage=Heritage(new_head=NewHead(steps=0)))
+    registry.publish(first.store, first.run)
+    registry.promote(first.lineage, first.version_id, expected_baseline=None, reason="better")
+    assert "| new masked-LM head | trained with the encoder from its first step |" in card_of(first)
+    kept = Heritage(new_head=NewHead(steps=1100, loss=6.25))
+    run = FinishedRun(str(tmp_path), "2", parent=first.version_id, heritage=kept)
+    uri = run.run.evaluation(first.version_id)
+    report = EvaluationReport.load(uri)
+    candidate, baseline = report.models
+    under = baseline.model_copy(update={"model_uri": run.run.head(first.version_id).root})
+    report.model_copy(update={"models": [candidate, under]}).write(uri)
+    registry.publish(run.store, run.run)
+    assert (
+        "| new masked-LM head | trained alone for 1,100 steps, the encoder held still, to a "
+        "training loss of 6.2500; under it the encoder as it was imported loses "
+        f"{baseline.sets[0].loss:.4f} on held-out documents of `day-2`: baseline below |"
+    ) in card_of(run)
+
+
+def card_of(run: FinishedRun) -> str:
+    return uris.read(VersionLayout(run.lineage.version(run.version_id)).card).decode()
 
 
 def test_labelled_tasks_are_on_the_card(tmp_path: Path) -> None:

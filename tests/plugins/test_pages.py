@@ -24,6 +24,7 @@ from pipeline_store.formats import (
     RunEstimate,
     RunPlan,
     RunRecord,
+    TrainingResult,
     Verdict,
 )
 from pipeline_store.layout import StoreLayout
@@ -125,6 +126,25 @@ def test_recall_before_and_after_is_shown(site: Site) -> None:
     assert '<td class="n">0.250</td><td class="n">0.750</td>' in page
     assert "0.750 before,\n0.250 after" in page
     assert "Only reported." in page
+
+
+def test_a_head_that_was_trained_alone_is_shown(site: Site) -> None:
+    first = finished(site, "1")
+    publish(first)
+    made = finished(site, "2", parent=first.version_id)
+    assert "head is new" not in run_page(site, made)
+    head = made.run.head(first.version_id)
+    metrics = MetricFiles(head.metrics)
+    for step in (10, 20):
+        metrics.add(metric_files.LOOP, step, loss=7 - step / 10)
+    metrics.publish()
+    # Before it is finished, too.
+    assert "Masked-LM loss of the new head alone" in run_page(site, made)
+    done = TrainingResult.load(made.run.training.result)
+    done.model_copy(update={"train_steps": 1100}).create(head.result)
+    page = run_page(site, made)
+    assert "The masked-LM head is new: 1,100 steps of it alone" in page
+    assert "compared with the encoder under that head" in page
 
 
 def test_labelled_tasks_are_shown(site: Site) -> None:

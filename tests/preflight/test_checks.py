@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from corpus.tokens.vocabulary import SPECIAL_TOKENS
@@ -22,6 +23,7 @@ from preflight.run.disk import checkpoint_bytes, needed_bytes, weight_count
 from tests.beam_jobs.manifests import shard, store_partition
 from tests.model_registry.runs import FinishedRun, sha256
 from tests.pipeline_store.gcs_server import GcsState
+from tests.training.pretrained import write_safetensors
 from trained_models.artifacts import model_files
 from trained_models.importing.descriptions import ARCHITECTURE
 
@@ -494,7 +496,8 @@ def hugging_face(published: FinishedRun, **settings: Any) -> str:
     folder = f"{published.store.root}/bert"
     uris.write(f"{folder}/config.json", json.dumps(described | settings).encode())
     uris.write(f"{folder}/vocab.txt", GOOD)
-    uris.write(f"{folder}/model.safetensors", b"is read by the trainer")
+    head = {"cls.predictions.bias": np.zeros(1, np.float32)}
+    write_safetensors(Path(folder, "model.safetensors"), head)
     return folder
 
 
@@ -505,6 +508,40 @@ def test_starting_from_a_hugging_face_folder(published: FinishedRun) -> None:
     uris.delete(f"{folder}/model.safetensors")
     [line] = init(published, **overrides)
     assert "has no model.safetensors" in line
+
+
+def test_starting_from_an_encoder_without_a_head(published: FinishedRun) -> None:
+    folder = hugging_face(published)
+    overrides = {"model.init_checkpoint": folder, "vocabulary.uri": f"{folder}/vocab.txt"}
+    tensors = {"bert.pooler.dense.bias": np.zeros(1, np.float32)}
+    write_safetensors(Path(folder, "model.safetensors"), tensors)
+    [line] = init(published, **overrides)
+    assert line.startswith(f"model.init_checkpoint: {folder} has no tensor named cls.predictions.*")
+    assert "set model.init_encoder_only=true: the first training then trains the head alone" in line
+    assert init(published, **overrides, **{"model.init_encoder_only": True}) == []
+    # PyTorch's own files are read when they are imported.
+    Path(folder, "model.safetensors").rename(Path(folder, "pytorch_model.bin"))
+    assert init(published, **overrides) == []
+
+
+def test_starting_from_weights_with_more_tokens_than_rows(published: FinishedRun) -> None:
+    folder = hugging_face(published)
+    more = vocabulary([*SPECIAL_TOKENS, *(f"x{number}" for number in range(9000))])
+    uris.write(f"{folder}/vocab.txt", more)
+    uris.write(f"{published.store.root}/mine.txt", GOOD)
+    overrides = {"model.init_checkpoint": folder, "vocabulary.uri": "mine.txt"}
+    [line] = init(published, **overrides)
+    assert "has 9005 tokens, but the embedding has 8000 rows" in line
+
+
+def test_starting_from_weights_that_were_cut_short(published: FinishedRun) -> None:
+    folder = hugging_face(published)
+    overrides = {"model.init_checkpoint": folder, "vocabulary.uri": f"{folder}/vocab.txt"}
+    file = Path(folder, "model.safetensors")
+    file.write_bytes(file.read_bytes()[:-1])
+    size = file.stat().st_size
+    [line] = init(published, **overrides)
+    assert f"{file} has {size} bytes, and by its header {size + 1}: it is damaged" in line
 
 
 def test_a_lineage_begins_with_a_model_and_its_vocabulary_or_with_nothing_on_purpose(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from pipeline_store.layout import StoreLayout
 from preflight.run.checks import check
 from tests import marked_files
 from tests.marked_files import heard
+from trained_models.importing.descriptions import ARCHITECTURE
 
 DAY = "2026-01-31"
 SMOKE = load_preset("smoke")
@@ -73,6 +75,19 @@ def test_model(store: StoreLayout, problems: Any, name: str) -> None:
     lines = problems(model__init_checkpoint=start, vocabulary__uri="imports/vocab.txt")
     [line] = lines
     assert line.startswith("model.init_checkpoint: ")
+
+
+@pytest.mark.parametrize("name", marked_files.WEIGHTS)
+def test_weights(store: StoreLayout, problems: Any, name: str) -> None:
+    described = {"model_type": "bert"} | SMOKE.model.model_dump(include=set(ARCHITECTURE))
+    files = {"config.json": json.dumps(described).encode()}
+    files |= {"model.safetensors": marked_files.WEIGHTS[name]}
+    marked_files.write_all(Path(store.root, "imports", "model"), files)
+    tokens = "".join(f"{token}\n" for token in [*SPECIAL_TOKENS, *WORDS])
+    uris.write(f"{store.root}/imports/vocab.txt", tokens.encode())
+    [line] = problems(model__init_checkpoint="imports/model", vocabulary__uri="imports/vocab.txt")
+    assert line.startswith("model.init_checkpoint: ")
+    assert "model.safetensors" in line
 
 
 @pytest.mark.parametrize("key", ["47114711", "4711.4711", "true", "null"])

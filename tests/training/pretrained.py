@@ -9,6 +9,7 @@ import json
 import math
 import re
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,17 @@ SETTINGS = {f"model__{name}": size for name, size in SIZES.items()}
 HUGGING_FACE_CONFIG = {"model_type": "bert", "hidden_act": "gelu", "layer_norm_eps": 1e-12} | SIZES
 
 
-def bert_weights(seed: int = 0) -> Weights:
-    """Return the weights of ``BertForPreTraining`` under Hugging Face's names."""
+def bert_weights(seed: int = 0, sizes: Mapping[str, int] = SIZES, scale: float = 0.3) -> Weights:
+    """Return the weights of ``BertForPreTraining`` under Hugging Face's names.
+
+    :param sizes: as :data:`SIZES` names them.
+    :param scale: standard deviation of each weight.
+    """
     random = np.random.default_rng(seed)
-    width, inner = SIZES["hidden_size"], SIZES["intermediate_size"]
+    width, inner = sizes["hidden_size"], sizes["intermediate_size"]
     weights: Weights = {}
 
-    def add(name: str, *shape: int, mean: float = 0.0, scale: float = 0.3) -> None:
+    def add(name: str, *shape: int, mean: float = 0.0) -> None:
         weights[name] = random.normal(mean, scale, shape).astype(np.float32)
 
     def dense(name: str, outputs: int, inputs: int) -> None:
@@ -50,11 +55,11 @@ def bert_weights(seed: int = 0) -> Weights:
         add(f"{name}.weight", width, mean=1.0)
         add(f"{name}.bias", width)
 
-    add("bert.embeddings.word_embeddings.weight", SIZES["vocab_size"], width)
-    add("bert.embeddings.position_embeddings.weight", SIZES["max_position_embeddings"], width)
-    add("bert.embeddings.token_type_embeddings.weight", SIZES["type_vocab_size"], width)
+    add("bert.embeddings.word_embeddings.weight", sizes["vocab_size"], width)
+    add("bert.embeddings.position_embeddings.weight", sizes["max_position_embeddings"], width)
+    add("bert.embeddings.token_type_embeddings.weight", sizes["type_vocab_size"], width)
     norm("bert.embeddings.LayerNorm")
-    for number in range(SIZES["num_hidden_layers"]):
+    for number in range(sizes["num_hidden_layers"]):
         layer = f"bert.encoder.layer.{number}"
         for part in ("self.query", "self.key", "self.value", "output.dense"):
             dense(f"{layer}.attention.{part}", width, width)
@@ -63,7 +68,7 @@ def bert_weights(seed: int = 0) -> Weights:
         dense(f"{layer}.output.dense", width, inner)
         norm(f"{layer}.output.LayerNorm")
     dense("bert.pooler.dense", width, width)
-    add("cls.predictions.bias", SIZES["vocab_size"])
+    add("cls.predictions.bias", sizes["vocab_size"])
     dense("cls.predictions.transform.dense", width, width)
     norm("cls.predictions.transform.LayerNorm")
     dense("cls.seq_relationship", 2, width)

@@ -15,6 +15,14 @@ from trained_models.importing.vocabulary import Rows
 from trained_models.loaded_weights import LoadedWeights
 from trained_models.weight_names import Part, Weight, weights
 
+NO_HEAD = (
+    "It is an encoder without a masked-LM head. To begin with a new head on purpose, set "
+    "model.init_encoder_only=true: the first training then trains the head alone before the whole "
+    "model (training.head_steps)."
+)
+"""What is said of weights that are to be trained from."""
+HEAD = "cls.predictions."
+"""How names of the masked-LM head's tensors begin in Hugging Face's models."""
 # Parts that a source may lack: nothing but next-sentence prediction uses them.
 _OPTIONAL = {Part.POOLER, Part.NEXT_SENTENCE}
 
@@ -97,7 +105,8 @@ def _notes(new: list[Weight], allowed: set[str]) -> list[str]:
     if Part.MASKED_LM in parts:
         notes.append(
             "model.init_encoder_only: the masked-LM head is new. Its loss begins high, near that "
-            "of guessing, although the encoder knows the language."
+            "of guessing, although the encoder knows the language. The first training trains the "
+            "head alone before the whole model (training.head_steps)."
         )
     if Part.POOLER in parts:
         notes.append("There is no pooler: it is new, which matters for next sentences only.")
@@ -139,10 +148,7 @@ def _advice_on_scoring(_uri: str, table: LoadedWeights) -> str:
 
 def _advice_on_training(uri: str, table: LoadedWeights) -> str:
     if _lacks_the_head_alone(table):
-        return (
-            "It is an encoder without a masked-LM head. To begin with a new head on purpose, set "
-            "model.init_encoder_only=true."
-        )
+        return NO_HEAD
     if _missing(table) or table.mismatched:
         return (
             "Choose a model of the same architecture, or set the model section to that of this one."

@@ -48,6 +48,7 @@ def render(model: ModelConfig, vocabulary: VocabularyInfo, inputs: TrainingInput
             f"{settings['masking.unit']}. Data, scores and limits are in `MODEL_CARD.md` of the "
             "model version that this folder belongs to.\n"
         ),
+        *_new_head(inputs),
         "## Limits\n",
         "- Nothing but the pretraining tasks was measured. It repeats what its text says.",
         f"- Longer input than {settings['masking.max_seq_length']} tokens was not seen lately.",
@@ -55,6 +56,21 @@ def render(model: ModelConfig, vocabulary: VocabularyInfo, inputs: TrainingInput
         *_sentence_embedding(inputs),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _new_head(inputs: TrainingInputs) -> Iterator[str]:
+    kept = of_inputs(inputs)
+    if kept is None or (head := kept.new_head) is None:
+        return
+    if head.loss is None:
+        how = "No training of the head alone came before."
+    else:
+        how = (
+            f"It was trained alone for {head.steps} steps, the encoder held still, to a training "
+            f"loss of {head.loss:.4f} nats per token: that of the encoder as it was published, "
+            "under a head that has learned. The training above went on from there."
+        )
+    yield f"The masked-LM head is new: the weights that the lineage began with had none. {how}\n"
 
 
 def _sentence_embedding(inputs: TrainingInputs) -> Iterator[str]:

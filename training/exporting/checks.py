@@ -88,6 +88,16 @@ def _is_mask(row: Rows, tokens: tuple[str, ...]) -> npt.NDArray[np.bool_]:
     return chosen == tokens.index(MASK)
 
 
+def mask_places(rows: Rows, tokens: tuple[str, ...]) -> Ids:
+    """Return row and position of every ``[MASK]``, [N, 2], in the order of :func:`outputs`."""
+    found = [
+        (number, position)
+        for number, row in enumerate(_single(rows))
+        for position in row["masked_lm_positions"][0][_is_mask(row, tokens)]
+    ]
+    return np.array(found, np.int32).reshape(-1, 2)
+
+
 def check_hugging_face(folder: Path, subject: Subject, *, pooler: bool) -> ExportCheck:
     """Read a folder into a new model, as a training that starts from it does, and compare.
 

@@ -5,8 +5,9 @@
 The encoder becomes a lineage's first version. The DAG trains a masked-LM head for it and continues
 it on the docstrings of the installed numerical packages, compares both, also by classifiers of a
 labelled task, and judges. Then the encoder as it was, held still, gets a head of as many steps on
-the same rows: what the continued one has to beat. All figures go to demo-domain.json of the state
-folder.
+the same rows: what the continued one has to beat. At the end the continued encoder leaves as a
+Hugging Face folder, which sentence-transformers reads, too, and is compared in transformers. All
+figures go to demo-domain.json of the state folder.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rich.console import Console
 
 from local.commands import run_module, run_watched
 from local.demo import follow
-from local.demo.domain import settings, text
+from local.demo.domain import leaving, settings, text
 from local.demo.domain.figures import figures
 from local.demo.tasks import examples
 from local.demo.tasks.modules import harvest
@@ -110,6 +111,7 @@ def _run(options: argparse.Namespace, console: Console) -> None:
         verdict=Verdict.load(day.run.verdict(baseline)),
         probe=ProbeReport.load(day.run.probe(baseline)),
     )
+    content["export"] = leaving.export(store, day.run, say)
     left = follow.tpus_left(stack)
     content |= {"tpu_nodes_left": len(left), "seconds": round(time.monotonic() - began)}
     _show(content, console)
@@ -186,6 +188,12 @@ def _show(content: dict[str, Any], console: Console) -> None:
             )
     console.print(f"\nverdict: {content['verdict']}", markup=False)
     console.print(content["reason"], markup=False)
+    left = content["export"]
+    console.print(
+        f"\nexported to {left['folder']}\n  compared in {left['compared_in']}: on {left['masks']} "
+        f"masked tokens logits differ by {left['max_logit_difference']:.1e} at most",
+        markup=False,
+    )
 
 
 if __name__ == "__main__":

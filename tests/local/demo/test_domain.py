@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from local.demo.domain import settings, text
+from local.demo.domain import leaving, settings, text
 from local.demo.domain.figures import figures
+from local.demo.follow import DemoError
 from local.demo.tasks.modules import Use, harvest
 from local.stack.settings import PRESET
 from model_registry import gate
@@ -86,6 +88,75 @@ def test_the_request_fits_the_encoder_and_the_preset(tmp_path: Path) -> None:
     assert Path(store.root, config.model.init_checkpoint or "").is_dir()
     assert Path(store.root, config.vocabulary.uri or "").is_file()
     assert config.training.head_steps == config.training.train_steps == settings.STEPS
+
+
+WRITTEN = {"folder": "/x/hf", "rows": 16, "masks": 90, "max_logit_difference": 2e-6, "bytes": 1}
+SAME = {
+    "transformers": "5.0",
+    "rows": 16,
+    "masks": 90,
+    "max_logit_difference": 5e-4,
+    "largest_logit": 10.0,
+    "max_embedding_difference": 1e-6,
+}
+
+
+class Commands:
+    """The commands of the export, which runs none; what transformers says is given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, found: dict[str, Any] | None) -> None:
+        self.words: tuple[str, ...] = ()
+        torch = Path(__file__) if found else Path("/no/such/python")
+        monkeypatch.setattr(leaving, "TORCH_PYTHON", torch)
+        monkeypatch.setattr(leaving, "run_module", self._run)
+        monkeypatch.setattr(leaving, "_in_transformers", lambda *_: dict(found or {}))
+
+    def _run(self, module: str, *words: str) -> str:
+        assert module == "training.export_model"
+        self.words = words
+        return json.dumps({"hugging_face": WRITTEN})
+
+    def export(self) -> dict[str, Any]:
+        store = StoreLayout("/store")
+        return leaving.export(store, store.run("key"), lambda _: None)
+
+
+def test_the_candidate_leaves_whatever_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = Commands(monkeypatch, SAME)
+    assert commands.export() == {
+        "folder": "/x/hf",
+        "compared_in": "transformers 5.0",
+        **{name: value for name, value in SAME.items() if name != "transformers"},
+    }
+    run = StoreLayout("/store").run("key")
+    words = dict(zip(commands.words[::2], commands.words[1::2], strict=True))
+    assert (words["--model"], words["--output"]) == (run.training.root, run.exports.root)
+
+
+def test_without_transformers_the_exporters_own_comparison_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commands = Commands(monkeypatch, None)
+    found = commands.export()
+    assert found["compared_in"] == "training.export_model"
+    assert found["max_logit_difference"] == 2e-6
+    assert "--reference" not in commands.words
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_logit_difference": 1e-3},
+        {"max_logit_difference": float("nan")},
+        {"max_embedding_difference": 1e-4},
+    ],
+)
+def test_what_is_not_the_model_in_transformers_is_refused(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, float]
+) -> None:
+    commands = Commands(monkeypatch, SAME | wrong)
+    with pytest.raises(DemoError, match="/x/hf is not the model in transformers: logits differ by"):
+        commands.export()
 
 
 def evaluation(gain: float, unigram: float = 6.5) -> EvaluationReport:

@@ -175,6 +175,27 @@ def test_a_collapsed_encoder_is_seen_and_rejected() -> None:
     assert found.verdict is VerdictKind.RETRIEVAL
 
 
+def test_shuffled_weights_find_what_chance_finds() -> None:
+    encoder = Encoder()
+    variables = named_variables(encoder.model)
+    [table] = [one for name, one in variables.items() if "word_embeddings" in name]
+    # The second half says the same in words of its own, so only the weights can tell.
+    encoder.words = [FIRST_WORD + (words - FIRST_WORD) % 100 for words in encoder.words]
+    values = table.numpy()
+    values[FIRST_WORD + 100 : FIRST_WORD + 200] = values[FIRST_WORD : FIRST_WORD + 100]
+    table.assign(values)
+    before = np.array(encoder.ranks(lambda words: words + 100))
+    assert (before == 1).mean() > 0.9
+    random = np.random.default_rng(1)
+    for variable in variables.values():
+        variable.assign(random.permutation(variable.numpy().ravel()).reshape(variable.shape))
+    after = np.array(encoder.ranks(lambda words: words + 100))
+    assert (after == 1).mean() < 0.1
+    # Three standard errors of a mean of ranks that are all equally likely.
+    error = 3 * (COUNT / 12**0.5) / COUNT**0.5
+    assert abs(after.mean() - (COUNT + 1) / 2) < error
+
+
 def test_special_tokens_and_padding_do_not_count() -> None:
     encoder = Encoder()
     rows = halved([words[:6] for words in encoder.words], FRAME, WIDTH)

@@ -43,7 +43,8 @@ class Exported:
         self.store = store
         self.layout = ExportsLayout(str(output))
         self._arguments = ["--store", store.layout.root, "--output", str(output)]
-        self._arguments += ["--model", f"{run_root}/training"]
+        self.model = f"{run_root}/training"
+        self._arguments += ["--model", self.model]
         self._arguments += ["--config", f"{run_root}/config.json"]
 
     def export(self, *words: str) -> int:
@@ -94,6 +95,29 @@ def test_exporting_again_changes_nothing(exported: Exported, capsys: Capture) ->
     assert summary["exports"] == exported.layout.record
     assert summary["hugging_face"]["folder"] == str(exported.folder("hugging_face"))
     assert all_files(exported.layout.root) == before
+
+
+def test_what_the_model_computes_is_written_for_other_programs(
+    exported: Exported, tmp_path: Path
+) -> None:
+    before = all_files(exported.layout.root)
+    assert exported.export("--reference", str(tmp_path / "reference.npz")) == 0
+    assert all_files(exported.layout.root) == before
+    wanted = np.load(tmp_path / "reference.npz")
+    config = exported.store.config
+    model = build_model(config)
+    load_weights(model, exported.model)
+    ids, mask = wanted["input_word_ids"], wanted["input_mask"]
+    rows = {name: wanted[name] for name in ("input_word_ids", "input_mask", "input_type_ids")}
+    places = np.tile(np.arange(ids.shape[1], dtype=np.int32), (len(ids), 1))
+    found = model(rows | {"masked_lm_positions": places})
+    states = found["sequence_output"].numpy()[mask == 1]
+    np.testing.assert_allclose(wanted["hidden_states"], states, atol=1e-5)
+    row, place = wanted["mask_places"].T
+    assert len(row) == exported.record.formats["hugging_face"].check.masks
+    assert (ids[row, place] == TOKENS.index("[MASK]")).all()
+    logits = found["mlm_logits"].numpy()[row, place, : len(TOKENS)]
+    np.testing.assert_allclose(wanted["logits"], logits, atol=1e-5)
 
 
 def test_the_folder_of_hugging_face_has_what_a_masked_language_model_needs(

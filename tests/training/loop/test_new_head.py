@@ -8,14 +8,16 @@ import pytest
 
 from model_registry import gate
 from pipeline_store import uris
-from pipeline_store.formats import EvaluationReport, TrainingResult
+from pipeline_store.formats import EvaluationReport, NewHead, TrainingResult, VocabularyInfo
 from pipeline_store.layout import RunLayout, TrainingLayout
+from tests.training.exporting.test_export import Exported
 from tests.training.importing.test_import_hugging_face import only
 from tests.training.importing.test_import_version import DAY, Beginning
 from tests.training.jobs import PREEMPTED, all_files, result, train, train_until
 from tests.training.pretrained import bert_weights, write_hugging_face
 from trained_models import artifacts, heritage
 from training import evaluate
+from training.exporting import card
 from training.importing.loading import InitialModel
 from training.model.bert import build_model, named_variables
 from training.model.checkpoints import load_weights
@@ -85,6 +87,37 @@ def test_the_model_keeps_what_its_lineage_began_with(
     assert kept.pooler_from == source
 
 
+def new_head(model_uri: str) -> NewHead | None:
+    kept = heritage.of_model(artifacts.model_files(model_uri))
+    assert kept is not None
+    return kept.new_head
+
+
+def test_how_the_head_began_goes_from_run_to_run(beginning: Beginning, updated: RunLayout) -> None:
+    imported = beginning.lineage.version(beginning.version.version_id)
+    assert new_head(imported) == NewHead(steps=0)
+    head = TrainingResult.load(head_of(beginning, updated).result)
+    began = NewHead(steps=STEPS, loss=head.final_loss)
+    assert new_head(updated.training.root) == began
+    second = beginning.prepare("second")
+    words = (beginning.manifest, "--init-model", updated.training.root)
+    assert train(beginning.store, second, *words) == 0
+    assert new_head(second.training.root) == began
+
+
+def test_the_card_of_an_export_says_how_the_head_began(
+    beginning: Beginning, updated: RunLayout, tmp_path: Path
+) -> None:
+    exported = Exported(beginning.store, updated.root, tmp_path / "exports")
+    assert exported.export("--format", "hugging_face") == 0
+    text = (exported.folder("hugging_face") / "README.md").read_text()
+    loss = TrainingResult.load(head_of(beginning, updated).result).final_loss
+    assert "The masked-LM head is new: the weights that the lineage began with had none." in text
+    assert (
+        f"alone for {STEPS} steps, the encoder held still, to a training loss of {loss:.4f}" in text
+    )
+
+
 def test_again_nothing_is_trained(beginning: Beginning, updated: RunLayout) -> None:
     before = all_files(updated.root)
     version = beginning.lineage.version(beginning.version.version_id)
@@ -115,6 +148,11 @@ def test_interrupted_in_either_part_it_has_the_same_weights(
 def test_none_if_none_is_wanted(beginning: Beginning) -> None:
     run = beginning.update("together", training__head_steps=0)
     assert not uris.exists(head_of(beginning, run).result)
+    assert new_head(run.training.root) == NewHead(steps=0)
+    inputs = artifacts.load_inputs(artifacts.model_files(run.training.root))
+    vocabulary = VocabularyInfo.load(beginning.lineage.vocabulary_info)
+    found = card.render(beginning.config.model, vocabulary, inputs)
+    assert "No training of the head alone came before." in found
 
 
 def test_without_a_registry_too(beginning: Beginning) -> None:
@@ -129,6 +167,7 @@ def test_a_model_with_a_head_needs_none(tmp_path: Path) -> None:
     with_head.make()
     run = with_head.update("first")
     assert not uris.exists(head_of(with_head, run).result)
+    assert new_head(run.training.root) is None
 
 
 def test_a_dry_run_says_so_and_writes_nothing(

@@ -11,10 +11,19 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pipeline_store.formats import EncoderSource, PaidVerdict, PartitionManifest, Split, TaskSplit
+from pipeline_store.formats import (
+    EncoderSource,
+    EvaluationReport,
+    PaidVerdict,
+    PartitionManifest,
+    Split,
+    TaskSplit,
+)
 from pipeline_store.layout import StoreLayout
 from tests.beam_jobs.manifests import record_file, shard, store_partition
 from tests.beam_jobs.workspace import document
+from tests.model_registry.test_gate import NEW, VERSION, Documents, report
+from tests.model_registry.test_gate_retrieval import measured, ranks_of
 from tests.trained_models.downstream.written import task_manifest
 from trained_models.downstream.comparison import compare
 from trained_models.downstream.training_text import InTrainingText
@@ -26,6 +35,7 @@ from verification.benchmarks.recipe_check import (
     pages,
     paragraphs,
     pooler,
+    retrieval_collapse,
 )
 from verification.benchmarks.recipe_check.drawn_trials import DrawnModel, write_trial
 
@@ -287,3 +297,42 @@ def test_a_pooler_is_imported_trained_beside_and_exported(tmp_path: Path) -> Non
     assert found.before["pooler_tensors"] == 0
     assert found.after["pooler_difference"] == 0
     assert found.holds
+
+
+class Scored:
+    """Trains nothing; the update has this loss, compared with the model in use, and recall@1."""
+
+    def __init__(self, shift: float, found: int) -> None:
+        self.shift, self.found = shift, found
+
+    def first(self) -> str:
+        return f"versions/{VERSION}"
+
+    def train(self, *_: Any, parent: str) -> str:
+        assert parent == self.first()
+        return "update"
+
+    def evaluate(self, versions: list[str], _: list[str]) -> EvaluationReport:
+        assert versions == ["update", self.first()]
+        documents = Documents(NEW)
+        candidate = measured(documents.score(self.shift), ranks_of(self.found, 100))
+        baseline = measured(documents.score(0, 0), ranks_of(60, 100))
+        return report([candidate], [baseline], {NEW: 7.0}).model_copy(update={"current_set": NEW})
+
+
+@pytest.mark.parametrize(
+    ("shift", "found", "holds"),
+    [
+        (-0.2, 5, True),
+        # The embeddings are as good as they were; the loss tells already.
+        (-0.2, 60, False),
+        (0.2, 5, False),
+    ],
+)
+def test_only_retrieval_tells_ruined_embeddings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: float, found: int, holds: bool
+) -> None:
+    monkeypatch.setattr(retrieval_collapse, "Lineages", lambda *_: Scored(shift, found))
+    finding = retrieval_collapse.check(tmp_path)
+    assert finding.after["recall_at_1"] == [0.6, found / 100]
+    assert finding.holds is holds

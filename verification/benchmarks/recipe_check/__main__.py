@@ -1,7 +1,7 @@
 """Shows what today's defaults of a training prevent, by what happens without them.
 
 Copy-paste: ``python -m verification.benchmarks.recipe_check --only ratchet``. All of it takes some
-five minutes on two cores. Models that take minutes to train stay in the state folder, so that an
+six minutes on two cores. Models that take minutes to train stay in the state folder, so that an
 interrupted call goes on; the rest is done anew.
 
 One JSON object a line on stdout: name, before, after, holds. The last line is a summary. Exit code:
@@ -25,6 +25,7 @@ from verification.benchmarks.recipe_check import (
     paragraphs,
     pooler,
     ratchet,
+    retrieval_collapse,
 )
 from verification.benchmarks.recipe_check.finding import Finding
 
@@ -36,6 +37,7 @@ CHECKS: dict[str, Callable[[Path], Finding]] = {
     paragraphs.NAME: paragraphs.check,
     leaked_task.NAME: leaked_task.check,
     pooler.NAME: pooler.check,
+    retrieval_collapse.NAME: retrieval_collapse.check,
 }
 
 

@@ -33,7 +33,7 @@ def check(state_dir: Path) -> Finding:
         for name in ("train_steps", "checkpoint_interval", "steps_per_loop")
     }
     candidate = lab.train("shorter", shorter, _SUBJECT, parent=None)
-    report = _named(lab.evaluate([candidate, published], [_SUBJECT]))
+    report = named(lab.evaluate([candidate, published], [_SUBJECT]))
     promotion = PromotionConfig()
     first = gate.judge(report, promotion, baseline_version=None)
     now = gate.judge(report, promotion, baseline_version=published.rpartition("/")[2])
@@ -45,7 +45,8 @@ def check(state_dir: Path) -> Finding:
     )
 
 
-def _named(report: EvaluationReport) -> EvaluationReport:
+def named(report: EvaluationReport) -> EvaluationReport:
+    """Call the two models of an evaluation what the gate calls them, the candidate first."""
     names = ("candidate", "baseline")
     models = [
         model.model_copy(update={"name": name})
