@@ -204,7 +204,7 @@ def _write_documents(
         # All of it follows from the run and its plan, so another try writes the same bytes.
         uris.write(uri, data)
         path = uri.removeprefix(folder.root + "/")
-        files.append(FileDigest(path=path, bytes=len(data), sha256=_sha256(data)))
+        files.append(FileDigest.of(path, data))
     return files
 
 

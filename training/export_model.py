@@ -96,8 +96,8 @@ def export_model(arguments: argparse.Namespace) -> None:
     exports = writing.committed(layout, sha256, formats)
     if exports is None or arguments.reference:
         # Here, so that a wrong argument is reported at once and not after seconds of imports.
+        from training.exporting.checks import write_reference
         from training.exporting.exporter import Exporter
-        from training.exporting.reference import write_reference
 
         exporter = Exporter.load(model_uri, store, config)
         if exports is None:

@@ -163,13 +163,9 @@ def _unmasked_rows(chosen: EvaluationSet) -> dict[str, Ids]:
     from training.input import examples
 
     serialized = chosen.reader.read(chosen.rows[:LOOKED_AT])
-    features = examples.parse(tf.constant(serialized), chosen.reader.row_format)
-    rows = {name: value.numpy() for name, value in examples.model_inputs(features).items()}
-    ids, right = rows["input_word_ids"].copy(), features["masked_lm_ids"].numpy()
-    is_masked = features["masked_lm_weights"].numpy() > 0
-    where = np.nonzero(is_masked)
-    ids[where[0], rows["masked_lm_positions"][where]] = right[where]
-    return rows | {"input_word_ids": ids}
+    parsed = examples.parse(tf.constant(serialized), chosen.reader.row_format)
+    features = {name: value.numpy() for name, value in parsed.items()}
+    return examples.model_inputs(features | {"input_ids": examples.unmasked_ids(features)})
 
 
 def _predict(

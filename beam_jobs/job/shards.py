@@ -201,8 +201,7 @@ class _UploadFolder:
         return digest
 
     def add_bytes(self, data: bytes, name: str) -> FileDigest:
-        sha256 = hashlib.sha256(data).hexdigest()
-        digest = FileDigest(path=f"{self.unique}/{name}", bytes=len(data), sha256=sha256)
+        digest = FileDigest.of(f"{self.unique}/{name}", data)
         uris.write(uris.join(self.shard_root, digest.path), data)
         return digest
 

@@ -10,7 +10,6 @@ from itertools import chain
 from model_registry.retention.keeping import Needs
 from model_registry.retention.policy import ALERT_AGE, Kind, RetentionPolicy
 from model_registry.retention.survey import Files, Survey, is_run_bytes, newest
-from pipeline_store.formats import ShardManifest
 
 _TRIAL = re.compile(r"(runs/[^/]+/(?:trials|probes/[^/]+)/[^/]+)/training/")
 
@@ -141,7 +140,8 @@ class _Finder:
                 why = "no manifest names it" if commit in files else "never finished"
                 yield from self._old(Kind.SHARD, key, why, [commit], files)
             elif shard := self._needs.shards[key]:
-                named = {commit, *(f"shards/{key}/{path}" for path in _named_by(shard))}
+                paths = (digest.path for digest in shard.digests())
+                named = {commit, *(f"shards/{key}/{path}" for path in paths)}
                 spare = {path: found for path, found in files.items() if path not in named}
                 if spare:
                     yield from self._old(Kind.SHARD, f"{key}: spare", "another try won", [], spare)
@@ -186,11 +186,3 @@ class _Finder:
 
 def _below(files: Files, folder: str) -> Files:
     return {path: found for path, found in files.items() if path.startswith(folder)}
-
-
-def _named_by(shard: ShardManifest) -> Iterator[str]:
-    for file in shard.files:
-        yield from (file.data.path, file.index.path)
-    for digest in (shard.dead_letter, shard.token_counts):
-        if digest is not None:
-            yield digest.path

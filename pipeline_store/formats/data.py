@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from pipeline_store.formats.base import StoredFile
 from pipeline_store.formats.tpu import ExitKind
+
+Content = bytes
+"""For a class with a field of the name ``bytes``."""
 
 
 class Split(StrEnum):
@@ -28,6 +32,11 @@ class FileDigest(BaseModel):
     bytes: int
     # Strict, because files in caches are named by it.
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+    @classmethod
+    def of(cls, path: str, data: Content) -> Self:
+        """Return the digest of a file with that content."""
+        return cls(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
 class RecordFile(BaseModel):
@@ -124,6 +133,12 @@ class ShardManifest(StoredFile):
     )
     statistics: DataStatistics
     libraries: dict[str, str]
+
+    def digests(self) -> Iterator[FileDigest]:
+        """Yield every file that it names."""
+        for file in self.files:
+            yield from (file.data, file.index)
+        yield from filter(None, (self.dead_letter, self.token_counts))
 
     def file(self, split: Split, max_seq_length: int) -> RecordFile | None:
         """Return the record file of a split and row length, or None when there is none."""

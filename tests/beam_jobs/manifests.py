@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 from pipeline_config import load_preset
@@ -142,11 +141,3 @@ def _added(counts: Any) -> dict[Any, int]:
 def _by_split(files: list[RecordFile], length: int, name: str) -> dict[Split, int]:
     mine = [file for file in files if file.max_seq_length == length]
     return {s: sum(getattr(file, name) for file in mine if file.split is s) for s in Split}
-
-
-def files_of(shard: ShardManifest) -> Iterator[FileDigest]:
-    """Yield the files that a shard of readable text consists of, but for its manifest."""
-    for file in shard.files:
-        yield from (file.data, file.index)
-    assert shard.token_counts is not None
-    yield shard.token_counts

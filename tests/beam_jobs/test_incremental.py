@@ -15,7 +15,6 @@ from corpus.errors import BadDataError, UserError
 from corpus.mlm_records import document_key
 from pipeline_store.formats import PartitionManifest, ShardDecisions, ShardManifest, Split
 from pipeline_store.layout import StoreLayout
-from tests.beam_jobs.manifests import files_of
 from tests.beam_jobs.records import document_ids
 from tests.beam_jobs.workspace import (
     PARTITION,
@@ -314,7 +313,7 @@ def test_two_runs_at_once_agree(workspace: Workspace, tmp_path: Path) -> None:
     assert document_ids(workspace, manifest) == ids_of(texts[:75])
     shards = [ShardManifest.load(uri) for uri in manifest.shards]
     assert_every_document_is_accounted_for(shards)
-    named = {f"{shard.shard_key}/{digest.path}" for shard in shards for digest in files_of(shard)}
+    named = {f"{shard.shard_key}/{digest.path}" for shard in shards for digest in shard.digests()}
     there = {path.removeprefix("shards/") for path in files_below(workspace, "shards")}
     assert there == named | {f"{shard.shard_key}/shard.json" for shard in shards}
     assert workspace.prepare().manifest == manifest

@@ -23,7 +23,6 @@ from corpus.text.metered import InputChangedError
 from corpus.tokens.lineage_vocabulary import load_vocabulary
 from corpus.tokens.tokenizing import make_tokenizer
 from pipeline_store.formats import PartitionManifest, ShardDecisions, Split
-from tests.beam_jobs.manifests import files_of
 from tests.beam_jobs.workspace import (
     PARTITION,
     Workspace,
@@ -331,7 +330,7 @@ def test_of_two_writers_of_a_shard_one_commits_and_no_bytes_are_left(
     assert sorted(reused for _, reused in outcomes) == [False, True]
     assert outcomes[0][0] == outcomes[1][0]
     folder = Path(workspace.store.shard(outcomes[0][0].shard_key))
-    named = {digest.path for digest in files_of(outcomes[0][0])}
+    named = {digest.path for digest in outcomes[0][0].digests()}
     there = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     assert there == named | {"shard.json"}
 

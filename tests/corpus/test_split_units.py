@@ -222,7 +222,7 @@ def test_signatures_keep_the_groups(tmp_path: Path) -> None:
         data = signed.to_bytes()
         uri = str(tmp_path / "s.npz")
         uris.write(uri, data)
-        digest = FileDigest(path="s.npz", bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+        digest = FileDigest.of("s.npz", data)
         loaded = Signatures.load(uri, digest)
         assert ("groups" in load_npz(uri, digest)) == (signed.groups is not None)
         for mine, theirs in zip(signed, loaded, strict=True):

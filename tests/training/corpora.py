@@ -320,7 +320,4 @@ def write_records(path: Path, features: dict[str, np.ndarray], row_format: RowFo
 
 def digest(path: Path, folder: str) -> FileDigest:
     """Return the digest of a file that a manifest one folder above names."""
-    data = path.read_bytes()
-    return FileDigest(
-        path=f"{folder}/{path.name}", bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
-    )
+    return FileDigest.of(f"{folder}/{path.name}", path.read_bytes())

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from pipeline_store import uris
-from pipeline_store.formats import FormatError, Lease, Released, Reservation, StandingTpu, TpuPlace
+from pipeline_store.formats import FormatError, Lease, ReaperPass, Released, Reservation, TpuPlace
 from pipeline_store.layout import ReservationLayout, StoreLayout
 from tpu_lifecycle.control.forsaken import Standing
 from tpu_lifecycle.control.reaper_status import newest_pass, write_pass
@@ -44,6 +45,8 @@ FOREIGN_GRACE = timedelta(hours=1)
 """So long after it expired a TPU of another installation is left to that one without a word."""
 
 _log = logging.getLogger(__name__)
+
+Known = TypeVar("Known")
 
 
 class NotReapedError(RuntimeError):
@@ -108,7 +111,7 @@ class Reaper:
         report = ReaperReport()
         left = 0
         identity = Identity.read(self.store, report.problems)
-        standing = Standing(self._standing_before())
+        standing = Standing(self._remembered(lambda earlier: earlier.standing, unknown=()))
         for state in self.find(report):
             try:
                 if not self._is_ours(state, identity):
@@ -173,13 +176,19 @@ class Reaper:
             f"--owner {self.owner}"
         )
 
-    def _standing_before(self) -> list[StandingTpu]:
+    def _remembered(
+        self, what: Callable[[ReaperPass], Sequence[Known]], *, unknown: Sequence[Known]
+    ) -> Sequence[Known]:
+        """Return something of the pass before this one; nothing when there was none.
+
+        :param unknown: what to return when it cannot be read.
+        """
         try:
             earlier = newest_pass(self.store, self.owner, self.project_id)
         except Exception as error:  # noqa: BLE001 - one's memory is no reason to stop
             self.log.warning("Cannot read the pass before this one: %r", error)
-            return []
-        return earlier.standing if earlier else []
+            return unknown
+        return what(earlier) if earlier else ()
 
     def _sign_of_life(self, report: ReaperReport, standing: Standing) -> None:
         try:
@@ -246,12 +255,8 @@ class Reaper:
 
     def _ever_answered(self, zones: Iterable[str]) -> set[str]:
         """Return those of the zones that an earlier pass could look at; all if nobody knows."""
-        try:
-            earlier = newest_pass(self.store, self.owner, self.project_id)
-        except Exception as error:  # noqa: BLE001 - one's memory is no reason to stop
-            self.log.warning("Cannot read the pass before this one: %r", error)
-            return set(zones)
-        return set(earlier.answered if earlier else ()) & set(zones)
+        answered = self._remembered(lambda earlier: earlier.answered, unknown=list(zones))
+        return set(answered) & set(zones)
 
     def _is_there(self, state: TpuState) -> bool:
         """Look again: a list may be older than a deletion, or than another owner's new labels."""

@@ -87,10 +87,7 @@ def own_tokens(rows: Mapping[str, npt.NDArray[Any]]) -> Iterator[Ids]:
 
     :param rows: R records, as :func:`training.input.examples.parse` returns them.
     """
-    ids = rows["input_ids"].copy()
-    if "masked_lm_ids" in rows:
-        row, slot = np.nonzero(rows["masked_lm_weights"])
-        ids[row, rows["masked_lm_positions"][row, slot]] = rows["masked_lm_ids"][row, slot]
+    ids = examples.unmasked_ids(rows)
     lengths = rows["input_mask"].sum(axis=1)
     is_own = np.arange(ids.shape[1]) < lengths[:, None]
     for end in (ids[:, 0], ids[np.arange(len(ids)), lengths - 1]):

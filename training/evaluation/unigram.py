@@ -7,8 +7,9 @@ text that is trained on, of the tokens that may be masked: what a model is train
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,7 @@ def training_counts(
     """
     counts = np.zeros(vocab_size)
     with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
-        for found in pool.map(_shard_counts, sources):
+        for found in pool.map(partial(_shard_counts, vocab_size=vocab_size), sources):
             counts[: len(found)] += found
     counts[: len(maskable)] *= maskable
     return counts
@@ -52,41 +53,31 @@ def held_out_counts(reader: RecordReader, rows: npt.NDArray[np.int64], vocab_siz
     :returns: the number of times each token is to be predicted, [vocab_size].
     """
 
-    def count(serialized: list[bytes]) -> Counts:
+    counts = np.zeros(vocab_size)
+    for serialized in _batches(reader, rows):
         labels, weights = examples.parse_labels(serialized, reader.row_format)
-        return np.bincount(labels.ravel(), weights.ravel(), vocab_size).astype(np.float64)
+        counts += np.bincount(labels.ravel(), weights.ravel(), vocab_size)
+    return counts
 
-    return _sum(reader, rows, count)
 
-
-def _shard_counts(source: RecordSource) -> Counts:
+def _shard_counts(source: RecordSource, vocab_size: int) -> Counts:
+    """Return the counts of a shard's tokens of any kind, [vocab_size] or less."""
     if source.token_counts is not None:
         uri = uris.join(source.folder, source.token_counts.path)
         return load_npz(uri, source.token_counts)["counts"].astype(np.float64)
-    reader = RecordReader([source])
-
-    def count(serialized: list[bytes]) -> Counts:
-        features = examples.parse(tf.constant(serialized), reader.row_format)
-        ids = features["input_ids"].numpy()
-        if reader.row_format.masked:
-            row, slot = np.nonzero(features["masked_lm_weights"].numpy())
-            positions = features["masked_lm_positions"].numpy()[row, slot]
-            ids[row, positions] = features["masked_lm_ids"].numpy()[row, slot]
-        return np.bincount(ids.ravel()).astype(np.float64)
-
-    return _sum(reader, np.arange(len(reader), dtype=np.int64), count)
+    reader, counts = RecordReader([source]), np.zeros(vocab_size)
+    for serialized in _batches(reader, np.arange(len(reader), dtype=np.int64)):
+        parsed = examples.parse(tf.constant(serialized), reader.row_format)
+        ids = examples.unmasked_ids({name: value.numpy() for name, value in parsed.items()})
+        counts += np.bincount(ids.ravel(), minlength=vocab_size)
+    return counts
 
 
-def _sum(
-    reader: RecordReader, rows: npt.NDArray[np.int64], count: Callable[[list[bytes]], Counts]
-) -> Counts:
-    total = np.zeros(0)
-    for begin in range(0, len(rows), ROWS_AT_ONCE):
-        found = count(reader.read(rows[begin : begin + ROWS_AT_ONCE]))
-        shorter, longer = sorted((total, found), key=len)
-        total = longer.copy()
-        total[: len(shorter)] += shorter
-    return total
+def _batches(reader: RecordReader, rows: npt.NDArray[np.int64]) -> Iterator[list[bytes]]:
+    return (
+        reader.read(rows[begin : begin + ROWS_AT_ONCE])
+        for begin in range(0, len(rows), ROWS_AT_ONCE)
+    )
 
 
 def cross_entropy(train_counts: Counts, validation_counts: Counts, vocabulary_size: int) -> float:

@@ -88,7 +88,7 @@ def _is_mask(row: Rows, tokens: tuple[str, ...]) -> npt.NDArray[np.bool_]:
     return chosen == tokens.index(MASK)
 
 
-def mask_places(rows: Rows, tokens: tuple[str, ...]) -> Ids:
+def _mask_places(rows: Rows, tokens: tuple[str, ...]) -> Ids:
     """Return row and position of every ``[MASK]``, [N, 2], in the order of :func:`outputs`."""
     found = [
         (number, position)
@@ -96,6 +96,26 @@ def mask_places(rows: Rows, tokens: tuple[str, ...]) -> Ids:
         for position in row["masked_lm_positions"][0][_is_mask(row, tokens)]
     ]
     return np.array(found, np.int32).reshape(-1, 2)
+
+
+def write_reference(path: Path, subject: Subject) -> None:
+    """Write what the model itself computes as an ``.npz`` file, for other programs to compare with.
+
+    It has ``input_word_ids``, ``input_mask``, ``input_type_ids`` int32 [R, S]; ``hidden_states``
+    float32 [T, H] of all T real tokens, row by row; ``mask_places`` int32 [N, 2], row and position
+    of every ``[MASK]``; and ``logits`` float32 [N, V] there, of the tokens of the vocabulary.
+    """
+    found = outputs(subject.model, subject.rows, subject.tokens)
+    rows = {name: values for name, values in subject.rows.items() if name.startswith("input_")}
+    with path.open("wb") as file:
+        np.savez(
+            file,
+            allow_pickle=False,
+            **rows,
+            hidden_states=found.hidden_states,
+            mask_places=_mask_places(subject.rows, subject.tokens),
+            logits=found.logits,
+        )
 
 
 def check_hugging_face(folder: Path, subject: Subject, *, pooler: bool) -> ExportCheck:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from typing import Any
 
@@ -55,4 +54,4 @@ def _write(folder: str, path: str, arrays: dict[str, npt.NDArray[Any]]) -> FileD
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     content = buffer.getvalue()
     uris.write(uris.join(folder, path), content)
-    return FileDigest(path=path, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    return FileDigest.of(path, content)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -61,6 +64,18 @@ def parse_document_ids(serialized: list[bytes]) -> npt.NDArray[np.int64]:
     """Return the document id of each serialized record, int64 [R]."""
     spec = {"document_id": tf.io.FixedLenFeature([1], tf.int64)}
     return tf.io.parse_example(serialized, spec)["document_id"].numpy()[:, 0]
+
+
+def unmasked_ids(features: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
+    """Return the tokens of rows as they were before masking, [R, S].
+
+    :param features: of R rows, masked or not, as :func:`parse` returns them.
+    """
+    ids = features["input_ids"].copy()
+    if "masked_lm_ids" in features:
+        row, slot = np.nonzero(features["masked_lm_weights"])
+        ids[row, features["masked_lm_positions"][row, slot]] = features["masked_lm_ids"][row, slot]
+    return ids
 
 
 def parse_labels(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -129,7 +128,7 @@ def _scores(
         metrics=metrics.scores(kind, labels, outputs),
         per_label=metrics.per_label(kind, labels, outputs, manifest.labels),
         confusion=metrics.confusion(labels, outputs) if kind == "classification" else [],
-        predictions=FileDigest(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest()),
+        predictions=FileDigest.of(path, data),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 from collections import defaultdict
@@ -192,7 +191,7 @@ def test_counts_of_the_data_job_are_taken_and_no_record_is_read(
     )
     data = to_npz(counts=np.array([9, 0, 2, 7], np.int64))
     (tmp_path / "counts.npz").write_bytes(data)
-    digest = FileDigest(path="counts.npz", bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    digest = FileDigest.of("counts.npz", data)
     counted = dataclasses.replace(source, folder=str(tmp_path), token_counts=digest)
     maskable = np.array([False, True, True, True, True])
     np.testing.assert_array_equal(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,8 +153,7 @@ def _write_records(folder: Path, split: TaskSplit, features: Mapping[str, Array]
 
 
 def _digest(path: Path) -> FileDigest:
-    data = path.read_bytes()
-    return FileDigest(path=path.name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    return FileDigest.of(path.name, path.read_bytes())
 
 
 def trial_job(

@@ -19,6 +19,7 @@ from official.nlp.modeling.networks import BertEncoderV2
 from official.nlp.tools import tf2_bert_encoder_checkpoint_converter as converter
 
 from tests.training.corpora import TOKENS
+from tests.training.damages import flip
 from tests.training.importing.test_import_hugging_face import CLOSE, distance, load, only, without
 from tests.training.pretrained import (
     SIZES,
@@ -94,14 +95,12 @@ def test_a_file_of_a_checkpoint_is_answered_with_its_prefix(google: str, ending:
 def test_damaged_checkpoints_are_refused(tmp_path: Path, damage: str) -> None:
     prefix = write_google(tmp_path / "g", bert_weights())
     data = Path(f"{prefix}.data-00000-of-00001")
-    content = bytearray(data.read_bytes())
     if damage == "missing":
         data.unlink()
     elif damage == "cut short":
-        data.write_bytes(content[:1000])
+        data.write_bytes(data.read_bytes()[:1000])
     else:
-        content[len(content) // 2] ^= 1
-        data.write_bytes(content)
+        flip(data)
     with pytest.raises(BadDataError, match=rf"{prefix} cannot be read as a TensorFlow checkpoint"):
         load(prefix, **GELU_NEW)
 

@@ -16,6 +16,7 @@ import pytest
 from model_registry import registry
 from pipeline_store import uris
 from tests.training.corpora import TOKENS
+from tests.training.damages import flip
 from tests.training.importing.test_import_hugging_face import only
 from tests.training.importing.test_import_torch import Command, as_torch
 from tests.training.importing.test_import_version import Beginning
@@ -55,19 +56,13 @@ def cut_short(folder: Path) -> str:
 
 def flipped(folder: Path) -> str:
     prefix = write_google(folder, bert_weights())
-    data = Path(f"{prefix}.data-00000-of-00001")
-    content = bytearray(data.read_bytes())
-    content[len(content) // 2] ^= 1
-    data.write_bytes(content)
+    flip(Path(f"{prefix}.data-00000-of-00001"))
     return prefix
 
 
 def flipped_in_torch(folder: Path) -> str:
     source = as_torch(hugging_face(folder))
-    file = Path(source, "pytorch_model.bin")
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
+    flip(Path(source, "pytorch_model.bin"))
     return source
 
 

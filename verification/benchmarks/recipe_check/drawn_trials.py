@@ -103,5 +103,5 @@ def _scores(
         examples=len(labels),
         loss=float(metrics.example_losses(kind, labels, outputs).mean()),
         metrics=metrics.scores(kind, labels, outputs),
-        predictions=FileDigest(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest()),
+        predictions=FileDigest.of(path, data),
     )
