@@ -1,6 +1,5 @@
 # One entry for everything. `make` alone lists the targets.
 PYTHON ?= python3.11
-UV_VERSION := 0.13.8
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -28,8 +27,8 @@ help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 # Compiled at once, as a process that may not write bytecode would compile Beam or TensorFlow at every start.
-$(INSTALLED): requirements.txt requirements-dev.txt
-	@PYTHON=$(PYTHON) scripts/make-venv $(VENV) $(UV_VERSION)
+$(INSTALLED): requirements.txt requirements-dev.txt requirements-uv.txt
+	@PYTHON=$(PYTHON) scripts/make-venv $(VENV)
 	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --require-hashes \
 		-r requirements.txt -r requirements-dev.txt
 	@touch $@
@@ -69,10 +68,10 @@ $(BENCH_INSTALLED): $(INSTALLED) requirements-bench.txt
 bench-data: $(BENCH_INSTALLED)  ## Measure the data job and its peers; QUICK=1 for 10 MB, ONLY=row
 	$(BIN)/python -m verification.benchmarks.data --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
-$(TORCH_INSTALLED): requirements-torch.in requirements-torch.txt scripts/install-torch
-	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@) $(UV_VERSION)
+$(TORCH_INSTALLED): requirements-torch-cpu.txt requirements-torch.txt requirements-uv.txt scripts/install-torch
+	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@)
 	$(dir $@)bin/uv pip install --compile-bytecode --python $(dir $@)bin/python --require-hashes -r requirements-torch.txt
-	scripts/install-torch $(dir $@) $$(sed -n "s/^torch==//p" requirements-torch.in)
+	scripts/install-torch $(dir $@)
 	@touch $@
 
 bench-triggers: $(INSTALLED)  ## Measure one process with 300 TPU triggers: memory, polls, lateness
@@ -97,7 +96,7 @@ packing-loss: $(INSTALLED)  ## Train with rows packed in two ways and compare he
 	$(BIN)/python -m verification.benchmarks.packing_loss
 
 $(COMPILER_INSTALLED): $(INSTALLED) requirements-tpu-compile.txt
-	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@) $(UV_VERSION)
+	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@)
 	$(BIN)/uv pip install --compile-bytecode --python $(dir $@)bin/python --require-hashes -r requirements-tpu-compile.txt
 	@touch $@
 
@@ -221,3 +220,4 @@ lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the 
 	$(COMPILE) requirements-tpu-compile.in -o requirements-tpu-compile.txt
 	$(COMPILE) -c requirements.txt requirements-torch.in --no-emit-package torch -o requirements-torch.txt
 	$(COMPILE) -c requirements.txt requirements.in --group beam -o docker/requirements-beam.txt
+	$(COMPILE) requirements-uv.in -o requirements-uv.txt
