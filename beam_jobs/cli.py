@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from corpus.errors import JobError, UserError
+from corpus.errors import JobError, MachineError, UserError, is_of_machine, machine_fault
 from pipeline_config import ConfigError, PipelineConfig, parse_config
 from pipeline_store import identity, uris
 from pipeline_store.formats import ExitKind, FormatError
@@ -73,6 +73,10 @@ def run_cli(name: str, job: Callable[[], dict[str, Any]]) -> int:
         return _fail(name, error.exit_kind, error)
     except (ConfigError, FormatError) as error:
         return _fail(name, ExitKind.USER_ERROR, error)
+    except (OSError, MemoryError) as error:
+        if not is_of_machine(error):
+            raise
+        return _fail(name, ExitKind.FAILED, MachineError(machine_fault(error)))
     print(json.dumps(summary), flush=True)
     return 0
 

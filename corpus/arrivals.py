@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from corpus.errors import UserError
-from corpus.partitions import FoundFile, find_files, partition_patterns
+from corpus.partitions import FoundFile, find_files, overlooked, partition_patterns
 from corpus.text.inputs import incomplete_sets
 from pipeline_store import uris
 from pipeline_store.formats import FirstLook, PartitionArrival
@@ -55,6 +55,8 @@ class Look:
     partitions: int
     first: bool
     """Whether this was the first look, which announces nothing."""
+    overlooked: tuple[str, ...] = ()
+    """What looks like a part of a partition and is none, with the reason."""
 
     @property
     def summary(self) -> str:
@@ -97,12 +99,13 @@ class CorpusArrivals:
         :raises VersionConflictError: somebody else remembered something else at this moment.
         """
         found = self._listings()
+        overlooked_now = tuple(overlooked(self._pattern, self._store))
         known = FirstLook.load_or_none(self._first_look_uri)
         if known is None:
             listings = {name: listing.sha256 for name, listing in found.items()}
             first = FirstLook(pattern=self._pattern, time=now, listings=listings)
             first.create(self._first_look_uri)
-            return Look(arrived=[], waiting={}, partitions=len(found), first=True)
+            return Look([], {}, len(found), first=True, overlooked=overlooked_now)
         arrived, waiting = [], {}
         for partition, listing in sorted(found.items()):
             record = self._record(partition)
@@ -115,7 +118,7 @@ class CorpusArrivals:
                 waiting[partition] = reason
             else:
                 arrived.append(partition)
-        return Look(arrived=arrived, waiting=waiting, partitions=len(found), first=False)
+        return Look(arrived, waiting, len(found), first=False, overlooked=overlooked_now)
 
     def listing(self, partition: str) -> Listing:
         """Return the files of one partition.

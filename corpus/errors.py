@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +11,7 @@ from pathlib import PurePath
 from typing import ClassVar
 
 from pipeline_config import ConfigError
-from pipeline_config.unquoted import fault
+from pipeline_config.unquoted import fault, one_line
 from pipeline_store.formats import ExitKind, FormatError, JobFailure
 from pipeline_store.request_paths import OutsideRootsError
 
@@ -32,7 +34,13 @@ class BadDataError(JobError):
     exit_kind = ExitKind.BAD_DATA
 
 
-# What no second try can remove, so that an engine need not try again either.
+class MachineError(JobError):
+    """The machine could not do it: disk, file system or memory. That says nothing of the input."""
+
+    exit_kind = ExitKind.FAILED
+
+
+# What no second try can remove, or none at once, so that an engine need not try again either.
 JOB_ERRORS = (JobError, ConfigError, FormatError)
 
 
@@ -57,6 +65,7 @@ def reading(uri: str) -> Iterator[None]:
     """Say of an error that nobody foresaw which file it is about, and where, but not its words.
 
     :raises UserError: the file turns out to lie outside of what the request may read.
+    :raises MachineError: the file system or the memory of this machine failed.
     :raises UnforeseenError: instead of one that may quote the file.
     """
     try:
@@ -65,6 +74,10 @@ def reading(uri: str) -> Iterator[None]:
         raise
     except OutsideRootsError as error:
         raise UserError(str(error)) from error
+    except (OSError, MemoryError) as error:
+        if not is_of_machine(error):
+            raise
+        raise MachineError(f"{one_line(uri)}: {machine_fault(error)}") from error
     except _QUOTING as error:
         frames = traceback.extract_tb(error.__traceback__)[-_NAMED_FRAMES:]
         where = ", ".join(f"{PurePath(one.filename).name}:{one.lineno}" for one in reversed(frames))
@@ -72,6 +85,39 @@ def reading(uri: str) -> Iterator[None]:
             f"{uri}: reading it ends with {fault(error)} in {where}, which is a mistake of this "
             "program. Leave the file out, and report these places."
         ) from None
+
+
+def is_of_machine(error: Exception) -> bool:
+    """Return whether the file system or the memory of this machine failed, and not a service."""
+    return isinstance(error, MemoryError) or getattr(error, "errno", None) is not None
+
+
+def machine_fault(error: Exception) -> str:
+    """Return what failed of the machine, where if that is known, and what to do about it.
+
+    :param error: see :func:`is_of_machine`.
+    """
+    if not isinstance(error, OSError) or error.errno is None:
+        return (
+            "the memory of this machine is used up. Lower beam.max_num_workers or use a machine "
+            "with more, and run again; what is done is kept."
+        )
+    where = f" at {one_line(os.fsdecode(error.filename))}" if error.filename else ""
+    remedy = _REMEDIES.get(error.errno, "See to that file system")
+    return f"{os.strerror(error.errno)}{where}. {remedy}, and run again; what is done is kept."
+
+
+_FREE_SPACE = (
+    "Free space there (of a store: python -m model_registry prune; else where temporary files "
+    "lie, TMPDIR)"
+)
+_REMEDIES = {
+    errno.ENOSPC: _FREE_SPACE,
+    errno.EDQUOT: _FREE_SPACE,
+    errno.EROFS: "Make that file system writable",
+    errno.EACCES: "Give the account of this process the right to that file",
+    errno.EPERM: "Give the account of this process the right to that file",
+}
 
 
 def failure_of(error: Exception) -> JobFailure:
@@ -85,10 +131,11 @@ def raise_failures(failures: Sequence[JobFailure]) -> None:
 
     :raises UserError: something of the request cannot be carried out.
     :raises BadDataError: something cannot be read.
+    :raises MachineError: the machine failed, and nothing of the request did.
     """
     ordered = sorted(failures, key=lambda failure: (failure.exit_kind, failure.message))
     if not ordered:
         return
     more = f" ({len(ordered) - 1} more failures)" if len(ordered) > 1 else ""
-    kinds = {kind.exit_kind: kind for kind in (UserError, BadDataError)}
+    kinds = {kind.exit_kind: kind for kind in (UserError, BadDataError, MachineError)}
     raise kinds[ordered[0].exit_kind](ordered[0].message + more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 from corpus.text.inputs import input_patterns
 from pipeline_config import ConfigError, PipelineConfig
 from pipeline_config.schema import PARTITION_PATTERN
+from pipeline_config.unquoted import one_line
 from pipeline_store import identity, request_paths, uris
 from pipeline_store.layout import READY_MARKERS, StoreLayout
 from pipeline_store.request_paths import PLACEHOLDER
@@ -68,7 +70,7 @@ def find_files(pattern: str, store: StoreLayout) -> Iterator[FoundFile]:
     :raises OutsideRootsError: a request may not read what lies there.
     """
     for part in partition_patterns(pattern, store):
-        expression = re.compile(_expression(uris.for_library(part)))
+        expression = re.compile(_expression(uris.for_library(part), PARTITION_PATTERN))
         for found in uris.list_details(request_paths.pattern_folder(part)):
             match = expression.fullmatch(uris.for_library(found.uri))
             name = found.uri.rpartition("/")[2]
@@ -76,22 +78,70 @@ def find_files(pattern: str, store: StoreLayout) -> Iterator[FoundFile]:
                 yield FoundFile(part, match["partition"], found.uri, found.bytes)
 
 
+def overlooked(pattern: str, store: StoreLayout) -> Iterator[str]:
+    """Yield a line for what looks like a part of a partition and is not found as one.
+
+    That are names that are no partition's id, links that are not followed, and what is no file.
+
+    :param pattern: as :func:`find_files`.
+    """
+    for part in partition_patterns(pattern, store):
+        strict, loose = (
+            re.compile(_expression(uris.for_library(part), name))
+            for name in (PARTITION_PATTERN, "[^/.][^/]*")
+        )
+        odd = set()
+        for found in uris.list_details(request_paths.pattern_folder(part)):
+            plain = uris.for_library(found.uri)
+            match = loose.fullmatch(plain)
+            if match and not strict.fullmatch(plain):
+                odd.add(match["partition"])
+        for name in sorted(odd):
+            try:
+                identity.check_partition(name)
+            except ValueError as error:
+                yield f"{part}: {error}"
+        for oddity in uris.oddities(part.replace(PLACEHOLDER, "*")):
+            yield f"{one_line(oddity.uri)} is {oddity.what}, so nothing of it is read."
+
+
 def partition_patterns(pattern: str, store: StoreLayout) -> list[str]:
     """Return the absolute patterns that tell partitions apart, their ``{partition}`` in place."""
     return [part for part in input_patterns(pattern, PLACEHOLDER, store) if PLACEHOLDER in part]
 
 
-def _expression(pattern: str) -> str:
-    """Turn a pattern into a regular expression whose group ``partition`` is the placeholder."""
-    signs = {"*": "[^/]*", "?": "[^/]"}
+def _expression(pattern: str, partition: str) -> str:
+    """Turn a pattern into a regular expression whose group ``partition`` is the placeholder.
+
+    :param partition: the expression of the placeholder.
+    """
     result = ""
-    for token in _SIGNS.split(pattern):
-        if token == PLACEHOLDER:
+    parts = [part for part in _SIGNS.split(pattern) if part]
+    while parts:
+        part = parts.pop(0)
+        if part == PLACEHOLDER:
             # A second placeholder must repeat the first.
             known = "(?P<partition>" in result
-            result += "(?P=partition)" if known else f"(?P<partition>{PARTITION_PATTERN})"
-        elif token.startswith("["):
-            result += "(?!/)" + token.replace("[!", "[^", 1)
+            result += "(?P=partition)" if known else f"(?P<partition>{partition})"
+        elif part == "*":
+            between = list(itertools.takewhile(_has_one_length, parts))
+            if parts[len(between) : len(between) + 1] == ["*"]:
+                # Its first place is as good as any, as a star comes next. Trying all places takes
+                # time to the power of the number of stars.
+                del parts[: len(between)]
+                result += f"(?>[^/]*?{''.join(map(_sign, between))})"
+            else:
+                result += "[^/]*"
         else:
-            result += signs.get(token) or re.escape(token)
+            result += _sign(part)
     return result
+
+
+def _has_one_length(part: str) -> bool:
+    return part not in ("*", PLACEHOLDER) and "/" not in part
+
+
+def _sign(part: str) -> str:
+    if part.startswith("["):
+        return "(?!/)" + part.replace("[!", "[^", 1)
+    return "[^/]" if part == "?" else re.escape(part)

@@ -15,3 +15,11 @@ class ObjectDetails(NamedTuple):
 
 
 Listing = list[ObjectDetails]
+
+
+class Oddity(NamedTuple):
+    """What lies in a folder of this machine and is no object: ``what`` it is, for messages."""
+
+    uri: str
+    what: str
+    is_folder: bool

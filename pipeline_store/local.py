@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from pipeline_store.details import Listing, ObjectDetails
+from pipeline_store.details import Listing, ObjectDetails, Oddity
 
 # Names that the backend makes for itself; they are never listed as objects.
 ASIDE_MARK = ".aside-"
@@ -57,6 +57,44 @@ def _objects(folder: Path) -> Iterator[Path]:
         and not path.name.startswith(ASIDE_MARK)
         and not path.name.endswith(LOCK_SUFFIX)
     )
+
+
+def oddities(folder: str) -> Iterator[Oddity]:
+    """Yield what lies below a folder and is neither listed as an object nor looked into."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.path)
+    except PermissionError:
+        yield Oddity(folder, "a folder that this process may not read", is_folder=True)
+        return
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from oddities(entry.path)
+        elif os.path.isdir(entry.path):
+            # Not followed: what is deleted below a folder would be deleted elsewhere.
+            yield Oddity(entry.path, "a link to a folder", is_folder=True)
+        elif (what := _not_a_plain_file(entry)) is not None:
+            yield Oddity(entry.path, what, is_folder=False)
+
+
+def _not_a_plain_file(entry: os.DirEntry[str]) -> str | None:
+    if not os.path.isfile(entry.path):
+        is_lost = entry.is_symlink() and not os.path.exists(entry.path)
+        return "a link that leads nowhere" if is_lost else "a pipe, socket or device"
+    if entry.stat().st_size == 0 and _has_content(entry.path):
+        return "a file of the operating system, which does not say how long it is"
+    return None
+
+
+def _has_content(path: str) -> bool:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read(4096) != b""
+    except PermissionError:
+        return False  # whoever reads it says so
+    except OSError:
+        return True
 
 
 def _details(paths: Iterable[Path]) -> Listing:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, Protocol
 
 from pipeline_store import gcs, local
-from pipeline_store.details import Listing
+from pipeline_store.details import Listing, Oddity
 
 CHUNK_BYTES = 1 << 20
 Reader = Callable[[str], bytes]
@@ -284,14 +284,30 @@ def glob(pattern: str) -> list[str]:
     if exists(pattern):
         # A file's own name may hold such signs.
         return [pattern]
-    folder = pattern_folder(pattern)
     wanted = for_library(pattern).split("/")
+    found = ((uri, for_library(uri).split("/")) for uri in list_files(pattern_folder(pattern)))
+    return [uri for uri, p in found if len(p) == len(wanted) and all(map(_part_matches, p, wanted))]
 
-    def matches(uri: str) -> bool:
-        parts = for_library(uri).split("/")
-        return len(parts) == len(wanted) and all(map(_part_matches, parts, wanted))
 
-    return [uri for uri in list_files(folder) if matches(uri)]
+def oddities(pattern: str) -> list[Oddity]:
+    """Return what a pattern matches, or would have to look into, and :func:`glob` leaves out.
+
+    Folders are left out where the pattern asks for files. In a bucket there is nothing of the kind.
+    """
+    if is_cloud(pattern):
+        return []
+    wanted = for_library(pattern).split("/")
+    folder = pattern_folder(pattern)
+    if folder == pattern:
+        folder = pattern.rpartition("/")[0]
+
+    def is_wanted(oddity: Oddity) -> bool:
+        parts = oddity.uri.split("/")
+        depth = len(wanted) - oddity.is_folder
+        is_deep_enough = len(parts) <= depth if oddity.is_folder else len(parts) == depth
+        return is_deep_enough and all(map(_part_matches, parts, wanted))
+
+    return [oddity for oddity in local.oddities(for_library(folder)) if is_wanted(oddity)]
 
 
 def pattern_folder(pattern: str) -> str:

@@ -12,6 +12,7 @@ from typing import BinaryIO, cast
 from corpus.duplicates.minhash import SKETCH_VERSION
 from corpus.duplicates.signatures import Signatures, sign
 from corpus.rows.conversion import RECIPE_VERSION
+from corpus.text.compression import BLOCK_BYTES
 from corpus.text.content import Content
 from corpus.text.drops import RejectedFileError
 from corpus.text.inputs import InputFormat, input_format
@@ -55,9 +56,17 @@ class SignedInput:
 def identify(uri: str, config: PipelineConfig) -> SignedInput:
     """Read an input file once to know its key: equal bytes, read in the same way, equal key."""
     chosen = input_format(uri, config)
-    sha256 = request_paths.sha256(uri)
+    size = uris.size(uri)
+    with request_paths.open_stream(uri) as file:
+        stream = MeteredStream(file)
+        # Files below /proc call themselves empty and have no end.
+        while stream.bytes_read <= size and stream.read(BLOCK_BYTES):
+            pass
+        if stream.bytes_read != size:
+            raise InputChangedError(uri)
+        sha256 = stream.finish()
     key = identity.signature_key(sha256, _settings_sha256(config, chosen))
-    return SignedInput(uri, sha256, uris.size(uri), chosen, key)
+    return SignedInput(uri, sha256, size, chosen, key)
 
 
 def _settings_sha256(config: PipelineConfig, chosen: InputFormat) -> str:

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from corpus.labelled.labels import Label, parse_label
 from corpus.labelled.problems import ExampleProblem, LabelError, Unusable
+from corpus.text.cleaning import normalize
 from corpus.text.decoding import DocumentError, decode
 from corpus.text.drops import Rejected
 from corpus.text.inputs import InputFormat, format_of_name
@@ -88,9 +89,7 @@ def _example(found: _Found, task: TaskConfig, labelled: bool) -> Example | Unusa
 
 
 def _normalized(text: str, task: TaskConfig) -> str:
-    if text.isascii() or task.unicode_normalization == "none":
-        return text
-    return unicodedata.normalize(task.unicode_normalization, text)
+    return text if text.isascii() else normalize(task.unicode_normalization, text)
 
 
 def has_text(text: str) -> bool:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from corpus.text.drops import DropReason
 from corpus.text.languages import LanguageFilter
 from pipeline_config.schema import CorpusConfig
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+MOST_MARKS = 30
+# Of so few characters any order is found in milliseconds.
+_FEW_CHARACTERS = 1000
+_NO_MARKS_FROM = 0x20000
 # In UTF-8 a byte below 128 is never part of another character.
 _SPACE_BYTES = b"\t\x0b\x0c\r\x1c\x1d\x1e\x1f"
 _CONTROL_BYTES = bytes([*range(9), *range(14, 28), 127])
@@ -63,7 +74,44 @@ class Cleaner:
             return normal
         if _RARE.search(normal):
             normal = _INVISIBLES.sub("", _RARE_SPACE.sub(" ", normal))
-        return normal if self._form == "none" else unicodedata.normalize(self._form, normal)
+        return normalize(self._form, normal)
+
+
+def normalize(form: str, text: str) -> str:
+    """Return text in a Unicode normal form, of each letter at most ``MOST_MARKS`` marks.
+
+    No writing system has more of them (Unicode Standard Annex 15, "Stream-Safe Text Format"), and
+    the time that it takes to put the marks of a letter in order grows with the square of their
+    number: a letter with a million would take an hour.
+
+    :param form: ``none``, or as :func:`unicodedata.normalize` takes it.
+    """
+    if form == "none":
+        return text
+    if len(text) >= _FEW_CHARACTERS:
+        text = _fewer_marks(text)
+    return unicodedata.normalize(form, text)
+
+
+def _fewer_marks(text: str) -> str:
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    is_mark = _marks().take(codes, mode="clip")
+    if np.count_nonzero(is_mark) <= MOST_MARKS:
+        return text
+    places = np.arange(len(codes))
+    before = np.maximum.accumulate(np.where(is_mark, -1, places))  # the letter that they are on
+    kept = codes[places - before <= MOST_MARKS]
+    return text if len(kept) == len(codes) else kept.tobytes().decode("utf-32-le")
+
+
+@cache
+def _marks() -> npt.NDArray[np.bool_]:
+    """Return of code points whether they are marks that normal forms put in order.
+
+    Of those after the last one there are none.
+    """
+    points = map(chr, range(_NO_MARKS_FROM + 1))
+    return np.fromiter((unicodedata.combining(point) > 0 for point in points), bool)
 
 
 def _single_spaces(text: str) -> str:

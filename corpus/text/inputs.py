@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from corpus.errors import UserError
+from corpus.errors import UserError, machine_fault
 from pipeline_config import PipelineConfig
 from pipeline_config.rules import documents_of
+from pipeline_config.unquoted import one_line
 from pipeline_store import request_paths, uris
 from pipeline_store.layout import READY_MARKERS, StoreLayout
 
@@ -63,8 +64,17 @@ def match_inputs(
     try:
         patterns = input_patterns(pattern, partition, store)
         matched = {part: request_paths.glob(part) for part in patterns}
+        unusable = [line for part in patterns for line in _unusable(part, matched[part])]
     except ValueError as error:
         raise UserError(f"{setting}: {error}") from error
+    except PermissionError as error:
+        raise UserError(f"{setting}: {machine_fault(error)}") from error
+    if unusable:
+        more = f"; and {len(unusable) - _NAMED} more" if len(unusable) > _NAMED else ""
+        raise UserError(
+            f"{setting}: {'; '.join(unusable[:_NAMED])}{more}. Put plain files there, or name a "
+            "pattern that leaves them out."
+        )
     if not patterns:
         raise UserError(f"{setting} {pattern!r} contains no pattern.")
     found: set[str] = set()
@@ -74,6 +84,17 @@ def match_inputs(
             raise UserError(_no_match(part, setting))
         found.update(shards)
     return sorted(found)
+
+
+def _unusable(pattern: str, matches: Sequence[str]) -> Iterator[str]:
+    """Yield what a pattern matches and no job can read, with the reason."""
+    for oddity in uris.oddities(pattern):
+        yield f"{one_line(oddity.uri)} is {oddity.what}"
+    for uri in matches:
+        try:
+            uri.encode()
+        except UnicodeEncodeError:
+            yield f"the name of {one_line(uri)} is no UTF-8"
 
 
 def _no_match(pattern: str, setting: str) -> str:
@@ -87,7 +108,7 @@ def _no_match(pattern: str, setting: str) -> str:
     others = [u for u, n in names.items() if not n.startswith(".") and n not in READY_MARKERS]
     if not others:
         return f"{message}: the folder {folder} is empty or does not exist."
-    return f"{message}; the folder has {len(others)} other files, such as {others[0]}."
+    return f"{message}; the folder has {len(others)} other files, such as {one_line(others[0])}."
 
 
 def incomplete_sets(files: list[str], setting: str = _SETTING) -> Iterator[str]:

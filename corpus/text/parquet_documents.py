@@ -20,8 +20,10 @@ from pipeline_config.unquoted import fault
 
 MAX_VALUE_BYTES = MAX_LINE_BYTES
 _MAGIC = b"PAR1"
-_BATCH_BYTES = 4 << 20
-_MAX_BATCH_ROWS = 1024
+# A dictionary lets a few bytes stand for a long value, so what a batch takes when decoded is only
+# known to be at most its number of rows times the size of the group that the value is in.
+_BATCH_BYTES = 512 * MEBIBYTE
+_MAX_BATCH_ROWS = 16
 _READ_AHEAD_BYTES = 1 << 20
 
 
@@ -50,6 +52,8 @@ def parquet_rows(
     :param others: the same of columns that may hold anything.
     :raises RejectedFileError: it is no Parquet file or damaged, has no such column, or a column
         holds no text.
+    :raises MemoryError: this machine has not enough memory; that says nothing of the file.
+    :raises OSError: it cannot be read; nor does that.
     """
     with _as_file(stream) as file:
         head = file.read(len(_MAGIC))
@@ -97,18 +101,22 @@ def _rows(
             detail = f"{rows} rows instead of {table.metadata.num_rows}"
             raise RejectedFileError(DropReason.CORRUPT_PARQUET, detail)
     except (pa.ArrowException, OSError, ValueError) as error:
+        # Damage is remembered for these bytes for ever. Arrow's errors of damage are also OSErrors,
+        # but of no number.
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+            raise
         # Arrow's own words may be columns and values.
         detail = f"damaged, or cut short: reading it stops after {rows} rows ({fault(error)})"
         raise RejectedFileError(DropReason.CORRUPT_PARQUET, detail) from None
 
 
-def _values(column: Any) -> list[Any]:
-    """Return text undecoded, so that a value that is no UTF-8 costs only its own row."""
+def _values(column: Any) -> Iterator[Any]:
+    """Yield text undecoded, so that a value that is no UTF-8 costs only its own row."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if _is_text(column.type):
         column = column.cast(pa.large_binary())
-    return cast("list[Any]", column.to_pylist())
+    return (value.as_py() for value in column)
 
 
 def _is_text(kind: Any) -> bool:
@@ -131,13 +139,13 @@ def _type_name(kind: Any) -> str:
 
 
 def _batch_rows(metadata: Any) -> int:
-    """Return how many rows to read at once, so that they take a few megabytes.
+    """Return how many rows to read at once, so that their values fit in memory, equal or not.
 
     All columns are counted: with a damaged directory, Arrow 25 ends the process when asked for one.
     """
     groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
-    mean = sum(group.total_byte_size for group in groups) / max(1, metadata.num_rows)
-    return max(1, min(_MAX_BATCH_ROWS, int(_BATCH_BYTES / max(1.0, mean))))
+    longest = max((group.total_byte_size for group in groups), default=0)
+    return max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // max(1, longest)))
 
 
 @contextmanager

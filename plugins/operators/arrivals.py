@@ -45,6 +45,8 @@ class WatchCorpusOperator(BaseOperator):
         look = _corpus(self.store_uri, self.preset).look(datetime.now(UTC), self.settle)
         for partition, reason in look.waiting.items():
             self.log.info("Partition %s waits: %s", partition, reason)
+        for line in look.overlooked:
+            self.log.warning("Not seen as a partition: %s", line)
         if not look.arrived:
             raise AirflowSkipException(look.summary)
         self.log.info("%s Announced: %s", look.summary, ", ".join(look.arrived))
