@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -77,14 +77,14 @@ class Cleaner:
         return normalize(self._form, normal)
 
 
-def normalize(form: str, text: str) -> str:
+def normalize(form: Literal["NFC", "NFKC", "none"], text: str) -> str:
     """Return text in a Unicode normal form, of each letter at most ``MOST_MARKS`` marks.
 
     No writing system has more of them (Unicode Standard Annex 15, "Stream-Safe Text Format"), and
     the time that it takes to put the marks of a letter in order grows with the square of their
     number: a letter with a million would take an hour.
 
-    :param form: ``none``, or as :func:`unicodedata.normalize` takes it.
+    :param form: as ``corpus.unicode_normalization``.
     """
     if form == "none":
         return text
