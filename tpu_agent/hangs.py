@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 
 from pipeline_store.formats import JobLimits, JobPhase, PhaseName
 
 TIMES_SLOWEST = 6.0
-LAST_LOOPS = 20
 
 
 @dataclass(frozen=True)
@@ -29,12 +27,11 @@ class Judge:
     """Sees the phases of one start of a job, one after the other.
 
     A limit follows from the phase: of loops it is the floor or, if that is longer, 6 times the
-    slowest of the last 20; of all others a stated one. A phase that moves has its whole limit anew.
+    slowest of the last ones; of all others a stated one. A phase that moves has it anew.
     """
 
     def __init__(self, limits: JobLimits) -> None:
         self._limits = limits
-        self._loops: deque[float] = deque(maxlen=LAST_LOOPS)
         self._phase: JobPhase | None = None
         self._since = 0.0
 
@@ -44,13 +41,11 @@ class Judge:
         :param now: in seconds, by a clock that counts what is held against the job alone.
         """
         if phase != self._phase:
-            if self._phase is not None and self._phase.name is PhaseName.LOOP:
-                self._loops.append(now - self._since)
             self._phase, self._since = phase, now
-        return Standing(phase, max(0.0, now - self._since), self._limit(phase.name))
+        return Standing(phase, max(0.0, now - self._since), self._limit(phase))
 
-    def _limit(self, name: PhaseName) -> float | None:
-        if name is PhaseName.LOOP:
-            slowest = max(self._loops, default=0.0)
+    def _limit(self, phase: JobPhase) -> float | None:
+        if phase.name is PhaseName.LOOP:
+            slowest = phase.slowest_loop_seconds or 0.0
             return max(self._limits.loop_floor_seconds, TIMES_SLOWEST * slowest)
-        return self._limits.phase_seconds.get(name)
+        return self._limits.phase_seconds.get(phase.name)

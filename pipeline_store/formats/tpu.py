@@ -266,6 +266,10 @@ class JobPhase(BaseModel):
     name: PhaseName
     entered: datetime
     count: int = Field(0, description="grows with each thing that is done within the phase")
+    slowest_loop_seconds: float | None = Field(
+        None,
+        description="of the last 20 loops of this process; of the first one while it is alone",
+    )
 
 
 class JobLimits(StoredFile):

@@ -6,8 +6,8 @@ import logging
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -39,7 +39,7 @@ from training.model.dropout import make_dropout_stateless
 from training.optimization.schedules import build_schedule
 from training.reporting.progress import LoopReport, Reporter
 from training.runtime.job import StopRequest
-from training.runtime.phases import move, phase
+from training.runtime.phases import looped, phase
 from training.runtime.profiling import Profiler, StepRange
 from training.runtime.strategies import (
     checkpoint_options,
@@ -122,7 +122,6 @@ class Trainer:
                 if any(numbers_of_workers(self._strategy, stop.requested)):
                     self._give_up()
                 self._run_loop()
-                move()
         return self._finish()
 
     def _start(self) -> None:
@@ -173,10 +172,14 @@ class Trainer:
     def _run_loop(self) -> None:
         before, begin = self._state, time.monotonic()
         steps = _steps_until_stop(before.step, self._job.config, self._profiler.stops)
-        with self._compiling(before.step):
+        shape = phase_of(self._job.config, before.step).first_step
+        compiles = shape not in self._compiled
+        with phase(PhaseName.FIRST_LOOP) if compiles else nullcontext():
             batches = self._batches.take(before.step, steps, before.skipped)
             metrics = self._run_steps(batches, tf.constant(steps))
             self._advance(steps, metrics, begin)
+        self._compiled.add(shape)
+        looped(time.monotonic() - begin, compiled=compiles)
         self._profiler.at(self._state.step)
 
         loss, gradient_norm = self._state.loss, float(metrics.gradient_norm)
@@ -189,17 +192,6 @@ class Trainer:
                 problem = self._checkpoint()
         if problem is not None:
             self._roll_back(problem)
-
-    @contextmanager
-    def _compiling(self, step: int) -> Iterator[None]:
-        """Say so if a loop is the first one of its shape."""
-        shape = phase_of(self._job.config, step).first_step
-        if shape in self._compiled:
-            yield
-            return
-        with phase(PhaseName.FIRST_LOOP):
-            yield
-        self._compiled.add(shape)
 
     def _advance(self, steps: int, metrics: Any, begin: float) -> None:
         self._state = replace(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ PHASE_FILE = "REPRETRAIN_PHASE_FILE"
 LEAST_SECONDS = 0.1
 """Between two writes of a count that moves: the agent does not look more often."""
 
+LAST_LOOPS = 20
+
 Item = TypeVar("Item")
 
 
@@ -35,6 +38,8 @@ class _Teller:
         self._names: list[PhaseName] = []
         self._now = JobPhase(name=PhaseName.OTHER, entered=datetime.now(UTC))
         self._written = 0.0
+        self._loops: deque[float] = deque(maxlen=LAST_LOOPS)
+        self._slowest: float | None = None
 
     def enter(self, name: PhaseName) -> None:
         self._names.append(name)
@@ -44,14 +49,26 @@ class _Teller:
         self._names.pop()
         self._begin()
 
+    def looped(self, seconds: float, *, compiled: bool) -> None:
+        if compiled:
+            self._loops.clear()
+            self._slowest = seconds
+        else:
+            self._loops.append(seconds)
+            self._slowest = max(self._loops)
+        self.move()
+
     def move(self) -> None:
-        self._now = self._now.model_copy(update={"count": self._now.count + 1})
+        moved = {"count": self._now.count + 1, "slowest_loop_seconds": self._slowest}
+        self._now = self._now.model_copy(update=moved)
         if time.monotonic() - self._written >= LEAST_SECONDS:
             self._write()
 
     def _begin(self) -> None:
         name = self._names[-1] if self._names else PhaseName.OTHER
-        self._now = JobPhase(name=name, entered=datetime.now(UTC))
+        self._now = JobPhase(
+            name=name, entered=datetime.now(UTC), slowest_loop_seconds=self._slowest
+        )
         self._write()
 
     def _write(self) -> None:
@@ -79,6 +96,15 @@ def move() -> None:
     """Say that something is done within the phase."""
     if _has_a_say():
         _teller.move()
+
+
+def looped(seconds: float, *, compiled: bool) -> None:
+    """Say that a loop of steps is done and for how long it ran.
+
+    :param compiled: it was the first one of its shape, so that it says little of the next ones.
+    """
+    if _has_a_say():
+        _teller.looped(seconds, compiled=compiled)
 
 
 def each(items: Iterable[Item]) -> Iterator[Item]:

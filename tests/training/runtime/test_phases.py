@@ -15,7 +15,7 @@ from tests.training.corpora import TinyStore, tiny_config
 from tests.training.jobs import train
 from training import evaluate
 from training.runtime import phases
-from training.runtime.phases import each, move, phase
+from training.runtime.phases import each, looped, move, phase
 
 
 @pytest.fixture
@@ -49,6 +49,27 @@ def test_each_item_that_is_done_with_moves(file: Path) -> None:
         counts = [said(file)[1] for _ in each("abc")]
         assert counts == [0, 1, 2]
         assert said(file) == (PhaseName.DATA, 3)
+
+
+def slowest(file: Path) -> float | None:
+    return JobPhase.model_validate_json(file.read_bytes()).slowest_loop_seconds
+
+
+def test_the_slowest_of_the_last_20_loops_is_said(file: Path) -> None:
+    with phase(PhaseName.LOOP):
+        looped(90.0, compiled=True)
+        assert slowest(file) == 90.0
+        looped(5.0, compiled=False)
+        assert slowest(file) == 5.0
+        for _ in range(19):
+            looped(1.0, compiled=False)
+        assert (slowest(file), said(file)) == (5.0, (PhaseName.LOOP, 21))
+        looped(1.0, compiled=False)
+        assert slowest(file) == 1.0
+        with phase(PhaseName.SAVE):
+            assert slowest(file) == 1.0
+        looped(60.0, compiled=True)
+        assert slowest(file) == 60.0
 
 
 def test_a_thread_that_works_for_the_job_has_no_say(file: Path) -> None:
