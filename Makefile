@@ -21,7 +21,7 @@ PACKAGES := beam_jobs corpus dags local model_registry pipeline_alerts pipeline_
 .DEFAULT_GOAL := help
 .PHONY: help install up down status demo demo-domain finetune-docstrings finetune-neighbours finetune-word-order recompute overhead packing-loss \
 	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check check test test-all lint types imports unit slow parity \
-	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint leak-matrix recipe-check schedule-check scheduler-kill-check screenshots updates browser format docs lock
+	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint leak-matrix recipe-check schedule-check hang-check scheduler-kill-check screenshots updates browser format docs lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -187,6 +187,9 @@ recipe-check: $(INSTALLED)  ## Show what the defaults of a training prevent; ONL
 scheduler-kill-check: $(INSTALLED)  ## Show that runs go on after the scheduler alone is killed; SEEDS=, MOMENTS=names, WITHOUT_MEND=1
 	$(BIN)/python -m verification.scheduler_kill_check --state-dir $(STATE)/scheduler-kill-check $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(MOMENTS),--moments $(MOMENTS)) $(if $(WITHOUT_MEND),--without-mend)
+
+hang-check: $(INSTALLED)  ## Show that hung trainings are found and slow ones are left alone; HEALTHY=, SLOWER=
+	$(BIN)/python -m verification.hang_check --state-dir $(STATE)/hang-check $(if $(HEALTHY),--healthy $(HEALTHY)) $(if $(SLOWER),--slower $(SLOWER))
 
 screenshots: $(INSTALLED)  ## Make the pictures of Airflow's pages in docs/images: three small runs, a real Chromium
 	scripts/need-chromium

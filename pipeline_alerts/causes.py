@@ -21,6 +21,7 @@ class Cause(StrEnum):
     BUDGET_CHIP_HOURS = "budget-chip-hours"
     BUDGET_PREEMPTIONS = "budget-preemptions"
     PREEMPTION_STORM = "preemption-storm"
+    JOB_HUNG = "job-hung"
     RUN_STALLED = "run-stalled"
     TPU_WITHOUT_JOB = "tpu-without-job"
     PAUSED_WITH_TPU = "paused-with-tpu"
@@ -68,6 +69,8 @@ ADVICE = {
     "zone, a reservation or on-demand TPUs are lost less often.",
     Cause.PREEMPTION_STORM: "Training resumes by itself, but slowly. Look at how the TPUs were "
     "lost; take another zone or tpu.provisioning_model if they were taken.",
+    Cause.JOB_HUNG: "The job goes on from its last checkpoint by itself. Look at where it hung; if "
+    "it was only slow, raise the limit of its phase in hang.* of the next run.",
     Cause.RUN_STALLED: "Look whether Airflow's scheduler and triggerer work and the DAG is not "
     "paused. If all of that is well, clear the task that should go on.",
     Cause.TPU_WITHOUT_JOB: "Look whether Airflow's scheduler works and the DAG is not paused: the "

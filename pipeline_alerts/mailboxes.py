@@ -117,7 +117,7 @@ def _beats(record: AttemptRecord, changes: dict[str, datetime]) -> Iterator[date
     """Yield when workers last said that a job runs, by the store's clock."""
     if not record.is_ready:
         return
-    for worker in range(record.marks[AttemptEvent.READY].workers or 1):
+    for worker in range(record.workers):
         seen = changes.get(f"workers/{worker}/heartbeat.json")
         beat = read_heartbeat(record, worker) if seen else None
         if seen and beat is not None and beat.job_id is not None:

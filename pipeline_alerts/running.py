@@ -13,8 +13,9 @@ from pipeline_alerts.causes import Cause
 from pipeline_alerts.facts import read_reservations
 from pipeline_alerts.findings import Finding
 from pipeline_store import uris
-from pipeline_store.formats import Answer, AttemptEvent, RunApproval, RunRecord
+from pipeline_store.formats import Answer, AttemptEvent, HangReport, RunApproval, RunRecord
 from pipeline_store.layout import RunLayout
+from tpu_lifecycle.control.mailbox import read_hangs
 from tpu_lifecycle.records.attempts import AttemptRecord
 from tpu_lifecycle.records.budgets import chip_seconds
 from tpu_lifecycle.records.reservation import OpenReservation
@@ -33,6 +34,7 @@ class RunningRun:
     :ivar attempts: of all of these, oldest first.
     :ivar elsewhere: attempts of a run's further TPUs.
     :ivar approval: what a person was asked last, if anybody was.
+    :ivar hangs: what was reported of each time that a job of an attempt hung.
     """
 
     record: RunRecord
@@ -40,6 +42,7 @@ class RunningRun:
     attempts: list[tuple[OpenReservation, AttemptRecord]]
     elsewhere: list[AttemptRecord]
     approval: RunApproval | None
+    hangs: list[tuple[AttemptRecord, list[HangReport]]]
 
     @classmethod
     def read(cls, run: RunLayout, record: RunRecord) -> RunningRun:
@@ -53,7 +56,8 @@ class RunningRun:
         further = rental_folders(run)[1:] if record.rental_of is None else []
         elsewhere = [a for f in further for r in read_reservations(f) for a in r.attempts()]
         asked = RunApproval.load_or_none(run.approval)
-        return cls(record, reservations, attempts, elsewhere, asked)
+        hangs = [(attempt, hang) for _, attempt in attempts for hang in read_hangs(attempt)]
+        return cls(record, reservations, attempts, elsewhere, asked, hangs)
 
     def findings(self, overdue: timedelta) -> Iterator[Finding]:
         """Yield what somebody has to know.
@@ -65,6 +69,7 @@ class RunningRun:
             yield from self._question()
             yield from self._overdue(overdue)
             yield from self._storm()
+        yield from self._hung()
         if self.reservations and not self.reservations[-1].is_released():
             yield from self._budgets(self.reservations[-1])
 
@@ -122,6 +127,21 @@ class RunningRun:
                     detail=f"tpu{number}" if number else "",
                 )
 
+    def _hung(self) -> Iterator[Finding]:
+        for attempt, reports in self.hangs:
+            found = next((one for one in reports if one.limit_seconds is not None), reports[0])
+            number, step = found.number, "no step" if found.step is None else f"step {found.step}"
+            where = "; ".join(f"worker {one.worker} in {_place(one)}" for one in reports)
+            yield Finding(
+                Cause.JOB_HUNG,
+                f"{found.job_id} hung in phase {found.phase.name} after {step}",
+                f"On {attempt.name} nothing moved for {found.still_seconds:g} s in phase "
+                f"{found.phase.name} of {found.job_id}; last: {step}. Its agents ended it at "
+                f"{found.found:%F %T} UTC, hang {number} of the job on this TPU. It was: {where}. "
+                f"All stacks: {attempt.layout.hang(found.job_id, number, found.worker)}",
+                detail=f"{attempt.attempt.node_id}.{found.job_id}.{number}",
+            )
+
     def _storm(self) -> Iterator[Finding]:
         times = self.losses()
         for first, last in zip(times, times[STORM_LOSSES - 1 :], strict=False):
@@ -136,6 +156,11 @@ class RunningRun:
                     f"Lost {STORM_LOSSES} TPUs between {first:%F %T} and {last:%T} UTC. {how}",
                 )
                 return
+
+
+def _place(report: HangReport) -> str:
+    where = f"at {', called from '.join(report.top)}" if report.top else "without an answer"
+    return f"{report.phase.name}, {where}"
 
 
 def overdue(since: datetime, limit: timedelta) -> Finding:

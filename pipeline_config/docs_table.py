@@ -55,9 +55,9 @@ What does not differ from run to run is read from the environment:
 _FINETUNING = """\
 # Fine-tuning
 
-A run of the DAG `bert_finetuning` has the sections `run`, `beam`, `tpu` and `budget` as above, with
-their rules; each TPU of `finetuning.parallel_tpus` has the whole of the budget. What a task is, its
-own `task.toml` says: [finetuning-data.md](finetuning-data.md). Presets in full:
+A run of the DAG `bert_finetuning` has the sections `run`, `beam`, `tpu`, `budget` and `hang` as
+above, with their rules; each TPU of `finetuning.parallel_tpus` has the whole of the budget. What a
+task is, its own `task.toml` says: [finetuning-data.md](finetuning-data.md). Presets in full:
 `python -m pipeline_config show --finetuning --preset finetuning_smoke`.
 """
 

@@ -17,6 +17,7 @@ from pipeline_config.schema import (
     BeamConfig,
     BudgetConfig,
     Fraction,
+    HangConfig,
     Mark,
     ModelConfig,
     OptimizerConfig,
@@ -181,6 +182,7 @@ class FinetuningConfig(Section):
     beam: BeamConfig = BeamConfig()
     tpu: TpuConfig = TpuConfig()
     budget: BudgetConfig = BudgetConfig()
+    hang: HangConfig = HangConfig()
 
     def to_bytes(self) -> bytes:
         """Return the content of ``config.json``, which :func:`parse_finetuning_config` reads."""

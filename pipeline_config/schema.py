@@ -804,6 +804,9 @@ class BudgetConfig(Section):
     max_failures: int = Field(
         2, ge=0, le=100, description="Times a killed trainer is started again on the same TPU."
     )
+    max_hangs: int = Field(
+        3, ge=0, le=100, description="Times a hung job is started again on the same TPU."
+    )
     max_stalled_attempts: int = Field(
         3,
         ge=1,
@@ -843,6 +846,46 @@ class BudgetConfig(Section):
     )
 
 
+class HangConfig(Section):
+    """For how long nothing may move in a job before it is ended and started again."""
+
+    loop_floor_seconds: float = Field(
+        120.0,
+        ge=1.0,
+        le=86_400.0,
+        description="A loop of steps hangs after so long or, if that is longer, after 6 times the "
+        "slowest of the last 20.",
+    )
+    first_loop_seconds: float = Field(
+        3600.0,
+        ge=1.0,
+        le=86_400.0,
+        description="The first loop after a start, or of longer rows: it compiles.",
+    )
+    save_seconds: float = Field(
+        1200.0, ge=1.0, le=86_400.0, description="Saving, and waiting for the save before."
+    )
+    restore_seconds: float = Field(
+        1800.0, ge=1.0, le=86_400.0, description="Loading weights or a checkpoint."
+    )
+    data_seconds: float = Field(
+        1800.0, ge=1.0, le=86_400.0, description="Copying and verifying one file of records."
+    )
+    evaluation_seconds: float = Field(
+        1800.0,
+        ge=1.0,
+        le=86_400.0,
+        description="One batch of rows that are scored, the first of which compiles, or one shard "
+        "whose tokens are counted.",
+    )
+    other_seconds: float = Field(
+        1800.0,
+        ge=1.0,
+        le=86_400.0,
+        description="Anything else, such as starting and joining the hosts of a slice.",
+    )
+
+
 class RentalConfig(Protocol):
     """What all kinds of runs have: what prepares their data, and the TPU that they rent."""
 
@@ -857,6 +900,10 @@ class RentalConfig(Protocol):
     @property
     def budget(self) -> BudgetConfig:
         """Return what it may cost."""
+
+    @property
+    def hang(self) -> HangConfig:
+        """Return when its jobs count as hung."""
 
 
 class PipelineConfig(Section):
@@ -874,6 +921,7 @@ class PipelineConfig(Section):
     beam: BeamConfig = BeamConfig()
     tpu: TpuConfig = TpuConfig()
     budget: BudgetConfig = BudgetConfig()
+    hang: HangConfig = HangConfig()
 
     def to_bytes(self) -> bytes:
         """Return the content of ``config.json``, which :func:`parse_config` reads."""

@@ -41,6 +41,19 @@ class AttemptLayout:
         """JobSpec."""
         return uris.join(self.jobs, f"{job_id}.json")
 
+    def limits(self, job_id: str) -> str:
+        """JobLimits."""
+        return uris.join(self.root, "limits", f"{job_id}.json")
+
+    @property
+    def hangs(self) -> str:
+        """Folder with one folder per job that has hung."""
+        return uris.join(self.root, "hangs")
+
+    def hang(self, job_id: str, number: int, worker: int) -> str:
+        """HangReport."""
+        return uris.join(self.hangs, job_id, f"{number}.{worker}.json")
+
     @property
     def workers(self) -> str:
         """Folder with one folder per worker."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
 from pipeline_store import uris
-from pipeline_store.formats import AgentHello, FormatError, JobSpec
+from pipeline_store.formats import AgentHello, FormatError, JobLimits, JobSpec
 from tpu_agent import processes
 from tpu_agent.config import AgentConfig
 from tpu_agent.heartbeat import Reporter
@@ -85,10 +85,11 @@ class Agent:
         for job_id in self._new_jobs():
             try:
                 spec = self._load(job_id)
+                limits = self._limits(job_id)
             except FormatError as error:
                 self._runner.refuse(job_id, str(error))
             else:
-                if stop := self._runner.run(spec):
+                if stop := self._runner.run(spec, limits):
                     return stop
             self._done.add(job_id)
         return self._watch.stop()
@@ -108,6 +109,12 @@ class Agent:
                 self._done.add(job_id)
             else:
                 yield job_id
+
+    def _limits(self, job_id: str) -> JobLimits | None:
+        """Return when a job hangs; None: whoever wrote it has never said."""
+        uri = self._config.mailbox.limits(job_id)
+        with store_call(f"reading {uri}"):
+            return JobLimits.load_or_none(uri)
 
     def _load(self, job_id: str) -> JobSpec:
         uri = self._config.mailbox.job(job_id)

@@ -31,6 +31,7 @@ def explain(
     tail: str,
     disk_free_bytes: int,
     shortage: HbmShortage | None = None,
+    hang: str = "",
 ) -> str:
     """Return the message of a status: what happened, what to do, the last log lines.
 
@@ -38,6 +39,7 @@ def explain(
     :param tail: last lines of the log.
     :param disk_free_bytes: room on the disk of the work folder.
     :param shortage: what the log said of the chips' memory, if anything.
+    :param hang: where it hung, if it did.
     """
     if kind in (ExitKind.OK, ExitKind.PREEMPTED):
         return ""
@@ -47,6 +49,8 @@ def explain(
             "The kernel killed it because the TPU VM's memory was full: lower "
             "training.global_batch_size or choose an accelerator type whose host has more memory."
         )
+    if hang:
+        lines.append(f"It was ended by the agent: {hang}")
     if shortage is not None:
         lines.append(shortage.advice)
     if disk_free_bytes < FULL_DISK_BYTES or _FULL_DISK_TEXT in tail:

@@ -96,6 +96,8 @@ class Reporter:
             time=datetime.now(UTC),
             job_id=job.job_id if job else None,
             progress=job.progress() if job else None,
+            phase=job.phase if job else None,
+            phase_limit_seconds=job.phase_limit if job else None,
             log_chunks=job.log.chunks if job else self._log_chunks,
             disk_free_bytes=shutil.disk_usage(self._config.work_dir).free,
             usage=usage(WorkDir(self._config.work_dir)),

@@ -11,9 +11,10 @@ import sys
 import time
 from datetime import UTC, datetime
 
-from pipeline_store.formats import ExitKind, JobSpec, JobStatus, Progress
+from pipeline_store.formats import ExitKind, JobPhase, JobSpec, JobStatus, Progress
 from tpu_agent import hosts, processes
 from tpu_agent.config import AgentConfig
+from tpu_agent.hang_files import HangFiles
 from tpu_agent.logs import LogUploader
 from tpu_agent.state import JobRecord, WorkDir, remember
 from tpu_agent.store import store_call
@@ -34,6 +35,9 @@ class Job:
         self.folder = WorkDir(config.work_dir).job(job_id)
         self.record = JobRecord.load_or_none(self.folder.record) or JobRecord()
         self.log = LogUploader(self.folder, config.mailbox, config.worker, job_id)
+        self.hangs = HangFiles(config, job_id, self.folder)
+        self.phase: JobPhase | None = None
+        self.phase_limit: float | None = None
         self._config = config
 
     def note(self, text: str) -> None:
@@ -51,6 +55,10 @@ class Job:
     def note_kill(self) -> None:
         """Remember that the process was killed and will be started again."""
         self._update(kills=self.record.kills + 1)
+
+    def note_hang(self, number: int) -> None:
+        """Remember that the process hangs and will be ended."""
+        self._update(hangs=number)
 
     def finish(
         self, kind: ExitKind, *, exit_code: int | None = None, message: str = ""
@@ -74,10 +82,11 @@ class Job:
         return outcome
 
     def publish(self, outcome: JobStatus) -> None:
-        """Upload the rest of the log, then create the status.
+        """Upload the rest of the log and what is known of hangs, then create the status.
 
         :raises StoreUnavailableError: call it again later.
         """
+        self.hangs.upload()
         self.log.upload(everything=True)
         status = outcome.model_copy(update={"log_chunks": self.log.chunks})
         uri = self._config.mailbox.status(self._config.worker, self.job_id)
@@ -122,13 +131,17 @@ class JobProcess:
         :raises OSError: the machine has no room for another process or for its log, or does not
             say which hosts its slice has.
         """
+        start = job.record.starts
+        job.folder.stacks.mkdir(exist_ok=True)
         environment = os.environ | {
             **hosts.environment(config.worker, config.token),
             "PYTHONPATH": str(config.bundle_dir),
             "PYTHONUNBUFFERED": "1",
             "REPRETRAIN_HOLDER_URI": spec.holder_uri,
             "REPRETRAIN_TOKEN": config.token,
-            "REPRETRAIN_PROGRESS_FILE": str(job.folder.progress(job.record.starts)),
+            "REPRETRAIN_PROGRESS_FILE": str(job.folder.progress(start)),
+            "REPRETRAIN_PHASE_FILE": str(job.folder.phase(start)),
+            "REPRETRAIN_STACKS_FOLDER": str(job.folder.stacks),
             processes.MARKER: str(config.work_dir),
         }
         with job.folder.log.open("ab") as log:

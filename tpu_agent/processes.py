@@ -34,8 +34,8 @@ def end(work_dir: Path, grace: float) -> list[int]:
     found = marked(work_dir)
     for pid in found:
         # Only the job itself: its helpers are needed until it has saved its checkpoint.
-        if _leads_group(pid):
-            _send(pid, work_dir, signal.SIGTERM)
+        if leads_group(pid):
+            send(pid, work_dir, signal.SIGTERM)
     deadline = time.monotonic() + grace
     while marked(work_dir) and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
@@ -56,8 +56,28 @@ def kill(work_dir: Path) -> None:
                 "device would be used twice. Replace this TPU VM."
             )
         for pid in alive:
-            _send(pid, work_dir, signal.SIGKILL)
+            send(pid, work_dir, signal.SIGKILL)
         time.sleep(_PAUSE_SECONDS)
+
+
+def send(pid: int, work_dir: Path, number: signal.Signals) -> None:
+    """Send a signal to a process if it lives and is of this agent's jobs."""
+    with contextlib.suppress(ProcessLookupError):
+        process = os.pidfd_open(pid)
+        try:
+            # Asked again now that the descriptor pins the process: the pid may be another's.
+            if _is_marked(_PROC / str(pid), work_dir):
+                signal.pidfd_send_signal(process, number)
+        finally:
+            os.close(process)
+
+
+def leads_group(pid: int) -> bool:
+    """Return whether this is a job itself and none of its helpers."""
+    try:
+        return os.getpgid(pid) == pid
+    except ProcessLookupError:
+        return False
 
 
 def _is_marked(entry: Path, work_dir: Path) -> bool:
@@ -68,21 +88,3 @@ def _is_marked(entry: Path, work_dir: Path) -> bool:
     except OSError:  # it has just ended, or it is another user's
         return False
     return f"{MARKER}={work_dir}".encode() in environment.split(b"\0")
-
-
-def _leads_group(pid: int) -> bool:
-    try:
-        return os.getpgid(pid) == pid
-    except ProcessLookupError:
-        return False
-
-
-def _send(pid: int, work_dir: Path, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process = os.pidfd_open(pid)
-        try:
-            # Asked again now that the descriptor pins the process: the pid may be another's.
-            if _is_marked(_PROC / str(pid), work_dir):
-                signal.pidfd_send_signal(process, number)
-        finally:
-            os.close(process)

@@ -45,6 +45,7 @@ class JobRecord(StoredFile):
     started: datetime | None = None
     starts: int = 0
     kills: int = Field(0, description="counts against max_restarts; a reboot does not")
+    hangs: int = Field(0, description="number of the last hang; counts against max_hangs")
     outcome: JobStatus | None = Field(
         None, description="set when the job has ended, before its status is in the store"
     )
@@ -89,6 +90,20 @@ class JobFolder:
     def progress(self, start: int) -> Path:
         """Progress of one start of the job, counting from 1; replaced by the job."""
         return self.root / f"progress-{start}.json"
+
+    def phase(self, start: int) -> Path:
+        """JobPhase of one start of the job; replaced by the job."""
+        return self.root / f"phase-{start}.json"
+
+    @property
+    def stacks(self) -> Path:
+        """Folder in which processes of the job answer where their threads are."""
+        return self.root / "stacks"
+
+    @property
+    def hangs(self) -> Path:
+        """Folder of hang reports, as long as they are not in the mailbox."""
+        return self.root / "hangs"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import sys
 from typing import NoReturn
 
 from pipeline_store import uris
-from pipeline_store.formats import EvaluationReport, PartitionManifest
+from pipeline_store.formats import EvaluationReport, PartitionManifest, PhaseName
 from pipeline_store.layout import StoreLayout
 from trained_models.commit import CommitGuard
 from trained_models.errors import BadDataError, PreemptedError, UserError
@@ -20,6 +20,7 @@ from trained_models.importing.identity import files_sha256
 from training.reporting import report as reports
 from training.runtime import slices
 from training.runtime.job import add_sets, load_config, named, on_sigterm, run_job
+from training.runtime.phases import phase
 from training.runtime.workers import Cluster, naming_lost_workers
 
 log = logging.getLogger("training")
@@ -105,13 +106,14 @@ def evaluate(arguments: argparse.Namespace) -> None:
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
     from training.evaluation import evaluator
 
-    report = evaluator.evaluate(
-        store=store,
-        config=config,
-        current_set=arguments.current_set,
-        manifest_uris=sets,
-        model_uris=models,
-    )
+    with phase(PhaseName.EVALUATION):
+        report = evaluator.evaluate(
+            store=store,
+            config=config,
+            current_set=arguments.current_set,
+            manifest_uris=sets,
+            model_uris=models,
+        )
     log.info("Held-out scores (* the run's own set):\n%s", reports.table(report))
     if existing is not None:
         _check_agreement(report, existing, arguments.output)

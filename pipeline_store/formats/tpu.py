@@ -208,6 +208,7 @@ class ExitKind(StrEnum):
     KILLED = "killed"
     FAILED = "failed"
     DEADLINE = "deadline"
+    HUNG = "hung"
 
     @property
     def exit_code(self) -> int:
@@ -232,7 +233,83 @@ _EXIT_CODES = {
     ExitKind.KILLED: 44,
     ExitKind.FAILED: 45,
     ExitKind.DEADLINE: 46,
+    ExitKind.HUNG: 47,
 }
+
+
+class PhaseName(StrEnum):
+    """What a job does at a moment; each has a limit of its own for how long nothing moves."""
+
+    OTHER = "other"
+    """Starting, joining other hosts, planning, ending: all that has no name of its own."""
+    DATA = "data"
+    """Files of records are copied and verified; each of them moves the count."""
+    RESTORE = "restore"
+    FIRST_LOOP = "first_loop"
+    """The first loop of steps after a start or of a new shape: it compiles."""
+    LOOP = "loop"
+    """Loops of steps; each moves the count."""
+    SAVE = "save"
+    EVALUATION = "evaluation"
+    """A model is scored or probed; each batch, or shard that is counted, moves the count."""
+    MEETING = "meeting"
+    """Waiting for the other hosts, each of which has limits of its own."""
+    LENDING = "lending"
+    """This host's chips are driven by worker 0: nothing moves here, and nothing has to."""
+
+
+class JobPhase(BaseModel):
+    """What a job does just now; the job writes it, the agent judges by it whether the job hangs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: PhaseName
+    entered: datetime
+    count: int = Field(0, description="grows with each thing that is done within the phase")
+    slowest_loop_seconds: float | None = Field(
+        None,
+        description="of the last 20 loops of this process; of the first one while it is alone",
+    )
+
+
+class JobLimits(StoredFile):
+    """``limits/<job_id>.json``: for how long a job may stand still, and how often it may hang.
+
+    Not in the job's own file: an agent of an earlier version refuses what it does not know.
+    """
+
+    kind = "job-limits"
+
+    max_hangs: int = Field(
+        description="how often the agents start the job again on this TPU after it hung"
+    )
+    workers: int = Field(description="hosts whose agents run the job")
+    loop_floor_seconds: float = Field(
+        description="a loop of steps hangs after this, or after 6 times the slowest of the last 20"
+    )
+    phase_seconds: dict[PhaseName, float] = Field(
+        description="after this without a move a phase hangs; one that is not here never does"
+    )
+
+
+class HangReport(StoredFile):
+    """``hangs/<job_id>/<number>.<worker>.json``: where a job that hangs is, on one host."""
+
+    kind = "hang-report"
+
+    worker: int
+    token: str
+    job_id: str
+    number: int = Field(description="counts the hangs of the job on this TPU, from 1")
+    found: datetime
+    phase: JobPhase = Field(description="of this host")
+    still_seconds: float = Field(description="nothing has moved for so long")
+    limit_seconds: float | None = Field(
+        description="which is longer than this; null: another host has found the hang"
+    )
+    step: int | None = Field(description="last step that was reported")
+    top: list[str] = Field(description="where the main thread is, innermost call first")
+    stacks: str = Field(description="of all threads of all processes of the job on this host")
 
 
 class AgentHello(StoredFile):
@@ -292,6 +369,10 @@ class Heartbeat(StoredFile):
     progress: Progress | None
     log_chunks: int = Field(description="log chunks of the current or last job uploaded so far")
     disk_free_bytes: int
+    phase: JobPhase | None = Field(None, description="what the job does just now")
+    phase_limit_seconds: float | None = Field(
+        None, description="for so long the phase may stand still before the agent ends the job"
+    )
     usage: list[JobUsage] = Field(
         default_factory=list, description="of every job that this worker has run, oldest first"
     )

@@ -67,6 +67,8 @@ JOB_ADVICE = {
     "larger tpu.accelerator_type.",
     ExitKind.BAD_DATA: "The records are damaged or of other settings: prepare the partition again.",
     ExitKind.KILLED: "It was killed more often than budget.max_failures allows.",
+    ExitKind.HUNG: "It hung more often than budget.max_hangs allows. Look at the stacks in the "
+    "mailbox's folder hangs; if it was only slow, raise the limit of its phase in hang.*.",
 }
 """What to do about the ends of jobs that somebody can do something about."""
 

@@ -68,6 +68,7 @@ JOB_KINDS = {
     ExitKind.OUT_OF_MEMORY: FailureKind.USER_ERROR,
     ExitKind.KILLED: FailureKind.BUDGET,
     ExitKind.DEADLINE: FailureKind.BUDGET,
+    ExitKind.HUNG: FailureKind.BUDGET,
     ExitKind.FAILED: FailureKind.JOB,
 }
 """What a job's end means for its task."""

@@ -246,6 +246,7 @@ def _budget_words(config: PipelineConfig) -> Iterator[str]:
     yield f"at most {budget.max_preemptions} lost TPUs"
     yield f"{budget.max_stalled_attempts} of them in a row without a new checkpoint"
     yield f"{budget.max_failures} restarts of a killed trainer on one TPU"
+    yield f"{budget.max_hangs} of one that hangs"
 
 
 def _step_words(config: PipelineConfig) -> str:

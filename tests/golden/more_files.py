@@ -124,8 +124,12 @@ def _tpu(run: FinishedRun) -> Files:
     yield mailbox.lease, full(f.Lease)
     yield mailbox.log_cursor(JOB, "try1"), full(f.LogCursor)
     yield mailbox.job(JOB), full(f.JobSpec, holder_uri=run.run.holder)
+    yield mailbox.limits(JOB), full(f.JobLimits)
+    yield mailbox.hang(JOB, 1, 0), full(f.HangReport)
     yield mailbox.hello(0), full(f.AgentHello)
     yield mailbox.heartbeat(0), full(f.Heartbeat)
+    # Of a later format, which says what the job does.
+    yield mailbox.heartbeat(1), full(f.Heartbeat, worker=1)
     yield mailbox.status(0, JOB), full(f.JobStatus)
 
 

@@ -17,6 +17,7 @@ from pipeline_alerts.delivery import list_alerts
 from pipeline_alerts.facts import read_facts
 from pipeline_config import FinetuningConfig, PipelineConfig, TaskConfig, parse_rental_config
 from pipeline_config.loading import parse_config, parse_finetuning_config
+from pipeline_config.schema import HangConfig
 from pipeline_store.formats import AttemptEvent, Holder, StoredFile
 from pipeline_store.layout import StoreLayout
 from tests.golden.build_store import ROOT, STORE
@@ -44,10 +45,15 @@ ELSEWHERE = {
     "task-outcome": "between the processes of one data job, deleted at its end",
 }
 """Kinds that are in no store, or in none for longer than a task, with the reason."""
+_HANG = HangConfig().model_dump(mode="json")
 LATER: dict[str, list[tuple[str, str, Any]]] = {
     "best-scores": [("sets.{}.scores", "retrieval", None)],
     "evaluation": [("models.[].sets.[]", "retrieval", None)],
+    "finetuning-config": [("budget", "max_hangs", 3), ("", "hang", _HANG)],
+    "heartbeat": [("", "phase", None), ("", "phase_limit_seconds", None)],
     "pipeline-config": [
+        ("budget", "max_hangs", 3),
+        ("", "hang", _HANG),
         ("model", "from_scratch", False),
         ("corpus", "document", "auto"),
         ("corpus", "group_field", None),

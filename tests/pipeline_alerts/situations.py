@@ -15,7 +15,10 @@ from pipeline_store.formats import (
     Answer,
     AttemptEvent,
     CorpusSeen,
+    HangReport,
+    JobPhase,
     OutcomeKind,
+    PhaseName,
     ProductionPointer,
     ReaperPass,
     RunApproval,
@@ -24,7 +27,7 @@ from pipeline_store.formats import (
     VerdictKind,
     WatchPass,
 )
-from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.layout import AttemptLayout, RunLayout, StoreLayout
 from tests.tpu_lifecycle.world import ZONE, write_run
 from tpu_lifecycle.records.reservation import OpenReservation, reserve
 
@@ -69,6 +72,30 @@ def rent(reservation: OpenReservation, number: int, hours: float) -> None:
     attempt.attempt.model_copy(update={"created": made}).write(attempt.layout.record)
     attempt = reservation.attempt(number).mark_asked()
     attempt.mark(AttemptEvent.READY, workers=1, node_created=made)
+
+
+def hang(reservation: OpenReservation, number: int, *, hang_number: int) -> AttemptLayout:
+    """Record that a job hung while it saved on the first of two hosts of an attempt."""
+    attempt = reservation.attempt(number)
+    first = HangReport(
+        worker=0,
+        token=attempt.attempt.token,
+        job_id="010-train",
+        number=hang_number,
+        found=datetime.now(UTC),
+        phase=JobPhase(name=PhaseName.SAVE, entered=datetime.now(UTC)),
+        still_seconds=31.0,
+        limit_seconds=30.0,
+        step=7,
+        top=["call (a.py:1)", "ours (b.py:2)"],
+        stacks="all of them",
+    )
+    there = {"worker": 1, "limit_seconds": None, "top": []}
+    meeting = JobPhase(name=PhaseName.MEETING, entered=datetime.now(UTC))
+    second = first.model_copy(update=there | {"phase": meeting})
+    for report in (first, second):
+        report.create(attempt.layout.hang(report.job_id, report.number, report.worker))
+    return attempt.layout
 
 
 def reserved_for(reservation: OpenReservation, hours: float) -> None:

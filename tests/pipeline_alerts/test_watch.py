@@ -11,7 +11,7 @@ import pytest
 
 from model_registry import outcomes
 from model_registry.finetuning_plans import make_rentals
-from pipeline_alerts.causes import Cause
+from pipeline_alerts.causes import Cause, base_cause
 from pipeline_alerts.listing import list_runs
 from pipeline_alerts.raising import AlertedRun, raise_about_run
 from pipeline_alerts.watch import WRITER
@@ -242,6 +242,21 @@ def test_lost_tpus_are_told_by_budget_and_as_a_storm(store: StoreLayout) -> None
     assert causes(look(store)) == ["preemption-storm"]
     situations.lose(reservation, 1, first=4)
     assert causes(look(store)) == ["budget-preemptions"]
+
+
+def test_each_hang_of_a_job_is_told_with_where_it_was(store: StoreLayout) -> None:
+    reservation = situations.reserved(store, new_run(store))
+    situations.rent(reservation, 1, hours=1)
+    mailbox = situations.hang(reservation, 1, hang_number=1)
+    alert = only(look(store))
+    assert alert.title.endswith("010-train hung in phase save after step 7")
+    assert "nothing moved for 31 s in phase save of 010-train; last: step 7" in alert.reason
+    assert "worker 0 in save, at call (a.py:1), called from ours (b.py:2)" in alert.reason
+    assert "worker 1 in meeting, without an answer" in alert.reason
+    assert mailbox.hang("010-train", 1, 0) in alert.reason
+    assert look(store).raised == []
+    situations.hang(reservation, 1, hang_number=2)
+    assert base_cause(only(look(store)).cause) is Cause.JOB_HUNG
 
 
 def test_what_happens_to_a_further_tpu_is_told_of_its_run(store: StoreLayout) -> None:

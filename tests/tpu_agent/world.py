@@ -22,7 +22,15 @@ from typing import Any
 import pytest
 
 from pipeline_store import uris
-from pipeline_store.formats import Attempt, Heartbeat, JobSpec, JobStatus, Released
+from pipeline_store.formats import (
+    Attempt,
+    Heartbeat,
+    JobLimits,
+    JobSpec,
+    JobStatus,
+    PhaseName,
+    Released,
+)
 from pipeline_store.layout import AttemptLayout, ReservationLayout, StoreLayout
 from tpu_agent import processes, runner, watch
 from tpu_agent.__main__ import parse_arguments
@@ -31,7 +39,7 @@ from tpu_lifecycle.boot.bundle import PACKAGES, Bundle, build_bundle
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOKEN = "a" * 32
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 # What every fake job does first: note its start, and whether it is alone on this machine.
 _ALONE = """
@@ -148,6 +156,38 @@ while not (folder / "go").exists():
     path.with_suffix(".aside").write_text(json.dumps(progress))
     path.with_suffix(".aside").rename(path)
     time.sleep(0.1)
+""",
+    # Does some loops of steps; then as many of its starts as asked hang, in the way it is told.
+    "hangs": _ALONE
+    + """
+import datetime, faulthandler, json, threading
+file = pathlib.Path(os.environ["REPRETRAIN_STACKS_FOLDER"], f"{os.getpid()}.txt").open("w")
+faulthandler.register(signal.SIGUSR1, file, all_threads=True)
+signal.signal(signal.SIGTERM, saves_and_exits)
+path = pathlib.Path(os.environ["REPRETRAIN_PHASE_FILE"])
+entered = datetime.datetime.now(datetime.timezone.utc).isoformat()
+def loop(count):
+    phase = {"name": sys.argv[4], "entered": entered, "count": count}
+    path.with_suffix(".aside").write_text(json.dumps(phase))
+    path.with_suffix(".aside").rename(path)
+    time.sleep(0.05)
+def helps():
+    time.sleep(600)
+def sleeps():
+    time.sleep(600)
+def stops():
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(600)
+def waits():
+    count = 5
+    while not (folder / "go").exists():
+        loop(count := count + 1)
+threading.Thread(target=helps, daemon=True).start()
+for count in range(5):
+    loop(count)
+if starts() <= int(sys.argv[2]):
+    globals()[sys.argv[3]]()
+print("went on", flush=True)
 """,
     # Says what it is told and ends with an exit code, or by a signal if that is negative.
     "hbm": _ALONE
@@ -284,6 +324,18 @@ class World:
             "deadline": deadline or self.expires_at,
         } | changes
         assert JobSpec.model_validate(fields).create(self.mailbox.job(job_id))
+
+    def add_limits(self, job_id: str, **changes: Any) -> None:
+        """Say that each phase of a job may stand still for a second; before the job is there."""
+        seconds = {name: 1.0 for name in PhaseName if name is not PhaseName.LENDING}
+        seconds[PhaseName.OTHER] = PATIENCE
+        fields = {
+            "max_hangs": 2,
+            "workers": 1,
+            "loop_floor_seconds": 1.0,
+            "phase_seconds": seconds,
+        } | changes
+        JobLimits.model_validate(fields).write(self.mailbox.limits(job_id))
 
     def agent_command(self, **options: str) -> list[str]:
         given = {

@@ -13,9 +13,13 @@ from pipeline_store.formats import (
     AttemptEvent,
     ExitKind,
     FormatError,
+    HangReport,
     Heartbeat,
+    JobLimits,
+    JobPhase,
     JobSpec,
     JobStatus,
+    PhaseName,
     Progress,
 )
 from tests.tpu_lifecycle.world import World
@@ -24,12 +28,13 @@ from tpu_lifecycle.control.mailbox import (
     LogReader,
     WorkerReport,
     of_all,
+    read_hangs,
     read_worker,
     submit_job,
 )
 from tpu_lifecycle.control.observe import JobWatch, ReadyWatch, progress_text, recap, reported
 from tpu_lifecycle.control.verdict import Outcome
-from tpu_lifecycle.records.attempts import AttemptRecord
+from tpu_lifecycle.records.attempts import AttemptRecord, Loss
 from tpu_lifecycle.records.reservation import OpenReservation, ReservationError
 from tpu_lifecycle.service.backend import TpuState
 
@@ -62,6 +67,7 @@ class Mailbox:
         chunks: int = 0,
         token: str = "",
         clock: timedelta = timedelta(0),
+        phase: JobPhase | None = None,
     ) -> None:
         Heartbeat(
             worker=worker,
@@ -71,6 +77,8 @@ class Mailbox:
             progress=progress,
             log_chunks=chunks,
             disk_free_bytes=1,
+            phase=phase,
+            phase_limit_seconds=60.0 if phase else None,
         ).write(self.layout.heartbeat(worker))
 
     def log(self, chunk: int, text: str) -> None:
@@ -206,6 +214,68 @@ def test_a_wrong_clock_on_the_vm_is_no_silence_but_silence_is(
     assert "worker 0 gave no sign" in verdict.reason
     monkeypatch.undo()
     world.release(reservation)
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_an_agent_that_beats_and_does_not_end_a_hung_job_means_a_lost_tpu(
+    world: World, monkeypatch: pytest.MonkeyPatch, moves: bool
+) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    mailbox, looking = Mailbox(record), watch(world, reservation, record)
+    tpu = reservation.config.tpu
+    clock = itertools.count(time.monotonic(), tpu.poll_interval)
+    looks = int((60.0 + tpu.heartbeat_timeout_seconds) / tpu.poll_interval) + 3
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: next(clock))
+        for look in range(looks):
+            phase = JobPhase(
+                name=PhaseName.SAVE, entered=record.attempt.created, count=look if moves else 0
+            )
+            mailbox.beat(phase=phase)
+            verdict = looking.look().verdict
+            if look < looks - 5:
+                assert verdict.outcome is Outcome.WAITING
+    if moves:
+        assert verdict.outcome is Outcome.WAITING
+    else:
+        assert (verdict.outcome, verdict.cause) == (Outcome.LOST, Loss.HUNG)
+    world.release(reservation)
+
+
+def test_a_job_has_its_limits_beside_it(world: World) -> None:
+    changes = {"tpu.accelerator_type": "v5litepod-16", "hang.save_seconds": 7.0}
+    reservation = world.reserve(changes | {"budget.max_hangs": 5})
+    record = world.obtain_ready(reservation)
+    assert submit_job(reservation, record, job_id=JOB, entry_point="training.train", arguments=[])
+    limits = JobLimits.load(record.layout.limits(JOB))
+    assert (limits.max_hangs, limits.workers, limits.loop_floor_seconds) == (5, 4, 120.0)
+    assert limits.phase_seconds[PhaseName.SAVE] == 7.0
+    # Of the loops there is a rule; a host that lends its chips never hangs by itself.
+    assert set(PhaseName) - limits.phase_seconds.keys() == {PhaseName.LOOP, PhaseName.LENDING}
+    assert limits.phase_seconds[PhaseName.MEETING] == max(limits.phase_seconds.values())
+    world.release(reservation)
+
+
+def test_hangs_are_read_by_number(world: World) -> None:
+    record = world.reserve().new_attempt(1, "us-central1-a")
+    phase = JobPhase(name=PhaseName.LOOP, entered=datetime.now(UTC))
+    for number, worker, token in ((1, 1, ""), (1, 0, ""), (2, 0, ""), (3, 0, "another")):
+        HangReport(
+            worker=worker,
+            token=token or record.attempt.token,
+            job_id=JOB,
+            number=number,
+            found=datetime.now(UTC),
+            phase=phase,
+            still_seconds=7,
+            limit_seconds=6,
+            step=3,
+            top=[],
+            stacks="",
+        ).create(record.layout.hang(JOB, number, worker))
+    found = [[(one.number, one.worker) for one in hang] for hang in read_hangs(record)]
+    assert found == [[(1, 0), (1, 1)], [(2, 0)]]
 
 
 def test_a_store_that_was_away_is_no_silence_of_the_workers(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline_store.formats import AttemptEvent, AttemptMark, ExitKind, JobStatus
-from tpu_lifecycle.control.verdict import Facts, Outcome, judge_job, judge_readiness
+from pipeline_store.formats import AttemptEvent, AttemptMark, ExitKind, JobStatus, PhaseName
+from tpu_lifecycle.control.verdict import Facts, Outcome, Standing, judge_job, judge_readiness
 from tpu_lifecycle.records.attempts import BOOT_ADVICE, Loss
 from tpu_lifecycle.service.backend import (
     TpuCapacityError,
@@ -185,6 +185,26 @@ def test_while_the_service_does_not_answer_nothing_is_concluded_from_silence() -
     assert judge_job(facts(tpu=None, silence=silent)).outcome is Outcome.WAITING
     assert judge_job(facts(tpu=None, hellos=frozenset())).outcome is Outcome.WAITING
     assert judge_job(facts(tpu=None, statuses=all_ok())).outcome is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("seconds", "changes", "outcome"),
+    [
+        (1299.0, {}, Outcome.WAITING),
+        (1301.0, {}, Outcome.LOST),
+        (1301.0, {"tpu": None}, Outcome.WAITING),
+        (1301.0, {"statuses": {2: status(2)}}, Outcome.WAITING),
+    ],
+)
+def test_a_job_that_its_agent_should_have_ended_long_ago_means_a_lost_tpu(
+    seconds: float, changes: dict[str, Any], outcome: Outcome
+) -> None:
+    standing = {2: Standing(PhaseName.SAVE, seconds, 1000.0)}
+    verdict = judge_job(facts(standing=standing, heartbeat_timeout=300.0, **changes))
+    assert verdict.outcome is outcome
+    if outcome is Outcome.LOST:
+        assert "nothing moved on worker 2 for 1301 s in phase save" in verdict.reason
+        assert verdict.cause == Loss.HUNG
 
 
 def test_release_and_deadline_end_the_wait() -> None:

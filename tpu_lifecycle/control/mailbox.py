@@ -7,8 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from pipeline_config.schema import RentalConfig
 from pipeline_store import uris
-from pipeline_store.formats import AgentHello, Heartbeat, JobSpec, JobStatus, LogCursor
+from pipeline_store.formats import (
+    AgentHello,
+    HangReport,
+    Heartbeat,
+    JobLimits,
+    JobSpec,
+    JobStatus,
+    LogCursor,
+    PhaseName,
+)
 from pipeline_store.layout import AttemptLayout
 from tpu_lifecycle.records.attempts import AttemptRecord, read_heartbeat
 from tpu_lifecycle.records.budgets import job_deadline
@@ -49,6 +59,8 @@ def submit_job(
         max_restarts=reservation.config.budget.max_failures,
         deadline=job_deadline(reservation, reservation.attempts(), record),
     )
+    # Before the job: its agents may begin with it at once.
+    _limits(reservation.config, record.workers).create(record.layout.limits(job_id))
     uri = record.layout.job(job_id)
     if spec.create(uri):
         return True
@@ -59,6 +71,26 @@ def submit_job(
             "clear the reserve task to run a changed job."
         )
     return False
+
+
+def _limits(config: RentalConfig, workers: int) -> JobLimits:
+    hang = config.hang
+    seconds = {
+        PhaseName.OTHER: hang.other_seconds,
+        PhaseName.DATA: hang.data_seconds,
+        PhaseName.RESTORE: hang.restore_seconds,
+        PhaseName.FIRST_LOOP: hang.first_loop_seconds,
+        PhaseName.SAVE: hang.save_seconds,
+        PhaseName.EVALUATION: hang.evaluation_seconds,
+    }
+    # The host that is waited for is in one of those, and is found by its own agent.
+    seconds[PhaseName.MEETING] = max(*seconds.values(), hang.loop_floor_seconds)
+    return JobLimits(
+        max_hangs=config.budget.max_hangs,
+        workers=workers,
+        loop_floor_seconds=hang.loop_floor_seconds,
+        phase_seconds=seconds,
+    )
 
 
 @dataclass(frozen=True)
@@ -102,6 +134,19 @@ def read_status(record: AttemptRecord, job_id: str, worker: int) -> JobStatus | 
     """
     status = JobStatus.load_or_none(record.layout.status(worker, job_id))
     return status if status and status.token == record.attempt.token else None
+
+
+def read_hangs(record: AttemptRecord) -> list[list[HangReport]]:
+    """Return what the workers of an attempt have reported of each time that a job hung.
+
+    :raises FormatError: a report is damaged.
+    """
+    found: dict[tuple[str, int], list[HangReport]] = {}
+    for uri in uris.list_files(record.layout.hangs):
+        report = HangReport.load(uri)
+        if report.token == record.attempt.token:
+            found.setdefault((report.job_id, report.number), []).append(report)
+    return [sorted(found[key], key=lambda one: one.worker) for key in sorted(found)]
 
 
 class LogReader:

@@ -12,9 +12,9 @@ from functools import partial
 
 from pipeline_config.rules import hosts
 from pipeline_store import uris
-from pipeline_store.formats import AttemptEvent, Progress
+from pipeline_store.formats import AttemptEvent, Heartbeat, Progress
 from tpu_lifecycle.control.mailbox import LogReader, WorkerReport, of_all, read_status, read_worker
-from tpu_lifecycle.control.verdict import Facts, Verdict, judge_job, judge_readiness
+from tpu_lifecycle.control.verdict import Facts, Standing, Verdict, judge_job, judge_readiness
 from tpu_lifecycle.records.attempts import AttemptRecord, read_heartbeat
 from tpu_lifecycle.records.budgets import chip_count, chip_hours_end
 from tpu_lifecycle.records.lease import LeaseKeeper
@@ -105,6 +105,21 @@ class ReadyWatch:
 
 
 @dataclass
+class _Stand:
+    """For how long a job did not move. Time counts when the next heartbeat is there."""
+
+    beat: Heartbeat
+    seconds: float = 0.0
+    uncounted: float = 0.0
+
+    def see(self, beat: Heartbeat, watched: float) -> None:
+        self.uncounted += watched
+        if beat.time != self.beat.time:
+            self.seconds += self.uncounted
+            self.beat, self.uncounted = beat, 0.0
+
+
+@dataclass
 class JobWatch:
     """Watches a job until it ended on all workers or cannot end any more."""
 
@@ -115,6 +130,7 @@ class JobWatch:
     deadline: datetime
     log: LogReader
     _silences: dict[int, tuple[datetime | None, float]] = field(default_factory=dict)
+    _stands: dict[int, _Stand] = field(default_factory=dict)
     _last_look: float | None = None
     _budget_ends: tuple[datetime | None] | None = None
 
@@ -132,8 +148,8 @@ class JobWatch:
         tpu = self.sight.look()
         self.record = _mark_ready(self.reservation, self.record, tpu)
         ready = self.record.marks.get(AttemptEvent.READY)
-        reports = of_all(_workers(self.record), partial(read_worker, self.record, self.job_id))
-        config = self.reservation.config.tpu
+        reports = of_all(range(self.record.workers), partial(read_worker, self.record, self.job_id))
+        config, watched = self.reservation.config.tpu, self._watched()
         facts = Facts(
             now=datetime.now(UTC),
             deadline=self.deadline,
@@ -142,7 +158,8 @@ class JobWatch:
             ready=ready,
             budget_end=self._budget_end(),
             hellos=frozenset(w for w, report in reports.items() if report.hello),
-            silence=self._silence(reports),
+            silence=self._silence(reports, watched),
+            standing=self._standing(reports, watched),
             statuses={w: report.status for w, report in reports.items() if report.status},
             boot_timeout=config.boot_timeout_seconds,
             heartbeat_timeout=config.heartbeat_timeout_seconds,
@@ -160,19 +177,37 @@ class JobWatch:
             self._budget_ends = (chip_hours_end(self.reservation, attempts, self.record),)
         return self._budget_ends[0]
 
-    def _silence(self, reports: dict[int, WorkerReport]) -> dict[int, float]:
+    def _silence(self, reports: dict[int, WorkerReport], watched: float) -> dict[int, float]:
         """Return how long each worker that has said hello gave no new sign while we looked.
 
         A store that was away for us was probably away for the workers too: time in which no look
         succeeded is not held against them.
         """
-        watched = self._watched()
         for worker, report in reports.items():
             if report.hello:
                 sign = report.heartbeat.time if report.heartbeat else None
                 before, silence = self._silences.get(worker, (sign, 0.0))
                 self._silences[worker] = (sign, silence + watched if sign == before else 0.0)
         return {worker: silence for worker, (_, silence) in self._silences.items()}
+
+    def _standing(self, reports: dict[int, WorkerReport], watched: float) -> dict[int, Standing]:
+        """Return how the job stands on each worker whose agent says what it does.
+
+        As of silence, only time counts in which we looked and the agent went on beating.
+        """
+        for worker, report in reports.items():
+            beat = report.heartbeat
+            if beat is None or beat.phase is None or beat.job_id != self.job_id:
+                self._stands.pop(worker, None)
+            elif worker not in self._stands or self._stands[worker].beat.phase != beat.phase:
+                self._stands[worker] = _Stand(beat)
+            else:
+                self._stands[worker].see(beat, watched)
+        return {
+            worker: Standing(beat.phase.name, stand.seconds, beat.phase_limit_seconds)
+            for worker, stand in self._stands.items()
+            if (beat := stand.beat).phase and beat.phase_limit_seconds is not None
+        }
 
     def _watched(self) -> float:
         """Return for how long we have looked since the last look that succeeded."""
@@ -188,7 +223,7 @@ class JobWatch:
 
 def reported(reservation: OpenReservation, record: AttemptRecord, job_id: str) -> Verdict:
     """Return what a job's own reports alone say of it; asks no TPU service."""
-    statuses = of_all(_workers(record), partial(read_status, record, job_id))
+    statuses = of_all(range(record.workers), partial(read_status, record, job_id))
     return judge_job(
         Facts(
             now=datetime.now(UTC),
@@ -231,11 +266,6 @@ def progress_text(progress: Progress) -> str:
     if progress.checkpoint_step is not None:
         parts.append(f"checkpoint at step {progress.checkpoint_step}")
     return ", ".join(parts)
-
-
-def _workers(record: AttemptRecord) -> range:
-    ready = record.marks.get(AttemptEvent.READY)
-    return range((ready.workers or 1) if ready else 1)
 
 
 def _lease(reservation: OpenReservation, record: AttemptRecord) -> LeaseKeeper:

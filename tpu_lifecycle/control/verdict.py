@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-from pipeline_store.formats import AttemptMark, ExitKind, JobStatus
+from pipeline_store.formats import AttemptMark, ExitKind, JobStatus, PhaseName
 from tpu_lifecycle.records.attempts import BOOT_ADVICE, LANDING_WINDOW, Loss
 from tpu_lifecycle.service.backend import TpuState
 
@@ -64,6 +64,14 @@ class Verdict:
         }
 
 
+class Standing(NamedTuple):
+    """For how many seconds a worker's job has not moved, and after how many its agent ends it."""
+
+    phase: PhaseName
+    seconds: float
+    limit: float
+
+
 @dataclass(frozen=True)
 class Facts:
     """All that is known at one moment. Times in seconds.
@@ -71,7 +79,8 @@ class Facts:
     ``tpu`` is None while the service does not answer: that alone says nothing about the TPU.
     ``asked`` is when the TPU was last asked for. ``silence`` is by worker the time since its last
     new heartbeat as we saw it, so that a wrong clock on the VM cannot make it look dead.
-    ``budget_end`` is when the TPU will have used up the chip-hours that are left.
+    ``standing`` is by worker how a job stands whose agent says so. ``budget_end`` is when the TPU
+    will have used up the chip-hours that are left.
     """
 
     now: datetime
@@ -83,6 +92,7 @@ class Facts:
     ready: AttemptMark | None = None
     hellos: frozenset[int] = frozenset()
     silence: Mapping[int, float] = field(default_factory=dict)
+    standing: Mapping[int, Standing] = field(default_factory=dict)
     statuses: Mapping[int, JobStatus] = field(default_factory=dict)
     boot_timeout: float = 900.0
     heartbeat_timeout: float = 300.0
@@ -116,6 +126,7 @@ def judge_job(facts: Facts) -> Verdict:
             _lost,
             _never_reported,
             _silent,
+            _hung,
         ),
     )
 
@@ -266,5 +277,20 @@ def _silent(facts: Facts) -> Verdict | None:
                 f"worker {worker} gave no sign for {seconds:.0f} s ({facts.tpu.describe()}, health "
                 f"{facts.tpu.health or 'unknown'})",
                 Loss.SILENT,
+            )
+    return None
+
+
+def _hung(facts: Facts) -> Verdict | None:
+    """A job that its own agent should have ended long ago: the agent hangs, too, while it beats."""
+    if facts.tpu is None:
+        return None
+    for worker, job in sorted(facts.standing.items()):
+        if worker not in facts.statuses and job.seconds > job.limit + facts.heartbeat_timeout:
+            return Verdict(
+                Outcome.LOST,
+                f"nothing moved on worker {worker} for {job.seconds:.0f} s in phase {job.phase} "
+                f"(limit {job.limit:.0f} s), and its agent did not end the job",
+                Loss.HUNG,
             )
     return None

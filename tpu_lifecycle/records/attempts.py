@@ -53,6 +53,7 @@ class Loss(StrEnum):
     STOPPED = "stopped"
     NEVER_REPORTED = "never-reported"
     SILENT = "silent"
+    HUNG = "hung"
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,12 @@ class AttemptRecord:
         """Return when the last create call was sent, or None when none was."""
         mark = self.marks.get(AttemptEvent.ASKED)
         return mark.time if mark else None
+
+    @property
+    def workers(self) -> int:
+        """Return the number of its hosts; 1 while it is not known."""
+        ready = self.marks.get(AttemptEvent.READY)
+        return (ready.workers or 1) if ready else 1
 
     @property
     def was_asked(self) -> bool:

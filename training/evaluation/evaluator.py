@@ -26,6 +26,7 @@ from training.input import data
 from training.model import checkpoints
 from training.model.bert import build_model
 from training.model.losses import masked_lm_losses, next_sentence_scores
+from training.runtime.phases import each
 from training.runtime.strategies import create_strategy, on_replicas
 
 log = logging.getLogger("training")
@@ -149,7 +150,8 @@ def _score_set(
     strategy: tf.distribute.Strategy,
 ) -> DocumentSetScore:
     batches = data.evaluation_dataset(chosen.reader, chosen.rows, config, strategy)
-    rows = np.concatenate([score_batch(batch).numpy() for batch in batches])[: len(chosen.rows)]
+    scored = [score_batch(batch).numpy() for batch in each(batches)]
+    rows = np.concatenate(scored)[: len(chosen.rows)]
     sums = np.zeros((len(chosen.document_ids), rows.shape[1]))
     np.add.at(sums, chosen.documents, rows)
     if not sums[:, 3].any():

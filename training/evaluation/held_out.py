@@ -20,6 +20,7 @@ from training.evaluation.evaluation_sets import choose_rows, document_keys
 from training.evaluation.evaluator import make_score_batch
 from training.input import data, examples
 from training.input.records import RecordReader
+from training.runtime.phases import each
 from training.runtime.strategies import numbers_of_workers
 
 log = logging.getLogger("training")
@@ -76,7 +77,7 @@ class HeldOut:
 
         def score() -> HeldOutScore:
             batches = data.evaluation_dataset(self.reader, self.rows, self.config, strategy)
-            rows = np.concatenate([score_batch(batch).numpy() for batch in batches])
+            rows = np.concatenate([score_batch(batch).numpy() for batch in each(batches)])
             # Those of this machine; the others add theirs.
             sums = _over_workers(strategy, rows.sum(axis=0, dtype=np.float64))
             loss, right, _, tokens = sums

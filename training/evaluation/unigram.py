@@ -20,6 +20,7 @@ from pipeline_store import uris
 from trained_models.record_sources import RecordSource
 from training.input import examples
 from training.input.records import RecordReader
+from training.runtime.phases import each
 
 ROWS_AT_ONCE = 4096
 _READS_AT_ONCE = 16
@@ -41,7 +42,8 @@ def training_counts(
     """
     counts = np.zeros(vocab_size)
     with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
-        for found in pool.map(partial(_shard_counts, vocab_size=vocab_size), sources):
+        shards = pool.map(partial(_shard_counts, vocab_size=vocab_size), sources)
+        for found in each(shards):
             counts[: len(found)] += found
     counts[: len(maskable)] *= maskable
     return counts

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from pipeline_store import uris
 from pipeline_store.formats import (
+    PhaseName,
     TaskManifest,
     TaskSplit,
     TrainingResult,
@@ -40,6 +41,7 @@ from training.finetuning.trained import load_trained, load_trial_model
 from training.finetuning.transfer import check_fits, check_splits
 from training.loop.trainer import Trainer, TrainingJob
 from training.runtime.job import StopRequest
+from training.runtime.phases import phase
 
 __all__ = ["TrialJob", "evaluate_trial", "make_strategy", "train_trial"]
 
@@ -81,7 +83,9 @@ def train_trial(
     training = _train(job, task, strategy, guard, stop)
     trained = load_trained(job.layout, job.recipe, job.encoder, job.store, strategy)
     forward = trained.forward(strategy, job.recipe.eval_batch_size)
-    return _commit(_result(job, task, training, _scores(job, task, forward, splits)), job, guard)
+    with phase(PhaseName.EVALUATION):
+        scores = _scores(job, task, forward, splits)
+    return _commit(_result(job, task, training, scores), job, guard)
 
 
 def evaluate_trial(
@@ -106,7 +110,8 @@ def evaluate_trial(
     trained = load_trial_model(source.result, job.store, strategy)
     check_fits(task.manifest, trained)
     forward = trained.forward(strategy, job.recipe.eval_batch_size)
-    scores = _scores(job, task, forward, SCORED)
+    with phase(PhaseName.EVALUATION):
+        scores = _scores(job, task, forward, SCORED)
     result = before.model_copy(
         update={"task_manifest_sha256": task.manifest.content_sha256, "scores": scores}
     )
@@ -143,11 +148,13 @@ def _train(
 
 
 def _probing(objective: FineTuning, strategy: tf.distribute.Strategy) -> Probing:
-    features, loaded = encoder_features(objective, strategy)
+    with phase(PhaseName.RESTORE):
+        features, loaded = encoder_features(objective, strategy)
     same = {field.name: getattr(objective, field.name) for field in fields(objective)}
     validation = objective.validation
-    same["train"] = with_features(objective.train, features)
-    same["validation"] = None if validation is None else with_features(validation, features)
+    with phase(PhaseName.EVALUATION):
+        same["train"] = with_features(objective.train, features)
+        same["validation"] = None if validation is None else with_features(validation, features)
     return Probing(**same, loaded=loaded)
 
 

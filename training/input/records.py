@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_store import uris
-from pipeline_store.formats import FileDigest, FormatError
+from pipeline_store.formats import FileDigest, FormatError, PhaseName
 from trained_models import artifacts
 from trained_models.errors import BadDataError
 from trained_models.record_sources import RecordSource
 from trained_models.row_format import RowFormat
+from training.runtime.phases import each, phase
 
 # TFRecord framing: length (8 bytes) and its checksum (4) before the data, a checksum (4) after it.
 # Source: https://www.tensorflow.org/tutorials/load_data/tfrecord
@@ -58,8 +59,9 @@ class RecordReader:
         """
         self.row_format = _common_format(sources)
         cache = cache or default_cache()
-        self._paths = [_local_copy(s.data_uri, s.file.data, cache) for s in sources]
-        self._indexes = [_checked_index(source, cache) for source in sources]
+        with phase(PhaseName.DATA):
+            self._paths = [_local_copy(s.data_uri, s.file.data, cache) for s in each(sources)]
+            self._indexes = [_checked_index(source, cache) for source in each(sources)]
         counts = np.array([source.file.records for source in sources], np.int64)
         self._ends = np.cumsum(counts)
         self._starts = self._ends - counts

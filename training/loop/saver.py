@@ -9,8 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
+from pipeline_store.formats import PhaseName
 from trained_models.checkpoint_store import CheckpointStore, Commit
 from trained_models.state import TrainingState
+from training.runtime.phases import phase
 
 log = logging.getLogger("training")
 
@@ -33,7 +35,8 @@ class Saver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._thread.shutdown()
+        with phase(PhaseName.SAVE):
+            self._thread.shutdown()
         error = self._pending.exception() if self._pending is not None else None
         if error is not None:
             log.warning("Checkpoint %d was not saved: %s", self._step, error)
@@ -45,7 +48,8 @@ class Saver:
         :param state: what they stand for. The checkpoint before it has been collected.
         """
         scratch = tempfile.TemporaryDirectory()
-        files = write(Path(scratch.name))
+        with phase(PhaseName.SAVE):
+            files = write(Path(scratch.name))
         self._step = state.step
         self._pending = self._thread.submit(self._commit, scratch, files, state)
 
@@ -65,4 +69,5 @@ class Saver:
         if pending is None or not (wait or pending.done()):
             return None
         self._pending = None
-        return pending.result()
+        with phase(PhaseName.SAVE):
+            return pending.result()

@@ -7,6 +7,7 @@ import math
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -15,7 +16,13 @@ import tf_keras
 
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
-from pipeline_store.formats import CheckpointManifest, Rollback, TrainingInputs, TrainingResult
+from pipeline_store.formats import (
+    CheckpointManifest,
+    PhaseName,
+    Rollback,
+    TrainingInputs,
+    TrainingResult,
+)
 from pipeline_store.layout import TrainingLayout
 from trained_models import artifacts, heritage
 from trained_models.checkpoint_store import CheckpointStore
@@ -32,6 +39,7 @@ from training.model.dropout import make_dropout_stateless
 from training.optimization.schedules import build_schedule
 from training.reporting.progress import LoopReport, Reporter
 from training.runtime.job import StopRequest
+from training.runtime.phases import looped, phase
 from training.runtime.profiling import Profiler, StepRange
 from training.runtime.strategies import (
     checkpoint_options,
@@ -89,6 +97,7 @@ class Trainer:
         self._inputs = job.inputs
         self._state = TrainingState()
         self._saved_step = 0
+        self._compiled: set[int] = set()
 
     def _build(self) -> tuple[tf_keras.Model, tf_keras.optimizers.legacy.Optimizer]:
         with self._strategy.scope():
@@ -107,7 +116,7 @@ class Trainer:
         self._start()
         self._reporter = self._make_reporter()
         log.info("Tracing and compiling the loop of steps; on a TPU this can take minutes.")
-        with self._profiler, self._reporter, self._saver:
+        with self._profiler, self._reporter, self._saver, phase(PhaseName.LOOP):
             self._profiler.at(self._state.step)
             while self._goes_on():
                 if any(numbers_of_workers(self._strategy, stop.requested)):
@@ -117,7 +126,8 @@ class Trainer:
 
     def _start(self) -> None:
         """Restore the newest good checkpoint, or else load the initial model, if any."""
-        manifest = self._job.checkpoint_store.newest()
+        with phase(PhaseName.RESTORE):
+            manifest = self._job.checkpoint_store.newest()
         if manifest is not None:
             self._resume(manifest)
             log.info("Resuming from checkpoint %d (loss %.4f).", manifest.step, manifest.loss)
@@ -129,7 +139,8 @@ class Trainer:
         self._machines = len(steps)
 
     def _load_init_model(self) -> None:
-        initial = self._objective.load_initial(self.model, self._optimizer)
+        with phase(PhaseName.RESTORE):
+            initial = self._objective.load_initial(self.model, self._optimizer)
         if initial is None:
             log.info("Starting from random weights.")
         else:
@@ -161,9 +172,14 @@ class Trainer:
     def _run_loop(self) -> None:
         before, begin = self._state, time.monotonic()
         steps = _steps_until_stop(before.step, self._job.config, self._profiler.stops)
-        batches = self._batches.take(before.step, steps, before.skipped)
-        metrics = self._run_steps(batches, tf.constant(steps))
-        self._advance(steps, metrics, begin)
+        shape = phase_of(self._job.config, before.step).first_step
+        compiles = shape not in self._compiled
+        with phase(PhaseName.FIRST_LOOP) if compiles else nullcontext():
+            batches = self._batches.take(before.step, steps, before.skipped)
+            metrics = self._run_steps(batches, tf.constant(steps))
+            self._advance(steps, metrics, begin)
+        self._compiled.add(shape)
+        looped(time.monotonic() - begin, compiled=compiles)
         self._profiler.at(self._state.step)
 
         loss, gradient_norm = self._state.loss, float(metrics.gradient_norm)
@@ -213,7 +229,8 @@ class Trainer:
         if not weights_are_finite(self.model):
             return "a weight is not finite"
         if self._score is not None:
-            score = self._score()
+            with phase(PhaseName.EVALUATION):
+                score = self._score()
             if not math.isfinite(score.loss):
                 return f"held-out loss {score.loss} is not finite"
             self._state = self._state.scored(score)
@@ -258,9 +275,10 @@ class Trainer:
         self._state = replace(self._state, resumed_from=resumed_from)
 
     def _restore(self, manifest: CheckpointManifest) -> None:
-        checkpoints.restore(
-            self._job.layout.root, manifest, self.model, self._optimizer, self._files
-        )
+        with phase(PhaseName.RESTORE):
+            checkpoints.restore(
+                self._job.layout.root, manifest, self.model, self._optimizer, self._files
+            )
         files = artifacts.ModelFiles(self._job.layout.root, manifest.prefix, manifest.files)
         kept = {"heritage": heritage.of_model(files)}
         self._inputs = self._job.inputs.model_copy(update=kept)
@@ -285,7 +303,8 @@ class Trainer:
         if self._state is not bad:
             return
         self._meet()
-        manifest = self._job.checkpoint_store.newest(at_most=target)
+        with phase(PhaseName.RESTORE):
+            manifest = self._job.checkpoint_store.newest(at_most=target)
         if manifest is None:
             self._restore_start()
         else:

@@ -10,6 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from training.input.arrays import Arrays, in_order, rows_of
+from training.runtime.phases import each
 from training.runtime.strategies import on_replicas
 
 INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
@@ -37,7 +38,7 @@ def make_forward(
 
     def forward(arrays: Arrays) -> npt.NDArray[np.float32]:
         batches = in_order(arrays, batch_size, strategy)
-        rows = np.concatenate([forward_batch(batch).numpy() for batch in batches])
+        rows = np.concatenate([forward_batch(batch).numpy() for batch in each(batches)])
         return rows[: rows_of(arrays)]
 
     return forward

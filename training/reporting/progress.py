@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import NamedTuple, Self
 
 from pipeline_config import PipelineConfig
-from pipeline_store.formats import Progress, Rollback
+from pipeline_store.formats import PhaseName, Progress, Rollback
 from pipeline_store.layout import TrainingLayout
 from trained_models import metric_files
 from trained_models.flops import available_flops
@@ -19,8 +17,12 @@ from trained_models.state import Score
 from training.reporting.events import EventFiles
 from training.reporting.report import next_sentence_text
 from training.runtime.device_memory import device_memory
+from training.runtime.phases import phase, write_for_agent
 
 log = logging.getLogger("training")
+
+PROGRESS_FILE = "REPRETRAIN_PROGRESS_FILE"
+"""Variable of the environment that names the file of a job's progress."""
 
 SECONDS_BETWEEN_LINES = 2.0
 # Files are published after a hundredth of the time since the start, within these limits: often at
@@ -81,7 +83,6 @@ class Reporter:
             train_steps=self._train_steps,
             peak_flops_per_second=self._available_flops,
         )
-        self._progress_file = os.environ.get("REPRETRAIN_PROGRESS_FILE")
         self._seconds_per_step: float | None = None
         self._first_step_done: datetime | None = None
         self._stepping_seconds = 0.0
@@ -160,8 +161,9 @@ class Reporter:
         nothing about the steps before.
         """
         self._last_files = time.monotonic()
-        self._events.publish()
-        self._metrics.publish()
+        with phase(PhaseName.SAVE):
+            self._events.publish()
+            self._metrics.publish()
 
     def _scalars(self, report: LoopReport) -> dict[str, float]:
         """Return what TensorBoard shows of a loop, and the metrics too, under the same names."""
@@ -206,8 +208,6 @@ class Reporter:
         )
 
     def _write_progress(self, report: LoopReport, eta: float) -> None:
-        if self._progress_file is None:
-            return
         progress = Progress(
             step=report.step,
             train_steps=self._train_steps,
@@ -219,6 +219,4 @@ class Reporter:
             first_step=self._first_step_done,
             stepping_seconds=round(self._stepping_seconds, 3),
         )
-        aside = Path(f"{self._progress_file}.aside")
-        aside.write_text(progress.model_dump_json())
-        aside.replace(self._progress_file)
+        write_for_agent(PROGRESS_FILE, progress)

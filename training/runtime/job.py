@@ -12,8 +12,10 @@ from typing import TextIO
 
 from pipeline_config import PipelineConfig, parse_config, with_overrides
 from pipeline_store import uris
-from pipeline_store.formats import ExitKind
+from pipeline_store.formats import ExitKind, PhaseName
 from trained_models.errors import JobError, exit_kind_of
+from training.runtime import stacks
+from training.runtime.phases import phase
 
 log = logging.getLogger("training")
 
@@ -54,7 +56,8 @@ def run_job(job: Callable[[], None], log_stream: TextIO | None = None) -> int:
 
     :param log_stream: where the log goes; stdout, unless results are printed there.
     """
-    with _log_to(log_stream or sys.stdout):
+    stacks.answer()
+    with _log_to(log_stream or sys.stdout), phase(PhaseName.OTHER):
         try:
             job()
         except Exception as error:  # noqa: BLE001 - the process boundary: each has its exit code

@@ -10,7 +10,9 @@ from typing import NamedTuple, Self
 
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
+from pipeline_store.formats import PhaseName
 from trained_models.errors import UserError
+from training.runtime.phases import each, phase
 
 log = logging.getLogger("training")
 
@@ -95,12 +97,13 @@ class Profiler:
         import tensorflow as tf
 
         assert self._scratch is not None  # noqa: S101 - only called while there is a trace
-        tf.profiler.experimental.stop()
-        folder = Path(self._scratch.name)
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                target = uris.join(self._events_uri, path.relative_to(folder).as_posix())
-                uris.upload(str(path), target)
+        with phase(PhaseName.SAVE):
+            tf.profiler.experimental.stop()
+            folder = Path(self._scratch.name)
+            for path in each(sorted(folder.rglob("*"))):
+                if path.is_file():
+                    target = uris.join(self._events_uri, path.relative_to(folder).as_posix())
+                    uris.upload(str(path), target)
         self._scratch.cleanup()
         self._scratch = None
         log.info("Trace published in %s.", uris.join(self._events_uri, "plugins/profile"))

@@ -21,9 +21,11 @@ from collections.abc import Callable
 
 from pipeline_config import PipelineConfig
 from pipeline_config.schema import TpuConfig
+from pipeline_store.formats import PhaseName
 from trained_models.errors import LostWorkerError, UserError
 from training.runtime import tpu_runtime
 from training.runtime.job import run_job
+from training.runtime.phases import PHASE_FILE, phase
 from training.runtime.workers import Cluster
 
 log = logging.getLogger("training")
@@ -63,7 +65,8 @@ def lend(config: PipelineConfig, is_done: Callable[[], bool]) -> None:
         log.info("Worker 0 does this job alone; this host of the slice has nothing to do.")
         return
     cluster = Cluster.from_environment()
-    _serve(cluster, config.tpu.accelerator_type, is_done)
+    with phase(PhaseName.LENDING):
+        _serve(cluster, config.tpu.accelerator_type, is_done)
     if not is_done():
         raise LostWorkerError(
             f"{cluster.name(0)} ended before its job was done. Start all machines again; the job "
@@ -111,7 +114,10 @@ def join(cluster: Cluster, tpu: TpuConfig) -> None:
 
     :raises UserError: a host does not lend its chips; the message names it.
     """
-    subprocess.Popen([sys.executable, "-m", "training.runtime.slices", tpu.accelerator_type])
+    # What the job does just now, this process says.
+    environment = {name: value for name, value in os.environ.items() if name != PHASE_FILE}
+    command = [sys.executable, "-m", "training.runtime.slices", tpu.accelerator_type]
+    subprocess.Popen(command, env=environment)
     log.info("Waiting for the chips of %s hosts.", len(cluster.workers))
     # A host that is gone is for those to find who rent the slice: they replace it.
     deadline = time.monotonic() + tpu.heartbeat_timeout_seconds + PATIENCE

@@ -13,8 +13,10 @@ from tensorflow.python.eager import context
 
 from pipeline_config import PipelineConfig
 from pipeline_config.schema import TpuConfig
+from pipeline_store.formats import PhaseName
 from trained_models.errors import UserError
 from training.runtime import slices
+from training.runtime.phases import phase
 from training.runtime.workers import Cluster
 
 SILENCE_SECONDS = 30
@@ -111,8 +113,10 @@ def numbers_of_workers(strategy: tf.distribute.Strategy, number: int) -> list[in
     """
     if not _has_several_workers(strategy):
         return [number]
-    replicas = strategy.experimental_local_results(_sum(strategy)(tf.constant(number, tf.int64)))
-    numbers: list[int] = replicas[0].numpy().tolist()
+    with phase(PhaseName.MEETING):
+        of_all = _sum(strategy)(tf.constant(number, tf.int64))
+        replicas = strategy.experimental_local_results(of_all)
+        numbers: list[int] = replicas[0].numpy().tolist()
     return numbers[:: len(replicas)]
 
 

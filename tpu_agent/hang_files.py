@@ -1,0 +1,108 @@
+"""Hang reports on their way: kept on this VM until the store has them; those of other hosts seen.
+
+The thread here asks the store again and again, so it also knows whether the store answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pipeline_store import uris
+from pipeline_store.formats import HangReport
+from tpu_agent.answered import Answered
+from tpu_agent.config import AgentConfig
+from tpu_agent.state import JobFolder, remember
+from tpu_agent.store import StoreUnavailableError, store_call
+
+_NAME = re.compile(r"(\d+)\.(\d+)\.json")
+
+_log = logging.getLogger(__name__)
+
+
+class HangFiles:
+    """The reports of one job. Inside its ``with`` block the store is asked all the time.
+
+    :ivar answered: whether it answers.
+    """
+
+    def __init__(self, config: AgentConfig, job_id: str, folder: JobFolder) -> None:
+        self.answered = Answered()
+        self._config = config
+        self._job_id = job_id
+        self._folder = folder.hangs
+        self._stored: frozenset[tuple[int, int]] = frozenset()
+        self._lock = threading.Lock()
+        self._now = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="hang-files", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Not joined: it may be waiting for the store, and what is kept is uploaded by others.
+        self._ended.set()
+        self._now.set()
+
+    @property
+    def newest(self) -> int:
+        """Return the number of the newest hang that any host has reported; 0: none."""
+        return max((number for number, _ in self._stored), default=0)
+
+    def reported(self, number: int) -> int:
+        """Return how many hosts have reported a hang."""
+        return sum(found == number for found, _ in self._stored)
+
+    def keep(self, report: HangReport) -> None:
+        """Keep a report here, and have it uploaded as soon as the store answers."""
+        remember(report, str(self._folder / f"{report.number}.json"))
+        self._now.set()
+
+    def upload(self) -> None:
+        """Upload what is kept.
+
+        :raises StoreUnavailableError: call it again later.
+        """
+        with self._lock:
+            for path in sorted(self._folder.glob("*.json")):
+                report = HangReport.load(str(path))
+                uri = self._config.mailbox.hang(self._job_id, report.number, report.worker)
+                with store_call(f"writing {uri}"):
+                    report.create(uri)
+                path.rename(Path(f"{path}.stored"))
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._now.clear()
+            try:
+                self.upload()
+                self._look()
+            except StoreUnavailableError as error:
+                self.answered.fail()
+                _log.warning("%s; the agent asks again", error)
+            except Exception:  # noqa: BLE001 - without an answer no job would count as hung any more
+                self.answered.fail()
+                _log.exception("looking for hang reports failed; the agent looks again")
+            self._now.wait(self._config.poll_interval)
+
+    def _look(self) -> None:
+        mailbox = self._config.mailbox
+        folder = uris.join(mailbox.hangs, self._job_id)
+        self.answered.ask()
+        with store_call(f"reading {mailbox.record} and listing {folder}"):
+            # There is one; a folder of which nothing is listed may be away.
+            uris.read(mailbox.record)
+            found = [_NAME.fullmatch(uri.rpartition("/")[2]) for uri in uris.list_files(folder)]
+        self._stored = frozenset((int(name[1]), int(name[2])) for name in found if name)
+        self.answered.answer()

@@ -1,0 +1,114 @@
+"""Watches whether one start of a job hangs, here or on another host, and explains where it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pipeline_store.formats import HangReport, JobLimits
+from tpu_agent import stacks
+from tpu_agent.config import AgentConfig
+from tpu_agent.hang_files import HangFiles
+from tpu_agent.hangs import Judge, Standing
+from tpu_agent.job import Job
+from tpu_agent.phases import PhaseFile
+
+LONGEST_TICK_SECONDS = 2.0
+"""Of the time between two looks no more is held against a job: then the machine, or this agent, did
+not run either."""
+LEAST_PATIENCE_SECONDS = 10.0
+"""For the reports of other hosts."""
+
+
+class HangWatch:
+    """Made for each start of a job.
+
+    :param clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        job: Job,
+        limits: JobLimits,
+        files: HangFiles,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._job = job
+        self._limits = limits
+        self._files = files
+        self._clock = clock
+        self._judge = Judge(limits)
+        self._phase = PhaseFile(job.folder.phase(job.record.starts))
+        self._looked = clock()
+        self._ran = 0.0
+        self._doubted: float | None = None
+        # What other hosts called before this start is not about this start.
+        self._known = max(files.newest, job.record.hangs)
+
+    def look(self) -> Standing | None:
+        """Return how the job stands if it hangs; waits for nothing.
+
+        Without a limit another host has found it.
+        """
+        now = self._clock()
+        self._ran += min(now - self._looked, LONGEST_TICK_SECONDS)
+        self._looked = now
+        seen = self._judge.see(self._phase.read(), self._ran - self._files.answered.away())
+        self._job.phase, self._job.phase_limit = seen.phase, seen.limit
+        if self._files.newest > self._known:
+            return replace(seen, limit=None)
+        if not seen.is_hang:
+            self._doubted = None
+            return None
+        if self._doubted is None:
+            self._doubted = now
+        # Only if the store answers now was it there all the time.
+        return seen if self._files.answered.last_asked > self._doubted else None
+
+    def report(self, hang: Standing) -> HangReport:
+        """Take the stacks and keep a report of them; the hang counts from here on."""
+        number = max(self._files.newest, self._known + 1)
+        self._job.note_hang(number)
+        found = stacks.take(self._config.work_dir, self._job.folder.stacks, self._config.bundle_dir)
+        progress = self._job.progress()
+        report = HangReport(
+            worker=self._config.worker,
+            token=self._config.token,
+            job_id=self._job.job_id,
+            number=number,
+            found=datetime.now(UTC),
+            phase=hang.phase,
+            still_seconds=round(hang.still, 1),
+            limit_seconds=None if hang.limit is None else round(hang.limit, 1),
+            step=progress.step if progress else None,
+            top=list(found.top),
+            stacks=found.text,
+        )
+        self._files.keep(report)
+        return report
+
+    def waits_for_others(self, report: HangReport) -> bool:
+        """Return whether other hosts may still be about to take their stacks.
+
+        A job that ends on one host ends on the others, too, by an error of its own.
+        """
+        if self._files.reported(report.number) >= self._limits.workers:
+            return False
+        patience = max(LEAST_PATIENCE_SECONDS, 3 * self._config.poll_interval)
+        waited = (datetime.now(UTC) - report.found).total_seconds()
+        return self._limits.workers > 1 and waited < patience
+
+
+def describe(report: HangReport) -> str:
+    """Return in a sentence where a job hangs."""
+    step = "before its first step" if report.step is None else f"after step {report.step}"
+    limit = "" if report.limit_seconds is None else f" (limit {report.limit_seconds:g} s)"
+    where = f" Its main thread is in {', called from '.join(report.top)}." if report.top else ""
+    return (
+        f"hang {report.number}: nothing moved for {report.still_seconds:g} s{limit} in phase "
+        f"{report.phase.name}, {step}.{where}"
+    )

@@ -1,0 +1,130 @@
+"""Says what this job does just now, so that the agent can tell a job that hangs from a slow one.
+
+The agent names a file, which is replaced at each change. Only the main thread has a say: the others
+work for it, and it waits for them. Nothing here needs TensorFlow.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from pipeline_store.formats import JobPhase, PhaseName
+
+PHASE_FILE = "REPRETRAIN_PHASE_FILE"
+"""Variable of the environment that names the file; without it nothing is written."""
+
+LEAST_SECONDS = 0.1
+"""Between two writes of a count that moves: the agent does not look more often."""
+
+LAST_LOOPS = 20
+
+Item = TypeVar("Item")
+
+
+class _Teller:
+    """What was said last, and what is to be said again when an inner phase is over."""
+
+    def __init__(self) -> None:
+        self._names: list[PhaseName] = []
+        self._now = JobPhase(name=PhaseName.OTHER, entered=datetime.now(UTC))
+        self._written = 0.0
+        self._loops: deque[float] = deque(maxlen=LAST_LOOPS)
+        self._slowest: float | None = None
+
+    def enter(self, name: PhaseName) -> None:
+        self._names.append(name)
+        self._begin()
+
+    def leave(self) -> None:
+        self._names.pop()
+        self._begin()
+
+    def looped(self, seconds: float, *, compiled: bool) -> None:
+        if compiled:
+            self._loops.clear()
+            self._slowest = seconds
+        else:
+            self._loops.append(seconds)
+            self._slowest = max(self._loops)
+        self.move()
+
+    def move(self) -> None:
+        moved = {"count": self._now.count + 1, "slowest_loop_seconds": self._slowest}
+        self._now = self._now.model_copy(update=moved)
+        if time.monotonic() - self._written >= LEAST_SECONDS:
+            self._write()
+
+    def _begin(self) -> None:
+        name = self._names[-1] if self._names else PhaseName.OTHER
+        self._now = JobPhase(
+            name=name, entered=datetime.now(UTC), slowest_loop_seconds=self._slowest
+        )
+        self._write()
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        write_for_agent(PHASE_FILE, self._now)
+
+
+_teller = _Teller()
+
+
+@contextmanager
+def phase(name: PhaseName) -> Iterator[None]:
+    """Be in a phase for as long as the block runs; then the one around it begins anew."""
+    if not _has_a_say():
+        yield
+        return
+    _teller.enter(name)
+    try:
+        yield
+    finally:
+        _teller.leave()
+
+
+def move() -> None:
+    """Say that something is done within the phase."""
+    if _has_a_say():
+        _teller.move()
+
+
+def looped(seconds: float, *, compiled: bool) -> None:
+    """Say that a loop of steps is done and for how long it ran.
+
+    :param compiled: it was the first one of its shape, so that it says little of the next ones.
+    """
+    if _has_a_say():
+        _teller.looped(seconds, compiled=compiled)
+
+
+def each(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield the items; that one is done with moves the phase."""
+    for item in items:
+        yield item
+        move()
+
+
+def write_for_agent(variable: str, content: BaseModel) -> None:
+    """Replace the file that a variable of the environment names, if it names one.
+
+    :raises OSError: the disk is full.
+    """
+    path = os.environ.get(variable)
+    if path is not None:
+        aside = Path(f"{path}.aside")
+        aside.write_text(content.model_dump_json())
+        aside.replace(path)
+
+
+def _has_a_say() -> bool:
+    return threading.current_thread() is threading.main_thread()

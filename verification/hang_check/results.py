@@ -1,0 +1,74 @@
+"""What came of each trial: kept while the check runs, and counted at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+NEEDED_CONTROL_ALARMS = 25 / 30
+"""Share of the paused trainings that count as hung with half the limits: the check can fail."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one trial; ``kind`` is hang, healthy or control."""
+
+    kind: str
+    name: str
+    passed: bool
+    problems: list[str]
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return which trial this is of."""
+        return self.kind, self.name
+
+
+class Journal:
+    """Results in a file, one a line, so that an interrupted check goes on.
+
+    Only those of one version of the code, and of one pace, count.
+    """
+
+    def __init__(self, path: Path, version: str) -> None:
+        self._path = path
+        self._version = version
+
+    def read(self) -> list[Result]:
+        """Return the results, oldest first."""
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        found = [json.loads(line) for line in lines]
+        return [Result(**one) for one in found if one.pop("version") == self._version]
+
+    def add(self, result: Result) -> None:
+        """Append a result."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps({"version": self._version, **asdict(result)}) + "\n")
+
+
+def summary(results: Iterable[Result]) -> dict[str, int]:
+    """Return the last line of the check."""
+    by_kind: dict[str, list[Result]] = {"hang": [], "healthy": [], "control": []}
+    for result in {one.key: one for one in results}.values():
+        by_kind[result.kind].append(result)
+    return {
+        "hangs": len(by_kind["hang"]),
+        "found": sum(one.passed for one in by_kind["hang"]),
+        "healthy_runs": len(by_kind["healthy"]),
+        "false_alarms": sum(not one.passed for one in by_kind["healthy"]),
+        "control_alarms": sum(one.numbers["alarms"] > 0 for one in by_kind["control"]),
+    }
+
+
+def has_passed(numbers: dict[str, int], controls: Sequence[Any]) -> bool:
+    """Return whether all is as it must be."""
+    return (
+        numbers["found"] == numbers["hangs"]
+        and numbers["false_alarms"] == 0
+        and numbers["control_alarms"] >= NEEDED_CONTROL_ALARMS * len(controls)
+    )
