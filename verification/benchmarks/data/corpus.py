@@ -201,7 +201,8 @@ def _to_json(corpus: Corpus) -> dict[str, object]:
 def _read_all(sources: list[Source]) -> Gatherer:
     gatherer = Gatherer()
     began = time.monotonic()
-    with multiprocessing.Pool() as pool:
+    # Not forked: a process that inherits a handler of SIGTERM would not end when it is told to.
+    with multiprocessing.get_context("spawn").Pool() as pool:
         for number, blocks in enumerate(pool.imap(read_blocks, sources, chunksize=64)):
             gatherer.add(sources[number], blocks)
             if number % 20_000 == 0:
