@@ -105,7 +105,8 @@ def _shown(frame: re.Match[str], code: Path) -> str:
     path = Path(frame["path"])
     if path.is_relative_to(code):
         path = path.relative_to(code)
-    return f"{frame['name']} ({path}:{frame['line']})"
+    shown = str(path).rpartition("/site-packages/")[2]
+    return f"{frame['name']} ({shown}:{frame['line']})"
 
 
 def _kernel_threads(pid: int) -> str:

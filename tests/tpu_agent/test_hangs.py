@@ -178,6 +178,19 @@ def test_a_job_that_hangs_too_often_ends_as_hung(world: World) -> None:
     assert [hang(world, number).number for number in (1, 2)] == [1, 2]
 
 
+def test_a_job_that_says_and_answers_nothing_is_explained_by_the_kernel(world: World) -> None:
+    world.add_limits(JOB, max_hangs=0, phase_seconds={PhaseName.OTHER: 2.0})
+    world.add_job(JOB, "stubborn")
+    world.start_agent(stop_grace="0.2")
+    status = world.wait_status(JOB)
+    assert (status.exit_kind, status.restarts) == (ExitKind.HUNG, 0)
+    report = hang(world, 1)
+    assert (report.phase.name, report.top) == (PhaseName.OTHER, [])
+    assert "training.stubborn" in report.stacks
+    assert "no answer" in report.stacks
+    assert "1 thread(s) python" in report.stacks
+
+
 @contextmanager
 def away(world: World) -> Iterator[None]:
     """Make the store fail while the block runs, as a link that the kernel refuses to follow."""

@@ -20,7 +20,12 @@ _PACKAGES = (
     "verification/chaos",
 )
 # What of the trainer its fake begins and ends with.
-_REAL_MODULES = ("runtime/__init__.py", "runtime/job.py")
+_REAL_MODULES = (
+    "runtime/__init__.py",
+    "runtime/job.py",
+    "runtime/phases.py",
+    "runtime/stacks.py",
+)
 
 
 def copy_tree(target: Path, *, real: bool = False) -> Path:

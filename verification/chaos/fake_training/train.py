@@ -24,6 +24,7 @@ from trained_models.commit import CommitGuard
 from trained_models.errors import PreemptedError
 from trained_models.state import TrainingState
 from training.runtime.job import StopRequest, load_config, on_sigterm, run_job
+from training.runtime.phases import write_for_agent
 
 from .chain import FIRST, after
 
@@ -129,15 +130,10 @@ def _save(
 
 
 def _report(state: TrainingState, config: PipelineConfig) -> None:
-    target = os.environ.get("REPRETRAIN_PROGRESS_FILE")
-    if target is None:
-        return
     progress = Progress(
         step=state.step, train_steps=config.training.steps, loss=round(state.loss, 4)
     )
-    aside = Path(f"{target}.aside")
-    aside.write_text(progress.model_dump_json())
-    aside.replace(target)
+    write_for_agent("REPRETRAIN_PROGRESS_FILE", progress)
 
 
 def _finish(run: RunLayout, state: TrainingState, weights: bytes) -> None:
