@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from model_registry.errors import DamagedVersionError, RegistryError
 from pipeline_store import uris
+from pipeline_store.details import Listing
 from pipeline_store.formats import FileDigest, ModelVersion
-from pipeline_store.layout import LineageLayout, VersionLayout
+from pipeline_store.layout import LineageLayout, StoreLayout, VersionLayout
 
 
 def load_version(lineage: LineageLayout, version_id: str) -> ModelVersion:
@@ -35,14 +36,21 @@ def load_version(lineage: LineageLayout, version_id: str) -> ModelVersion:
     return model
 
 
+def lineage_ids(store: StoreLayout) -> list[str]:
+    """Return the lineages that have a vocabulary, which each has before its first model."""
+    pattern = uris.join(store.lineages, "*")
+    name = LineageLayout(pattern).vocabulary_info.removeprefix(f"{pattern}/")
+    return sorted(one.uri.split("/")[-3] for one in uris.list_named(store.lineages, name))
+
+
+def list_commits(lineage: LineageLayout) -> Listing:
+    """Return the ``model.json`` of every version of a lineage; no other file is listed."""
+    return uris.list_named(lineage.versions, "model.json")
+
+
 def list_versions(lineage: LineageLayout) -> list[ModelVersion]:
     """Return every version of a lineage, oldest first; unfinished ones do not count."""
-    depth = lineage.versions.count("/") + 2
-    found = [
-        load_version(lineage, uri.split("/")[-2])
-        for uri in uris.list_files(lineage.versions)
-        if uri.endswith("/model.json") and uri.count("/") == depth
-    ]
+    found = [load_version(lineage, details.uri.split("/")[-2]) for details in list_commits(lineage)]
     return sorted(found, key=lambda model: (model.created, model.version_id))
 
 
