@@ -9,6 +9,7 @@ from model_registry import model_card
 from model_registry.best_scores import best_scores, with_candidate
 from model_registry.errors import ProductionMovedError, RegistryError
 from model_registry.model_card import ModelFacts
+from model_registry.plans import scored_sets
 from model_registry.production import production
 from model_registry.versions import load_version, manifests
 from pipeline_config import parse_config
@@ -66,6 +67,7 @@ def publish(store: StoreLayout, run: RunLayout) -> ModelVersion:
         return ModelVersion.load(folder.model)
     _require_still_in_use(lineage, baseline, facts.version_id)
     best = with_candidate(best_scores(lineage, baseline), facts.report, facts.version_id)
+    best = scored_sets(best, {*plan.evaluated}, facts.config.evaluation.max_sets)
     files = weights + formats + _write_documents(facts, folder, BestScores(sets=best))
     model = ModelVersion(
         version_id=facts.version_id,

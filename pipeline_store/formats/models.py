@@ -363,6 +363,15 @@ class EvaluationReport(StoredFile):
     unigram_losses: dict[str, float] = Field(
         description="by set: loss in nats of predicting by token frequency in the training records"
     )
+    samples: dict[str, str] = Field(
+        default={},
+        description="by set: hash of its documents and masks, which the updates after this one "
+        "keep; not there: they draw their own, as an import's are an excerpt, or older than this "
+        "field",
+    )
+    scored_by: str = Field(
+        default="", description="arithmetic of the scores; empty: older than this field"
+    )
 
 
 class BestScore(BaseModel):

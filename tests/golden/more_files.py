@@ -184,6 +184,7 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield spare.verdict(OLD), full(f.Verdict)
     yield spare.verdict(LATER), full(f.Verdict)
     yield spare.evaluation(LATER), full(f.EvaluationReport)
+    yield spare.evaluation(None), full(f.EvaluationReport)
     yield spare.probe(run.parent), full(f.ProbeReport)
     yield spare.training_summary, full(f.FinetuningReport)
     yield spare.reservation(1).record, full(f.Reservation, run_key="0" * 12)

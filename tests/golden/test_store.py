@@ -46,12 +46,17 @@ ELSEWHERE = {
 """Kinds that are in no store, or in none for longer than a task, with the reason."""
 LATER: dict[str, list[tuple[str, str, Any]]] = {
     "best-scores": [("sets.{}.scores", "retrieval", None)],
-    "evaluation": [("models.[].sets.[]", "retrieval", None)],
+    "evaluation": [
+        ("models.[].sets.[]", "retrieval", None),
+        ("", "samples", {}),
+        ("", "scored_by", ""),
+    ],
     "pipeline-config": [
         ("model", "from_scratch", False),
         ("corpus", "document", "auto"),
         ("corpus", "group_field", None),
         ("corpus", "split_by", "auto"),
+        ("evaluation", "max_sets", 10),
         ("promotion", "approvers", []),
         ("promotion", "judge_retrieval", "sentence_encoders"),
         ("promotion", "max_retrieval_loss", 0.02),
@@ -59,6 +64,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("training", "head_steps", None),
         ("training", "max_passes", None),
         ("training", "max_train_steps", 1_000_000),
+        ("tpu", "disk_gigabytes", 100),
     ],
     "reaper-pass": [("", "standing", [])],
     "reservation": [("", "installation", None)],
