@@ -17,9 +17,10 @@ from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, TrainingInputs, VocabularyInfo
 from pipeline_store.layout import StoreLayout, VersionLayout
 from preflight.bucket import rights_finding
+from preflight.estimates.sizes import checkpoint_bytes, weight_count
 from preflight.findings import Status
 from preflight.run.checks import check
-from preflight.run.disk import checkpoint_bytes, needed_bytes, weight_count
+from preflight.run.disk import needed_bytes
 from tests.beam_jobs.manifests import shard, store_partition
 from tests.model_registry.runs import FinishedRun, sha256
 from tests.pipeline_store.gcs_server import GcsState
