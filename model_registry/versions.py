@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from model_registry.errors import DamagedVersionError, RegistryError
 from pipeline_store import uris
 from pipeline_store.details import Listing
@@ -56,8 +58,13 @@ def list_versions(lineage: LineageLayout) -> list[ModelVersion]:
 
 def manifests(lineage: LineageLayout, model: ModelVersion) -> dict[str, str]:
     """Return the URI of the PartitionManifest of every partition that a version has seen."""
-    folder = VersionLayout(lineage.version(model.version_id))
-    return {partition: folder.manifest(partition) for partition in model.partitions_seen}
+    copies = VersionLayout(lineage.version(model.version_id))
+    return {
+        partition: uris.join(lineage.root, model.manifests[partition].path)
+        if partition in model.manifests
+        else copies.manifest(partition)
+        for partition in model.partitions_seen
+    }
 
 
 def verified_manifests(lineage: LineageLayout, model: ModelVersion) -> dict[str, str]:
@@ -70,12 +77,13 @@ def verified_manifests(lineage: LineageLayout, model: ModelVersion) -> dict[str,
     wanted = {uris.join(folder, file.path): file for file in model.files}
     problems = [
         f"manifests/{partition}.json is not in its record"
-        if uri not in wanted
-        else _damage(folder, wanted[uri])
         for partition, uri in found.items()
+        if partition not in model.manifests and uri not in wanted
     ]
-    if damaged := [line for line in problems if line is not None]:
-        raise DamagedVersionError(folder, damaged)
+    copies = [wanted[uri] for uri in found.values() if uri in wanted]
+    problems += _problems(lineage, model, copies, _damage)
+    if problems:
+        raise DamagedVersionError(folder, problems)
     return found
 
 
@@ -86,10 +94,8 @@ def verify(lineage: LineageLayout, version_id: str) -> ModelVersion:
     :raises DamagedVersionError: files are missing or changed; all of them are named.
     """
     model = load_version(lineage, version_id)
-    folder = lineage.version(version_id)
-    problems = [line for file in model.files if (line := _damage(folder, file)) is not None]
-    if problems:
-        raise DamagedVersionError(folder, problems)
+    if problems := _problems(lineage, model, model.files, _damage):
+        raise DamagedVersionError(lineage.version(version_id), problems)
     return model
 
 
@@ -98,10 +104,20 @@ def require_files(lineage: LineageLayout, model: ModelVersion) -> None:
 
     :raises DamagedVersionError: files are missing or cut.
     """
-    folder = lineage.version(model.version_id)
-    problems = [line for file in model.files if (line := _misfit(folder, file)) is not None]
-    if problems:
-        raise DamagedVersionError(folder, problems)
+    if problems := _problems(lineage, model, model.files, _misfit):
+        raise DamagedVersionError(lineage.version(model.version_id), problems)
+
+
+def _problems(
+    lineage: LineageLayout,
+    model: ModelVersion,
+    files: list[FileDigest],
+    find: Callable[[str, FileDigest], str | None],
+) -> list[str]:
+    """Return what is wrong with some files of a version and with the manifests that it names."""
+    places = [(lineage.version(model.version_id), file) for file in files]
+    places += [(lineage.root, file) for file in model.manifests.values()]
+    return [line for folder, file in places if (line := find(folder, file)) is not None]
 
 
 def _misfit(folder: str, file: FileDigest) -> str | None:

@@ -520,6 +520,12 @@ class ModelVersion(StoredFile):
     parent: str | None = Field(description="version that training started from")
     run_key: str
     partitions_seen: list[str]
+    manifests: dict[str, FileDigest] = Field(
+        default={},
+        description="PartitionManifest by partition seen, paths relative to the lineage's folder; "
+        "of one that is not there the version has a copy, as all have that are older than this "
+        "field",
+    )
     files: list[FileDigest] = Field(description="everything else in the version's folder")
     checkpoint_prefix: str = Field(description="relative to the version's folder")
     vocabulary_sha256: str

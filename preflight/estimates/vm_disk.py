@@ -116,9 +116,9 @@ def problem(config: PipelineConfig, copied: CopiedBytes) -> str | None:
         return None
     replay = "set training.replay_fraction to 0, " if copied.replayed else ""
     return (
-        f"tpu.disk_gigabytes: a VM of {tpu.accelerator_type} has {tpu.disk_gigabytes} GB, of which "
-        f"{SYSTEM_GIGABYTES} are left to system and image, but the run needs {copied.words} there, "
-        f"an estimate. Train on less text at once, {replay}lower evaluation.max_sets, or raise "
+        f"tpu.disk_gigabytes: a VM of {tpu.accelerator_type} has {tpu.disk_gigabytes} GB, less "
+        f"{SYSTEM_GIGABYTES} for system and image, but the run needs {copied.words} there, an "
+        f"estimate. Train on less text at once, {replay}lower evaluation.max_sets, or raise "
         "tpu.disk_gigabytes where VMs have more."
     )
 

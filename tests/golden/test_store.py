@@ -51,6 +51,8 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("", "samples", {}),
         ("", "scored_by", ""),
     ],
+    "finetuning-config": [("tpu", "disk_gigabytes", 100)],
+    "model-version": [("", "manifests", {})],
     "pipeline-config": [
         ("model", "from_scratch", False),
         ("corpus", "document", "auto"),
@@ -66,6 +68,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("training", "max_train_steps", 1_000_000),
         ("tpu", "disk_gigabytes", 100),
     ],
+    "pruned-version": [("model", "manifests", {})],
     "reaper-pass": [("", "standing", [])],
     "reservation": [("", "installation", None)],
     "run-approval": [("", "answered_by_id", None)],

@@ -449,8 +449,8 @@ def test_longer_rows_may_follow_where_earlier_partitions_have_them(published: Fi
     uris.write(folder.config, config.to_bytes())
     longer["model.max_position_embeddings"] = 512
     assert len(problems(store, longer)) == 1
-    manifest = PartitionManifest.load(folder.manifest("day-1"))
-    manifest.model_copy(update=both).write(folder.manifest("day-1"))
+    manifest = PartitionManifest.load(published.manifest_uri)
+    manifest.model_copy(update=both).write(published.manifest_uri)
     assert problems(store, longer) == []
 
 

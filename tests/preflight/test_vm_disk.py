@@ -8,7 +8,7 @@ import pytest
 
 from pipeline_config import PipelineConfig, with_overrides
 from pipeline_store import uris
-from pipeline_store.formats import RunPlan
+from pipeline_store.formats import RunPlan, Split
 from pipeline_store.layout import StoreLayout
 from preflight.estimates import vm_disk
 from preflight.run.disk import vm_disk_problems
@@ -75,7 +75,7 @@ def test_a_plan_says_it_exactly(lineage: FinishedRun) -> None:
 
 
 def test_longer_rows_count_if_they_are_trained_on(lineage: FinishedRun) -> None:
-    long = {"train": 10, "validation": 1}
+    long = {Split.TRAIN: 10, Split.VALIDATION: 1}
     prepare(
         lineage, DAY, extra_max_seq_length=512, extra_max_predictions_per_seq=76, extra_records=long
     )
@@ -96,7 +96,7 @@ def test_longer_rows_count_if_they_are_trained_on(lineage: FinishedRun) -> None:
 def test_what_cannot_fit_is_refused(lineage: FinishedRun) -> None:
     small = configured(tpu__disk_gigabytes=vm_disk.SYSTEM_GIGABYTES)
     [line] = vm_disk_problems(small, DAY, lineage.store)
-    assert line.startswith("tpu.disk_gigabytes: a VM of v5litepod-8 has 40 GB")
+    assert line.startswith("tpu.disk_gigabytes: a VM of v5litepod-1 has 40 GB")
     assert "10.6 MB of records to replay" in line
     assert "set training.replay_fraction to 0" in line
     without = configured(tpu__disk_gigabytes=10, training__replay_fraction=0.0)
