@@ -29,9 +29,9 @@ class PlanJobsOperator(BaseOperator):
     """Decides what the run trains on, and for how long with ``training.train_steps=auto``.
 
     The candidate starts from the model that is in use, and is compared with it on the run's own
-    held-out documents, on those of every earlier partition and on those of
-    ``evaluation.general_partition``. The plan is made once, while the run holds the lineage; see
-    :func:`model_registry.plans.make_plan`.
+    held-out documents, on those of ``evaluation.general_partition`` and on those of some of the
+    partitions seen (:func:`model_registry.plans.scored_sets`). The plan is made once, while the run
+    holds the lineage; see :func:`model_registry.plans.make_plan`.
 
     A number of steps that goes over the text more often than ``training.max_passes`` is refused:
     only now are all rows counted, and no TPU is rented yet. So is what a TPU VM's disk cannot hold.
@@ -95,6 +95,8 @@ class PlanJobsOperator(BaseOperator):
         for partition, reason in plan.not_replayed.items():
             self.log.warning("Partition %s is not replayed: %s", partition, reason)
         self.log.info("Scored on the held-out documents of %s", ", ".join(plan.evaluated))
+        if others := sorted({*plan.trained, *plan.replayed} - {*plan.evaluated}):
+            self.log.info("Not scored, as there are evaluation.max_sets: %s", ", ".join(others))
 
     def _show_length(self, config: PipelineConfig, plan: RunPlan, store: StoreLayout) -> None:
         """Log for how long it trains, and a warning if the model will see its text too often.

@@ -199,8 +199,8 @@ def general_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str
 def _rows_missing(config: PipelineConfig, manifest_uris: Iterable[str]) -> Iterator[str]:
     """Yield a line when a partition that the model in use has seen lacks rows of the wanted length.
 
-    Candidate and model in use are compared on the held-out rows of every earlier partition too. It
-    would fail after the training was paid for.
+    Candidate and model in use are compared on the held-out rows of earlier partitions too, any of
+    which may be scored. It would fail after the training was paid for.
     """
     masking = config.masking
     wanted = (masking.max_seq_length, masking.max_predictions_per_seq)
