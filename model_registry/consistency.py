@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from model_registry import lease
 from model_registry.errors import DamagedVersionError, RegistryError
 from model_registry.retention.records import pruned_versions
-from model_registry.versions import list_versions, require_files, verify
+from model_registry.versions import list_versions, manifests, require_files, verify
 from pipeline_store import identity
 from pipeline_store.formats import (
     FormatError,
@@ -119,7 +119,6 @@ def _ancestry_problems(model: ModelVersion, versions: dict[str, ModelVersion]) -
 
 
 def _content_problems(lineage: LineageLayout, model: ModelVersion, quick: bool) -> Iterator[str]:
-    folder = VersionLayout(lineage.version(model.version_id))
     vocabulary = VocabularyInfo.load(lineage.vocabulary_info).sha256
     if model.vocabulary_sha256 != vocabulary:
         yield f"its vocabulary is {model.vocabulary_sha256}, its lineage's {vocabulary}"
@@ -132,9 +131,9 @@ def _content_problems(lineage: LineageLayout, model: ModelVersion, quick: bool) 
         yield from error.problems
     if not any(file.path.startswith(model.checkpoint_prefix) for file in model.files):
         yield f"no file belongs to its checkpoint {model.checkpoint_prefix}"
-    for partition in model.partitions_seen:
+    for partition, uri in manifests(lineage, model).items():
         try:
-            manifest = PartitionManifest.load(folder.manifest(partition))
+            manifest = PartitionManifest.load(uri)
         except (FormatError, FileNotFoundError) as error:
             yield f"the manifest of partition {partition} cannot be read: {error}"
             continue
@@ -156,7 +155,7 @@ def _trained_on(
     lineage: LineageLayout, model: ModelVersion, problems: list[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield each partition that a version was trained on, with the hash of its manifest."""
-    folder = VersionLayout(lineage.version(model.version_id))
+    folder, seen = VersionLayout(lineage.version(model.version_id)), manifests(lineage, model)
     try:
         plan = RunPlan.load(folder.plan)
     except (FormatError, OSError) as error:
@@ -171,6 +170,6 @@ def _trained_on(
             problems.append(f"{model.version_id}: {line}")
             continue
         try:
-            yield partition, PartitionManifest.load(folder.manifest(partition)).content_sha256
+            yield partition, PartitionManifest.load(seen[partition]).content_sha256
         except (FormatError, OSError):
             continue  # named among the problems of its content

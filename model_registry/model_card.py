@@ -39,6 +39,8 @@ class ModelFacts:
     report: EvaluationReport
     verdict: Verdict
     manifests: dict[str, PartitionManifest]
+    manifest_files: dict[str, tuple[bytes, str]]
+    """Content of each as it is stored, and where."""
     vocabulary: bytes
     sentencepiece_model: bytes | None
     vocabulary_info: VocabularyInfo
@@ -332,16 +334,10 @@ def _use(facts: ModelFacts) -> Iterator[str]:
     yield "```"
     yield "python -m training.evaluate --store STORE \\"
     yield f"    --config {facts.folder}/config.json --current-set {partition} \\"
-    yield f"    --set {partition}={_manifest(facts, partition)} \\"
+    yield f"    --set {partition}={facts.plan.evaluated[partition]} \\"
     yield f"    --model candidate={facts.folder} --print-only"
     yield "```\n"
     yield f"To start another lineage from it: `model.init_checkpoint={facts.folder}`.\n"
-
-
-def _manifest(facts: ModelFacts, partition: str) -> str:
-    if partition in facts.manifests:
-        return f"{facts.folder}/manifests/{partition}.json"
-    return facts.plan.evaluated[partition]
 
 
 def _limitations(facts: ModelFacts) -> Iterator[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from model_registry.errors import RegistryError, StalePlanError
 from model_registry.production import production
@@ -22,6 +24,8 @@ from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 from trained_models import record_sources
 from trained_models.decided_steps import RowCounts
 from trained_models.errors import UserError
+
+Named = TypeVar("Named")
 
 DecideSteps = Callable[[PipelineConfig, RowCounts], int | None]
 """Returns what ``training.train_steps=auto`` is on such rows; None: the configuration has a number.
@@ -120,17 +124,35 @@ def _decide(
     if config.training.partitions == "unseen":
         trained |= _unseen(store, lineage, config, {*seen, *trained})
     replayed, not_replayed = _replayed(store, config, seen, trained)
+    general = general_set(store, lineage, config)
+    always = {record.partition, *general}
     return RunPlan(
         partition=record.partition,
         parent_version=parent.version_id if parent else None,
         trained=dict(sorted(trained.items())),
         replayed=replayed,
         not_replayed=not_replayed,
-        evaluated=dict(sorted((seen | trained | general_set(store, lineage, config)).items())),
+        evaluated=scored_sets(seen | trained | general, always, config.evaluation.max_sets),
         train_steps=decide_steps(config, _counts(trained, replayed)),
         lease_sequence=lease.sequence,
         created=datetime.now(UTC),
     )
+
+
+def scored_sets(found: Mapping[str, Named], always: set[str], most: int) -> dict[str, Named]:
+    """Return what belongs to the sets that models are scored on, in order of their names.
+
+    Beside those that are always scored they are the ones whose names have the smallest hashes: an
+    even sample of the lineage's history, which a new partition seldom gets into and which none
+    that has left it comes back to. So the same sets are compared from update to update.
+
+    :param found: by set, everything there is.
+    :param always: names of sets, some of which need not be in ``found``.
+    :param most: how many may be scored, ``always`` among them.
+    """
+    ranked = sorted(found, key=lambda name: hashlib.sha256(name.encode()).digest())
+    kept = always | {*ranked[: max(0, most - len(always))]}
+    return {name: value for name, value in sorted(found.items()) if name in kept}
 
 
 def _require_unseen(

@@ -9,6 +9,7 @@ from model_registry import model_card
 from model_registry.best_scores import best_scores, with_candidate
 from model_registry.errors import ProductionMovedError, RegistryError
 from model_registry.model_card import ModelFacts
+from model_registry.plans import scored_sets
 from model_registry.production import production
 from model_registry.versions import load_version, manifests
 from pipeline_config import parse_config
@@ -66,13 +67,16 @@ def publish(store: StoreLayout, run: RunLayout) -> ModelVersion:
         return ModelVersion.load(folder.model)
     _require_still_in_use(lineage, baseline, facts.version_id)
     best = with_candidate(best_scores(lineage, baseline), facts.report, facts.version_id)
-    files = weights + formats + _write_documents(facts, folder, BestScores(sets=best))
+    best = scored_sets(best, {*plan.evaluated}, facts.config.evaluation.max_sets)
+    named, copies = _named_manifests(lineage, facts, folder)
+    files = weights + formats + _write_documents(facts, folder, BestScores(sets=best), copies)
     model = ModelVersion(
         version_id=facts.version_id,
         lineage_id=record.lineage_id,
         parent=baseline,
         run_key=record.run_key,
         partitions_seen=list(facts.manifests),
+        manifests=named,
         files=sorted(files, key=lambda file: file.path),
         checkpoint_prefix=prefix,
         vocabulary_sha256=facts.vocabulary_info.sha256,
@@ -97,6 +101,7 @@ def _gather(lineage: LineageLayout, run: RunLayout, record: RunRecord, plan: Run
     seen = manifests(lineage, parent) if parent else {}
     # A partition that is trained on again counts once, with its newest manifest.
     seen = {name: uri for name, uri in seen.items() if name not in plan.trained} | plan.trained
+    manifest_files = {name: (uris.read(uri), uri) for name, uri in seen.items()}
     vocabulary_info = VocabularyInfo.load(lineage.vocabulary_info)
     is_sentencepiece = vocabulary_info.vocabulary_kind == "sentencepiece"
     result = TrainingResult.load(run.training.result)
@@ -110,7 +115,8 @@ def _gather(lineage: LineageLayout, run: RunLayout, record: RunRecord, plan: Run
         result=result,
         report=EvaluationReport.load(run.evaluation(baseline)),
         verdict=verdict,
-        manifests={name: PartitionManifest.load(uri) for name, uri in seen.items()},
+        manifests={name: PartitionManifest.parse(*found) for name, found in manifest_files.items()},
+        manifest_files=manifest_files,
         vocabulary=uris.read(lineage.vocabulary),
         sentencepiece_model=uris.read(lineage.sentencepiece_model) if is_sentencepiece else None,
         vocabulary_info=vocabulary_info,
@@ -184,8 +190,32 @@ def _require_still_in_use(lineage: LineageLayout, baseline: str | None, version_
         )
 
 
+def _named_manifests(
+    lineage: LineageLayout, facts: ModelFacts, folder: VersionLayout
+) -> tuple[dict[str, FileDigest], dict[str, bytes]]:
+    """Return the manifests that lie among the lineage's partitions, and by URI those to copy.
+
+    A copy in each version of each manifest would be some n^2/2 files after n updates. They are
+    only copied where the lineage has them nowhere else, as when a version from before this was so
+    has a manifest of other content than the one among the partitions.
+    """
+    named, copies = {}, {}
+    for name, (data, uri) in facts.manifest_files.items():
+        keys = [shard.split("/")[-2] for shard in facts.manifests[name].shards]
+        original = lineage.manifest(name, identity.manifest_id(name, keys))
+        for place in (uri, original):
+            path = place.removeprefix(f"{lineage.root}/")
+            is_there = place == uri or uris.read_or_none(place) == data
+            if path.startswith("partitions/") and is_there:
+                named[name] = FileDigest.of(path, data)
+                break
+        else:
+            copies[folder.manifest(name)] = data
+    return named, copies
+
+
 def _write_documents(
-    facts: ModelFacts, folder: VersionLayout, best: BestScores
+    facts: ModelFacts, folder: VersionLayout, best: BestScores, manifests: dict[str, bytes]
 ) -> list[FileDigest]:
     documents = {
         folder.config: facts.config.to_bytes(),
@@ -198,9 +228,8 @@ def _write_documents(
     }
     if facts.sentencepiece_model is not None:
         documents[folder.sentencepiece_model] = facts.sentencepiece_model
-    documents |= {folder.manifest(n): m.to_bytes() for n, m in facts.manifests.items()}
     files = []
-    for uri, data in documents.items():
+    for uri, data in (documents | manifests).items():
         # All of it follows from the run and its plan, so another try writes the same bytes.
         uris.write(uri, data)
         path = uri.removeprefix(folder.root + "/")

@@ -11,7 +11,7 @@ from model_registry.errors import (
 )
 from model_registry.production import production, promote, rollback
 from model_registry.publishing import publish
-from model_registry.versions import list_versions, load_version, manifests, verify
+from model_registry.versions import lineage_ids, list_versions, load_version, manifests, verify
 
 __all__ = [
     "DamagedVersionError",
@@ -19,6 +19,7 @@ __all__ = [
     "ProductionMovedError",
     "RegistryError",
     "StalePlanError",
+    "lineage_ids",
     "list_versions",
     "load_version",
     "manifests",

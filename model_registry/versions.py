@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from model_registry.errors import DamagedVersionError, RegistryError
 from pipeline_store import uris
+from pipeline_store.details import Listing
 from pipeline_store.formats import FileDigest, ModelVersion
-from pipeline_store.layout import LineageLayout, VersionLayout
+from pipeline_store.layout import LineageLayout, StoreLayout, VersionLayout
 
 
 def load_version(lineage: LineageLayout, version_id: str) -> ModelVersion:
@@ -35,21 +38,33 @@ def load_version(lineage: LineageLayout, version_id: str) -> ModelVersion:
     return model
 
 
+def lineage_ids(store: StoreLayout) -> list[str]:
+    """Return the lineages that have a vocabulary, which each has before its first model."""
+    pattern = uris.join(store.lineages, "*")
+    name = LineageLayout(pattern).vocabulary_info.removeprefix(f"{pattern}/")
+    return sorted(one.uri.split("/")[-3] for one in uris.list_named(store.lineages, name))
+
+
+def list_commits(lineage: LineageLayout) -> Listing:
+    """Return the ``model.json`` of every version of a lineage; no other file is listed."""
+    return uris.list_named(lineage.versions, "model.json")
+
+
 def list_versions(lineage: LineageLayout) -> list[ModelVersion]:
     """Return every version of a lineage, oldest first; unfinished ones do not count."""
-    depth = lineage.versions.count("/") + 2
-    found = [
-        load_version(lineage, uri.split("/")[-2])
-        for uri in uris.list_files(lineage.versions)
-        if uri.endswith("/model.json") and uri.count("/") == depth
-    ]
+    found = [load_version(lineage, details.uri.split("/")[-2]) for details in list_commits(lineage)]
     return sorted(found, key=lambda model: (model.created, model.version_id))
 
 
 def manifests(lineage: LineageLayout, model: ModelVersion) -> dict[str, str]:
     """Return the URI of the PartitionManifest of every partition that a version has seen."""
-    folder = VersionLayout(lineage.version(model.version_id))
-    return {partition: folder.manifest(partition) for partition in model.partitions_seen}
+    copies = VersionLayout(lineage.version(model.version_id))
+    return {
+        partition: uris.join(lineage.root, model.manifests[partition].path)
+        if partition in model.manifests
+        else copies.manifest(partition)
+        for partition in model.partitions_seen
+    }
 
 
 def verified_manifests(lineage: LineageLayout, model: ModelVersion) -> dict[str, str]:
@@ -62,12 +77,13 @@ def verified_manifests(lineage: LineageLayout, model: ModelVersion) -> dict[str,
     wanted = {uris.join(folder, file.path): file for file in model.files}
     problems = [
         f"manifests/{partition}.json is not in its record"
-        if uri not in wanted
-        else _damage(folder, wanted[uri])
         for partition, uri in found.items()
+        if partition not in model.manifests and uri not in wanted
     ]
-    if damaged := [line for line in problems if line is not None]:
-        raise DamagedVersionError(folder, damaged)
+    copies = [wanted[uri] for uri in found.values() if uri in wanted]
+    problems += _problems(lineage, model, copies, _damage)
+    if problems:
+        raise DamagedVersionError(folder, problems)
     return found
 
 
@@ -78,10 +94,8 @@ def verify(lineage: LineageLayout, version_id: str) -> ModelVersion:
     :raises DamagedVersionError: files are missing or changed; all of them are named.
     """
     model = load_version(lineage, version_id)
-    folder = lineage.version(version_id)
-    problems = [line for file in model.files if (line := _damage(folder, file)) is not None]
-    if problems:
-        raise DamagedVersionError(folder, problems)
+    if problems := _problems(lineage, model, model.files, _damage):
+        raise DamagedVersionError(lineage.version(version_id), problems)
     return model
 
 
@@ -90,10 +104,20 @@ def require_files(lineage: LineageLayout, model: ModelVersion) -> None:
 
     :raises DamagedVersionError: files are missing or cut.
     """
-    folder = lineage.version(model.version_id)
-    problems = [line for file in model.files if (line := _misfit(folder, file)) is not None]
-    if problems:
-        raise DamagedVersionError(folder, problems)
+    if problems := _problems(lineage, model, model.files, _misfit):
+        raise DamagedVersionError(lineage.version(model.version_id), problems)
+
+
+def _problems(
+    lineage: LineageLayout,
+    model: ModelVersion,
+    files: list[FileDigest],
+    find: Callable[[str, FileDigest], str | None],
+) -> list[str]:
+    """Return what is wrong with some files of a version and with the manifests that it names."""
+    places = [(lineage.version(model.version_id), file) for file in files]
+    places += [(lineage.root, file) for file in model.manifests.values()]
+    return [line for folder, file in places if (line := find(folder, file)) is not None]
 
 
 def _misfit(folder: str, file: FileDigest) -> str | None:

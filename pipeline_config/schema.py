@@ -540,6 +540,14 @@ class EvaluationConfig(Section):
         ge=1,
         description="Most held-out rows used of each set; whole documents, chosen by their hash.",
     )
+    max_sets: int = Field(
+        10,
+        ge=2,
+        le=1000,
+        description="Most sets of held-out documents that models are scored on: the run's own, "
+        "that of general_partition, and of other partitions those whose names have the smallest "
+        "hashes. See docs/promotion.md.",
+    )
     general_partition: str | None = Field(
         None,
         max_length=63,
@@ -760,6 +768,13 @@ class TpuConfig(Section):
         max_length=8,
         description="Existing disks to attach, read-only, such as projects/p/zones/z/disks/d. A "
         "disk is of one zone, so they need a single entry in tpu.zones.",
+    )
+    disk_gigabytes: Annotated[int, Mark.BY_INSTALLATION] = Field(
+        100,
+        ge=10,
+        le=100_000,
+        description="Size of a TPU VM's own disk, which the API lets nobody choose; what a run "
+        "copies there has to fit.",
     )
     queue_timeout_seconds: int = Field(
         3600, ge=60, le=604_800, description="Longest wait for capacity in one zone."

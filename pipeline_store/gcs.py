@@ -122,7 +122,8 @@ class GcsBackend:
     def list_named(self, prefix: str, names: Sequence[str]) -> Listing:
         """Return the objects of these names one folder down; the service picks them out."""
         literal = _GLOB_SIGNS.sub(r"\\\g<0>", _split(prefix)[1])
-        return self._details(prefix, f"{literal}*/{{{','.join(names)}}}")
+        wanted = names[0] if len(names) == 1 else f"{{{','.join(names)}}}"
+        return self._details(prefix, f"{literal}*/{wanted}")
 
     def _details(self, prefix: str, pattern: str | None) -> Listing:
         bucket, name = _split(prefix)

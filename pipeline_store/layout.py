@@ -433,14 +433,9 @@ class VersionLayout:
         """Folder of the model in another format, as ``promotion.export_formats`` calls it."""
         return uris.join(self.root, name)
 
-    @property
-    def manifests(self) -> str:
-        """Folder of the manifests of all partitions seen."""
-        return uris.join(self.root, "manifests")
-
     def manifest(self, partition: str) -> str:
-        """PartitionManifest of one partition seen."""
-        return uris.join(self.manifests, f"{partition}.json")
+        """PartitionManifest of one partition seen, if the version does not name another place."""
+        return uris.join(self.root, "manifests", f"{partition}.json")
 
 
 @dataclass(frozen=True)

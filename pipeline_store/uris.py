@@ -269,7 +269,7 @@ def list_named(folder: str, *names: str) -> Listing:
 
     What else lies in those folders is not listed, so it is cheap where they hold many objects.
 
-    :param names: without any of ``*?[]{},/``.
+    :param names: without any of ``*?[]{},``; a single one may lead further down, as ``a/b.json``.
     """
     return _backend(folder).list_named(folder.rstrip("/") + "/", names)
 

@@ -66,6 +66,12 @@ def _parser() -> argparse.ArgumentParser:
         "TensorFlow checkpoint",
     )
     parser.add_argument(
+        "--earlier",
+        metavar="VERSION_URI",
+        help="the model version in use: what its evaluation drew documents of is scored on these "
+        "again, and the scores that it has of a model on them are taken, but for --print-only",
+    )
+    parser.add_argument(
         "--output",
         metavar="URI",
         help="report to create; kept if it exists and was made from the same manifests and models",
@@ -105,7 +111,9 @@ def evaluate(arguments: argparse.Namespace) -> None:
 
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
     from training.evaluation import evaluator
+    from training.evaluation.earlier import Earlier
 
+    earlier = store.resolve(arguments.earlier) if arguments.earlier else None
     with phase(PhaseName.EVALUATION):
         report = evaluator.evaluate(
             store=store,
@@ -113,6 +121,8 @@ def evaluate(arguments: argparse.Namespace) -> None:
             current_set=arguments.current_set,
             manifest_uris=sets,
             model_uris=models,
+            earlier=Earlier.of_version(earlier) if earlier else Earlier(),
+            takes_scores=not arguments.print_only,
         )
     log.info("Held-out scores (* the run's own set):\n%s", reports.table(report))
     if existing is not None:

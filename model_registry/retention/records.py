@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from model_registry.versions import load_version
+from model_registry.versions import list_commits, load_version, manifests
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, PrunedVersion, RunPlan
 from pipeline_store.layout import LineageLayout, VersionLayout
@@ -17,10 +17,12 @@ def describe_pruned(lineage: LineageLayout, version_id: str, reason: str) -> Pru
     :raises FormatError: one of its records is damaged.
     """
     folder = VersionLayout(lineage.version(version_id))
+    model = load_version(lineage, version_id)
+    seen = manifests(lineage, model)
     return PrunedVersion(
-        model=load_version(lineage, version_id),
+        model=model,
         trained={
-            partition: PartitionManifest.load(folder.manifest(partition)).content_sha256
+            partition: PartitionManifest.load(seen[partition]).content_sha256
             for partition in RunPlan.load(folder.plan).trained
         },
         pruned=datetime.now(UTC),
@@ -34,10 +36,6 @@ def pruned_versions(lineage: LineageLayout) -> dict[str, PrunedVersion]:
     :raises FormatError: a record is damaged.
     """
     found = [PrunedVersion.load(uri) for uri in uris.list_files(lineage.pruned)]
-    there = {uri.split("/")[-2] for uri in uris.list_files(lineage.versions) if _is_commit(uri)}
+    there = {commit.uri.split("/")[-2] for commit in list_commits(lineage)}
     # A pass that was killed, or overtaken by a rollback, leaves the version and this record.
     return {p.model.version_id: p for p in found if p.model.version_id not in there}
-
-
-def _is_commit(uri: str) -> bool:
-    return uri.endswith("/model.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from model_registry.retention.keeping import Keeper
 from model_registry.retention.policy import Kind
+from model_registry.versions import manifests
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import ModelVersion, ProductionPointer
 
@@ -43,9 +44,9 @@ class VersionNeeds:
                 config = self._keeper.config(f"{folder}/config.json", {Kind.MANIFEST})
                 if isinstance(config, PipelineConfig):
                     self._keeper.settings_in_use.add(config.data_sha256)
-                for partition in self._models[lineage, version].partitions_seen:
-                    path = f"{folder}/manifests/{partition}.json"
-                    self._keeper.need_manifest(self._survey.uri(path), f"version {version}")
+                place = self._keeper.store.lineage(lineage)
+                for uri in manifests(place, self._models[lineage, version]).values():
+                    self._keeper.need_manifest(uri, f"version {version}")
 
     def _lineage(self, lineage: str) -> None:
         models = {v: model for (known, v), model in self._models.items() if known == lineage}

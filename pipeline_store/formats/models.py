@@ -363,6 +363,15 @@ class EvaluationReport(StoredFile):
     unigram_losses: dict[str, float] = Field(
         description="by set: loss in nats of predicting by token frequency in the training records"
     )
+    samples: dict[str, str] = Field(
+        default={},
+        description="by set: hash of its documents and masks, which the updates after this one "
+        "keep; not there: they draw their own, as an import's are an excerpt, or older than this "
+        "field",
+    )
+    scored_by: str = Field(
+        default="", description="arithmetic of the scores; empty: older than this field"
+    )
 
 
 class BestScore(BaseModel):
@@ -511,6 +520,12 @@ class ModelVersion(StoredFile):
     parent: str | None = Field(description="version that training started from")
     run_key: str
     partitions_seen: list[str]
+    manifests: dict[str, FileDigest] = Field(
+        default={},
+        description="PartitionManifest by partition seen, paths relative to the lineage's folder; "
+        "of one that is not there the version has a copy, as all have that are older than this "
+        "field",
+    )
     files: list[FileDigest] = Field(description="everything else in the version's folder")
     checkpoint_prefix: str = Field(description="relative to the version's folder")
     vocabulary_sha256: str

@@ -37,7 +37,7 @@ def evaluate(run: RunLayout, store: StoreLayout) -> list[str]:
         head = run.head(version)
         # Of an imported encoder the head was random; it is compared under one that is trained.
         baseline = head.root if uris.exists(head.result) else lineage.version(version)
-        words += ["--model", f"baseline={baseline}"]
+        words += ["--model", f"baseline={baseline}", "--earlier", lineage.version(version)]
     return words
 
 

@@ -14,7 +14,8 @@ from operators.own_run import own_run, prepared_manifest
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import uris
 from pipeline_store.formats import OutcomeKind, RunPlan, RunRecord
-from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.layout import StoreLayout
+from preflight.estimates import vm_disk
 from preflight.estimates.auto_steps import decide
 from preflight.estimates.estimates import planned_lines
 from trained_models.decided_steps import RowCounts, decided_config
@@ -28,12 +29,12 @@ class PlanJobsOperator(BaseOperator):
     """Decides what the run trains on, and for how long with ``training.train_steps=auto``.
 
     The candidate starts from the model that is in use, and is compared with it on the run's own
-    held-out documents, on those of every earlier partition and on those of
-    ``evaluation.general_partition``. The plan is made once, while the run holds the lineage; see
-    :func:`model_registry.plans.make_plan`.
+    held-out documents, on those of ``evaluation.general_partition`` and on those of some of the
+    partitions seen (:func:`model_registry.plans.scored_sets`). The plan is made once, while the run
+    holds the lineage; see :func:`model_registry.plans.make_plan`.
 
     A number of steps that goes over the text more often than ``training.max_passes`` is refused:
-    only now are all rows counted, and no TPU is rented yet.
+    only now are all rows counted, and no TPU is rented yet. So is what a TPU VM's disk cannot hold.
 
     Skipped, and with it what follows, when the model in use has seen the partition as it is.
 
@@ -71,7 +72,13 @@ class PlanJobsOperator(BaseOperator):
             # Another try cannot help.
             raise AirflowFailException(str(error)) from error
         self._show(plan)
-        self._show_length(plan, run, store)
+        config = decided_config(parse_config(uris.read(run.config), run.config), plan.train_steps)
+        self._show_length(config, plan, store)
+        copied = vm_disk.planned(config, plan, store)
+        if copied is not None:
+            self.log.info("%s", vm_disk.disk_line(config, copied))
+            if problem := vm_disk.problem(config, copied):
+                raise AirflowFailException(problem)
         return {
             "train": job_arguments.train(run, store),
             "evaluate": job_arguments.evaluate(run, store),
@@ -88,10 +95,14 @@ class PlanJobsOperator(BaseOperator):
         for partition, reason in plan.not_replayed.items():
             self.log.warning("Partition %s is not replayed: %s", partition, reason)
         self.log.info("Scored on the held-out documents of %s", ", ".join(plan.evaluated))
+        if others := sorted({*plan.trained, *plan.replayed} - {*plan.evaluated}):
+            self.log.info("Not scored, as there are evaluation.max_sets: %s", ", ".join(others))
 
-    def _show_length(self, plan: RunPlan, run: RunLayout, store: StoreLayout) -> None:
-        """Log for how long it trains, and a warning if the model will see its text too often."""
-        config = decided_config(parse_config(uris.read(run.config), run.config), plan.train_steps)
+    def _show_length(self, config: PipelineConfig, plan: RunPlan, store: StoreLayout) -> None:
+        """Log for how long it trains, and a warning if the model will see its text too often.
+
+        :param config: its steps are decided.
+        """
         for line in planned_lines(config, plans.row_counts(plan), store):
             is_warning = line.startswith("WARNING")
             (self.log.warning if is_warning else self.log.info)("%s", line)

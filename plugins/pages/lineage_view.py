@@ -83,12 +83,6 @@ class LineageView:
         return next((row for row in self.rows if row.in_use), None)
 
 
-def known_lineages(store: StoreLayout) -> list[str]:
-    """Return the lineages that have a vocabulary, which each has before its first model."""
-    pattern = LineageLayout(uris.join(store.lineages, "*")).vocabulary_info
-    return sorted(uri.split("/")[-3] for uri in uris.glob(pattern))
-
-
 def lineage_view(store: StoreLayout, lineage_id: str, known: list[str]) -> LineageView:
     """Return what is known of a lineage; one without a model is empty.
 

@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from model_registry import registry
 from pages import formatting
 from pages.finetuning_view import finetuning_view
-from pages.lineage_view import known_lineages, lineage_view
+from pages.lineage_view import lineage_view
 from pages.pausing import is_paused
 from pages.reading import Reader
 from pages.run_view import known_reports, run_view
@@ -104,7 +104,7 @@ def training_summary(dag_id: str, run_id: str) -> Response:
 def models_page(lineage: str | None = None) -> Response:
     """Show the versions of a lineage; without a name, of the one that runs use by default."""
     store, settings = _store(), load_settings()
-    known = known_lineages(store)
+    known = registry.lineage_ids(store)
     if lineage is not None and lineage not in known:
         raise HTTPException(404, "There is no such lineage in the store.")
     usual = load_preset(settings.preset).model.lineage_id
@@ -118,7 +118,7 @@ def models_page(lineage: str | None = None) -> Response:
 def model_card(lineage: str, version: str) -> Response:
     """Show the model card of a published version, as it was written: Markdown."""
     store = _store()
-    if lineage not in known_lineages(store):
+    if lineage not in registry.lineage_ids(store):
         raise HTTPException(404, "There is no such lineage in the store.")
     place = store.lineage(lineage)
     if version not in {model.version_id for model in registry.list_versions(place)}:

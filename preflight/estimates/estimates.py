@@ -11,7 +11,7 @@ from pipeline_config.rules import chips, worst_case_cost
 from pipeline_store.formats import PartitionManifest, RunEstimate
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.compiled import saved
-from preflight.estimates import passes
+from preflight.estimates import passes, vm_disk
 from preflight.estimates.auto_steps import AutoSteps, auto_steps
 from preflight.estimates.rows import prepared, row_counts, rows_by_size
 from preflight.estimates.speed import Speed, find_speed
@@ -71,6 +71,7 @@ def _estimate(asked: PipelineConfig, store: StoreLayout | None) -> RunEstimate:
         *(() if auto is None else _auto_lines(config, auto, rows, by_size)),
         *_lines(config, found),
         *(() if store is None else _partition_lines(config, manifest, rows)),
+        *(() if store is None else _disk_lines(config, store)),
         *_warnings(config, found),
     ]
     return found.model_copy(update={"lines": lines})
@@ -199,6 +200,13 @@ def _partition_lines(
             f"WARNING: training.global_batch_size: {batch:,} rows a step, but partition "
             f"{partition} has {rows.new:,} to train on. Use a smaller batch, or train on more."
         )
+
+
+def _disk_lines(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
+    partition = config.corpus.partition
+    copied = None if partition is None else vm_disk.estimated(config, partition, store)
+    if copied is not None:
+        yield vm_disk.disk_line(config, copied)
 
 
 def _passes_words(config: PipelineConfig, rows: RowCounts, documents: str = "to train on") -> str:

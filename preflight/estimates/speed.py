@@ -9,6 +9,7 @@ import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from model_registry import versions
 from model_registry.production import production
 from pipeline_config import ConfigError, PipelineConfig, parse_config
 from pipeline_config.peaks import peak_flops
@@ -101,18 +102,18 @@ def new_head_steps(config: PipelineConfig, store: StoreLayout | None) -> int:
 
 
 def _as_run_before(config: PipelineConfig, store: StoreLayout) -> Speed | None:
-    for folder in (store.lineage(config.model.lineage_id).versions, store.lineages):
-        for run in _finished_runs(folder, store):
+    own = config.model.lineage_id
+    for lineage_ids in ([own], versions.lineage_ids(store)):
+        for run in _finished_runs(lineage_ids, store):
             if found := _as_last_time(config, run):
                 return found
     return None
 
 
-def _finished_runs(folder: str, store: StoreLayout) -> Iterator[RunLayout]:
-    """Yield the runs of the newest model versions in a folder, newest first."""
-    files = [file for file in uris.list_details(folder) if file.uri.endswith("/model.json")]
-    versions = [file for file in files if file.uri.split("/")[-3] == "versions"]
-    newest = sorted(versions, key=lambda file: file.modified, reverse=True)
+def _finished_runs(lineage_ids: list[str], store: StoreLayout) -> Iterator[RunLayout]:
+    """Yield the runs of the newest model versions of some lineages, newest first."""
+    files = [file for name in lineage_ids for file in versions.list_commits(store.lineage(name))]
+    newest = sorted(files, key=lambda file: file.modified, reverse=True)
     for file in newest[:_LOOKED_AT]:
         try:
             version = ModelVersion.load(file.uri)

@@ -24,7 +24,7 @@ from preflight.places import (
     store_finding,
     temporary_place_finding,
 )
-from preflight.run.disk import disk_problems
+from preflight.run.disk import disk_problems, vm_disk_problems
 from preflight.run.lineage import (
     document_problems,
     general_problems,
@@ -132,6 +132,7 @@ def _text_problems(config: PipelineConfig, partition: str, store: StoreLayout) -
     yield from found or (
         *field_problems(config, partition, store),
         *disk_problems(config, partition, store),
+        *vm_disk_problems(config, partition, store),
     )
 
 

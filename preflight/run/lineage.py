@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from corpus.errors import UserError
 from corpus.text.lineage_rules import kept_unit, load_manifests
 from corpus.tokens.lineage_vocabulary import find_vocabulary, read_vocabulary, unfit
 from corpus.tokens.unused_places import domain_words, unused_places
 from corpus.tokens.vocabulary import Vocabulary
+from model_registry.versions import manifests
 from pipeline_config import ConfigError, PipelineConfig, parse_config
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import (
@@ -119,7 +120,9 @@ def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
         yield from differences[:-1]
         if differences:
             yield f"{differences[-1]} {new_lineage_words(config, store)}".rstrip()
-        yield from _rows_missing(config, version)
+        model = ModelVersion.load_or_none(version.model)
+        if model is not None:
+            yield from _rows_missing(config, manifests(lineage, model).values())
         if config.optimizer.carry_slots and updates.has_moments(version.root):
             try:
                 updates.check_carried_slots(version.root, config)
@@ -193,15 +196,15 @@ def general_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str
         )
 
 
-def _rows_missing(config: PipelineConfig, version: VersionLayout) -> Iterator[str]:
+def _rows_missing(config: PipelineConfig, manifest_uris: Iterable[str]) -> Iterator[str]:
     """Yield a line when a partition that the model in use has seen lacks rows of the wanted length.
 
-    Candidate and model in use are compared on the held-out rows of every earlier partition too. It
-    would fail after the training was paid for.
+    Candidate and model in use are compared on the held-out rows of earlier partitions too, any of
+    which may be scored. It would fail after the training was paid for.
     """
     masking = config.masking
     wanted = (masking.max_seq_length, masking.max_predictions_per_seq)
-    for uri in uris.list_files(version.manifests):
+    for uri in manifest_uris:
         manifest = PartitionManifest.load(uri)
         shapes = [(manifest.max_seq_length, manifest.max_predictions_per_seq)]
         if manifest.extra_max_seq_length is not None:

@@ -16,7 +16,7 @@ from pipeline_store.layout import StoreLayout, VersionLayout
 from tests.model_registry.finetunings import FinetuningRun
 from tests.model_registry.runs import NOW, TOKEN, FinishedRun
 
-OLD, LATER = "v-000000000000", "v-000000000001"
+OLD, LATER, NEWEST = "v-000000000000", "v-000000000001", "v-000000000002"
 CORPUS = "0a1b2c3d4e5f"
 JOB = "010-train"
 CAUSE = "task-failed.tpu.train"
@@ -174,6 +174,10 @@ def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
     yield VersionLayout(other.version(OLD)).best_scores, full(f.BestScores)
     yield VersionLayout(other.version(LATER)).best_scores, full(f.BestScores)
     yield VersionLayout(other.version(OLD)).plan, full(f.RunPlan)
+    # Of a later format, which names its manifests.
+    newest = full(f.ModelVersion, version_id=NEWEST, lineage_id="medicine")
+    yield other.model(NEWEST), newest
+    yield other.pruned_version(LATER), full(f.PrunedVersion, model=newest)
 
 
 def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
@@ -188,6 +192,7 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield spare.verdict(OLD), full(f.Verdict)
     yield spare.verdict(LATER), full(f.Verdict)
     yield spare.evaluation(LATER), full(f.EvaluationReport)
+    yield spare.evaluation(None), full(f.EvaluationReport)
     yield spare.probe(run.parent), full(f.ProbeReport)
     yield spare.training_summary, full(f.FinetuningReport)
     yield spare.reservation(1).record, full(f.Reservation, run_key="0" * 12)

@@ -48,9 +48,18 @@ ELSEWHERE = {
 _HANG = HangConfig().model_dump(mode="json")
 LATER: dict[str, list[tuple[str, str, Any]]] = {
     "best-scores": [("sets.{}.scores", "retrieval", None)],
-    "evaluation": [("models.[].sets.[]", "retrieval", None)],
-    "finetuning-config": [("budget", "max_hangs", 3), ("", "hang", _HANG)],
+    "evaluation": [
+        ("models.[].sets.[]", "retrieval", None),
+        ("", "samples", {}),
+        ("", "scored_by", ""),
+    ],
+    "finetuning-config": [
+        ("budget", "max_hangs", 3),
+        ("", "hang", _HANG),
+        ("tpu", "disk_gigabytes", 100),
+    ],
     "heartbeat": [("", "phase", None), ("", "phase_limit_seconds", None)],
+    "model-version": [("", "manifests", {})],
     "pipeline-config": [
         ("budget", "max_hangs", 3),
         ("", "hang", _HANG),
@@ -58,6 +67,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("corpus", "document", "auto"),
         ("corpus", "group_field", None),
         ("corpus", "split_by", "auto"),
+        ("evaluation", "max_sets", 10),
         ("promotion", "approvers", []),
         ("promotion", "judge_retrieval", "sentence_encoders"),
         ("promotion", "max_retrieval_loss", 0.02),
@@ -65,7 +75,9 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("training", "head_steps", None),
         ("training", "max_passes", None),
         ("training", "max_train_steps", 1_000_000),
+        ("tpu", "disk_gigabytes", 100),
     ],
+    "pruned-version": [("model", "manifests", {})],
     "reaper-pass": [("", "standing", [])],
     "reservation": [("", "installation", None)],
     "run-approval": [("", "answered_by_id", None)],

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from model_registry.gate import judge
+from model_registry.versions import manifests
 from pipeline_config import load_preset, with_overrides
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
@@ -266,12 +267,13 @@ class FinishedRun:
 def change_manifest(
     lineage: LineageLayout, version_id: str, partition: str, **changes: object
 ) -> None:
-    """Let a version have seen a partition that was prepared in another way."""
+    """Let a version have a manifest of its own, as all had once, and perhaps a changed one."""
     model = ModelVersion.load(lineage.model(version_id))
     path = f"manifests/{partition}.json"
-    uri = uris.join(lineage.version(version_id), path)
-    data = PartitionManifest.load(uri).model_copy(update=changes).to_bytes()
-    uris.write(uri, data)
-    own = FileDigest(path=path, bytes=len(data), sha256=sha256(data))
-    files = [own if file.path == path else file for file in model.files]
-    model.model_copy(update={"files": files}).write(lineage.model(version_id))
+    before = PartitionManifest.load(manifests(lineage, model)[partition])
+    data = before.model_copy(update=changes).to_bytes()
+    uris.write(uris.join(lineage.version(version_id), path), data)
+    files = [file for file in model.files if file.path != path] + [FileDigest.of(path, data)]
+    named = {name: digest for name, digest in model.manifests.items() if name != partition}
+    changed = model.model_copy(update={"files": files, "manifests": named})
+    changed.write(lineage.model(version_id))

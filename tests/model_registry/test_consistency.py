@@ -111,10 +111,7 @@ DAMAGES: dict[str, tuple[Callable[[list[FinishedRun]], None], str]] = {
         "plan.json cannot be read",
     ),
     "manifest": (
-        lambda runs: uris.write(
-            uris.join(version_folder(runs[2]), "manifests/day-1.json"),
-            uris.read(uris.join(version_folder(runs[2]), "manifests/day-2.json")),
-        ),
+        lambda runs: uris.write(runs[0].manifest_uri, uris.read(runs[1].manifest_uri)),
         "the manifest of partition day-1 is of another partition",
     ),
 }

@@ -146,7 +146,7 @@ def test_a_damaged_manifest_of_the_model_in_use_is_not_trusted(
     seen = registry.manifests(versions[0].lineage, parent)["day-1"]
     uris.write(seen, uris.read(seen).replace(b"1234", b"4321"))
     run = new_run(versions, "3")
-    with pytest.raises(registry.DamagedVersionError, match=r"manifests/day-1\.json has other"):
+    with pytest.raises(registry.DamagedVersionError, match=r"partitions/day-1/0+\.json has other"):
         make_plan(run)
     assert not uris.exists(run.run.plan)
 
@@ -335,3 +335,29 @@ def test_a_plan_of_an_earlier_commit_has_no_steps(versions: list[FinishedRun]) -
     del stored["train_steps"]
     uris.write(run.run.plan, json.dumps(stored).encode())
     assert make_plan(run).train_steps is None
+
+
+def test_the_sets_that_are_scored_are_bounded(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3", evaluation__max_sets=3)
+    assert list(make_plan(run).evaluated) == ["day-1", "day-3"]
+    run = new_run(versions, "4", evaluation__max_sets=2, evaluation__general_partition="general")
+    prepare(run, "general")
+    assert list(make_plan(run).evaluated) == ["day-4", "general"]
+
+
+def test_the_same_sets_are_scored_from_update_to_update() -> None:
+    most, seen = 6, ["general"]
+    panels: list[set[str]] = []
+    for number in range(1, 101):
+        own = f"day-{number:03d}"
+        seen.append(own)
+        scored = plans.scored_sets(dict.fromkeys(seen), {own, "general"}, most)
+        assert {own, "general"} <= {*scored}
+        assert len(scored) <= most
+        # What left is not scored again: the best scores of the others are all that is needed.
+        assert not panels or {*scored} - panels[-1] <= {own}
+        panels.append({*scored})
+    assert (
+        len({frozenset(name for name in panel if name < "day-090") for panel in panels[90:]}) == 1
+    )
+    assert {*panels[-1]} == {"day-040", "day-048", "day-073", "day-087", "day-100", "general"}

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from model_registry import publishing, registry
+from model_registry import consistency, publishing, registry
 from pipeline_config import parse_config
-from pipeline_store import uris
+from pipeline_store import identity, uris
 from pipeline_store.formats import (
     EvaluationReport,
     FileDigest,
@@ -24,7 +24,7 @@ from pipeline_store.formats import (
     VocabularyInfo,
 )
 from pipeline_store.layout import VersionLayout
-from tests.model_registry.runs import VOCABULARY, FinishedRun
+from tests.model_registry.runs import VOCABULARY, FinishedRun, change_manifest
 from trained_models.artifacts import model_files
 
 
@@ -66,7 +66,6 @@ def test_a_version_has_all_that_is_needed(any_store: str) -> None:
         "config.json",
         "evaluation.json",
         "hugging_face/below/weights",
-        "manifests/day-1.json",
         "plan.json",
         "saved_model/below/weights",
         "verdict.json",
@@ -76,8 +75,10 @@ def test_a_version_has_all_that_is_needed(any_store: str) -> None:
     assert parse_config(uris.read(folder.config), "").corpus.partition == "day-1"
     assert Verdict.load(folder.verdict).reason
     assert EvaluationReport.load(folder.evaluation).current_set == "day-1"
-    assert PartitionManifest.load(folder.manifest("day-1")).partition == "day-1"
-    assert registry.manifests(run.lineage, model) == {"day-1": folder.manifest("day-1")}
+    assert registry.manifests(run.lineage, model) == {"day-1": run.manifest_uri}
+    data = uris.read(run.manifest_uri)
+    path = run.manifest_uri.removeprefix(f"{run.lineage.root}/")
+    assert model.manifests == {"day-1": FileDigest.of(path, data)}
     assert (model.parent, model.partitions_seen, model.train_steps_total) == (None, ["day-1"], 400)
     assert model.metrics["unigram/day-1/masked_lm_loss"] == 6.0
     assert model.metrics["candidate/day-1/masked_lm_loss"] == pytest.approx(5.5, abs=0.1)
@@ -257,7 +258,7 @@ def test_all_partitions_that_were_trained_on_are_seen(any_store: str) -> None:
     assert model.partitions_seen == ["day-1", "day-5", "day-4"]
     folder = VersionLayout(run.lineage.version(model.version_id))
     assert RunPlan.load(folder.plan) == plan
-    assert uris.read(folder.manifest("day-4")) == uris.read(other.manifest_uri)
+    assert registry.manifests(run.lineage, model)["day-4"] == other.manifest_uri
     card = uris.read(folder.card).decode()
     assert "on partition `day-5` and, as nobody had trained on them, on `day-4`." in card
     assert "| replayed | 20% of each batch, from `day-1` |" in card
@@ -271,8 +272,36 @@ def test_a_partition_that_has_changed_is_seen_once_with_its_newest_manifest(any_
     again.plan(trained={"day-1": uri})
     model = publish(again)
     assert model.partitions_seen == ["day-1"]
-    folder = VersionLayout(again.lineage.version(model.version_id))
-    assert PartitionManifest.load(folder.manifest("day-1")) == changed
+    assert registry.manifests(again.lineage, model) == {"day-1": uri}
+
+
+def test_of_older_versions_manifests_are_copied_only_where_there_is_no_original(
+    any_store: str,
+) -> None:
+    first = FinishedRun(any_store, "1")
+    keys = [uri.split("/")[-2] for uri in PartitionManifest.load(first.manifest_uri).shards]
+    original = first.lineage.manifest("day-1", identity.manifest_id("day-1", keys))
+    uris.write(original, uris.read(first.manifest_uri))
+    publish(first)
+    promote(first)
+    change_manifest(first.lineage, first.version_id, "day-1")
+    second = in_use(any_store, "2", first.version_id)
+    model = registry.load_version(second.lineage, second.version_id)
+    assert registry.manifests(second.lineage, model) == {
+        "day-1": original,
+        "day-2": second.manifest_uri,
+    }
+    # A copy that differs from what is among the partitions stays one.
+    change_manifest(second.lineage, second.version_id, "day-1", documents=7)
+    third = in_use(any_store, "3", second.version_id)
+    model = registry.verify(third.lineage, third.version_id)
+    copy = VersionLayout(third.lineage.version(third.version_id)).manifest("day-1")
+    assert registry.manifests(third.lineage, model)["day-1"] == copy
+    assert PartitionManifest.load(copy).documents == 7
+    assert consistency.check(third.lineage).problems == []
+    uris.write(second.manifest_uri, uris.read(first.manifest_uri))
+    with pytest.raises(registry.DamagedVersionError, match=r"partitions/day-2/0+\.json has other"):
+        registry.verify(third.lineage, third.version_id)
 
 
 def test_promoting_again_changes_nothing(any_store: str) -> None:

@@ -30,7 +30,7 @@ from tests.model_registry.retained import (
     write_reservation,
     write_shard,
 )
-from tests.model_registry.runs import CONFIG, NOW, FinishedRun, sha256
+from tests.model_registry.runs import CONFIG, NOW, FinishedRun, change_manifest, sha256
 
 
 @pytest.fixture
@@ -405,6 +405,13 @@ def test_what_is_unknown_is_named_and_stays(store: str) -> None:
 
 # Damage
 
+
+def with_copy(run: FinishedRun, partition: str) -> str:
+    """Give a version a copy of a manifest, as all had once; return its URI."""
+    change_manifest(run.lineage, run.version_id, partition)
+    return VersionLayout(run.lineage.version(run.version_id)).manifest(partition)
+
+
 DAMAGES: dict[str, tuple[Callable[[list[FinishedRun]], str], set[Kind]]] = {
     "production": (
         lambda runs: runs[0].lineage.production,
@@ -421,7 +428,7 @@ DAMAGES: dict[str, tuple[Callable[[list[FinishedRun]], str], set[Kind]]] = {
         {Kind.VERSION, Kind.MANIFEST, Kind.SHARD, Kind.SIGNATURE, Kind.DECISION},
     ),
     "manifest of a version": (
-        lambda runs: runs[3].lineage.version(runs[3].version_id) + "/manifests/day-1.json",
+        lambda runs: with_copy(runs[3], "day-1"),
         {Kind.SHARD, Kind.SIGNATURE, Kind.DECISION},
     ),
     "manifest": (

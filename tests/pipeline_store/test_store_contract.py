@@ -206,6 +206,8 @@ def test_named_files_are_found_one_folder_down_only(any_store: str) -> None:
     wanted = ("k1/a.json", "k1/b.json", "k2/a.json")
     assert [details.uri for details in found] == [uris.join(folder, name) for name in wanted]
     assert {details.bytes for details in found} == {1}
+    below = uris.list_named(folder, "deep/a.json")
+    assert [details.uri for details in below] == [uris.join(folder, "k2/deep/a.json")]
     assert uris.list_named(uris.join(any_store, "absent"), "a.json") == []
 
 

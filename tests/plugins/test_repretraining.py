@@ -32,11 +32,15 @@ from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.request import request_roots
 from preflight.run import checks
 from tests.model_registry.runs import CONFIG, FinishedRun, change_manifest
+from tests.pipeline_store.gcs_server import GcsState
+from tests.pipeline_store.stores import cloud_storage
 from tests.plugins.contexts import of_finished
 from tests.plugins.driver import CONN_ID, connect
 from tests.plugins.lineages import hold
 from tests.tpu_lifecycle.world import World
 from tpu_lifecycle.control.reaper_status import write_pass
+
+__all__ = ["cloud_storage"]
 
 
 def promoted(store: str, name: str, parent: str | None = None) -> FinishedRun:
@@ -314,6 +318,7 @@ def test_the_jobs_get_what_the_plan_says(versions: list[FinishedRun]) -> None:
         f"candidate={run.run.training.root}",
         f"baseline={parent}",
     ]
+    assert ("--earlier", parent) in evaluate
     assert ("--output", run.run.evaluation(versions[1].version_id)) in evaluate
     assert pairs(planned["probe"]) == [
         ("--run", run.run.root),
@@ -323,6 +328,12 @@ def test_the_jobs_get_what_the_plan_says(versions: list[FinishedRun]) -> None:
     ]
     assert planned["baseline"] == versions[1].version_id
     assert planned["run_uri"] == run.run.root
+
+
+def test_what_a_disk_cannot_hold_is_refused_before_a_tpu_is_rented(cloud_storage: GcsState) -> None:
+    first = FinishedRun("gs://bucket/store", "1")
+    with pytest.raises(AirflowFailException, match=r"tpu\.disk_gigabytes: .* has 10 GB"):
+        plan(new_run([first], "1", tpu__disk_gigabytes=10))
 
 
 def test_the_first_run_has_no_baseline(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, TrainingInputs, VocabularyInfo
 from pipeline_store.layout import StoreLayout, VersionLayout
 from preflight.bucket import rights_finding
+from preflight.estimates.sizes import checkpoint_bytes, weight_count
 from preflight.findings import Status
 from preflight.run.checks import check
-from preflight.run.disk import checkpoint_bytes, needed_bytes, weight_count
+from preflight.run.disk import needed_bytes
 from tests.beam_jobs.manifests import shard, store_partition
 from tests.model_registry.runs import FinishedRun, sha256
 from tests.pipeline_store.gcs_server import GcsState
@@ -448,8 +449,8 @@ def test_longer_rows_may_follow_where_earlier_partitions_have_them(published: Fi
     uris.write(folder.config, config.to_bytes())
     longer["model.max_position_embeddings"] = 512
     assert len(problems(store, longer)) == 1
-    manifest = PartitionManifest.load(folder.manifest("day-1"))
-    manifest.model_copy(update=both).write(folder.manifest("day-1"))
+    manifest = PartitionManifest.load(published.manifest_uri)
+    manifest.model_copy(update=both).write(published.manifest_uri)
     assert problems(store, longer) == []
 
 

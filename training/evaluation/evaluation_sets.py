@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,16 @@ from trained_models.errors import UserError
 from training.input import examples
 from training.input.records import RecordReader
 
+log = logging.getLogger("training")
+
 SCAN_ROWS = 4096
+
+
+class Sample(NamedTuple):
+    """The documents that a set was scored on, 16 hex digits each and sorted, and their hash."""
+
+    document_ids: list[str]
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -34,12 +45,26 @@ class EvaluationSet:
     documents: npt.NDArray[np.int64]
     document_ids: list[str]
 
+    @property
+    def sample_sha256(self) -> str:
+        """Hash of the documents and, by what decides them, of their masks."""
+        shape = self.reader.row_format
+        masks = [self.manifest_sha256, shape.max_seq_length, shape.max_predictions_per_seq]
+        lines = "".join(f"{line}\n" for line in [*masks, *self.document_ids])
+        return hashlib.sha256(lines.encode()).hexdigest()
+
 
 def open_set(
-    name: str, manifest_uri: str, store: StoreLayout, config: PipelineConfig
+    name: str,
+    manifest_uri: str,
+    store: StoreLayout,
+    config: PipelineConfig,
+    kept: Sample | None = None,
 ) -> EvaluationSet:
     """Choose the rows to score of one partition: only of its validation split.
 
+    :param kept: documents that were drawn before. If the partition was prepared anew since, or rows
+        of another length are scored, they are drawn anew.
     :raises FileNotFoundError: the manifest is gone.
     :raises UserError: it does not fit the configuration, or holds no validation records.
     :raises BadDataError: its records do not fit the configuration.
@@ -54,10 +79,19 @@ def open_set(
     reader = RecordReader(sources)
     examples.check_records(reader)
     keys = document_keys(reader)
-    rows = choose_rows(keys, config.evaluation.max_records_per_set)
-    chosen, documents = np.unique(keys[rows], return_inverse=True)
-    document_ids = [f"{int(key):016x}" for key in chosen]
-    return EvaluationSet(name, manifest.content_sha256, reader, rows, documents, document_ids)
+
+    def of_rows(rows: npt.NDArray[np.int64]) -> EvaluationSet:
+        chosen, documents = np.unique(keys[rows], return_inverse=True)
+        document_ids = [f"{int(key):016x}" for key in chosen]
+        return EvaluationSet(name, manifest.content_sha256, reader, rows, documents, document_ids)
+
+    if kept is not None:
+        before = np.array([int(key, 16) for key in kept.document_ids], np.uint64)
+        same = of_rows(np.flatnonzero(np.isin(keys, before)))
+        if same.sample_sha256 == kept.sha256:
+            return same
+        log.info("The documents of set %s are drawn anew: its records are other ones.", name)
+    return of_rows(choose_rows(keys, config.evaluation.max_records_per_set))
 
 
 def document_keys(reader: RecordReader) -> npt.NDArray[np.uint64]:

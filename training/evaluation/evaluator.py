@@ -19,6 +19,7 @@ from trained_models.errors import BadDataError
 from trained_models.importing.identity import files_sha256
 from trained_models.vocabulary import lineage_tokens
 from training.evaluation import unigram
+from training.evaluation.earlier import Earlier, scored_by
 from training.evaluation.evaluation_sets import EvaluationSet, open_set
 from training.evaluation.retrieval import make_embed, open_halves, score_retrieval
 from training.evaluation.scored_models import ScoredModels
@@ -43,17 +44,24 @@ def evaluate(
     current_set: str,
     manifest_uris: dict[str, str],
     model_uris: dict[str, str],
+    earlier: Earlier,
+    takes_scores: bool = True,
 ) -> EvaluationReport:
     """Score every model on every set.
 
     :param manifest_uris: partition manifest by set name.
     :param model_uris: model by name (``candidate``, ``baseline``), ours or from elsewhere.
+    :param earlier: the documents of its sets are kept.
+    :param takes_scores: whether scores that it has are taken and not computed.
     :raises JobError: see :mod:`trained_models.errors`.
     """
     vocabulary = record_sources.vocabulary_info(store, config)
     for uri in model_uris.values():
         checkpoints.check_architecture(uri, config, vocabulary.sha256)
-    sets = [open_set(name, uri, store, config) for name, uri in manifest_uris.items()]
+    sets = [
+        open_set(name, uri, store, config, earlier.sample(name))
+        for name, uri in manifest_uris.items()
+    ]
 
     strategy = create_strategy(config, [config.evaluation.global_batch_size], one_machine=True)
     with strategy.scope():
@@ -64,16 +72,20 @@ def evaluate(
     models, scores = ScoredModels(model, store, config), []
     for name, uri in model_uris.items():
         sha256 = files_sha256(uri)
-        loaded = models.load(uri)
-        log.info("Scoring %s (%s): %s", name, uri, loaded)
-        set_scores = []
-        for chosen in sets:
+        known = earlier.scores(sha256, sets, config) if takes_scores else {}
+        if known:
+            log.info("Scores of %s that are known already: %s", name, ", ".join(known))
+        if missing := [chosen for chosen in sets if chosen.name not in known]:
+            loaded = models.load(uri)
+            log.info("Scoring %s (%s): %s", name, uri, loaded)
+        for chosen in missing:
             # A model without the head keeps the one of the model before, or a random one.
             next_sentence = loaded.has_next_sentence_head and chosen.reader.row_format.next_sentence
             score = _score_set(chosen, scorers[next_sentence], config, strategy)
             retrieval = score_retrieval(halves[chosen.name], embed)
-            set_scores.append(score.model_copy(update={"retrieval": retrieval}))
-        scores.append(ModelScore(name=name, model_uri=uri, files_sha256=sha256, sets=set_scores))
+            known[chosen.name] = score.model_copy(update={"retrieval": retrieval})
+        in_order = [known[chosen.name] for chosen in sets]
+        scores.append(ModelScore(name=name, model_uri=uri, files_sha256=sha256, sets=in_order))
 
     manifests = {
         uri: record_sources.load_manifest(uri, store, config) for uri in manifest_uris.values()
@@ -89,6 +101,8 @@ def evaluate(
         evaluated={chosen.name: chosen.manifest_sha256 for chosen in sets},
         models=scores,
         unigram_losses=_unigram_losses(sets, train_counts, vocabulary.size),
+        samples={chosen.name: chosen.sample_sha256 for chosen in sets},
+        scored_by=scored_by(config),
     )
 
 
