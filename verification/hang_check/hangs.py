@@ -194,8 +194,8 @@ def _report_problems(hang: Injected, reports: Sequence[HangReport], late: float)
         yield f"there are stacks of the workers {workers} of {hang.hosts}"
     for report in reports:
         missing = [text for text in hang.shown if text not in report.stacks]
-        if missing or report.stacks.count("(most recent call first)") < 2:
-            yield f"the stacks of worker {report.worker} do not show {missing or 'all threads'}"
+        if missing:
+            yield f"the stacks of worker {report.worker} do not show {missing}"
 
 
 def _alert_problems(said: Sequence[Finding], found: HangReport) -> Iterator[str]:
