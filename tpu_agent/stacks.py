@@ -17,7 +17,7 @@ from pathlib import Path
 from tpu_agent import processes
 
 ANSWER_SECONDS = 5.0
-QUIET_SECONDS = 0.3
+QUIET_SECONDS = 1.0
 """An answer that has not grown for so long is complete."""
 MOST_BYTES = 256 * 1024
 """Of one process's answer."""

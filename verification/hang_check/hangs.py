@@ -55,6 +55,8 @@ class Injected:
     :ivar inflict: makes it happen, and returns when it did, in seconds since the epoch.
     :ivar phases: in which it may be found.
     :ivar shown: what the stacks of each host have to show.
+    :ivar intervals_lost: so many checkpoint intervals of steps, at most, are done again. Training
+        goes on while a checkpoint is uploaded, up to the next one, so that those are two.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Injected:
     shown: Sequence[str] = ("in run_job",)
     hosts: int = 1
     evaluates: bool = False
+    intervals_lost: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -96,7 +99,11 @@ HANGS = (
         shown=["in _hold_the_gil"],
     ),
     Injected(
-        "save-hangs", (PhaseName.SAVE,), acts=[_act("commit", call=2)], shown=["in commit", "_hang"]
+        "save-hangs",
+        (PhaseName.SAVE,),
+        acts=[_act("commit", call=2)],
+        shown=["in _commit", "in _hang"],
+        intervals_lost=2,
     ),
     Injected(
         "evaluation-hangs",
@@ -140,7 +147,7 @@ def run_hang(hang: Injected, folder: Path, prepared: Prepared, *, slower: float)
                 problems.append("the scores are not those of an undisturbed evaluation")
         else:
             result = TrainingResult.load(trial.run.training.result)
-            problems += _training_problems(result, weights, hangs)
+            problems += _training_problems(hang, result, weights, hangs)
         if len(hangs) > 1:
             problems.append(f"it was found {len(hangs)} times")
     numbers = {}
@@ -173,15 +180,14 @@ def _weights(hang: Injected, folder: Path, prepared: Prepared, slower: float) ->
 
 
 def _training_problems(
-    result: TrainingResult, weights: str, hangs: Sequence[Sequence[HangReport]]
+    hang: Injected, result: TrainingResult, weights: str, hangs: Sequence[Sequence[HangReport]]
 ) -> Iterator[str]:
     if result.weights_sha256 != weights:
         yield "the weights are not those of an undisturbed training"
     steps = [one.step for one in hangs[0] if one.step is not None] if hangs else []
     resumed = result.resumed_from[-1] if result.resumed_from else 0
     lost, interval = max(steps, default=0) - resumed, SETTINGS["training.checkpoint_interval"]
-    # What was committed when the save began that hangs is one interval before.
-    if lost > interval:
+    if lost > hang.intervals_lost * interval:
         yield f"{lost} steps were lost; checkpoints are {interval} apart"
 
 
@@ -194,8 +200,8 @@ def _report_problems(hang: Injected, reports: Sequence[HangReport], late: float)
         yield f"there are stacks of the workers {workers} of {hang.hosts}"
     for report in reports:
         missing = [text for text in hang.shown if text not in report.stacks]
-        if missing or report.stacks.count("(most recent call first)") < 2:
-            yield f"the stacks of worker {report.worker} do not show {missing or 'all threads'}"
+        if missing:
+            yield f"the stacks of worker {report.worker} do not show {missing}"
 
 
 def _alert_problems(said: Sequence[Finding], found: HangReport) -> Iterator[str]:
