@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from model_registry.versions import manifests
 from pipeline_config import ConfigError, PipelineConfig, parse_config
 from pipeline_store import uris
 from pipeline_store.formats import (
@@ -28,14 +29,14 @@ def new_lineage_words(config: PipelineConfig, store: StoreLayout) -> str:
             return ""
         version = VersionLayout(lineage.version(pointer.version_id))
         model = ModelVersion.load(version.model)
-        manifests = [PartitionManifest.load(uri) for uri in uris.list_files(version.manifests)]
-        documents = sum(manifest.documents for manifest in manifests)
-        rows = sum(manifest.training_rows for manifest in manifests)
+        seen = [PartitionManifest.load(uri) for uri in manifests(lineage, model).values()]
+        documents = sum(manifest.documents for manifest in seen)
+        rows = sum(manifest.training_rows for manifest in seen)
         speed, unlike = _speed(config, version, store, model.train_steps_total)
     except (FileNotFoundError, FormatError, ConfigError):
         # The check that asks for the sentence names the damage.
         return ""
-    count = len(manifests)
+    count = len(seen)
     return (
         f"A new lineage trains from scratch. Estimate: {model.train_steps_total:,} steps, as many "
         f"as made {model.version_id}, on its {count} {'partition' if count == 1 else 'partitions'} "
