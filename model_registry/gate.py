@@ -1,7 +1,9 @@
 """The gate: decides from an evaluation whether a candidate may replace the model in use.
 
 Both models are scored on the same held-out documents with the same masks, so their losses are
-compared document by document, with the intervals of :mod:`model_registry.bootstrap`.
+compared document by document, with the intervals of :mod:`model_registry.bootstrap`. Where files or
+groups were held out as a whole, these are what the intervals draw; guards with too few of them go
+by documents, which see a loss sooner.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from model_registry.best_scores import CANDIDATE, Floats, on_common_documents
-from model_registry.bootstrap import Interval, interval
+from model_registry.bootstrap import FEWEST_DRAWN, Interval, interval, units_of
 from model_registry.retrieval import compare_retrieval, decide_retrieval, retrieval_limit
 from pipeline_config.schema import PromotionConfig
 from pipeline_config.task import MIN_JUDGED_EXAMPLES
@@ -38,10 +40,14 @@ BASELINE, UNIGRAM = "baseline", "unigram"
 
 @dataclass(frozen=True)
 class _Comparison:
-    """The candidate against its reference on one set."""
+    """The candidate against its reference on one set.
+
+    ``units``: those of the split that its documents are in.
+    """
 
     set_name: str
     documents: int
+    units: int
     candidate_loss: float
     reference_loss: float
     improvement: Interval
@@ -180,6 +186,12 @@ def _decide(
             f"{current.set_name} has {current.documents} held-out documents; "
             f"promotion.min_documents asks for {config.min_documents}."
         )
+    if current.units == 1 < current.documents:
+        return VerdictKind.NOT_ENOUGH_EVIDENCE, (
+            f"All {current.documents} held-out documents of {current.set_name} are of one file or "
+            "group, which was held out as a whole and says nothing of others. Raise "
+            "corpus.validation_fraction, or give the partition more of them."
+        )
     comparison = _sentence(current, config.confidence, reference)
     if current.improvement.high < 0:
         return VerdictKind.WORSE, f"{comparison}, and {needed:.4f} is needed."
@@ -214,10 +226,11 @@ def _forgotten(
             continue
         if known.manifest_sha256 != report.evaluated[scores.set_name]:
             continue
-        losses, reference, tokens = on_common_documents(scores, known.scores)
+        losses, reference, tokens, places = on_common_documents(scores, known.scores)
         if not len(tokens):
             continue
-        improvement = interval(losses, reference, tokens, confidence, random_seed)
+        units = units_of(scores, places, FEWEST_DRAWN)
+        improvement = interval(losses, reference, tokens, confidence, random_seed, units=units)
         yield ForgettingScore(
             set_name=scores.set_name,
             documents=len(tokens),
@@ -324,9 +337,11 @@ def _in_training_text(probe: ModelComparison) -> str:
 
 def _sentence(comparison: _Comparison, confidence: float, reference: str) -> str:
     improvement = comparison.improvement
+    few = comparison.units < comparison.documents
+    of_units = f" ({comparison.units} files or groups held out as a whole)" if few else ""
     return (
-        f"On {comparison.documents} held-out documents of {comparison.set_name} the candidate's "
-        f"loss is {comparison.candidate_loss:.4f} and that of {reference} "
+        f"On {comparison.documents} held-out documents of {comparison.set_name}{of_units} the "
+        f"candidate's loss is {comparison.candidate_loss:.4f} and that of {reference} "
         f"{comparison.reference_loss:.4f}: an improvement of {improvement.mean:.4f} nats per token "
         f"with a {confidence:.0%} interval from {improvement.low:.4f} to {improvement.high:.4f}"
     )
@@ -353,12 +368,17 @@ def _compare(
             "so there is nothing to compare; the partition is too small."
         )
     total = tokens.sum()
+    places = np.flatnonzero(used)
+    fewest = 2 if scores.set_name == report.current_set else FEWEST_DRAWN
+    units = units_of(scores, places, fewest)
+    known = units_of(scores, places, 1)
     return _Comparison(
         set_name=scores.set_name,
         documents=len(tokens),
+        units=len(tokens) if known is None else len(np.unique(known)),
         candidate_loss=float(losses.sum() / total),
         reference_loss=float(reference.sum() / total),
-        improvement=interval(losses, reference, tokens, confidence, random_seed),
+        improvement=interval(losses, reference, tokens, confidence, random_seed, units=units),
     )
 
 

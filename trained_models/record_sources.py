@@ -40,6 +40,7 @@ class RecordSource:
     next_sentence: bool
     token_counts: FileDigest | None = None
     """Of the shard's text to train on, for the unigram model; of earlier versions there is none."""
+    held_out_groups: FileDigest | None = None
 
     @property
     def data_uri(self) -> str:
@@ -161,9 +162,8 @@ def record_sources(
         file = shard.file(split, shape.max_seq_length)
         if file is not None and file.records:
             folder = uri.rpartition("/")[0]
-            sources.append(
-                RecordSource(shard.shard_key, folder, file, next_sentence, shard.token_counts)
-            )
+            beside = shard.token_counts, shard.held_out_groups
+            sources.append(RecordSource(shard.shard_key, folder, file, next_sentence, *beside))
     return sources
 
 

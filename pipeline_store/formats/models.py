@@ -304,6 +304,12 @@ class DocumentSetScore(BaseModel):
     retrieval: RetrievalScore | None = Field(
         default=None, description="none: not measured, older than this field"
     )
+    units: list[int] | None = Field(
+        default=None,
+        exclude_if=lambda units: units is None,
+        description="number of the file or group that each document was held out with; none: each "
+        "was held out by itself, or this is not known of older partitions",
+    )
 
     @property
     def loss(self) -> float:

@@ -16,7 +16,7 @@ from pipeline_store.layout import StoreLayout, VersionLayout
 from tests.model_registry.finetunings import FinetuningRun
 from tests.model_registry.runs import NOW, TOKEN, FinishedRun
 
-OLD, LATER = "v-000000000000", "v-000000000001"
+OLD, LATER, LATEST = "v-000000000000", "v-000000000001", "v-000000000002"
 CORPUS = "0a1b2c3d4e5f"
 JOB = "010-train"
 CAUSE = "task-failed.tpu.train"
@@ -167,8 +167,8 @@ def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
     other = store.lineage("medicine")
     yield other.vocabulary_info, full(f.VocabularyInfo)
     yield other.production, full(f.ProductionPointer)
-    yield VersionLayout(other.version(OLD)).best_scores, full(f.BestScores)
-    yield VersionLayout(other.version(LATER)).best_scores, full(f.BestScores)
+    for version in (OLD, LATER, LATEST):
+        yield VersionLayout(other.version(version)).best_scores, full(f.BestScores)
     yield VersionLayout(other.version(OLD)).plan, full(f.RunPlan)
 
 
@@ -183,7 +183,8 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield spare.approval, full(f.RunApproval)
     yield spare.verdict(OLD), full(f.Verdict)
     yield spare.verdict(LATER), full(f.Verdict)
-    yield spare.evaluation(LATER), full(f.EvaluationReport)
+    for version in (LATER, LATEST):
+        yield spare.evaluation(version), full(f.EvaluationReport)
     yield spare.probe(run.parent), full(f.ProbeReport)
     yield spare.training_summary, full(f.FinetuningReport)
     yield spare.reservation(1).record, full(f.Reservation, run_key="0" * 12)
@@ -214,8 +215,9 @@ def _data(store: StoreLayout, tuned: FinetuningRun) -> Files:
     yield store.decisions(decisions.sha256), decisions
     yield store.shard_manifest("b" * 32), full(f.ShardManifest, shard_key="b" * 32)
     yield store.shard_manifest("c" * 32), full(f.ShardManifest, shard_key="c" * 32)
-    # Of a later format, with counts of tokens.
+    # Of later formats, with counts of tokens, and then with groups.
     yield store.shard_manifest("d" * 32), full(f.ShardManifest, shard_key="d" * 32)
+    yield store.shard_manifest("e" * 32), full(f.ShardManifest, shard_key="e" * 32)
     yield store.scratch("0a1b2c3d"), full(f.ShardOutcomes)
     yield store.scratch("0a1b2c3e"), full(f.ShardOutcomes, split_by="file")
     task = tuned.plan.trials[0].task

@@ -16,6 +16,7 @@ from model_registry.bootstrap import _tail
 from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_store.formats import (
+    BestScore,
     DocumentSetScore,
     EvaluationReport,
     ModelScore,
@@ -132,6 +133,66 @@ def test_documents_without_masked_tokens_do_not_count() -> None:
     )
     assert verdict.verdict is VerdictKind.NOT_ENOUGH_EVIDENCE
     assert verdict.documents == 15
+
+
+def in_units(count: int, shifts: list[float], **limits: Any) -> Verdict:
+    """Return the verdict on documents in as many units, each shifted as a whole."""
+    documents = Documents(NEW, count)
+    documents.tokens[:] = 100.0
+    units = np.arange(count) % len(shifts)
+    candidate, baseline = documents.score(0, 0), documents.score(0, 0)
+    losses = np.array(candidate.loss_sums) + 100.0 * np.array(shifts)[units]
+    changed = {"loss_sums": losses.tolist(), "units": (3 * units).tolist()}
+    scores = report([candidate.model_copy(update=changed)], [baseline])
+    return judge(scores, PromotionConfig(**limits), baseline_version=VERSION)
+
+
+def test_units_of_the_split_are_drawn_as_a_whole() -> None:
+    shifts = [-0.3, 0.1] * 6
+    verdict = in_units(1200, shifts)
+    assert verdict.verdict is VerdictKind.NOT_ENOUGH_EVIDENCE
+    assert "1200 held-out documents of 2026-01-02 (12 files or groups held out as" in verdict.reason
+    # By document it would have been sure: the standard error is 0.2 / sqrt(1200).
+    error = 0.2 / math.sqrt(12)
+    assert verdict.improvement == pytest.approx(0.1)
+    assert verdict.improvement_high - verdict.improvement_low == pytest.approx(4.4 * error, rel=0.2)
+    assert in_units(1200, [-0.3, -0.1] * 6).verdict is VerdictKind.PROMOTED
+
+
+def test_few_units_have_students_interval() -> None:
+    shifts = [-0.20, -0.24, -0.28]
+    verdict = in_units(30, shifts)
+    # The quantile for two degrees of freedom, from a table.
+    margin = 4.3027 * np.std(shifts, ddof=1) / math.sqrt(3)
+    assert verdict.improvement_low == pytest.approx(0.24 - margin, rel=1e-4)
+    assert verdict.improvement_high == pytest.approx(0.24 + margin, rel=1e-4)
+    assert verdict.verdict is VerdictKind.PROMOTED
+    assert in_units(30, [-0.2, -0.7]).verdict is VerdictKind.NOT_ENOUGH_EVIDENCE
+
+
+def test_one_unit_is_no_evidence() -> None:
+    verdict = in_units(30, [-0.2])
+    assert verdict.verdict is VerdictKind.NOT_ENOUGH_EVIDENCE
+    assert "All 30 held-out documents of 2026-01-02 are of one file or group" in verdict.reason
+
+
+@pytest.mark.parametrize("units", [2, 10])
+def test_a_guard_goes_by_documents_where_units_are_few(units: int) -> None:
+    new, old = Documents(NEW), Documents(OLD, 100)
+    numbers = np.arange(100) % units
+    worse = old.score(0, 0)
+    # Half of the units have lost a lot, the others nothing.
+    losses = np.array(worse.loss_sums) + old.tokens * 0.4 * (numbers % 2)
+    worse = worse.model_copy(update={"loss_sums": losses.tolist(), "units": numbers.tolist()})
+    scores = report([new.score(-0.2), worse], [new.score(0, 0), old.score(0, 0)])
+    verdict = judge(scores, PromotionConfig(max_forgetting=0.1), baseline_version=VERSION)
+    # The mean is 0.2; ten units leave it open whether more than 0.1 is lost, documents do not.
+    expected = VerdictKind.FORGETTING if units == 2 else VerdictKind.PROMOTED
+    assert verdict.verdict is expected
+    version = {OLD: BestScore(version_id="v-1", manifest_sha256="0" * 64, scores=old.score(0, 0))}
+    limits = PromotionConfig(max_forgetting=1.0, max_total_forgetting=0.1)
+    verdict = judge(scores, limits, baseline_version=VERSION, best=version)
+    assert verdict.verdict is expected
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from corpus.held_out_groups import HeldOutGroups
 from pipeline_config import PipelineConfig
-from pipeline_store.formats import Split
+from pipeline_store import uris
+from pipeline_store.formats import Split, SplitUnit
 from pipeline_store.layout import StoreLayout
 from trained_models import record_sources
 from trained_models.errors import UserError
+from trained_models.record_sources import RecordSource
 from training.input import examples
 from training.input.records import RecordReader
 
@@ -24,7 +28,8 @@ class EvaluationSet:
     """The chosen held-out rows of a partition.
 
     ``rows`` int64 [N]: record numbers in ``reader``. ``documents`` int64 [N]: each row's index in
-    ``document_ids``, which are 16 hex digits each and sorted.
+    ``document_ids``, which are 16 hex digits each and sorted. ``units``: the number of the file or
+    group that each document was held out with; None: each was by itself.
     """
 
     name: str
@@ -33,6 +38,7 @@ class EvaluationSet:
     rows: npt.NDArray[np.int64]
     documents: npt.NDArray[np.int64]
     document_ids: list[str]
+    units: list[int] | None
 
 
 def open_set(
@@ -55,9 +61,43 @@ def open_set(
     examples.check_records(reader)
     keys = document_keys(reader)
     rows = choose_rows(keys, config.evaluation.max_records_per_set)
-    chosen, documents = np.unique(keys[rows], return_inverse=True)
+    chosen, first, documents = np.unique(keys[rows], return_index=True, return_inverse=True)
     document_ids = [f"{int(key):016x}" for key in chosen]
-    return EvaluationSet(name, manifest.content_sha256, reader, rows, documents, document_ids)
+    units = split_units(manifest.split_by, sources, chosen, rows[first])
+    return EvaluationSet(
+        name, manifest.content_sha256, reader, rows, documents, document_ids, units
+    )
+
+
+def split_units(
+    split_by: SplitUnit,
+    sources: Sequence[RecordSource],
+    documents: npt.NDArray[np.uint64],
+    rows: npt.NDArray[np.int64],
+) -> list[int] | None:
+    """Return the number of the unit of the split that each document is in; None: it is one itself.
+
+    A shard is made of one file. Groups that an earlier version has not written down are not known.
+
+    :param sources: the record files in the order in which their records are numbered.
+    :param documents: keys, shape [D].
+    :param rows: the number of a record of each, shape [D].
+    :raises FormatError: a file of groups is gone or damaged.
+    """
+    if split_by == "file":
+        ends = np.cumsum([source.file.records for source in sources])
+        units = np.searchsorted(ends, rows, side="right").astype(np.uint64)
+    else:
+        units = documents.copy()
+    for source in sources if split_by == "group" else ():
+        if source.held_out_groups is None:
+            continue
+        uri = uris.join(source.folder, source.held_out_groups.path)
+        groups = HeldOutGroups.load(uri, source.held_out_groups)
+        _, mine, theirs = np.intersect1d(documents, groups.documents, return_indices=True)
+        units[mine] = groups.draws[theirs]
+    different, numbers = np.unique(units, return_inverse=True)
+    return None if len(different) == len(units) else numbers.tolist()
 
 
 def document_keys(reader: RecordReader) -> npt.NDArray[np.uint64]:

@@ -173,6 +173,7 @@ def _score_set(
         token_counts=token_counts,
         next_sentence_correct_sums=right,
         row_counts=row_counts,
+        units=chosen.units,
     )
 
 

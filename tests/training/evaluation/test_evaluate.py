@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from corpus.arrays import to_npz
+from corpus.held_out_groups import HeldOutGroups
 from corpus.mlm_records import token_table
 from pipeline_store.formats import (
     EvaluationReport,
@@ -31,7 +32,12 @@ from trained_models import artifacts, record_sources
 from trained_models.vocabulary import lineage_tokens
 from training import evaluate
 from training.evaluation import unigram
-from training.evaluation.evaluation_sets import choose_rows, open_set
+from training.evaluation.evaluation_sets import (
+    choose_rows,
+    document_keys,
+    open_set,
+    split_units,
+)
 from training.evaluation.evaluator import reciprocal_ranks
 from training.input import examples
 from training.input.records import RecordReader
@@ -200,6 +206,46 @@ def test_counts_of_the_data_job_are_taken_and_no_record_is_read(
     (tmp_path / "counts.npz").write_bytes(data[:-1])
     with pytest.raises(FormatError, match="damaged"):
         unigram.training_counts([counted], maskable, 6)
+
+
+def test_documents_know_the_unit_that_they_were_held_out_with(
+    tiny: TinyStore, tmp_path: Path
+) -> None:
+    uri = tiny.partition("2026-01-01", shards=3)
+    found = open_set("day", uri, tiny.layout, tiny.config)
+    assert found.units is None
+    path = Path(uri)
+    manifest = PartitionManifest.load(uri)
+    by_file = manifest.model_copy(update={"split_by": "file"})
+    path.write_bytes(by_file.to_bytes())
+    found = open_set("day", uri, tiny.layout, tiny.config)
+    sources = record_sources.record_sources(manifest, Split.VALIDATION, tiny.layout, tiny.config)
+    keys = [
+        {f"{key:016x}" for key in document_keys(RecordReader([source])).tolist()}
+        for source in sources
+    ]
+    expected = [next(n for n, of in enumerate(keys) if one in of) for one in found.document_ids]
+    assert found.units == expected
+    assert set(expected) == {0, 1, 2}
+
+    # One group goes through two files; the documents of the third have none.
+    for number, ids in enumerate(keys[:2]):
+        groups = HeldOutGroups.of({int(one, 16): 7 + (n > 1) for n, one in enumerate(sorted(ids))})
+        data = groups.to_bytes()
+        (tmp_path / f"{number}.npz").write_bytes(data)
+        digest = FileDigest.of(f"{number}.npz", data)
+        sources[number] = dataclasses.replace(
+            sources[number], folder=str(tmp_path), held_out_groups=digest
+        )
+    documents = np.array([int(one, 16) for one in found.document_ids], np.uint64)
+    units = split_units("group", sources, documents, np.zeros(len(documents), np.int64))
+    assert units is not None
+    sizes = np.bincount(units)
+    assert sorted(sizes) == [1, 1, 1, 1, 4, 4]
+    assert split_units("document", sources, documents, np.zeros(12, np.int64)) is None
+    (tmp_path / "0.npz").unlink()
+    with pytest.raises(FormatError, match="gone"):
+        split_units("group", sources, documents, np.zeros(12, np.int64))
 
 
 def test_models_are_compared_on_partitions_of_other_recipes(
