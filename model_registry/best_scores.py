@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from model_registry.row_lengths import judged
 from model_registry.versions import load_version
 from pipeline_store import uris
 from pipeline_store.formats import (
@@ -89,8 +90,10 @@ class CommonDocuments(NamedTuple):
 def on_common_documents(scores: DocumentSetScore, reference: DocumentSetScore) -> CommonDocuments:
     """Return what two models lost on the documents that both were scored on with the same masks.
 
-    These are not all where ``evaluation.max_records_per_set`` has changed in between.
+    These are not all where ``evaluation.max_records_per_set`` has changed in between. Losses are
+    over the row lengths that both models were scored on.
     """
+    scores, reference = judged(scores, reference)
     _, here, there = np.intersect1d(
         scores.document_ids, reference.document_ids, assume_unique=True, return_indices=True
     )

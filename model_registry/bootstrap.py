@@ -54,7 +54,9 @@ def interval(
     mean = float(differences.sum() / tokens.sum())
     if units is not None:
         _, numbers = np.unique(units, return_inverse=True)
-        differences, tokens = (np.bincount(numbers, sums) for sums in (differences, tokens))
+        differences, tokens = (
+            np.bincount(numbers, sums).astype(np.float64) for sums in (differences, tokens)
+        )
         if len(tokens) < FEWEST_DRAWN:
             margin = _students_margin(differences - mean * tokens, tokens.sum(), confidence)
             return Interval(mean, mean - margin, mean + margin)

@@ -98,6 +98,11 @@ def load_manifest(uri: str, store: StoreLayout, config: PipelineConfig) -> Parti
     return manifest
 
 
+def has_rows(manifest: PartitionManifest, shape: RowShape) -> bool:
+    """Return whether a partition was prepared with rows of a shape."""
+    return (shape.max_seq_length, shape.max_predictions_per_seq) in _row_lengths(manifest)
+
+
 def _row_lengths(manifest: PartitionManifest) -> list[tuple[int, int]]:
     """Return the (max_seq_length, max_predictions_per_seq) that a partition has rows of."""
     lengths = [(manifest.max_seq_length, manifest.max_predictions_per_seq)]
@@ -142,15 +147,15 @@ def record_sources(
     split: Split,
     store: StoreLayout,
     config: PipelineConfig,
-    phase: Phase | None = None,
+    shape: RowShape | None = None,
 ) -> list[RecordSource]:
     """Return a partition's record files of one split, in order of shard key; empty files left out.
 
-    :param phase: whose row length is meant; None: the main one.
+    :param shape: of the rows; None: the main one.
     :raises FileNotFoundError: a shard manifest is gone.
     :raises UserError: a shard has no records of that length.
     """
-    shape = phase.shape if phase else trained_shapes(config)[0]
+    shape = shape or trained_shapes(config)[0]
     next_sentence = manifest.packing == NEXT_SENTENCE_PACKING
     sources = []
     for uri in map(store.resolve, manifest.shards):
@@ -279,8 +284,9 @@ def union_of_training_records(
     :raises BadDataError: there is no record at all.
     """
     union: dict[str, RecordSource] = {}
+    shape = phase.shape if phase else None
     for manifest in manifests.values():
-        for source in record_sources(manifest, Split.TRAIN, store, config, phase):
+        for source in record_sources(manifest, Split.TRAIN, store, config, shape):
             union.setdefault(source.shard_key, source)
     if not union:
         raise BadDataError(

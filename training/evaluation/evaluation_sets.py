@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +13,27 @@ import numpy.typing as npt
 from corpus.held_out_groups import HeldOutGroups
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
-from pipeline_store.formats import Split, SplitUnit
+from pipeline_store.formats import PartitionManifest, Split, SplitUnit
 from pipeline_store.layout import StoreLayout
 from trained_models import record_sources
 from trained_models.errors import UserError
+from trained_models.phases import trained_shapes
 from trained_models.record_sources import RecordSource
 from training.input import examples
 from training.input.records import RecordReader
 
 SCAN_ROWS = 4096
+
+
+class Rows(NamedTuple):
+    """Chosen rows: their numbers in a reader, and the documents that they are of, both int64 [N].
+
+    Documents are indexes in ``EvaluationSet.document_ids``.
+    """
+
+    reader: RecordReader
+    rows: npt.NDArray[np.int64]
+    documents: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -29,7 +42,8 @@ class EvaluationSet:
 
     ``rows`` int64 [N]: record numbers in ``reader``. ``documents`` int64 [N]: each row's index in
     ``document_ids``, which are 16 hex digits each and sorted. ``units``: the number of the file or
-    group that each document was held out with; None: each was by itself.
+    group that each document was held out with; None: each was by itself. ``extra``: the rows of the
+    second length of the same documents, if a training reads such and the partition has them.
     """
 
     name: str
@@ -39,6 +53,7 @@ class EvaluationSet:
     documents: npt.NDArray[np.int64]
     document_ids: list[str]
     units: list[int] | None
+    extra: Rows | None = None
 
 
 def open_set(
@@ -64,9 +79,31 @@ def open_set(
     chosen, first, documents = np.unique(keys[rows], return_index=True, return_inverse=True)
     document_ids = [f"{int(key):016x}" for key in chosen]
     units = split_units(manifest.split_by, sources, chosen, rows[first])
+    extra = _extra_rows(manifest, chosen, store, config)
     return EvaluationSet(
-        name, manifest.content_sha256, reader, rows, documents, document_ids, units
+        name, manifest.content_sha256, reader, rows, documents, document_ids, units, extra
     )
+
+
+def _extra_rows(
+    manifest: PartitionManifest,
+    documents: npt.NDArray[np.uint64],
+    store: StoreLayout,
+    config: PipelineConfig,
+) -> Rows | None:
+    """Return the rows of the second length of some documents, [D]; None: there are none to score.
+
+    A partition that was prepared before the recipe had a second length goes without.
+    """
+    _, *extra = trained_shapes(config)
+    if not extra or not record_sources.has_rows(manifest, extra[0]):
+        return None
+    sources = record_sources.record_sources(manifest, Split.VALIDATION, store, config, extra[0])
+    reader = RecordReader(sources)
+    examples.check_records(reader)
+    keys = document_keys(reader)
+    rows = np.flatnonzero(np.isin(keys, documents))
+    return Rows(reader, rows, np.searchsorted(documents, keys[rows]))
 
 
 def split_units(
