@@ -12,6 +12,7 @@ from corpus.text.lineage_rules import kept_unit, load_manifests
 from corpus.tokens.lineage_vocabulary import find_vocabulary, read_vocabulary, unfit
 from corpus.tokens.unused_places import domain_words, unused_places
 from corpus.tokens.vocabulary import Vocabulary
+from model_registry.plans import partitions_to_score
 from pipeline_config import ConfigError, PipelineConfig, parse_config
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import (
@@ -190,6 +191,17 @@ def general_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str
         yield (
             f"evaluation.general_partition: {partition} has no manifest in {folder}. Prepare it "
             "once with python -m beam_jobs.prepare_corpus, or leave it empty."
+        )
+
+
+def pattern_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield a line when no prepared partition has a name that checkpoints are to be scored on."""
+    lineage = store.lineage(config.model.lineage_id)
+    if config.evaluation.pattern is not None and not partitions_to_score(lineage, config):
+        yield (
+            f"evaluation.pattern: none of the prepared partitions in {lineage.partitions} has a "
+            f"name like {config.evaluation.pattern}. Prepare one with python -m "
+            "beam_jobs.prepare_corpus, or leave the pattern empty."
         )
 
 

@@ -169,7 +169,8 @@ def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
     yield other.production, full(f.ProductionPointer)
     for version in (OLD, LATER, LATEST):
         yield VersionLayout(other.version(version)).best_scores, full(f.BestScores)
-    yield VersionLayout(other.version(OLD)).plan, full(f.RunPlan)
+    for version in (OLD, LATEST):
+        yield VersionLayout(other.version(version)).plan, full(f.RunPlan)
 
 
 def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:

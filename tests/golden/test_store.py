@@ -48,6 +48,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
     "best-scores": [("sets.{}.scores", "retrieval", None)],
     "evaluation": [("models.[].sets.[]", "retrieval", None)],
     "pipeline-config": [
+        ("evaluation", "pattern", None),
         ("model", "from_scratch", False),
         ("corpus", "document", "auto"),
         ("corpus", "group_field", None),

@@ -349,6 +349,17 @@ def test_a_partition_of_general_text_must_be_there(ready: str, tmp_path: Path) -
     assert problems(ready, wanted) == []
 
 
+def test_a_pattern_of_partitions_to_score_has_to_match(ready: str, tmp_path: Path) -> None:
+    rows = {"evaluation.rows_per_checkpoint": 100}
+    [line] = problems(ready, rows | {"evaluation.pattern": "dev-?, general"})
+    assert line.startswith("evaluation.pattern: none of the prepared partitions in ")
+    assert "has a name like dev-?, general. Prepare one with" in line
+    folder = StoreLayout(ready).lineage("default").manifests("dev-1")
+    prepared = uris.read(FinishedRun(str(tmp_path / "another"), "1").manifest_uri)
+    uris.write(f"{folder}/0123456789abcdef.json", prepared)
+    assert problems(ready, rows | {"evaluation.pattern": "dev-?, general"}) == []
+
+
 def test_labelled_tasks_must_be_there_and_sound(ready: str) -> None:
     wanted = {"promotion.probe_tasks": ["moods"]}
     [line] = problems(ready, wanted)
