@@ -7,10 +7,12 @@ use alone, such losses add up unseen; compared with the best version so far they
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from model_registry.row_lengths import judged
 from model_registry.versions import load_version
 from pipeline_store import uris
 from pipeline_store.formats import (
@@ -72,27 +74,39 @@ def with_candidate(best: Sets, report: EvaluationReport, version_id: str) -> Set
     return updated
 
 
-def on_common_documents(
-    scores: DocumentSetScore, reference: DocumentSetScore
-) -> tuple[Floats, Floats, Floats]:
+class CommonDocuments(NamedTuple):
+    """What two models lost on the same N documents, and where these are in the first one's scores.
+
+    ``losses``, ``reference``: sums, [N]. ``tokens``: numbers of masked tokens, above 0, [N].
+    ``places``: [N].
+    """
+
+    losses: Floats
+    reference: Floats
+    tokens: Floats
+    places: npt.NDArray[np.int64]
+
+
+def on_common_documents(scores: DocumentSetScore, reference: DocumentSetScore) -> CommonDocuments:
     """Return what two models lost on the documents that both were scored on with the same masks.
 
-    These are not all where ``evaluation.max_records_per_set`` has changed in between.
-
-    :returns: loss sums of both, and numbers of masked tokens (above 0), by document, shape [N].
+    These are not all where ``evaluation.max_records_per_set`` has changed in between. Losses are
+    over the row lengths that both models were scored on.
     """
+    scores, reference = judged(scores, reference)
     _, here, there = np.intersect1d(
         scores.document_ids, reference.document_ids, assume_unique=True, return_indices=True
     )
     tokens = np.array(scores.token_counts, float)[here]
     alike = (tokens == np.array(reference.token_counts, float)[there]) & (tokens > 0)
     losses = np.array(scores.loss_sums, float)[here[alike]]
-    return losses, np.array(reference.loss_sums, float)[there[alike]], tokens[alike]
+    before = np.array(reference.loss_sums, float)[there[alike]]
+    return CommonDocuments(losses, before, tokens[alike], here[alike])
 
 
 def _is_better(scores: DocumentSetScore, best: DocumentSetScore) -> bool:
-    losses, reference, tokens = on_common_documents(scores, best)
-    return not len(tokens) or losses.sum() < reference.sum()
+    common = on_common_documents(scores, best)
+    return not len(common.tokens) or common.losses.sum() < common.reference.sum()
 
 
 def loss_histories(

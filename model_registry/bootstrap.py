@@ -1,7 +1,8 @@
-"""How sure a difference between two models is: a paired bootstrap over documents.
+"""How sure a difference between two models is: a paired bootstrap over what was held out.
 
 Efron and Tibshirani, An Introduction to the Bootstrap, 1993; for paired system comparison Koehn,
-EMNLP 2004. Tokens of one document are not independent, documents nearly are.
+EMNLP 2004. Tokens of one document are not independent, documents nearly are, unless they were held
+out together: then their file or group is what is drawn, the unit of the split.
 """
 
 from __future__ import annotations
@@ -11,12 +12,19 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from model_registry.best_scores import Floats
+from pipeline_store.formats import DocumentSetScore
+
+Units = npt.NDArray[np.int64] | None
+"""The number of each document's unit of the split, [N]; None: each document is one."""
 
 RESAMPLES = 2000
 # Documents drawn at once: a few tens of megabytes, whatever the size of the set.
 _DRAWS_AT_ONCE = 1 << 20
+FEWEST_DRAWN = 5
+"""Fewer units have too few different resamples to tell an interval by."""
 
 
 class Interval(NamedTuple):
@@ -28,38 +36,79 @@ class Interval(NamedTuple):
 
 
 def interval(
-    losses: Floats, reference: Floats, tokens: Floats, confidence: float, random_seed: int
+    losses: Floats,
+    reference: Floats,
+    tokens: Floats,
+    confidence: float,
+    random_seed: int,
+    *,
+    units: Units = None,
 ) -> Interval:
     """Return by how much losses are below those of a reference; all sums by document, [N].
 
     :param tokens: how much each document counts.
     :param confidence: share of the resamples that the interval holds.
+    :param units: at least two different ones; fewer than FEWEST_DRAWN get Student's interval.
     """
-    means = _resampled_means(reference - losses, tokens, random_seed)
+    differences = reference - losses
+    mean = float(differences.sum() / tokens.sum())
+    if units is not None:
+        _, numbers = np.unique(units, return_inverse=True)
+        differences, tokens = (
+            np.bincount(numbers, sums).astype(np.float64) for sums in (differences, tokens)
+        )
+        if len(tokens) < FEWEST_DRAWN:
+            margin = _students_margin(differences - mean * tokens, tokens.sum(), confidence)
+            return Interval(mean, mean - margin, mean + margin)
+    means = _resampled_means(differences, tokens, random_seed)
     tail = _tail(confidence, len(tokens))
     low, high = np.quantile(means, [tail, 1 - tail])
-    mean = (reference - losses).sum() / tokens.sum()
-    return Interval(float(mean), float(low), float(high))
+    return Interval(mean, float(low), float(high))
 
 
-def _tail(confidence: float, documents: int) -> float:
+def units_of(scores: DocumentSetScore, places: npt.NDArray[np.intp], fewest: int) -> Units:
+    """Return the units of some documents, or None if there are fewer or none are known.
+
+    :param places: of the documents in the scores, [N].
+    """
+    if scores.units is None:
+        return None
+    units = np.array(scores.units, np.int64)[places]
+    return units if len(np.unique(units)) >= fewest else None
+
+
+def _students_margin(residuals: Floats, total: float, confidence: float) -> float:
+    """Return how far the ends of the t-interval of a ratio of sums are from it.
+
+    :param residuals: each unit's difference from what the ratio makes of its tokens, shape [U].
+    :param total: all tokens.
+    """
+    # Here, as few sets need it and its import takes a while.
+    from scipy.special import stdtrit
+
+    count = len(residuals)
+    error = math.sqrt(count / (count - 1) * float((residuals**2).sum())) / total
+    return float(stdtrit(count - 1, (1 + confidence) / 2)) * error
+
+
+def _tail(confidence: float, units: int) -> float:
     """Return the share of resamples outside each end of the interval.
 
-    Percentile intervals of few documents are too narrow; the share is therefore taken from a
+    Percentile intervals of few units are too narrow; the share is therefore taken from a
     t-interval with its unbiased variance (Hesterberg, The American Statistician 2015, "expanded
     percentile"), Student's quantile by the first two terms of its expansion in 1/freedom.
     """
-    freedom = max(documents - 1, 1)
+    freedom = max(units - 1, 1)
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     student = z + (z**3 + z) / (4 * freedom)
     student += (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    return NormalDist().cdf(-student * math.sqrt(documents / freedom))
+    return NormalDist().cdf(-student * math.sqrt(units / freedom))
 
 
 def _resampled_means(differences: Floats, tokens: Floats, random_seed: int) -> Floats:
-    """Return the mean difference per token of every resample of the documents.
+    """Return the mean difference per token of every resample of the units.
 
-    :param differences: sums by document, shape [N].
+    :param differences: sums by unit, shape [N].
     :param tokens: the weights, shape [N].
     :returns: shape [RESAMPLES].
     """

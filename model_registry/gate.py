@@ -1,7 +1,9 @@
 """The gate: decides from an evaluation whether a candidate may replace the model in use.
 
 Both models are scored on the same held-out documents with the same masks, so their losses are
-compared document by document, with the intervals of :mod:`model_registry.bootstrap`.
+compared document by document, with the intervals of :mod:`model_registry.bootstrap`. Where files or
+groups were held out as a whole, these are what the intervals draw; guards with too few of them go
+by documents, which see a loss sooner.
 """
 
 from __future__ import annotations
@@ -9,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from model_registry.best_scores import CANDIDATE, Floats, on_common_documents
-from model_registry.bootstrap import Interval, interval
+from model_registry.bootstrap import FEWEST_DRAWN, Interval, interval, units_of
 from model_registry.retrieval import compare_retrieval, decide_retrieval, retrieval_limit
+from model_registry.row_lengths import both_lengths, extra_length, judged
 from pipeline_config.schema import PromotionConfig
 from pipeline_config.task import MIN_JUDGED_EXAMPLES
 from pipeline_store.formats import (
@@ -38,10 +42,16 @@ BASELINE, UNIGRAM = "baseline", "unigram"
 
 @dataclass(frozen=True)
 class _Comparison:
-    """The candidate against its reference on one set."""
+    """The candidate against its reference on one set.
+
+    ``units``: those of the split that its documents are in. ``rows``: of which length, in words, if
+    not of all.
+    """
 
     set_name: str
+    rows: str
     documents: int
+    units: int
     candidate_loss: float
     reference_loss: float
     improvement: Interval
@@ -96,20 +106,10 @@ def judge(
             f"The report compares with {baseline.model_uri}, but {baseline_version} was expected: "
             "evaluate again with the model in use."
         )
-    comparisons = {
-        scores.set_name: _compare(report, scores, baseline, config.confidence, random_seed)
-        for scores in candidate.sets
-        if baseline is not None or scores.set_name == report.current_set
-    }
-    if report.current_set not in comparisons:
-        raise ValueError(
-            f"The report has no scores of the candidate on its current set {report.current_set!r}; "
-            f"it has {[scores.set_name for scores in candidate.sets]}."
-        )
-    current = comparisons.pop(report.current_set)
+    current, *others = _comparisons(report, candidate, baseline, config.confidence, random_seed)
     reference = baseline_version or UNIGRAM
     named = reference if baseline is None else _named(baseline, reference)
-    kind, reason = _decide(current, list(comparisons.values()), config, named)
+    kind, reason = _decide(current, others, config, named)
     forgetting = list(_forgotten(report, candidate, best or {}, config.confidence, random_seed))
     if kind is VerdictKind.PROMOTED:
         kind, reason = _decide_forgetting(forgetting, config, reason)
@@ -180,6 +180,12 @@ def _decide(
             f"{current.set_name} has {current.documents} held-out documents; "
             f"promotion.min_documents asks for {config.min_documents}."
         )
+    if current.units == 1 < current.documents:
+        return VerdictKind.NOT_ENOUGH_EVIDENCE, (
+            f"All {current.documents} held-out documents of {current.set_name} are of one file or "
+            "group, which was held out as a whole and says nothing of others. Raise "
+            "corpus.validation_fraction, or give the partition more of them."
+        )
     comparison = _sentence(current, config.confidence, reference)
     if current.improvement.high < 0:
         return VerdictKind.WORSE, f"{comparison}, and {needed:.4f} is needed."
@@ -214,10 +220,11 @@ def _forgotten(
             continue
         if known.manifest_sha256 != report.evaluated[scores.set_name]:
             continue
-        losses, reference, tokens = on_common_documents(scores, known.scores)
+        losses, reference, tokens, places = on_common_documents(scores, known.scores)
         if not len(tokens):
             continue
-        improvement = interval(losses, reference, tokens, confidence, random_seed)
+        units = units_of(scores, places, FEWEST_DRAWN)
+        improvement = interval(losses, reference, tokens, confidence, random_seed, units=units)
         yield ForgettingScore(
             set_name=scores.set_name,
             documents=len(tokens),
@@ -324,20 +331,74 @@ def _in_training_text(probe: ModelComparison) -> str:
 
 def _sentence(comparison: _Comparison, confidence: float, reference: str) -> str:
     improvement = comparison.improvement
+    few = comparison.units < comparison.documents
+    of_units = f" ({comparison.units} files or groups held out as a whole)" if few else ""
     return (
-        f"On {comparison.documents} held-out documents of {comparison.set_name} the candidate's "
-        f"loss is {comparison.candidate_loss:.4f} and that of {reference} "
+        f"On {comparison.documents} held-out documents of {comparison.set_name}{comparison.rows}"
+        f"{of_units} the "
+        f"candidate's loss is {comparison.candidate_loss:.4f} and that of {reference} "
         f"{comparison.reference_loss:.4f}: an improvement of {improvement.mean:.4f} nats per token "
         f"with a {confidence:.0%} interval from {improvement.low:.4f} to {improvement.high:.4f}"
     )
 
 
-def _compare(
+def _comparisons(
     report: EvaluationReport,
-    scores: DocumentSetScore,
+    candidate: ModelScore,
     baseline: ModelScore | None,
     confidence: float,
     random_seed: int,
+) -> list[_Comparison]:
+    """Return the comparison on the run's own set, then those on which nothing may be lost.
+
+    Sums over rows of two lengths are judged together. On the run's own set each length by itself is
+    one on which nothing may be lost.
+    """
+    compare = partial(_compare, report, confidence=confidence, random_seed=random_seed)
+    current: list[_Comparison] = []
+    others: list[_Comparison] = []
+    for scores in candidate.sets:
+        is_own = scores.set_name == report.current_set
+        found = current if is_own else others
+        if baseline is None:
+            if is_own:
+                found.append(compare(scores, None))
+            continue
+        theirs = _of_baseline(baseline, scores.set_name)
+        found.append(compare(*judged(scores, theirs)))
+        if is_own and scores.extra is not None and both_lengths(scores, theirs):
+            rows = f" in rows of {scores.extra.max_seq_length}"
+            longer = extra_length(scores), extra_length(theirs)
+            others += [
+                compare(scores, theirs, rows=" in rows of the main length"),
+                compare(*longer, rows=rows),
+            ]
+    if len(current) != 1:
+        raise ValueError(
+            f"The report has no scores of the candidate on its current set {report.current_set!r}; "
+            f"it has {[scores.set_name for scores in candidate.sets]}."
+        )
+    return current + others
+
+
+def _of_baseline(baseline: ModelScore, name: str) -> DocumentSetScore:
+    found = [scores for scores in baseline.sets if scores.set_name == name]
+    if len(found) != 1:
+        raise ValueError(
+            f"The baseline has {len(found)} scores on set {name!r}; it must have been scored once "
+            "on every set of the candidate."
+        )
+    return found[0]
+
+
+def _compare(
+    report: EvaluationReport,
+    scores: DocumentSetScore,
+    baseline: DocumentSetScore | None,
+    *,
+    confidence: float,
+    random_seed: int,
+    rows: str = "",
 ) -> _Comparison:
     losses, tokens = _sums(scores, CANDIDATE)
     if baseline is None:
@@ -353,12 +414,19 @@ def _compare(
             "so there is nothing to compare; the partition is too small."
         )
     total = tokens.sum()
+    places = np.flatnonzero(used)
+    is_own = scores.set_name == report.current_set and not rows
+    fewest = 2 if is_own else FEWEST_DRAWN
+    units = units_of(scores, places, fewest)
+    known = units_of(scores, places, 1)
     return _Comparison(
         set_name=scores.set_name,
+        rows=rows,
         documents=len(tokens),
+        units=len(tokens) if known is None else len(np.unique(known)),
         candidate_loss=float(losses.sum() / total),
         reference_loss=float(reference.sum() / total),
-        improvement=interval(losses, reference, tokens, confidence, random_seed),
+        improvement=interval(losses, reference, tokens, confidence, random_seed, units=units),
     )
 
 
@@ -395,17 +463,11 @@ def _unigram_loss(report: EvaluationReport, set_name: str) -> float:
     return loss
 
 
-def _paired_losses(scores: DocumentSetScore, tokens: Floats, baseline: ModelScore) -> Floats:
+def _paired_losses(scores: DocumentSetScore, tokens: Floats, baseline: DocumentSetScore) -> Floats:
     """Return the baseline's loss sums in the candidate's order of documents."""
     name = scores.set_name
-    found = [other for other in baseline.sets if other.set_name == name]
-    if len(found) != 1:
-        raise ValueError(
-            f"The baseline has {len(found)} scores on set {name!r}; it must have been scored once "
-            "on every set of the candidate."
-        )
-    losses, counts = _sums(found[0], BASELINE)
-    place = {document: number for number, document in enumerate(found[0].document_ids)}
+    losses, counts = _sums(baseline, BASELINE)
+    place = {document: number for number, document in enumerate(baseline.document_ids)}
     differing = place.keys() ^ set(scores.document_ids)
     if differing:
         raise ValueError(

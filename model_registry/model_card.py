@@ -255,6 +255,7 @@ def _evaluation(facts: ModelFacts) -> Iterator[str]:
     columns += [f"{name} next-sentence accuracy" for name in scored]
     columns += [f"{name} recall@1" for name in embedded]
     yield from _table(("held-out set", "documents", *columns, "unigram loss"), rows)
+    yield from _extra_lengths(report)
     interval = f"{verdict.improvement_low:.4f} to {verdict.improvement_high:.4f}"
     yield (
         f"Improvement over {verdict.reference}: {verdict.improvement:.4f} nats per token "
@@ -266,6 +267,18 @@ def _evaluation(facts: ModelFacts) -> Iterator[str]:
         yield "On labelled tasks, against the model that was in use:\n"
         yield from (f"- {probe.sentence}" for probe in verdict.probes)
         yield ""
+
+
+def _extra_lengths(report: EvaluationReport) -> Iterator[str]:
+    rows = [
+        (f"`{scores.set_name}`", str(extra.max_seq_length), model.name, f"{extra.loss:.4f}")
+        for model in report.models
+        for scores in model.sets
+        if (extra := scores.extra) is not None
+    ]
+    if rows:
+        yield "In rows of the second length, which the verdict adds to the main one:\n"
+        yield from _table(("held-out set", "tokens a row", "model", "loss"), rows)
 
 
 def _retrieval(verdict: Verdict) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from model_registry.errors import RegistryError, StalePlanError
@@ -133,6 +134,7 @@ def _decide(
         replayed=replayed,
         not_replayed=not_replayed,
         evaluated=scored_sets(seen | trained | general, always, config.evaluation.max_sets),
+        scored=_scored(store, lineage, config),
         train_steps=decide_steps(config, _counts(trained, replayed)),
         lease_sequence=lease.sequence,
         created=datetime.now(UTC),
@@ -212,8 +214,56 @@ def general_set(
     partition = config.evaluation.general_partition
     if partition is None:
         return {}
-    prepared, misfits = _prepared(lineage).get(partition, []), []
-    fitting = []
+    found, misfits = _evaluable(_prepared(lineage).get(partition, []), store, config)
+    if found is None:
+        raise RegistryError(
+            f"evaluation.general_partition: {partition!r} has no manifest that this configuration "
+            f"can be evaluated on in {lineage.manifests(partition)}"
+            f"{'; ' if misfits else ''}{'; '.join(misfits)}. Prepare it once: python -m "
+            f"beam_jobs.prepare_corpus --config CONFIG --store {store.root} --partition {partition}"
+        )
+    return {partition: found}
+
+
+def partitions_to_score(lineage: LineageLayout, config: PipelineConfig) -> list[str]:
+    """Return the prepared partitions whose names ``evaluation.pattern`` matches, sorted."""
+    patterns = [part.strip() for part in (config.evaluation.pattern or "").split(",")]
+    return sorted(
+        name
+        for name in _prepared(lineage)
+        if any(fnmatchcase(name, pattern) for pattern in patterns)
+    )
+
+
+def _scored(store: StoreLayout, lineage: LineageLayout, config: PipelineConfig) -> dict[str, str]:
+    """Return the manifests whose held-out rows checkpoints are scored on, if it is not the run's.
+
+    :raises RegistryError: the pattern matches none, or one that does not fit the configuration.
+    """
+    if config.evaluation.pattern is None:
+        return {}
+    prepared, scored = _prepared(lineage), {}
+    for partition in partitions_to_score(lineage, config):
+        found, misfits = _evaluable(prepared[partition], store, config)
+        if found is None:
+            raise RegistryError(
+                f"evaluation.pattern matches {partition}, of which nothing fits this "
+                f"configuration: {'; '.join(misfits)}"
+            )
+        scored[partition] = found
+    if not scored:
+        raise RegistryError(
+            f"evaluation.pattern {config.evaluation.pattern!r} matches none of the prepared "
+            f"partitions of {lineage.partitions} ({', '.join(sorted(prepared))})."
+        )
+    return scored
+
+
+def _evaluable(
+    prepared: list[ObjectDetails], store: StoreLayout, config: PipelineConfig
+) -> tuple[str | None, list[str]]:
+    """Return a partition's newest manifest that can be evaluated on, and why others cannot."""
+    fitting, misfits = [], []
     for one in prepared:
         try:
             record_sources.load_manifest(one.uri, store, config)
@@ -221,14 +271,7 @@ def general_set(
             misfits.append(str(error))
         else:
             fitting.append(one)
-    if not fitting:
-        raise RegistryError(
-            f"evaluation.general_partition: {partition!r} has no manifest that this configuration "
-            f"can be evaluated on in {lineage.manifests(partition)}"
-            f"{'; ' if misfits else ''}{'; '.join(misfits)}. Prepare it once: python -m "
-            f"beam_jobs.prepare_corpus --config CONFIG --store {store.root} --partition {partition}"
-        )
-    return {partition: _newest(fitting, config)}
+    return _newest(fitting, config) if fitting else None, misfits
 
 
 def _prepared(lineage: LineageLayout) -> dict[str, list[ObjectDetails]]:

@@ -249,6 +249,9 @@ def _metrics(report: EvaluationReport, verdict: Verdict) -> dict[str, float]:
             metrics[f"{subject}/masked_lm_perplexity"] = scores.perplexity
             metrics[f"{subject}/masked_lm_accuracy"] = scores.accuracy
             metrics[f"{subject}/masked_lm_mrr"] = scores.mrr
+            if scores.extra is not None:
+                name = f"masked_lm_loss_rows_of_{scores.extra.max_seq_length}"
+                metrics[f"{subject}/{name}"] = scores.extra.loss
             if scores.next_sentence_accuracy is not None:
                 metrics[f"{subject}/next_sentence_accuracy"] = scores.next_sentence_accuracy
             if scores.recall_at_1 is not None:

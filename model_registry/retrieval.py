@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from model_registry.best_scores import Floats
-from model_registry.bootstrap import interval
+from model_registry.bootstrap import FEWEST_DRAWN, interval, units_of
 from pipeline_config.schema import PromotionConfig
 from pipeline_store.formats import (
+    DocumentSetScore,
     ModelScore,
     RetrievalComparison,
     RetrievalScore,
@@ -46,7 +47,7 @@ def compare_retrieval(
     """
     if baseline is None:
         return None
-    ours, theirs = (_of_set(model, set_name) for model in (candidate, baseline))
+    ours, theirs = (_of_set(model, set_name).retrieval for model in (candidate, baseline))
     if ours is None or theirs is None:
         if limit is None:
             return None
@@ -65,8 +66,13 @@ def compare_retrieval(
     hits, reference = _hits(ours, candidate, set_name), _hits(theirs, baseline, set_name)
     if not len(hits):
         return None
+    scores = _of_set(candidate, set_name)
+    places = np.flatnonzero(np.isin(scores.document_ids, ours.document_ids))
+    units = units_of(scores, places, FEWEST_DRAWN)
     # Misses in place of losses; every document counts the same.
-    found = interval(1 - hits, 1 - reference, np.ones(len(hits)), confidence, random_seed)
+    found = interval(
+        1 - hits, 1 - reference, np.ones(len(hits)), confidence, random_seed, units=units
+    )
     return RetrievalComparison(
         documents=len(hits),
         candidate_recall=float(hits.mean()),
@@ -103,8 +109,8 @@ def decide_retrieval(
     return VerdictKind.PROMOTED, f"{better} {sentence}."
 
 
-def _of_set(model: ModelScore, set_name: str) -> RetrievalScore | None:
-    return next(scores.retrieval for scores in model.sets if scores.set_name == set_name)
+def _of_set(model: ModelScore, set_name: str) -> DocumentSetScore:
+    return next(scores for scores in model.sets if scores.set_name == set_name)
 
 
 def _hits(score: RetrievalScore, model: ModelScore, set_name: str) -> Floats:

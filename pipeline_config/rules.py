@@ -391,6 +391,11 @@ def _scores_are_made(config: PipelineConfig) -> Iterator[str]:
             f"training.{wanted[0]}: it looks at the held-out loss of each checkpoint, but "
             "evaluation.rows_per_checkpoint is 0; set it to some thousand rows."
         )
+    if config.evaluation.pattern and not config.evaluation.rows_per_checkpoint:
+        yield (
+            "evaluation.pattern: it names what checkpoints are scored on, but "
+            "evaluation.rows_per_checkpoint is 0, so none is; set it, or leave the pattern empty."
+        )
 
 
 def _short_residuals_need_short_arithmetic(config: PipelineConfig) -> Iterator[str]:

@@ -535,6 +535,12 @@ class EvaluationConfig(Section):
         description="Held-out rows of the trained partitions that each checkpoint is scored on "
         "while training: the learning curve. 0: none.",
     )
+    pattern: str | None = Field(
+        None,
+        max_length=200,
+        description="Names of prepared partitions, with * and ?, separated by commas: checkpoints "
+        "are scored on held-out rows of these, in place of the trained ones'. Empty: of those.",
+    )
     max_records_per_set: int = Field(
         100_000,
         ge=1,
@@ -983,7 +989,7 @@ class PipelineConfig(Section):
         scored: set[str] = set()
         if self.training.keep_best or self.training.early_stop_evaluations:
             # Which checkpoints there are to choose from.
-            scored.add("rows_per_checkpoint")
+            scored |= {"rows_per_checkpoint", *(["pattern"] if self.evaluation.pattern else [])}
             intervals.remove("checkpoint_interval")
         return {
             # Whether random weights were meant: those of a training without a start are.

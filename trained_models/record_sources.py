@@ -40,6 +40,7 @@ class RecordSource:
     next_sentence: bool
     token_counts: FileDigest | None = None
     """Of the shard's text to train on, for the unigram model; of earlier versions there is none."""
+    held_out_groups: FileDigest | None = None
 
     @property
     def data_uri(self) -> str:
@@ -97,6 +98,11 @@ def load_manifest(uri: str, store: StoreLayout, config: PipelineConfig) -> Parti
     return manifest
 
 
+def has_rows(manifest: PartitionManifest, shape: RowShape) -> bool:
+    """Return whether a partition was prepared with rows of a shape."""
+    return (shape.max_seq_length, shape.max_predictions_per_seq) in _row_lengths(manifest)
+
+
 def _row_lengths(manifest: PartitionManifest) -> list[tuple[int, int]]:
     """Return the (max_seq_length, max_predictions_per_seq) that a partition has rows of."""
     lengths = [(manifest.max_seq_length, manifest.max_predictions_per_seq)]
@@ -141,15 +147,15 @@ def record_sources(
     split: Split,
     store: StoreLayout,
     config: PipelineConfig,
-    phase: Phase | None = None,
+    shape: RowShape | None = None,
 ) -> list[RecordSource]:
     """Return a partition's record files of one split, in order of shard key; empty files left out.
 
-    :param phase: whose row length is meant; None: the main one.
+    :param shape: of the rows; None: the main one.
     :raises FileNotFoundError: a shard manifest is gone.
     :raises UserError: a shard has no records of that length.
     """
-    shape = phase.shape if phase else trained_shapes(config)[0]
+    shape = shape or trained_shapes(config)[0]
     next_sentence = manifest.packing == NEXT_SENTENCE_PACKING
     sources = []
     for uri in map(store.resolve, manifest.shards):
@@ -161,9 +167,8 @@ def record_sources(
         file = shard.file(split, shape.max_seq_length)
         if file is not None and file.records:
             folder = uri.rpartition("/")[0]
-            sources.append(
-                RecordSource(shard.shard_key, folder, file, next_sentence, shard.token_counts)
-            )
+            beside = shard.token_counts, shard.held_out_groups
+            sources.append(RecordSource(shard.shard_key, folder, file, next_sentence, *beside))
     return sources
 
 
@@ -279,8 +284,9 @@ def union_of_training_records(
     :raises BadDataError: there is no record at all.
     """
     union: dict[str, RecordSource] = {}
+    shape = phase.shape if phase else None
     for manifest in manifests.values():
-        for source in record_sources(manifest, Split.TRAIN, store, config, phase):
+        for source in record_sources(manifest, Split.TRAIN, store, config, shape):
             union.setdefault(source.shard_key, source)
     if not union:
         raise BadDataError(

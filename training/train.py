@@ -66,6 +66,14 @@ def _parser() -> argparse.ArgumentParser:
         "from; give it again for more partitions",
     )
     parser.add_argument(
+        "--held-out-manifest",
+        default=[],
+        action="append",
+        metavar="URI",
+        help="manifest of a partition whose held-out rows each checkpoint is scored on; give it "
+        "again for more; without it those of the partitions trained on",
+    )
+    parser.add_argument(
         "--train-steps",
         type=int,
         metavar="N",
@@ -173,7 +181,7 @@ def _pretraining(
     pretraining = Pretraining(
         config=config,
         data=load_training_data(part.sources, store, config, start.steps_behind),
-        held_out=HeldOut.load(arguments.manifest, store, config),
+        held_out=HeldOut.load(arguments.held_out_manifest or arguments.manifest, store, config),
         init_model=None if init_uri is None else initial_model(init_uri, store, config),
     )
     _log_sources(part.sources, arguments, config)

@@ -16,6 +16,7 @@ from typing import BinaryIO, cast
 from corpus.arrays import to_npz
 from corpus.duplicates.signing import SignedInput
 from corpus.errors import BadDataError
+from corpus.held_out_groups import FILE_NAME, HeldOutGroups
 from corpus.rows.conversion import (
     RECIPE_VERSION,
     RowSet,
@@ -179,9 +180,17 @@ class ShardProcessor:
             token_counts=folder.add_bytes(
                 to_npz(counts=statistics.trained_tokens), "token_counts.npz"
             ),
+            held_out_groups=_groups(folder, statistics),
             statistics=statistics.data,
             libraries={name: importlib.metadata.version(name) for name in _LIBRARIES},
         )
+
+
+def _groups(folder: _UploadFolder, statistics: ShardStatistics) -> FileDigest | None:
+    if not statistics.held_out_groups:
+        return None
+    groups = HeldOutGroups.of(statistics.held_out_groups)
+    return folder.add_bytes(groups.to_bytes(), FILE_NAME)
 
 
 def _name(rows: RowSet) -> str:

@@ -18,6 +18,7 @@ from corpus.text.content import Content
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
 from corpus.text.inputs import InputFormat
 from corpus.text.shard_contents import read_contents
+from corpus.text.split_units import group_draw
 from corpus.tokens.tokenizing import make_tokenizer
 from corpus.tokens.vocabulary import SEP, UNK, Vocabulary
 from pipeline_config import PipelineConfig
@@ -169,6 +170,11 @@ class ShardConverter:
         statistics.count_documents((ends - starts)[has_tokens])
         statistics.unknown_tokens += int(np.count_nonzero(ids == self._vocabulary.ids[UNK]))
         held_out = np.array([side == Split.VALIDATION for side in batch.sides])
+        statistics.held_out_groups |= {
+            int(key): group_draw(content.group)
+            for content, key, is_held_out in zip(batch.contents, keys, held_out, strict=True)
+            if is_held_out and content.group is not None
+        }
         statistics.count_trained_tokens(ids[np.repeat(~held_out, ends - starts)])
         return {
             Split.TRAIN: documents.select(has_tokens & ~held_out),

@@ -62,6 +62,8 @@ class ShardStatistics(DocumentCounts):
     new_words: NewWords = field(default_factory=NewWords)
     trained_tokens: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """How often each token is in the training side's documents, by id; none above the last seen."""
+    held_out_groups: dict[int, int] = field(default_factory=dict)
+    """The draws of groups by the keys of held-out documents, of those that have one."""
 
     @classmethod
     def of(cls, rows: Iterable[RowSet], counts: DocumentCounts | None = None) -> ShardStatistics:

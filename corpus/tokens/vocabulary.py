@@ -128,13 +128,24 @@ def _fits_embedding(tokens: Sequence[str], vocab_size: int) -> Iterator[str]:
         )
 
 
-def _case_fits(tokens: Sequence[str], do_lower_case: bool) -> Iterator[str]:
+def is_cased(tokens: Sequence[str]) -> bool | None:
+    """Return whether a vocabulary has words with capitals; None: too few tokens could have any."""
+    with_case, capitals = _count_case(tokens)
+    return None if with_case < _MIN_TOKENS_WITH_CASE else capitals >= _CASED_SHARE * with_case
+
+
+def _count_case(tokens: Sequence[str]) -> tuple[int, int]:
+    """Return how many tokens have letters with case, and how many have capitals."""
     words = [token for token in tokens if not _RESERVED.fullmatch(token)]
     with_case = sum(token.lower() != token.upper() for token in words)
-    capitals = sum(token != token.lower() for token in words)
-    if with_case < _MIN_TOKENS_WITH_CASE:
+    return with_case, sum(token != token.lower() for token in words)
+
+
+def _case_fits(tokens: Sequence[str], do_lower_case: bool) -> Iterator[str]:
+    cased = is_cased(tokens)
+    if cased is None:
         return
-    cased = capitals >= _CASED_SHARE * with_case
+    with_case, capitals = _count_case(tokens)
     numbers = f"{capitals} of {with_case} tokens with letters have capitals"
     if cased and do_lower_case:
         yield (

@@ -131,6 +131,12 @@ class ShardManifest(StoredFile):
         description="numpy .npz: how often each token is in the documents to train on, by id; "
         "shards of earlier versions have none",
     )
+    held_out_groups: FileDigest | None = Field(
+        default=None,
+        exclude_if=lambda groups: groups is None,
+        description="numpy .npz: the groups (corpus.group_field) of held-out documents; none: no "
+        "such document has one, or the shard is of an earlier version",
+    )
     statistics: DataStatistics
     libraries: dict[str, str]
 
@@ -138,7 +144,7 @@ class ShardManifest(StoredFile):
         """Yield every file that it names."""
         for file in self.files:
             yield from (file.data, file.index)
-        yield from filter(None, (self.dead_letter, self.token_counts))
+        yield from filter(None, (self.dead_letter, self.token_counts, self.held_out_groups))
 
     def file(self, split: Split, max_seq_length: int) -> RecordFile | None:
         """Return the record file of a split and row length, or None when there is none."""

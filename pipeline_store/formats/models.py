@@ -282,28 +282,20 @@ class RetrievalScore(BaseModel):
         return sum(1 / rank for rank in self.ranks) / len(self.ranks)
 
 
-class DocumentSetScore(BaseModel):
-    """One model on one set of held-out documents. Sums, so that any mean can be formed later."""
+class RowScores(BaseModel):
+    """One model on held-out documents, in rows of one length.
+
+    Sums by document, so that any mean can be formed later.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    set_name: str
-    document_ids: list[str] = Field(description="16 hex digits each, in the same order as the sums")
     loss_sums: list[float] = Field(description="masked-LM loss in nats, summed over masked tokens")
     correct_sums: list[float]
     reciprocal_rank_sums: list[float] = Field(
         description="1 / rank of the right token among all, summed over masked tokens"
     )
     token_counts: list[float] = Field(description="masked tokens of the document")
-    next_sentence_correct_sums: list[float] | None = Field(
-        default=None, description="rows whose next-sentence prediction is right; none: not scored"
-    )
-    row_counts: list[float] | None = Field(
-        default=None, description="rows of the document that have a next-sentence label"
-    )
-    retrieval: RetrievalScore | None = Field(
-        default=None, description="none: not measured, older than this field"
-    )
 
     @property
     def loss(self) -> float:
@@ -324,6 +316,40 @@ class DocumentSetScore(BaseModel):
     def mrr(self) -> float:
         """Return the mean reciprocal rank of the right token over masked tokens."""
         return sum(self.reciprocal_rank_sums) / sum(self.token_counts)
+
+
+class ExtraRowScores(RowScores):
+    """The documents of a set in rows of ``masking.extra_max_seq_length``."""
+
+    max_seq_length: int
+
+
+class DocumentSetScore(RowScores):
+    """One model on one set of held-out documents, in rows of ``masking.max_seq_length``."""
+
+    set_name: str
+    document_ids: list[str] = Field(description="16 hex digits each, in the same order as the sums")
+    next_sentence_correct_sums: list[float] | None = Field(
+        default=None, description="rows whose next-sentence prediction is right; none: not scored"
+    )
+    row_counts: list[float] | None = Field(
+        default=None, description="rows of the document that have a next-sentence label"
+    )
+    retrieval: RetrievalScore | None = Field(
+        default=None, description="none: not measured, older than this field"
+    )
+    units: list[int] | None = Field(
+        default=None,
+        exclude_if=lambda units: units is None,
+        description="number of the file or group that each document was held out with; none: each "
+        "was held out by itself, or this is not known of older partitions",
+    )
+    extra: ExtraRowScores | None = Field(
+        default=None,
+        exclude_if=lambda extra: extra is None,
+        description="the same documents in longer rows, where the last steps train on these; "
+        "none: they do not, or the partition has none",
+    )
 
     @property
     def recall_at_1(self) -> float | None:

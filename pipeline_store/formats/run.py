@@ -83,6 +83,12 @@ class RunPlan(StoredFile):
         description="reason by partition that the parent has seen and that is left out"
     )
     evaluated: dict[str, str] = Field(description="manifest by set of held-out documents")
+    scored: dict[str, str] = Field(
+        default={},
+        exclude_if=lambda scored: not scored,
+        description="manifest by partition whose held-out rows each checkpoint is scored on "
+        "(evaluation.pattern); none: of those trained on",
+    )
     train_steps: int | None = Field(
         default=None,
         description="what training.train_steps=auto became; none: the configuration has a number",

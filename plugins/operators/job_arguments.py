@@ -22,6 +22,8 @@ def train(run: RunLayout, store: StoreLayout) -> list[str]:
         words += ["--init-model", lineage.version(plan.parent_version)]
     for manifest in plan.replayed.values():
         words += ["--replay-manifest", manifest]
+    for manifest in plan.scored.values():
+        words += ["--held-out-manifest", manifest]
     return words
 
 

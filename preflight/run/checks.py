@@ -28,6 +28,7 @@ from preflight.run.disk import disk_problems, vm_disk_problems
 from preflight.run.lineage import (
     document_problems,
     general_problems,
+    pattern_problems,
     start_problems,
     vocabulary_problems,
 )
@@ -58,6 +59,7 @@ def check(
         "vocabulary.uri": lambda: vocabulary_problems(config, store),
         "model.lineage_id": lambda: start_problems(config, store),
         "evaluation.general_partition": lambda: general_problems(config, store),
+        "evaluation.pattern": lambda: pattern_problems(config, store),
         "training.train_steps": lambda: passes_problems(config, partition, store),
         "promotion.probe_tasks": lambda: _probe_problems(config, store),
         **common_checks(config, store, location),

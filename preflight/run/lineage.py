@@ -11,7 +11,8 @@ from corpus.errors import UserError
 from corpus.text.lineage_rules import kept_unit, load_manifests
 from corpus.tokens.lineage_vocabulary import find_vocabulary, read_vocabulary, unfit
 from corpus.tokens.unused_places import domain_words, unused_places
-from corpus.tokens.vocabulary import Vocabulary
+from corpus.tokens.vocabulary import Vocabulary, is_cased
+from model_registry.plans import partitions_to_score
 from model_registry.versions import manifests
 from pipeline_config import ConfigError, PipelineConfig, parse_config
 from pipeline_store import request_paths, uris
@@ -37,7 +38,12 @@ from trained_models.importing.sources import (
     source_kind,
     weight_files,
 )
-from trained_models.importing.vocabulary import plan_rows, source_vocabulary
+from trained_models.importing.vocabulary import (
+    SourceVocabulary,
+    plan_rows,
+    source_vocabulary,
+    tokenizer_lower_cases,
+)
 
 _read = functools.partial(request_paths.read, model=True)
 _ARCHITECTURE = tuple(f"model.{name}" for name in ARCHITECTURE)
@@ -196,6 +202,17 @@ def general_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str
         )
 
 
+def pattern_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield a line when no prepared partition has a name that checkpoints are to be scored on."""
+    lineage = store.lineage(config.model.lineage_id)
+    if config.evaluation.pattern is not None and not partitions_to_score(lineage, config):
+        yield (
+            f"evaluation.pattern: none of the prepared partitions in {lineage.partitions} has a "
+            f"name like {config.evaluation.pattern}. Prepare one with python -m "
+            "beam_jobs.prepare_corpus, or leave the pattern empty."
+        )
+
+
 def _rows_missing(config: PipelineConfig, manifest_uris: Iterable[str]) -> Iterator[str]:
     """Yield a line when a partition that the model in use has seen lacks rows of the wanted length.
 
@@ -265,10 +282,39 @@ def _other_weights(config: PipelineConfig, store: StoreLayout, uri: str) -> Iter
             _check_weights(config, uri, weight_files(uri, _read))
         tokens = _lineage_tokens(config, store)
         if found is not None and tokens is not None:
+            known = source_vocabulary(uri, kind, _read)
             rows = found.settings["vocab_size"]
-            plan_rows(source_vocabulary(uri, kind, _read), rows, tokens, config.model.vocab_size)
+            plan_rows(known, rows, tokens, config.model.vocab_size)
+            yield from _other_casing(config, uri, kind, known, tokens)
     except (training_errors.UserError, training_errors.BadDataError) as error:
         yield f"model.init_checkpoint: {error}"
+
+
+def _other_casing(
+    config: PipelineConfig,
+    uri: str,
+    kind: SourceKind,
+    known: SourceVocabulary | None,
+    tokens: tuple[str, ...],
+) -> Iterator[str]:
+    """Yield a line when a source's words have capitals and the lineage's have not, or conversely.
+
+    Its tokenizer says it, else its vocabulary. That of the lineage is compared with the setting
+    elsewhere.
+    """
+    lower = tokenizer_lower_cases(uri, _read) if kind is SourceKind.HUGGING_FACE else None
+    if lower is None and known is not None and known.tokens != tokens:
+        cased = is_cased(known.tokens)
+        lower = None if cased is None else not cased
+    if lower is None or lower == config.vocabulary.do_lower_case:
+        return
+    learned, asked = ("uncased", "false") if lower else ("cased", "true")
+    yield (
+        f"model.init_checkpoint: {uri} is {learned} by its tokenizer or vocabulary, but "
+        f"vocabulary.do_lower_case is {asked}: its rows would stand for words that are written in "
+        "another way. Begin with a model of the same casing as vocabulary.uri, or use this one's "
+        f"vocabulary with vocabulary.do_lower_case={str(lower).lower()}."
+    )
 
 
 def _check_weights(config: PipelineConfig, uri: str, names: list[str]) -> None:

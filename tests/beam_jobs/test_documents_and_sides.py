@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import gzip
+import json
 
+import numpy as np
 import pytest
 
 from beam_jobs.prepare_corpus import summarize
 from corpus.errors import UserError
+from corpus.held_out_groups import HeldOutGroups
+from corpus.mlm_records import document_key
+from corpus.text.content import is_held_out
+from corpus.text.split_units import group_draw
 from pipeline_store.formats import Split
-from tests.beam_jobs.workspace import Workspace, as_jsonl, as_text, documents, make_config
+from tests.beam_jobs.workspace import (
+    Workspace,
+    as_jsonl,
+    as_text,
+    content_sha256,
+    documents,
+    make_config,
+)
 
 
 def test_files_that_have_no_such_documents_are_refused(workspace: Workspace) -> None:
@@ -47,6 +60,27 @@ def test_a_renamed_or_compressed_file_stays_on_its_side(workspace: Workspace) ->
     for split in Split:
         mine, theirs = (workspace.records(one.manifest, split) for one in (before, after))
         assert sorted(mine) == sorted(theirs) != []
+
+
+def test_the_groups_of_held_out_documents_are_known(workspace: Workspace) -> None:
+    texts, threads = documents(60), [f"thread {number % 12}" for number in range(58)]
+    lines = [{"text": text, "thread": thread} for text, thread in zip(texts, threads, strict=False)]
+    lines += [{"text": text, "thread": None} for text in texts[58:]]
+    workspace.put("a.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+    workspace.config = make_config(corpus__group_field="thread", corpus__validation_fraction=0.4)
+    manifest = workspace.prepare().manifest
+    assert manifest.split_by == "group"
+    (shard,) = workspace.shards(manifest)
+    assert shard.held_out_groups is not None
+    folder = workspace.store.shard(shard.shard_key)
+    found = HeldOutGroups.load(f"{folder}/{shard.held_out_groups.path}", shard.held_out_groups)
+    expected = {
+        int(document_key(content_sha256(text))): group_draw(thread)
+        for text, thread in zip(texts, threads, strict=False)
+        if is_held_out(np.array([group_draw(thread)], np.uint64), 0.4)
+    }
+    assert len(set(expected.values())) > 1
+    assert dict(zip(found.documents.tolist(), found.draws.tolist(), strict=True)) == expected
 
 
 def test_a_lineage_refuses_other_documents_and_another_split(

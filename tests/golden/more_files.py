@@ -171,9 +171,10 @@ def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
     other = store.lineage("medicine")
     yield other.vocabulary_info, full(f.VocabularyInfo)
     yield other.production, full(f.ProductionPointer)
-    yield VersionLayout(other.version(OLD)).best_scores, full(f.BestScores)
-    yield VersionLayout(other.version(LATER)).best_scores, full(f.BestScores)
-    yield VersionLayout(other.version(OLD)).plan, full(f.RunPlan)
+    for version in (OLD, LATER, NEWEST):
+        yield VersionLayout(other.version(version)).best_scores, full(f.BestScores)
+    for version in (OLD, NEWEST):
+        yield VersionLayout(other.version(version)).plan, full(f.RunPlan)
     # Of a later format, which names its manifests.
     newest = full(f.ModelVersion, version_id=NEWEST, lineage_id="medicine")
     yield other.model(NEWEST), newest
@@ -191,8 +192,8 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield spare.approval, full(f.RunApproval)
     yield spare.verdict(OLD), full(f.Verdict)
     yield spare.verdict(LATER), full(f.Verdict)
-    yield spare.evaluation(LATER), full(f.EvaluationReport)
-    yield spare.evaluation(None), full(f.EvaluationReport)
+    for version in (LATER, NEWEST, None):
+        yield spare.evaluation(version), full(f.EvaluationReport)
     yield spare.probe(run.parent), full(f.ProbeReport)
     yield spare.training_summary, full(f.FinetuningReport)
     yield spare.reservation(1).record, full(f.Reservation, run_key="0" * 12)
@@ -223,8 +224,9 @@ def _data(store: StoreLayout, tuned: FinetuningRun) -> Files:
     yield store.decisions(decisions.sha256), decisions
     yield store.shard_manifest("b" * 32), full(f.ShardManifest, shard_key="b" * 32)
     yield store.shard_manifest("c" * 32), full(f.ShardManifest, shard_key="c" * 32)
-    # Of a later format, with counts of tokens.
+    # Of later formats, with counts of tokens, and then with groups.
     yield store.shard_manifest("d" * 32), full(f.ShardManifest, shard_key="d" * 32)
+    yield store.shard_manifest("e" * 32), full(f.ShardManifest, shard_key="e" * 32)
     yield store.scratch("0a1b2c3d"), full(f.ShardOutcomes)
     yield store.scratch("0a1b2c3e"), full(f.ShardOutcomes, split_by="file")
     task = tuned.plan.trials[0].task

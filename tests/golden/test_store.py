@@ -63,6 +63,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
     "pipeline-config": [
         ("budget", "max_hangs", 3),
         ("", "hang", _HANG),
+        ("evaluation", "pattern", None),
         ("model", "from_scratch", False),
         ("corpus", "document", "auto"),
         ("corpus", "group_field", None),

@@ -16,8 +16,10 @@ from model_registry.bootstrap import _tail
 from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_store.formats import (
+    BestScore,
     DocumentSetScore,
     EvaluationReport,
+    ExtraRowScores,
     ModelScore,
     Verdict,
     VerdictKind,
@@ -132,6 +134,134 @@ def test_documents_without_masked_tokens_do_not_count() -> None:
     )
     assert verdict.verdict is VerdictKind.NOT_ENOUGH_EVIDENCE
     assert verdict.documents == 15
+
+
+def in_units(count: int, shifts: list[float], **limits: Any) -> Verdict:
+    """Return the verdict on documents in as many units, each shifted as a whole."""
+    documents = Documents(NEW, count)
+    documents.tokens[:] = 100.0
+    units = np.arange(count) % len(shifts)
+    candidate, baseline = documents.score(0, 0), documents.score(0, 0)
+    losses = np.array(candidate.loss_sums) + 100.0 * np.array(shifts)[units]
+    changed = {"loss_sums": losses.tolist(), "units": (3 * units).tolist()}
+    scores = report([candidate.model_copy(update=changed)], [baseline])
+    return judge(scores, PromotionConfig(**limits), baseline_version=VERSION)
+
+
+def test_units_of_the_split_are_drawn_as_a_whole() -> None:
+    shifts = [-0.3, 0.1] * 6
+    verdict = in_units(1200, shifts)
+    assert verdict.verdict is VerdictKind.NOT_ENOUGH_EVIDENCE
+    assert "1200 held-out documents of 2026-01-02 (12 files or groups held out as" in verdict.reason
+    # By document it would have been sure: the standard error is 0.2 / sqrt(1200).
+    error = 0.2 / math.sqrt(12)
+    assert verdict.improvement == pytest.approx(0.1)
+    assert verdict.improvement_high - verdict.improvement_low == pytest.approx(4.4 * error, rel=0.2)
+    assert in_units(1200, [-0.3, -0.1] * 6).verdict is VerdictKind.PROMOTED
+
+
+def test_few_units_have_students_interval() -> None:
+    shifts = [-0.20, -0.24, -0.28]
+    verdict = in_units(30, shifts)
+    # The quantile for two degrees of freedom, from a table.
+    margin = 4.3027 * np.std(shifts, ddof=1) / math.sqrt(3)
+    assert verdict.improvement_low == pytest.approx(0.24 - margin, rel=1e-4)
+    assert verdict.improvement_high == pytest.approx(0.24 + margin, rel=1e-4)
+    assert verdict.verdict is VerdictKind.PROMOTED
+    assert in_units(30, [-0.2, -0.7]).verdict is VerdictKind.NOT_ENOUGH_EVIDENCE
+
+
+def test_one_unit_is_no_evidence() -> None:
+    verdict = in_units(30, [-0.2])
+    assert verdict.verdict is VerdictKind.NOT_ENOUGH_EVIDENCE
+    assert "All 30 held-out documents of 2026-01-02 are of one file or group" in verdict.reason
+
+
+def in_two_lengths(main: float, longer: float, old: float = 0.0, **limits: Any) -> Verdict:
+    """Return the verdict on a candidate whose losses are shifted by so much in rows of a length."""
+    sets = [Documents(NEW), Documents(OLD, seed=1)]
+    shifts = [(main, longer), (0.0, old)]
+    candidate = [
+        with_extra(documents.score(one, 0), documents.score(two, 0))
+        for documents, (one, two) in zip(sets, shifts, strict=True)
+    ]
+    baseline = [with_extra(*[documents.score(0, 0)] * 2) for documents in sets]
+    version = {OLD: BestScore(version_id="v-1", manifest_sha256="0" * 64, scores=baseline[1])}
+    return judge(
+        report(candidate, baseline),
+        PromotionConfig(**limits),
+        baseline_version=VERSION,
+        best=version,
+    )
+
+
+def with_extra(scores: DocumentSetScore, extra: DocumentSetScore) -> DocumentSetScore:
+    """Return scores with those of other ones as the scores of longer rows."""
+    names = ("loss_sums", "correct_sums", "reciprocal_rank_sums", "token_counts")
+    sums = {name: getattr(extra, name) for name in names}
+    return scores.model_copy(update={"extra": ExtraRowScores(max_seq_length=512, **sums)})
+
+
+def test_rows_of_both_lengths_are_judged_together() -> None:
+    verdict = in_two_lengths(-0.2, -0.1)
+    assert verdict.verdict is VerdictKind.PROMOTED
+    assert verdict.improvement == pytest.approx(0.15)
+    assert verdict.candidate_loss == pytest.approx(verdict.reference_loss - 0.15)
+    assert in_two_lengths(-0.2, 0.3).verdict is VerdictKind.WORSE
+
+
+def test_neither_length_may_lose_on_the_own_set() -> None:
+    verdict = in_two_lengths(-0.5, 0.2)
+    assert verdict.verdict is VerdictKind.FORGETTING
+    assert "held-out documents of 2026-01-02 in rows of 512 the candidate's" in verdict.reason
+    verdict = in_two_lengths(0.2, -0.5)
+    assert verdict.verdict is VerdictKind.FORGETTING
+    assert "in rows of the main length" in verdict.reason
+    assert in_two_lengths(-0.5, 0.05).verdict is VerdictKind.PROMOTED
+
+
+def test_what_is_forgotten_in_longer_rows_counts() -> None:
+    # Half of it, as the main length has lost nothing.
+    verdict = in_two_lengths(-0.2, -0.2, old=0.3)
+    assert verdict.verdict is VerdictKind.FORGETTING
+    assert verdict.forgetting[0].forgotten == pytest.approx(0.15)
+    assert in_two_lengths(-0.2, -0.2, old=0.15).verdict is VerdictKind.PROMOTED
+    verdict = in_two_lengths(-0.2, -0.2, old=0.5, max_forgetting=1.0)
+    assert "nats per token are forgotten in all" in verdict.reason
+
+
+def test_a_length_that_only_one_model_has_is_not_judged() -> None:
+    documents = Documents(NEW)
+    candidate = with_extra(documents.score(-0.2, 0), documents.score(5.0, 0))
+    baseline = documents.score(0, 0)
+    longer = with_extra(baseline, baseline).extra
+    assert longer is not None
+    shorter = longer.model_copy(update={"max_seq_length": 256})
+    for other in (baseline, baseline.model_copy(update={"extra": shorter})):
+        verdict = judge(report([candidate], [other]), CONFIG, baseline_version=VERSION)
+        assert verdict.verdict is VerdictKind.PROMOTED
+        assert verdict.improvement == pytest.approx(0.2)
+    first = judge(report([candidate]), CONFIG, baseline_version=None)
+    assert first.candidate_loss == pytest.approx(candidate.loss)
+
+
+@pytest.mark.parametrize("units", [2, 10])
+def test_a_guard_goes_by_documents_where_units_are_few(units: int) -> None:
+    new, old = Documents(NEW), Documents(OLD, 100)
+    numbers = np.arange(100) % units
+    worse = old.score(0, 0)
+    # Half of the units have lost a lot, the others nothing.
+    losses = np.array(worse.loss_sums) + old.tokens * 0.4 * (numbers % 2)
+    worse = worse.model_copy(update={"loss_sums": losses.tolist(), "units": numbers.tolist()})
+    scores = report([new.score(-0.2), worse], [new.score(0, 0), old.score(0, 0)])
+    verdict = judge(scores, PromotionConfig(max_forgetting=0.1), baseline_version=VERSION)
+    # The mean is 0.2; ten units leave it open whether more than 0.1 is lost, documents do not.
+    expected = VerdictKind.FORGETTING if units == 2 else VerdictKind.PROMOTED
+    assert verdict.verdict is expected
+    version = {OLD: BestScore(version_id="v-1", manifest_sha256="0" * 64, scores=old.score(0, 0))}
+    limits = PromotionConfig(max_forgetting=1.0, max_total_forgetting=0.1)
+    verdict = judge(scores, limits, baseline_version=VERSION, best=version)
+    assert verdict.verdict is expected
 
 
 @pytest.mark.parametrize(

@@ -170,3 +170,25 @@ def test_other_documents_are_an_error() -> None:
     baseline = measured(documents.score(0, 0), [1.0, 2.0], ["a", "c"])
     with pytest.raises(ValueError, match=r"different documents \(2 by one model only\)"):
         judge(report([candidate], [baseline]), PromotionConfig(), baseline_version=VERSION)
+
+
+def test_units_of_the_split_are_drawn_as_a_whole() -> None:
+    # Of ten units three have lost everything, of 180 documents 54 more than the limit.
+    units = np.arange(COUNT) % 10
+    before = np.ones(180)
+    after = np.where(units[:180] < 3, 2.0, 1.0)
+    scores = evaluation(after.tolist(), before.tolist())
+    assert judge_it(scores).verdict is VerdictKind.RETRIEVAL
+    for model in scores.models:
+        model.sets[0] = model.sets[0].model_copy(update={"units": units.tolist()})
+    found = judge_it(scores, max_retrieval_loss=0.1)
+    assert found.verdict is VerdictKind.PROMOTED
+    assert found.retrieval is not None
+    assert found.retrieval.difference == pytest.approx(-0.3)
+    assert found.retrieval.high > -0.1
+
+
+def judge_it(scores: EvaluationReport, **limits: Any) -> Verdict:
+    """Return the verdict on an update of a sentence encoder."""
+    config = PromotionConfig(**limits)
+    return judge(scores, config, baseline_version=VERSION, from_sentence_encoder=True)

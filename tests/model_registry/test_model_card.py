@@ -18,6 +18,7 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import VersionLayout
 from tests.model_registry.runs import FinishedRun
+from tests.model_registry.test_gate import with_extra
 from tests.model_registry.test_gate_probes import comparison
 
 
@@ -158,3 +159,18 @@ def test_the_card_names_where_an_imported_pooler_comes_from(tmp_path: Path) -> N
     card = uris.read(VersionLayout(run.lineage.version(run.version_id)).card).decode()
     assert "the pooler is that of `published/base`, while the layers below it have changed" in card
     assert "pooler is untrained" not in card
+
+
+def test_the_card_and_the_metrics_have_the_scores_of_longer_rows(tmp_path: Path) -> None:
+    run = FinishedRun(str(tmp_path), "1")
+    place = run.run.evaluation(None)
+    report = EvaluationReport.load(place)
+    [model] = report.models
+    [scores] = model.sets
+    report.models[0] = model.model_copy(update={"sets": [with_extra(scores, scores)]})
+    report.write(place)
+    version = registry.publish(run.store, run.run)
+    card = uris.read(VersionLayout(run.lineage.version(run.version_id)).card).decode()
+    assert "| `day-1` | 512 | candidate | " in card
+    loss = version.metrics["candidate/day-1/masked_lm_loss_rows_of_512"]
+    assert loss == pytest.approx(scores.loss)

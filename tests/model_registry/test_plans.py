@@ -248,6 +248,21 @@ def test_general_text_is_scored_on_and_never_trained_on(versions: list[FinishedR
     assert "evaluation.general_partition" in plan.not_replayed["day-1"]
 
 
+def test_checkpoints_are_scored_on_partitions_of_a_pattern(versions: list[FinishedRun]) -> None:
+    rows = {"evaluation__rows_per_checkpoint": 100}
+    run = new_run(versions, "3", evaluation__pattern="dev-?, general", **rows)
+    with pytest.raises(registry.RegistryError, match=r"'dev-\?, general' matches none of the pre"):
+        make_plan(run)
+    uri = {name: prepare(run, name, masked=False) for name in ("dev-1", "dev-22", "general")}
+    plan = make_plan(run)
+    assert plan.scored == {"dev-1": uri["dev-1"], "general": uri["general"]}
+    assert make_plan(new_run(versions, "4")).scored == {}
+    prepare(run, "dev-2", max_seq_length=512)
+    run = new_run(versions, "5", evaluation__pattern="dev-?", **rows)
+    with pytest.raises(registry.RegistryError, match=r"matches dev-2, of .* max_seq_length=512"):
+        make_plan(run)
+
+
 def test_general_text_that_is_not_prepared_is_refused(versions: list[FinishedRun]) -> None:
     run = new_run(versions, "3", evaluation__general_partition="general")
     with pytest.raises(registry.RegistryError, match=r"'general' has no manifest.*prepare_corpus"):

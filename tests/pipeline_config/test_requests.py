@@ -26,6 +26,7 @@ WORDS = {
     "corpus.text_field": "name of a field",
     "corpus.group_field": "name of a field",
     "evaluation.general_partition": "part of a path below a lineage, which cannot leave it",
+    "evaluation.pattern": "compared with names of partitions that are there",
     "beam.worker_machine_type": "a name of Dataflow's",
 }
 """Settings that take any text and name no file, with the reason."""

@@ -259,6 +259,10 @@ def test_each_rule_refuses_its_violation(rule: Any) -> None:
             ["0.0001", "optimizer.update_learning_rate=1e-05"],
         ),
         ({"evaluation.general_partition": "A/B"}, ["'A/B' is not a partition id"]),
+        (
+            {"evaluation.pattern": "general"},
+            ["evaluation.pattern: ", "evaluation.rows_per_checkpoint is 0", "leave the pattern"],
+        ),
         ({"tpu.provisioning_model": "reserved"}, ["reservation_name: empty", "tpu.api=nodes"]),
         (
             {

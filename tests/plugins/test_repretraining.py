@@ -297,7 +297,14 @@ def pairs(words: list[str]) -> list[tuple[str, str]]:
 
 
 def test_the_jobs_get_what_the_plan_says(versions: list[FinishedRun]) -> None:
-    run = new_run(versions, "3", training__replay_fraction=0.1, training__partitions="unseen")
+    run = new_run(
+        versions,
+        "3",
+        training__replay_fraction=0.1,
+        training__partitions="unseen",
+        evaluation__pattern="day-5",
+        evaluation__rows_per_checkpoint=100,
+    )
     other = PartitionManifest.load(run.manifest_uri).model_copy(update={"partition": "day-5"})
     other.write(five := run.lineage.manifest("day-5", "0" * 16))
     planned = plan(run)
@@ -310,6 +317,7 @@ def test_the_jobs_get_what_the_plan_says(versions: list[FinishedRun]) -> None:
         run.lineage, registry.load_version(run.lineage, versions[1].version_id)
     )
     assert replayed == [seen["day-1"], seen["day-2"]]
+    assert [value for name, value in train if name == "--held-out-manifest"] == [five]
     evaluate = pairs(planned["evaluate"])
     assert ("--current-set", "day-3") in evaluate
     sets = [value.partition("=")[0] for name, value in evaluate if name == "--set"]

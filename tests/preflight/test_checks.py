@@ -350,6 +350,17 @@ def test_a_partition_of_general_text_must_be_there(ready: str, tmp_path: Path) -
     assert problems(ready, wanted) == []
 
 
+def test_a_pattern_of_partitions_to_score_has_to_match(ready: str, tmp_path: Path) -> None:
+    rows = {"evaluation.rows_per_checkpoint": 100}
+    [line] = problems(ready, rows | {"evaluation.pattern": "dev-?, general"})
+    assert line.startswith("evaluation.pattern: none of the prepared partitions in ")
+    assert "has a name like dev-?, general. Prepare one with" in line
+    folder = StoreLayout(ready).lineage("default").manifests("dev-1")
+    prepared = uris.read(FinishedRun(str(tmp_path / "another"), "1").manifest_uri)
+    uris.write(f"{folder}/0123456789abcdef.json", prepared)
+    assert problems(ready, rows | {"evaluation.pattern": "dev-?, general"}) == []
+
+
 def test_labelled_tasks_must_be_there_and_sound(ready: str) -> None:
     wanted = {"promotion.probe_tasks": ["moods"]}
     [line] = problems(ready, wanted)
@@ -509,6 +520,30 @@ def test_starting_from_a_hugging_face_folder(published: FinishedRun) -> None:
     uris.delete(f"{folder}/model.safetensors")
     [line] = init(published, **overrides)
     assert "has no model.safetensors" in line
+
+
+def test_starting_from_weights_of_another_casing(published: FinishedRun) -> None:
+    folder = hugging_face(published)
+    own = {"model.init_checkpoint": folder, "vocabulary.uri": f"{folder}/vocab.txt"}
+    other = own | {"vocabulary.uri": "mine.txt"}
+    uris.write(f"{published.store.root}/mine.txt", GOOD)
+    assert init(published, **other) == []
+    # By its tokens, where they are not the lineage's own.
+    cased = [f"{'Aa'[number % 2]}{number}" for number in range(400)]
+    uris.write(f"{folder}/vocab.txt", vocabulary([*SPECIAL_TOKENS, *cased]))
+    [line] = init(published, **other)
+    assert line.startswith(f"model.init_checkpoint: {folder} is cased by its tokenizer or")
+    assert line.endswith("or use this one's vocabulary with vocabulary.do_lower_case=false.")
+    # The tokenizer's own word counts more than how tokens look.
+    uris.write(f"{folder}/tokenizer_config.json", b'{"do_lower_case": true}')
+    assert init(published, **other) == []
+    uris.write(f"{folder}/vocab.txt", GOOD)
+    uris.write(f"{folder}/tokenizer_config.json", b'{"do_lower_case": false}')
+    [line] = init(published, **own)
+    assert "is cased by its tokenizer or vocabulary, but vocabulary.do_lower_case is true" in line
+    uris.write(f"{folder}/tokenizer_config.json", b"[]")
+    [line] = init(published, **own)
+    assert "tokenizer_config.json is no JSON object" in line
 
 
 def test_starting_from_an_encoder_without_a_head(published: FinishedRun) -> None:

@@ -26,6 +26,7 @@ GOOGLE_CONFIG = "bert_config.json"
 TF_MODELS_CONFIG = "params.yaml"
 VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 # Tokens that were added to the vocabulary of a Hugging Face tokenizer; ids by token.
 ADDED_TOKENS = "added_tokens.json"
 BESIDE = (GOOGLE_CONFIG, TF_MODELS_CONFIG, VOCABULARY, TOKENIZER, ADDED_TOKENS)

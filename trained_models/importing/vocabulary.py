@@ -17,6 +17,7 @@ from trained_models.errors import UserError
 from trained_models.importing.sources import (
     ADDED_TOKENS,
     TOKENIZER,
+    TOKENIZER_CONFIG,
     VOCABULARY,
     SourceKind,
     split,
@@ -72,6 +73,22 @@ def source_vocabulary(
             raise UserError(f"{file} has no token; get the file again.")
         return SourceVocabulary(file, ids)
     return None
+
+
+def tokenizer_lower_cases(folder: str, read: uris.Reader = uris.read) -> bool | None:
+    """Return whether the tokenizer beside weights lower-cases text; None: it does not say.
+
+    :param read: reads its file.
+    :raises UserError: the file cannot be read.
+    """
+    file = uris.join(folder, TOKENIZER_CONFIG)
+    if not uris.exists(file):
+        return None
+    try:
+        says = json.loads(read(file)).get("do_lower_case")
+    except (*UNPARSABLE, AttributeError) as error:
+        raise UserError(f"{file} is no JSON object ({fault(error)}); get it again.") from None
+    return None if says is None else bool(says)
 
 
 def _read_vocabulary(data: bytes) -> dict[str, int]:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from corpus.held_out_groups import HeldOutGroups
 from pipeline_config import PipelineConfig
-from pipeline_store.formats import Split
+from pipeline_store import uris
+from pipeline_store.formats import PartitionManifest, Split, SplitUnit
 from pipeline_store.layout import StoreLayout
 from trained_models import record_sources
 from trained_models.errors import UserError
+from trained_models.phases import trained_shapes
+from trained_models.record_sources import RecordSource
 from training.input import examples
 from training.input.records import RecordReader
 
@@ -30,12 +35,25 @@ class Sample(NamedTuple):
     sha256: str
 
 
+class Rows(NamedTuple):
+    """Chosen rows: their numbers in a reader, and the documents that they are of, both int64 [N].
+
+    Documents are indexes in ``EvaluationSet.document_ids``.
+    """
+
+    reader: RecordReader
+    rows: npt.NDArray[np.int64]
+    documents: npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True)
 class EvaluationSet:
     """The chosen held-out rows of a partition.
 
     ``rows`` int64 [N]: record numbers in ``reader``. ``documents`` int64 [N]: each row's index in
-    ``document_ids``, which are 16 hex digits each and sorted.
+    ``document_ids``, which are 16 hex digits each and sorted. ``units``: the number of the file or
+    group that each document was held out with; None: each was by itself. ``extra``: the rows of the
+    second length of the same documents, if a training reads such and the partition has them.
     """
 
     name: str
@@ -44,12 +62,16 @@ class EvaluationSet:
     rows: npt.NDArray[np.int64]
     documents: npt.NDArray[np.int64]
     document_ids: list[str]
+    units: list[int] | None
+    extra: Rows | None = None
 
     @property
     def sample_sha256(self) -> str:
         """Hash of the documents and, by what decides them, of their masks."""
-        shape = self.reader.row_format
-        masks = [self.manifest_sha256, shape.max_seq_length, shape.max_predictions_per_seq]
+        masks: list[object] = [self.manifest_sha256]
+        for part in filter(None, [self, self.extra]):
+            shape = part.reader.row_format
+            masks += [shape.max_seq_length, shape.max_predictions_per_seq]
         lines = "".join(f"{line}\n" for line in [*masks, *self.document_ids])
         return hashlib.sha256(lines.encode()).hexdigest()
 
@@ -81,9 +103,17 @@ def open_set(
     keys = document_keys(reader)
 
     def of_rows(rows: npt.NDArray[np.int64]) -> EvaluationSet:
-        chosen, documents = np.unique(keys[rows], return_inverse=True)
-        document_ids = [f"{int(key):016x}" for key in chosen]
-        return EvaluationSet(name, manifest.content_sha256, reader, rows, documents, document_ids)
+        chosen, first, documents = np.unique(keys[rows], return_index=True, return_inverse=True)
+        return EvaluationSet(
+            name,
+            manifest.content_sha256,
+            reader,
+            rows,
+            documents,
+            document_ids=[f"{int(key):016x}" for key in chosen],
+            units=split_units(manifest.split_by, sources, chosen, rows[first]),
+            extra=_extra_rows(manifest, chosen, store, config),
+        )
 
     if kept is not None:
         before = np.array([int(key, 16) for key in kept.document_ids], np.uint64)
@@ -92,6 +122,58 @@ def open_set(
             return same
         log.info("The documents of set %s are drawn anew: its records are other ones.", name)
     return of_rows(choose_rows(keys, config.evaluation.max_records_per_set))
+
+
+def _extra_rows(
+    manifest: PartitionManifest,
+    documents: npt.NDArray[np.uint64],
+    store: StoreLayout,
+    config: PipelineConfig,
+) -> Rows | None:
+    """Return the rows of the second length of some documents, [D]; None: there are none to score.
+
+    A partition that was prepared before the recipe had a second length goes without.
+    """
+    _, *extra = trained_shapes(config)
+    if not extra or not record_sources.has_rows(manifest, extra[0]):
+        return None
+    sources = record_sources.record_sources(manifest, Split.VALIDATION, store, config, extra[0])
+    reader = RecordReader(sources)
+    examples.check_records(reader)
+    keys = document_keys(reader)
+    rows = np.flatnonzero(np.isin(keys, documents))
+    return Rows(reader, rows, np.searchsorted(documents, keys[rows]))
+
+
+def split_units(
+    split_by: SplitUnit,
+    sources: Sequence[RecordSource],
+    documents: npt.NDArray[np.uint64],
+    rows: npt.NDArray[np.int64],
+) -> list[int] | None:
+    """Return the number of the unit of the split that each document is in; None: it is one itself.
+
+    A shard is made of one file. Groups that an earlier version has not written down are not known.
+
+    :param sources: the record files in the order in which their records are numbered.
+    :param documents: keys, shape [D].
+    :param rows: the number of a record of each, shape [D].
+    :raises FormatError: a file of groups is gone or damaged.
+    """
+    if split_by == "file":
+        ends = np.cumsum([source.file.records for source in sources])
+        units = np.searchsorted(ends, rows, side="right").astype(np.uint64)
+    else:
+        units = documents.copy()
+    for source in sources if split_by == "group" else ():
+        if source.held_out_groups is None:
+            continue
+        uri = uris.join(source.folder, source.held_out_groups.path)
+        groups = HeldOutGroups.load(uri, source.held_out_groups)
+        _, mine, theirs = np.intersect1d(documents, groups.documents, return_indices=True)
+        units[mine] = groups.draws[theirs]
+    different, numbers = np.unique(units, return_inverse=True)
+    return None if len(different) == len(units) else numbers.tolist()
 
 
 def document_keys(reader: RecordReader) -> npt.NDArray[np.uint64]:

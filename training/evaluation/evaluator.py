@@ -12,7 +12,12 @@ from official.nlp.modeling.models import BertPretrainerV2
 
 from corpus.mlm_records import token_table
 from pipeline_config import PipelineConfig
-from pipeline_store.formats import DocumentSetScore, EvaluationReport, ModelScore
+from pipeline_store.formats import (
+    DocumentSetScore,
+    EvaluationReport,
+    ExtraRowScores,
+    ModelScore,
+)
 from pipeline_store.layout import StoreLayout
 from trained_models import record_sources
 from trained_models.errors import BadDataError
@@ -20,7 +25,7 @@ from trained_models.importing.identity import files_sha256
 from trained_models.vocabulary import lineage_tokens
 from training.evaluation import unigram
 from training.evaluation.earlier import Earlier, scored_by
-from training.evaluation.evaluation_sets import EvaluationSet, open_set
+from training.evaluation.evaluation_sets import EvaluationSet, Rows, open_set
 from training.evaluation.retrieval import make_embed, open_halves, score_retrieval
 from training.evaluation.scored_models import ScoredModels
 from training.input import data
@@ -32,6 +37,7 @@ from training.runtime.strategies import create_strategy, on_replicas
 
 log = logging.getLogger("training")
 
+_SUMS = ("loss_sums", "correct_sums", "reciprocal_rank_sums", "token_counts")
 # Of a batch: a replica's share of (model inputs, row weights) -> sums per row, [R, 4], or [R, 6]
 # with next-sentence prediction.
 ScoreBatch = Callable[[tuple[dict[str, tf.Tensor], tf.Tensor]], tf.Tensor]
@@ -63,7 +69,10 @@ def evaluate(
         for name, uri in manifest_uris.items()
     ]
 
-    strategy = create_strategy(config, [config.evaluation.global_batch_size], one_machine=True)
+    batch_sizes = [config.evaluation.global_batch_size]
+    if any(chosen.extra for chosen in sets):
+        batch_sizes.append(_extra_batch_size(config))
+    strategy = create_strategy(config, batch_sizes, one_machine=True)
     with strategy.scope():
         model = build_model(config)
     scorers = {head: make_score_batch(strategy, model, head) for head in (False, True)}
@@ -163,20 +172,20 @@ def _score_set(
     config: PipelineConfig,
     strategy: tf.distribute.Strategy,
 ) -> DocumentSetScore:
-    batches = data.evaluation_dataset(chosen.reader, chosen.rows, config, strategy)
-    scored = [score_batch(batch).numpy() for batch in each(batches)]
-    rows = np.concatenate(scored)[: len(chosen.rows)]
-    sums = np.zeros((len(chosen.document_ids), rows.shape[1]))
-    np.add.at(sums, chosen.documents, rows)
+    main = Rows(chosen.reader, chosen.rows, chosen.documents)
+    sums = _sums(chosen, main, score_batch, config.evaluation.global_batch_size, strategy)
     if not sums[:, 3].any():
         raise BadDataError(
             f"Set {chosen.name!r} has {len(chosen.rows)} rows without a single masked token: there "
             "is nothing to score. Its documents are too short."
         )
-    if not np.all(np.isfinite(sums)):
-        raise BadDataError(
-            f"The scores on set {chosen.name!r} are not finite: the model's weights are broken. "
-            "It cannot be compared with anything."
+    extra = None
+    if chosen.extra is not None:
+        batch_size = _extra_batch_size(config)
+        longer = _sums(chosen, chosen.extra, score_batch, batch_size, strategy).T.tolist()
+        extra = ExtraRowScores(
+            max_seq_length=chosen.extra.reader.row_format.max_seq_length,
+            **dict(zip(_SUMS, longer, strict=False)),
         )
     loss_sums, correct_sums, reciprocal_rank_sums, token_counts, *next_sentence = sums.T.tolist()
     right, row_counts = next_sentence or (None, None)
@@ -189,7 +198,36 @@ def _score_set(
         token_counts=token_counts,
         next_sentence_correct_sums=right,
         row_counts=row_counts,
+        units=chosen.units,
+        extra=extra,
     )
+
+
+def _extra_batch_size(config: PipelineConfig) -> int:
+    """Return the rows of the second length in a batch: what a step computes at once of them."""
+    training = config.training
+    return training.extra_global_batch_size // training.gradient_accumulation_steps
+
+
+def _sums(
+    chosen: EvaluationSet,
+    part: Rows,
+    score_batch: ScoreBatch,
+    batch_size: int,
+    strategy: tf.distribute.Strategy,
+) -> npt.NDArray[np.float64]:
+    """Return the sums of some rows by document of the set, [D, 4] or [D, 6] as a ScoreBatch's."""
+    batches = data.evaluation_dataset(part.reader, part.rows, batch_size, strategy)
+    scored = [score_batch(batch).numpy() for batch in each(batches)]
+    rows = np.concatenate(scored)[: len(part.rows)]
+    sums = np.zeros((len(chosen.document_ids), rows.shape[1]))
+    np.add.at(sums, part.documents, rows)
+    if not np.all(np.isfinite(sums)):
+        raise BadDataError(
+            f"The scores on set {chosen.name!r} are not finite: the model's weights are broken. "
+            "It cannot be compared with anything."
+        )
+    return sums
 
 
 def _unigram_losses(

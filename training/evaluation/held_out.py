@@ -1,4 +1,4 @@
-"""Scores while training: the model on held-out rows of the partitions that it is trained on."""
+"""Scores while training: the model on held-out rows, of its own partitions or of given ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class HeldOut:
     ) -> HeldOut | None:
         """Choose evaluation.rows_per_checkpoint rows: whole documents, by a hash of their content.
 
-        :param manifest_uris: the partitions that are trained on.
+        :param manifest_uris: the partitions whose held-out rows are meant.
         :returns: None if no row is wanted.
         :raises UserError: none of them holds validation records.
         :raises BadDataError: their records do not fit the configuration.
@@ -76,7 +76,8 @@ class HeldOut:
         score_batch = make_score_batch(strategy, model, next_sentence=False)
 
         def score() -> HeldOutScore:
-            batches = data.evaluation_dataset(self.reader, self.rows, self.config, strategy)
+            size = self.config.evaluation.global_batch_size
+            batches = data.evaluation_dataset(self.reader, self.rows, size, strategy)
             rows = np.concatenate([score_batch(batch).numpy() for batch in each(batches)])
             # Those of this machine; the others add theirs.
             sums = _over_workers(strategy, rows.sum(axis=0, dtype=np.float64))

@@ -21,14 +21,13 @@ from trained_models.importing.vocabulary import (
     SourceVocabulary,
     plan_rows,
     source_vocabulary,
+    tokenizer_lower_cases,
     vocabulary_kind,
 )
 from trained_models.loaded_weights import LoadedWeights
 from trained_models.vocabulary import split_tokens
 from trained_models.weight_names import Part, weights
 from training.importing.loading import describe_shapes, embedding_rows, open_reader
-
-TOKENIZER_CONFIG = "tokenizer_config.json"
 
 
 class Inspection(NamedTuple):
@@ -121,8 +120,7 @@ def _tokenization(file: str | None, tokens: Sequence[str]) -> dict[str, Any]:
 
 def _lower_cases(folder: str, tokens: Sequence[str]) -> bool:
     """Return whether text is lower-cased: as the tokenizer says, else by the tokens."""
-    data = uris.read_or_none(uris.join(folder, TOKENIZER_CONFIG))
-    says = json.loads(data).get("do_lower_case") if data else None
+    says = tokenizer_lower_cases(folder)
     if says is not None:
-        return bool(says)
+        return says
     return all(token == token.lower() for token in tokens if token not in SPECIAL_TOKENS)

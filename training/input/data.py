@@ -152,16 +152,15 @@ class TrainingBatches:
 def evaluation_dataset(
     reader: RecordReader,
     rows: npt.NDArray[np.int64],
-    config: PipelineConfig,
+    batch_size: int,
     strategy: tf.distribute.Strategy,
 ) -> Iterator[Any]:
-    """Yield the given records once, in order, in batches of evaluation.global_batch_size.
+    """Yield the given records once, in order, in batches of some rows.
 
     Each element is a replica's share of (:func:`training.input.examples.model_inputs`, row weights
     [R]).
     The last batch is filled up with its first record at weight 0, so that all shapes are the same.
     """
-    batch_size = config.evaluation.global_batch_size
     missing = -len(rows) % batch_size
     first_of_last = rows[len(rows) - (len(rows) - 1) % batch_size - 1]
     numbers = np.concatenate([rows, np.repeat(first_of_last, missing)])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipeline_store.formats import DocumentSetScore, EvaluationReport
+from pipeline_store.formats import DocumentSetScore, EvaluationReport, RowScores
 
 HEADER = (
     *("set", "documents", "tokens", "model", "loss", "perplexity", "accuracy", "MRR"),
@@ -48,13 +48,7 @@ def _rows(report: EvaluationReport) -> Iterator[tuple[str, ...]]:
             next_sentence, retrieval = score.next_sentence_accuracy, score.retrieval
             yield (
                 f"{set_name}{mark}",
-                f"{len(score.document_ids):,}",
-                f"{sum(score.token_counts):,.0f}",
-                model.name,
-                f"{score.loss:.4f}",
-                f"{score.perplexity:.1f}",
-                f"{score.accuracy:.1%}",
-                f"{score.mrr:.3f}",
+                *_cells(model.name, score),
                 "" if next_sentence is None else f"{next_sentence:.1%}",
                 "" if retrieval is None else _fraction(retrieval.recall(1)),
                 "" if retrieval is None else _fraction(retrieval.recall(10)),
@@ -63,6 +57,24 @@ def _rows(report: EvaluationReport) -> Iterator[tuple[str, ...]]:
         perplexity = f"{math.exp(unigram_loss):.1f}"
         scored = (f"{set_name}{mark}", "", "", UNIGRAM, f"{unigram_loss:.4f}", perplexity)
         yield (*scored, *[""] * (len(HEADER) - len(scored)))
+        for model in report.models:
+            if (extra := model.sets[number].extra) is not None:
+                name = f"{set_name}{mark}, rows of {extra.max_seq_length}"
+                cells = (name, *_cells(model.name, extra))
+                yield (*cells, *[""] * (len(HEADER) - len(cells)))
+
+
+def _cells(model: str, scores: RowScores) -> tuple[str, ...]:
+    """Return the cells of a model's row from the number of documents to the MRR."""
+    return (
+        f"{len(scores.token_counts):,}",
+        f"{sum(scores.token_counts):,.0f}",
+        model,
+        f"{scores.loss:.4f}",
+        f"{scores.perplexity:.1f}",
+        f"{scores.accuracy:.1%}",
+        f"{scores.mrr:.3f}",
+    )
 
 
 def _fraction(value: float | None) -> str:
@@ -101,9 +113,10 @@ def largest_differences(one: EvaluationReport, other: EvaluationReport) -> Diffe
     if _subjects(one) != _subjects(other):
         raise ValueError("the reports are about different models, sets or documents")
     pairs = [
-        (_scores(mine), _scores(theirs))
+        pair
         for model, same in zip(one.models, other.models, strict=True)
         for mine, theirs in zip(model.sets, same.sets, strict=True)
+        for pair in zip(_scores(mine), _scores(theirs), strict=True)
     ]
     unigram = [abs(loss - other.unigram_losses[name]) for name, loss in one.unigram_losses.items()]
     loss, accuracy, mrr = (
@@ -112,8 +125,9 @@ def largest_differences(one: EvaluationReport, other: EvaluationReport) -> Diffe
     return Differences(max(loss, *unigram), accuracy, mrr, _recall_difference(one, other))
 
 
-def _scores(score: DocumentSetScore) -> tuple[float, float, float]:
-    return score.loss, score.accuracy, score.mrr
+def _scores(score: DocumentSetScore) -> list[tuple[float, float, float]]:
+    parts: list[RowScores] = [score, *filter(None, [score.extra])]
+    return [(part.loss, part.accuracy, part.mrr) for part in parts]
 
 
 def _recall_difference(one: EvaluationReport, other: EvaluationReport) -> float:
@@ -129,7 +143,7 @@ def _recall_difference(one: EvaluationReport, other: EvaluationReport) -> float:
 
 def _subjects(report: EvaluationReport) -> list[object]:
     subjects: list[object] = [
-        (model.name, score.set_name, score.document_ids)
+        (model.name, score.set_name, score.document_ids, score.extra and score.extra.max_seq_length)
         for model in report.models
         for score in model.sets
     ]

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from corpus.arrays import to_npz
+from corpus.held_out_groups import HeldOutGroups
 from corpus.mlm_records import token_table
 from pipeline_store.formats import (
     EvaluationReport,
@@ -31,12 +32,18 @@ from trained_models import artifacts, record_sources
 from trained_models.vocabulary import lineage_tokens
 from training import evaluate
 from training.evaluation import unigram
-from training.evaluation.evaluation_sets import choose_rows, open_set
-from training.evaluation.evaluator import reciprocal_ranks
+from training.evaluation.evaluation_sets import (
+    choose_rows,
+    document_keys,
+    open_set,
+    split_units,
+)
+from training.evaluation.evaluator import _score_set, make_score_batch, reciprocal_ranks
 from training.input import examples
 from training.input.records import RecordReader
 from training.model import checkpoints
 from training.model.bert import build_model
+from training.reporting.report import table
 
 
 def arguments(two_days: TwoDays, *words: str) -> list[str]:
@@ -200,6 +207,98 @@ def test_counts_of_the_data_job_are_taken_and_no_record_is_read(
     (tmp_path / "counts.npz").write_bytes(data[:-1])
     with pytest.raises(FormatError, match="damaged"):
         unigram.training_counts([counted], maskable, 6)
+
+
+def test_documents_know_the_unit_that_they_were_held_out_with(
+    tiny: TinyStore, tmp_path: Path
+) -> None:
+    uri = tiny.partition("2026-01-01", shards=3)
+    found = open_set("day", uri, tiny.layout, tiny.config)
+    assert found.units is None
+    path = Path(uri)
+    manifest = PartitionManifest.load(uri)
+    by_file = manifest.model_copy(update={"split_by": "file"})
+    path.write_bytes(by_file.to_bytes())
+    found = open_set("day", uri, tiny.layout, tiny.config)
+    sources = record_sources.record_sources(manifest, Split.VALIDATION, tiny.layout, tiny.config)
+    keys = [
+        {f"{key:016x}" for key in document_keys(RecordReader([source])).tolist()}
+        for source in sources
+    ]
+    expected = [next(n for n, of in enumerate(keys) if one in of) for one in found.document_ids]
+    assert found.units == expected
+    assert set(expected) == {0, 1, 2}
+
+    # One group goes through two files; the documents of the third have none.
+    for number, ids in enumerate(keys[:2]):
+        groups = HeldOutGroups.of({int(one, 16): 7 + (n > 1) for n, one in enumerate(sorted(ids))})
+        data = groups.to_bytes()
+        (tmp_path / f"{number}.npz").write_bytes(data)
+        digest = FileDigest.of(f"{number}.npz", data)
+        sources[number] = dataclasses.replace(
+            sources[number], folder=str(tmp_path), held_out_groups=digest
+        )
+    documents = np.array([int(one, 16) for one in found.document_ids], np.uint64)
+    units = split_units("group", sources, documents, np.zeros(len(documents), np.int64))
+    assert units is not None
+    sizes = np.bincount(units)
+    assert sorted(sizes) == [1, 1, 1, 1, 4, 4]
+    assert split_units("document", sources, documents, np.zeros(12, np.int64)) is None
+    (tmp_path / "0.npz").unlink()
+    with pytest.raises(FormatError, match="gone"):
+        split_units("group", sources, documents, np.zeros(12, np.int64))
+
+
+def test_rows_of_the_second_length_are_scored_too(
+    two_days: TwoDays, tiny: TinyStore, tmp_path: Path
+) -> None:
+    config = tiny_config(
+        masking__extra_max_seq_length=32,
+        masking__extra_max_predictions_per_seq=6,
+        training__extra_steps_fraction=0.5,
+        training__extra_global_batch_size=6,
+        training__gradient_accumulation_steps=2,
+    )
+    longer = tiny.using(config)
+    run = longer.run("r", config)
+    uris = {"2026-01-02": longer.partition("2026-01-02"), "older": tiny.partition("2025-12-30")}
+    output = tmp_path / "report.json"
+    words = [
+        *("--store", tiny.layout.root, "--config", run.config),
+        *("--current-set", "2026-01-02", "--output", str(output)),
+        *(word for name, uri in uris.items() for word in ("--set", f"{name}={uri}")),
+        *("--model", f"candidate={two_days.second.training.root}"),
+    ]
+    assert evaluate.main(words) == 0
+    (candidate,) = EvaluationReport.load(str(output)).models
+    new, older = candidate.sets
+    # The partition that was prepared before there were longer rows goes without.
+    assert older.extra is None
+    assert new.extra is not None
+    assert new.extra.max_seq_length == 32
+    assert new.loss != new.extra.loss
+
+    # The same rows as those of a main length give the same sums.
+    only = tiny_config(
+        masking__max_seq_length=32,
+        masking__max_predictions_per_seq=6,
+        evaluation__global_batch_size=3,
+    )
+    chosen = open_set("day", uris["2026-01-02"], tiny.layout, config)
+    assert chosen.extra is not None
+    alone = open_set("day", tiny.using(only).partition("2026-01-02"), tiny.layout, only)
+    assert alone.document_ids == new.document_ids == chosen.document_ids
+    rows = chosen.extra.reader.read(chosen.extra.rows)
+    assert sorted(rows) == sorted(alone.reader.read(alone.rows))
+    model = build_model(only)
+    checkpoints.load_weights(model, two_days.second.training.root)
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    score = _score_set(alone, make_score_batch(strategy, model, False), only, strategy)
+    np.testing.assert_allclose(new.extra.loss_sums, score.loss_sums, rtol=1e-4)
+    assert new.extra.token_counts == score.token_counts
+    lines = table(EvaluationReport.load(str(output))).splitlines()
+    assert [line.split("  ")[0] for line in lines[1:]].count("2026-01-02 *, rows of 32") == 1
+    assert evaluate.main([*words, "--print-only"]) == 0
 
 
 def test_models_are_compared_on_partitions_of_other_recipes(

@@ -73,6 +73,26 @@ def test_each_checkpoint_of_the_schedule_is_scored_as_evaluation_does(
     assert stored[12].best.step == lowest
 
 
+def test_given_partitions_are_scored_in_place_of_the_trained_ones(tiny: TinyStore) -> None:
+    config = tiny_config(**ROWS, training__train_steps=4)
+    tiny = tiny.using(config)
+    manifest, other = tiny.partition("2026-01-01", validation=0), tiny.partition("dev")
+    run = tiny.run("r", config)
+    assert train(tiny, run, manifest, "--held-out-manifest", other) == 0
+    report = evaluate(
+        store=tiny.layout,
+        config=config.model_copy(
+            update={"evaluation": config.evaluation.model_copy(update={"max_records_per_set": 12})}
+        ),
+        current_set="dev",
+        manifest_uris={"dev": other},
+        model_uris={"candidate": run.training.root},
+    )
+    held_out = result(run).held_out
+    assert held_out is not None
+    assert held_out.loss == pytest.approx(report.models[0].sets[0].loss, abs=1e-5)
+
+
 def test_partition_without_held_out_rows_is_refused(
     tiny: TinyStore, capsys: pytest.CaptureFixture[str]
 ) -> None:

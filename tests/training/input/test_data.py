@@ -193,7 +193,7 @@ def test_steps_that_are_skipped_are_passed_over(mixed: TrainingData) -> None:
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 36])
 def test_evaluation_pads_the_last_batch_with_weight_zero(reader: RecordReader, rows: int) -> None:
     wanted = np.arange(len(reader))[::-1][:rows]
-    batches = list(data.evaluation_dataset(reader, wanted, tiny_config(), ONE_DEVICE))
+    batches = list(data.evaluation_dataset(reader, wanted, 16, ONE_DEVICE))
     weights = np.concatenate([weights.numpy() for _, weights in batches])
     ids = np.concatenate([batch["input_word_ids"].numpy() for batch, _ in batches])
     expected = examples.parse(tf.constant(reader.read(wanted)), reader.row_format)["input_ids"]
