@@ -17,6 +17,7 @@ from tests.model_registry.finetunings import FinetuningRun
 from tests.model_registry.runs import NOW, TOKEN, FinishedRun
 
 OLD, LATER, NEWEST = "v-000000000000", "v-000000000001", "v-000000000002"
+UNPUBLISHED = "v-000000000003"
 CORPUS = "0a1b2c3d4e5f"
 JOB = "010-train"
 CAUSE = "task-failed.tpu.train"
@@ -171,9 +172,9 @@ def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
     other = store.lineage("medicine")
     yield other.vocabulary_info, full(f.VocabularyInfo)
     yield other.production, full(f.ProductionPointer)
-    for version in (OLD, LATER, NEWEST):
+    for version in (OLD, LATER, UNPUBLISHED):
         yield VersionLayout(other.version(version)).best_scores, full(f.BestScores)
-    for version in (OLD, NEWEST):
+    for version in (OLD, UNPUBLISHED):
         yield VersionLayout(other.version(version)).plan, full(f.RunPlan)
     # Of a later format, which names its manifests.
     newest = full(f.ModelVersion, version_id=NEWEST, lineage_id="medicine")
