@@ -21,7 +21,7 @@ class Scale:
     """
 
     steps: int = 240
-    head_steps: int = 240
+    head_steps: int = 600
     rows: int = 16
     characters: int = 250_000
     held_out: float = 0.7
