@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 
 from local.commands import run_module
@@ -148,6 +149,22 @@ class Workshop:
             created=datetime.now(UTC),
         ).create(self.lineage.model(version_id))
         return folder
+
+
+def apart(name: str, work: Callable[[], object]) -> None:
+    """Do something in a process that is forked from this one, and wait for it.
+
+    TensorFlow keeps half a gigabyte of each training for as long as a process lives. This process
+    must not have used it yet: its threads are not forked.
+
+    :param name: for messages.
+    :raises RuntimeError: it fails or is killed; its messages are on stderr.
+    """
+    process = get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise RuntimeError(f"{name}: its process ended with code {process.exitcode}.")
 
 
 def run_here(command: Callable[[list[str]], int], words: list[str]) -> None:

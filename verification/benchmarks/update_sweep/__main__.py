@@ -14,14 +14,17 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from verification.benchmarks.commands import say
 from verification.benchmarks.update_sweep import results, table
 from verification.benchmarks.update_sweep.grid import FULL, QUICK, Cell, Scale, cells
 
-_THREADS = "2"
+_THREADS = dict.fromkeys(
+    ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), "2"
+)
 _STEP_SECONDS, _CELL_SECONDS = 0.5, 45.0
 """Of a step with 16 rows, and of all else that a cell does, on two quiet cores."""
 _BEGIN, _END = "<!-- make update-sweep -->\n", "<!-- end of make update-sweep -->\n"
@@ -97,21 +100,24 @@ def _sweep(folder: Path, encoder: Path | None, scale: Scale, path: Path) -> None
     if encoder is None:
         raise results.ResultsError("--encoder is missing: the folder of the model to start from.")
     # What a step takes, and beside what, is the same in all cells; TensorFlow is not yet imported.
-    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
-        os.environ[name] = _THREADS
+    os.environ.update(_THREADS)
+    from verification.benchmarks.recipes.workshop import apart
     from verification.benchmarks.update_sweep.laboratory import Laboratory
 
     laboratory = Laboratory(folder, encoder, scale)
     with results.opened(path, laboratory.settings) as kept:
-        if results.START not in kept.rows:
-            kept.add(laboratory.start())
-        planned = list(cells(scale))
-        for number, cell in enumerate(planned, start=1):
-            if cell.name not in kept.rows:
-                row = laboratory.run(cell)
-                kept.add(row)
-                found = ", ".join(f"{name} {one.mean:.4f}" for name, one in row.measures.items())
-                say(f"{number} of {len(planned)}: {cell.name}: {found}; {row.seconds:.0f} s")
+
+        def add(measure: Callable[[], results.Row]) -> None:
+            row = measure()
+            kept.add(row)
+            say(f"{row.name}: {row.values}; {row.seconds:.0f} s")
+
+        work = {results.START: laboratory.start}
+        work |= {cell.name: partial(laboratory.run, cell) for cell in cells(scale)}
+        for name, measure in work.items():
+            if name not in kept.rows:
+                # It writes its result itself, and holds the file, even when this process is killed.
+                apart(name, partial(add, measure))
     say(f"done: {path}")
 
 

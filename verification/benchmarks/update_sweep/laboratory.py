@@ -38,7 +38,7 @@ from trained_models.downstream.trials import FinishedTrial
 from training import probe
 from verification.benchmarks.commands import say
 from verification.benchmarks.recipes.trainings import Overrides
-from verification.benchmarks.recipes.workshop import Workshop, run_here
+from verification.benchmarks.recipes.workshop import Workshop, apart, run_here
 from verification.benchmarks.update_sweep.grid import HEAD_RATE, Cell, Scale
 from verification.benchmarks.update_sweep.results import (
     ACCURACY,
@@ -160,16 +160,14 @@ class Laboratory:
             config = self._config({"corpus.partition": text.GENERAL})
             imported = begin_lineage(self._shop.store, config)
         config = self._config({})
-        alone = {
+        frozen = {
             "training.frozen_layers": config.model.num_hidden_layers,
             "optimizer.update_learning_rate": HEAD_RATE,
         }
-        return self._shop.train(
-            "start",
-            self._shop.config(alone, self._scale.head_steps),
-            manifests,
-            parent=self._shop.lineage.version(imported.version_id),
-        )
+        alone = self._shop.config(frozen, self._scale.head_steps)
+        parent = self._shop.lineage.version(imported.version_id)
+        apart("start", lambda: self._shop.train("start", alone, manifests, parent=parent))
+        return self._shop.lineage.version("v-start")
 
     def _measure(self, version: str, seeds: Sequence[int]) -> Measures:
         """Score a version; of the task, the mean over classifiers of these seeds."""

@@ -19,6 +19,8 @@ from verification.benchmarks.update_sweep.grid import Arm, Cell
 START = "start"
 """The model that all cells begin with, measured as it is."""
 DOMAIN_LOSS, OLD_LOSS, RECALL, ACCURACY = "domain loss", "old-text loss", "recall@1", "accuracy"
+LOSSES = {DOMAIN_LOSS, OLD_LOSS}
+"""Measures of which less is better; the others are shares, of which more is."""
 
 Settings = dict[str, Any]
 
@@ -37,11 +39,6 @@ class Measured:
 
     losses: list[float]
     weights: list[float]
-
-    @property
-    def mean(self) -> float:
-        """Return the weighted mean."""
-        return sum(self.losses) / sum(self.weights)
 
 
 Measures = dict[str, Measured]
@@ -65,12 +62,23 @@ class Row:
         """Return the cell's seed."""
         return None if self.cell is None else self.cell.seed
 
+    def value(self, measure: str) -> float:
+        """Return a mean loss, or the share of what was found or answered rightly."""
+        one = self.measures[measure]
+        mean = sum(one.losses) / sum(one.weights)
+        return mean if measure in LOSSES else 1 - mean
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Return all of them, rounded for who reads them."""
+        return {name: round(self.value(name), 4) for name in self.measures}
+
     def as_line(self) -> str:
-        """Return it as a line of JSON, with the means for who reads it."""
+        """Return it as a line of JSON."""
         found: dict[str, Any] = {"name": self.name, "seconds": round(self.seconds, 1)}
         if self.cell is not None:
             found |= {"arm": asdict(self.cell.arm), "seed": self.cell.seed}
-        found["means"] = {name: round(one.mean, 4) for name, one in self.measures.items()}
+        found["values"] = self.values
         found["measures"] = {name: asdict(one) for name, one in self.measures.items()}
         return json.dumps(found)
 

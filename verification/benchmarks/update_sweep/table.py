@@ -21,6 +21,7 @@ from verification.benchmarks.update_sweep.grid import Arm, Scale, main_arms
 from verification.benchmarks.update_sweep.results import (
     ACCURACY,
     DOMAIN_LOSS,
+    LOSSES,
     OLD_LOSS,
     RECALL,
     ResultsError,
@@ -29,7 +30,6 @@ from verification.benchmarks.update_sweep.results import (
 )
 
 MEASURES = (DOMAIN_LOSS, OLD_LOSS, RECALL, ACCURACY)
-_LOSSES = {DOMAIN_LOSS, OLD_LOSS}
 _CONFIDENCE, _SEED = 0.95, 1
 
 Rows = Sequence[Row]
@@ -186,16 +186,15 @@ def _masks(arm: Arm) -> str:
 
 
 def _value(rows: Rows, measure: str) -> str:
-    means = [row.measures[measure].mean for row in rows]
-    means = means if measure in _LOSSES else [1 - mean for mean in means]
-    spread = f" ± {statistics.stdev(means):.3f}" if len(means) > 1 else ""
-    return f"{statistics.mean(means):.3f}{spread}"
+    values = [row.value(measure) for row in rows]
+    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.3f}{spread}"
 
 
 def _difference(after: Rows, before: Rows, measure: str) -> str:
     """Return a difference with its interval, as one reads it: a loss that fell is negative."""
     mean, low, high = difference(after, before, measure)
-    if measure in _LOSSES:
+    if measure in LOSSES:
         mean, low, high = -mean, -high, -low
     return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
 
