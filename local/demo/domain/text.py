@@ -32,15 +32,18 @@ EXAMPLES = {Use.TRAIN: 300, Use.VALIDATION: 100, Use.TEST: 600}
 _MIN_CHARACTERS = 300
 
 
-def write_partition(found: Iterable[Docstring], partition: str, folder: Path) -> int:
+def write_partition(
+    found: Iterable[Docstring], partition: str, folder: Path, characters: int | None = None
+) -> int:
     """Write the documents of a partition, one a docstring, as ``folder/<partition>/text.jsonl``.
 
     Its packages have about equal parts of it. Each document names its module, as those of one
     resemble each other.
 
+    :param characters: at most, or one document of each package more; None: :data:`CHARACTERS`.
     :returns: how many documents there are.
     """
-    share = CHARACTERS[partition] // len(PACKAGES[partition])
+    share = (characters or CHARACTERS[partition]) // len(PACKAGES[partition])
     written: dict[str, int] = defaultdict(int)
     target = folder / partition / "text.jsonl"
     target.parent.mkdir(parents=True)

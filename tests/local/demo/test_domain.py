@@ -59,9 +59,8 @@ def test_documents_of_a_module_stay_together(tmp_path: Path) -> None:
     assert {module.partition("/")[0] for module in modules} <= {*text.PACKAGES[text.DOMAIN]}
 
 
-def test_packages_have_equal_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(text.CHARACTERS, text.DOMAIN, 7 * 5_000)
-    text.write_partition(harvest(max_characters=60_000), text.DOMAIN, tmp_path)
+def test_packages_have_equal_parts(tmp_path: Path) -> None:
+    text.write_partition(harvest(max_characters=60_000), text.DOMAIN, tmp_path, 7 * 5_000)
     # A document is not cut, so each has a little more.
     total = sum(map(len, documents_of(tmp_path, text.DOMAIN)))
     assert total > 7 * 5_000 * 0.8

@@ -26,8 +26,9 @@ from pipeline_store.formats import EvaluationReport
 from verification.benchmarks.commands import print_result
 from verification.benchmarks.recipes.command import print_table
 from verification.benchmarks.recipes.drift import PARTITIONS
-from verification.benchmarks.recipes.lineages import Length, Lineages, Overrides
+from verification.benchmarks.recipes.lineages import Length, Lineages
 from verification.benchmarks.recipes.siblings import Siblings, compare
+from verification.benchmarks.recipes.trainings import Overrides
 
 FULL_RATE = 2e-3
 """The preset's, for a model from nothing."""

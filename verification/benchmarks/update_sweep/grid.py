@@ -1,0 +1,129 @@
+"""What is tried: the arms, each with several seeds, and how much is trained in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from verification.benchmarks.recipes.trainings import Overrides
+
+HEAD_RATE = 1e-3
+"""Of the new head alone, which has nothing to forget; as in `make demo-domain`."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is trained, and on how much it is measured.
+
+    ``characters`` are of each of the two texts, of which ``held_out`` is the share that is not
+    trained on; ``rows`` are those of a batch, ``scored_rows`` the most that are scored of a text.
+    """
+
+    steps: int = 240
+    head_steps: int = 600
+    rows: int = 16
+    characters: int = 250_000
+    held_out: float = 0.7
+    scored_rows: int = 800
+    seeds: tuple[int, ...] = (1, 2, 3)
+    rates: tuple[float, ...] = (2e-5, 5e-5, 1e-4)
+
+    @classmethod
+    def of(cls, kept: dict[str, Any]) -> Scale:
+        """Return what was kept as JSON, which has no tuples."""
+        return cls(**kept | {name: tuple(kept[name]) for name in ("seeds", "rates")})
+
+
+FULL = Scale()
+QUICK = Scale(
+    steps=4, head_steps=4, characters=60_000, scored_rows=60, seeds=(1,), rates=(2e-5, 1e-4)
+)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to continue the model.
+
+    :ivar rate: the peak.
+    :ivar replay: share of each batch that is old text.
+    :ivar dynamic: whether masks are new in each pass.
+    :ivar warmup: share of the steps.
+    """
+
+    rate: float
+    replay: float
+    dynamic: bool
+    steps: int
+    warmup: float = 0.1
+
+    @property
+    def name(self) -> str:
+        """Return what it is called in files and on the command line."""
+        masks = "dynamic" if self.dynamic else "static"
+        words = (f"rate-{self.rate:g}", f"replay-{self.replay:g}", masks, f"steps-{self.steps}")
+        return "_".join((*words, f"warmup-{self.warmup:g}"))
+
+    @property
+    def settings(self) -> Overrides:
+        """Return what of the configuration makes the arm, but for its steps."""
+        return {
+            "optimizer.update_learning_rate": self.rate,
+            "optimizer.warmup_steps": round(self.warmup * self.steps),
+            "training.replay_fraction": self.replay,
+            "masking.dynamic": self.dynamic,
+        }
+
+    def passes(self, rows: int, batch: int) -> float:
+        """Return how often the domain's text is gone over.
+
+        :param rows: of the text.
+        :param batch: rows of a batch, replayed ones among them.
+        """
+        return self.steps * (batch - round(batch * self.replay)) / rows
+
+
+class Cell(NamedTuple):
+    """One training."""
+
+    arm: Arm
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Return what it is called in files and on the command line."""
+        return f"{self.arm.name}_seed-{self.seed}"
+
+
+def main_arms(scale: Scale) -> list[Arm]:
+    """Return the arms among which rate, replay and kind of masks are chosen."""
+    return [
+        Arm(rate, replay, dynamic, scale.steps)
+        for rate in scale.rates
+        for replay in (0.0, 0.2)
+        for dynamic in (True, False)
+    ]
+
+
+def further_arms(scale: Scale) -> list[Arm]:
+    """Return arms that differ in one thing from one in the middle of the main ones.
+
+    They have another warm-up, another number of passes, or a rate outside the grid.
+    """
+    centre = Arm(scale.rates[len(scale.rates) // 2], 0.2, dynamic=True, steps=scale.steps)
+    static = replace(centre, dynamic=False)
+    return [
+        *(replace(centre, warmup=share) for share in (0.0, 0.3)),
+        *(replace(arm, steps=scale.steps // 2) for arm in (centre, static)),
+        *(replace(arm, steps=scale.steps // 4) for arm in (centre, static)),
+        replace(centre, steps=2 * scale.steps),
+        replace(centre, rate=min(scale.rates) / 2),
+        replace(centre, rate=max(scale.rates) * 3),
+    ]
+
+
+def cells(scale: Scale) -> Iterator[Cell]:
+    """Yield the trainings: the main arms with one seed after the other, then the further ones."""
+    for arms in (main_arms(scale), further_arms(scale)):
+        for seed in scale.seeds:
+            yield from (Cell(arm, seed) for arm in arms)
