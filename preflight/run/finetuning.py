@@ -20,9 +20,10 @@ from pipeline_config.schema import TrainingConfig
 from pipeline_store import uris
 from pipeline_store.formats import TrialResult, VocabularyInfo
 from pipeline_store.layout import StoreLayout, TrialLayout
+from preflight.estimates.sizes import checkpoint_bytes, size_text
 from preflight.finetuning_settings import encoder_config, trial_count
 from preflight.run.checks import common_checks, run_checks
-from preflight.run.disk import checkpoint_bytes, existing_folder, size_text
+from preflight.run.disk import existing_folder
 from trained_models.artifacts import model_files
 from trained_models.errors import JobError
 

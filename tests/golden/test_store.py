@@ -47,6 +47,10 @@ ELSEWHERE = {
 LATER: dict[str, list[tuple[str, str, Any]]] = {
     "best-scores": [("sets.{}.scores", "retrieval", None)],
     "evaluation": [("models.[].sets.[]", "retrieval", None)],
+    "finetuning-config": [
+        ("budget", "price_per_egress_gb", 0.02),
+        ("tpu", "allow_other_regions", False),
+    ],
     "pipeline-config": [
         ("model", "from_scratch", False),
         ("corpus", "document", "auto"),
@@ -56,6 +60,8 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("promotion", "judge_retrieval", "sentence_encoders"),
         ("promotion", "max_retrieval_loss", 0.02),
         ("promotion", "max_total_forgetting", 0.2),
+        ("budget", "price_per_egress_gb", 0.02),
+        ("tpu", "allow_other_regions", False),
         ("training", "head_steps", None),
         ("training", "max_passes", None),
         ("training", "max_train_steps", 1_000_000),
