@@ -82,7 +82,7 @@ from pipeline_store.formats.models import (
     Verdict,
     VerdictKind,
 )
-from pipeline_store.formats.retention import PrunedVersion
+from pipeline_store.formats.retention import PrunedVersion, RollbackMark
 from pipeline_store.formats.run import (
     OutcomeKind,
     PreparedInput,
@@ -186,6 +186,7 @@ __all__ = [
     "RetrievalComparison",
     "RetrievalScore",
     "Rollback",
+    "RollbackMark",
     "RunApproval",
     "RunEstimate",
     "RunOutcome",

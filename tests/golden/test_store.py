@@ -41,6 +41,7 @@ ELSEWHERE = {
     "agent-job-record": "as above",
     "agent-log-record": "as above",
     "local-stack": "in the state folder of a stack on a laptop, deleted when that goes down",
+    "rollback-mark": "while a person's rollback is under way, deleted at its end",
     "task-outcome": "between the processes of one data job, deleted at its end",
 }
 """Kinds that are in no store, or in none for longer than a task, with the reason."""
@@ -66,6 +67,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("training", "max_passes", None),
         ("training", "max_train_steps", 1_000_000),
     ],
+    "production-pointer": [("", "earlier", [])],
     "reaper-pass": [("", "standing", [])],
     "reservation": [("", "installation", None)],
     "run-approval": [("", "answered_by_id", None)],
@@ -89,13 +91,15 @@ def test_a_kept_file_is_read_and_written_as_it_was(path: Path) -> None:
     else:
         written = KINDS[kind].parse(data, str(path)).to_bytes()
     kept, content = json.loads(data), json.loads(written)
+    if "record_sha256" not in kept:
+        content.pop("record_sha256", None)
     for section, name, default in LATER.get(kind, ()):
         words = section.split(".") if section else []
         for before, now in zip(_sections(kept, words), _sections(content, words), strict=True):
             if name not in before:
                 assert now.pop(name) == default
     assert content == kept
-    if kind not in LATER:
+    if kind not in LATER and len(content) == len(json.loads(written)):
         assert written == data
 
 
