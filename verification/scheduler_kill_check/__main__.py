@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from local.stack.airflow_api import AirflowApiError
+from local.stack.code_version import code_version
 from local.stack.errors import StackError
 from local.stack.stack import Stack
 from verification.scheduler_kill_check.moments import BY_NAME, MOMENTS, Moment
@@ -30,7 +31,6 @@ from verification.scheduler_kill_check.results import (
     to_do,
 )
 from verification.scheduler_kill_check.trial import World, clean_up, run_trial, world
-from verification.scheduler_kill_check.version import code_version
 
 
 def main(argv: Sequence[str] | None = None) -> int:

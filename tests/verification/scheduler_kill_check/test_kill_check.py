@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from local.stack.airflow_api import DagRun, TaskInstance
+from local.stack.code_version import code_version
 from local.stack.errors import StackError
 from local.stack.paths import REPOSITORY
 from verification.scheduler_kill_check.__main__ import main
@@ -23,7 +24,6 @@ from verification.scheduler_kill_check.killing import kill_scheduler
 from verification.scheduler_kill_check.moments import BY_NAME, MOMENTS, Moment, uses_tpu
 from verification.scheduler_kill_check.results import Journal, Result, problems, summary, to_do
 from verification.scheduler_kill_check.trial import _Seen, clean_up
-from verification.scheduler_kill_check.version import code_version
 
 KILLED = 1_000_000.0
 FINE = Result(
