@@ -11,6 +11,7 @@ from typing import ClassVar
 from pipeline_config import ConfigError
 from pipeline_config.unquoted import fault
 from pipeline_store.formats import ExitKind, FormatError, JobFailure
+from pipeline_store.local import UnwritableError
 from pipeline_store.request_paths import OutsideRootsError
 
 
@@ -33,7 +34,7 @@ class BadDataError(JobError):
 
 
 # What no second try can remove, so that an engine need not try again either.
-JOB_ERRORS = (JobError, ConfigError, FormatError)
+JOB_ERRORS = (JobError, ConfigError, FormatError, UnwritableError)
 
 
 # Python's and its libraries' own, which quote the value that they broke on.

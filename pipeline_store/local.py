@@ -26,8 +26,12 @@ ASIDE_MARK = ".aside-"
 LOCK_SUFFIX = ".lock~"
 _ASIDE = re.compile(re.escape(ASIDE_MARK) + r"[0-9a-f]{32}")
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NO_RIGHT = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+class UnwritableError(OSError):
+    """There is no room, or no right, to write; the message has path, need and remedy."""
 
 
 def _path(uri: str) -> Path:
@@ -65,7 +69,7 @@ def _aside(path: Path, size: int) -> Iterator[Path]:
     """Yield a name beside a file's own; what has that name in the end is removed.
 
     :param size: bytes that are to be written.
-    :raises OSError: there is no room, or no right, to write; says which path, and what to do.
+    :raises UnwritableError: there is no room, or no right, to write.
     """
     aside = path.with_name(f"{ASIDE_MARK}{uuid.uuid4().hex}")
     try:
@@ -81,7 +85,7 @@ def _aside(path: Path, size: int) -> Iterator[Path]:
 
 def _explained(error: OSError, path: Path, size: int) -> OSError:
     """Return an error of writing with what it needs and what to do, where that is known."""
-    if error.errno in NO_ROOM:
+    if error.errno in _NO_ROOM:
         free = shutil.disk_usage(next(folder for folder in path.parents if folder.exists())).free
         text = (
             f"no room to write {size:,} bytes, {free:,} are free on this disk; make room, for "
@@ -94,7 +98,7 @@ def _explained(error: OSError, path: Path, size: int) -> OSError:
         )
     else:
         return error
-    return OSError(error.errno, text, str(path))
+    return UnwritableError(error.errno, text, str(path))
 
 
 def _fill(aside: Path, data: bytes) -> None:

@@ -13,7 +13,7 @@ from model_registry.retention.records import describe_pruned
 from pipeline_store import uris
 from pipeline_store.formats import FormatError, ProductionPointer
 from pipeline_store.layout import LineageLayout, StoreLayout
-from pipeline_store.local import NO_ROOM
+from pipeline_store.local import UnwritableError
 
 _PARALLEL_DELETES = 16
 _CHECK_SECONDS = 10.0
@@ -92,9 +92,7 @@ class Sweep:
             return f"what it was cannot be kept: {error}"
         try:
             pruned.create(lineage.pruned_version(version_id))
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
+        except UnwritableError as error:
             self._left_kinds |= and_what_they_name({Kind.VERSION}) - {Kind.VERSION}
             return f"the record of what it was cannot be written: {error}"
         uris.delete(uri)

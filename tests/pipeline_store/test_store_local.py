@@ -39,7 +39,7 @@ def test_a_full_disk_is_told_with_path_need_and_remedy(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"x\.json") as caught:
+    with pytest.raises(local.UnwritableError, match=r"x\.json") as caught:
         write(uri, source)
     assert caught.value.errno == errno.ENOSPC
     assert "are free on this disk" in str(caught.value)
@@ -62,7 +62,7 @@ def test_a_store_that_cannot_be_written_is_told_with_path_and_remedy(
 
     monkeypatch.setattr(Path, "open", opened)
     monkeypatch.setattr(local.shutil, "copyfile", lambda _, aside: aside.open("wb"))
-    with pytest.raises(OSError, match=r"x\.json") as caught:
+    with pytest.raises(local.UnwritableError, match=r"x\.json") as caught:
         write(str(tmp_path / "store" / "x.json"), source)
     assert caught.value.errno == errno.EROFS
     assert "mount the store for writing" in str(caught.value)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from model_registry import registry
 from operators.rollback import RollbackOperator
@@ -37,7 +37,7 @@ def presses(folder: Path, times: int) -> Tally:
             dag_run = SimpleNamespace(dag_id="rollback", run_id=f"run-{press}", run_after=asked)
             context: Any = {"dag_run": dag_run}
             announced = mock.patch("operators.rollback.announce_model")
-            with announced, suppress(AirflowSkipException):
+            with announced, suppress(AirflowSkipException, AirflowFailException):
                 operator.execute(context)
         found = registry.production(runs[0].lineage)
         is_one_back = found is not None and found.version_id == runs[2].version_id

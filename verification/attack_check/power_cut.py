@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -54,8 +55,8 @@ class Disk:
 
             def watched(*arguments: Any, **options: Any) -> Any:
                 with lock:
-                    if looks:
-                        # Whoever looks writes too.
+                    # Whoever looks writes too.
+                    if looks or not self._is_here(name, arguments):
                         return call(*arguments, **options)
                     looks.append(True)
                     try:
@@ -81,26 +82,34 @@ class Disk:
 
         All that was not synced is lost; names without bytes; and each thing by chance.
 
-        :param target: a folder in which each outcome is made, one after the other.
+        :param target: a folder in which each outcome is made, one after the other, with the name of
+            the folder that is watched.
         """
         outcomes: list[Callable[[], bool]] = [
             lambda: False,
             lambda: True,
             lambda: self._random.random() < 0.5,
         ]
+        there = {path.stat().st_ino: path for path in (self._root, *self._root.rglob("*"))}
         for number, keeps_names in enumerate(outcomes):
             keeps_bytes = keeps_names if number == len(outcomes) - 1 else lambda: False
-            outcome = target / str(number)
-            self._copy(self._root, outcome, keeps_names, keeps_bytes)
+            outcome = target / str(number) / self._root.name
+            outcome.mkdir(parents=True)
+            self._copy(there, outcome, keeps_names, keeps_bytes)
             yield outcome
 
+    def _is_here(self, name: str, arguments: tuple[Any, ...]) -> bool:
+        """Return whether a call changes the folder: by its last path, or the file it syncs."""
+        is_two = name in ("link", "replace")
+        path = _open_path(arguments[0]) if name == "fsync" else Path(arguments[1 if is_two else 0])
+        return path.is_relative_to(self._root)
+
     def _synced(self, descriptor: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        if path.is_relative_to(self._root):
-            if path.is_dir():
-                self._keep_names(path)
-            else:
-                self._keep_bytes(path)
+        path = _open_path(descriptor)
+        if path.is_dir():
+            self._keep_names(path)
+        else:
+            self._keep_bytes(path)
 
     def _keep_names(self, folder: Path) -> None:
         self._hold(folder)
@@ -116,28 +125,35 @@ class Disk:
 
     def _copy(
         self,
-        folder: Path,
+        there: dict[int, Path],
         outcome: Path,
         keeps_names: Callable[[], bool],
         keeps_bytes: Callable[[], bool],
     ) -> None:
-        """Write what is left of a folder that is there."""
-        outcome.mkdir(parents=True)
-        there = {path.stat().st_ino: path for path in self._root.rglob("*")}
+        """Write what is left of the folder.
 
-        def write(inode: int, names: Names, target: Path) -> None:
-            now = names if keeps_names() else self._names.get(inode, {})
-            for name, child in now.items():
-                path = there.get(child)
-                if child in self._names or (path is not None and path.is_dir()):
+        :param there: what has a name now, by inode.
+        :param outcome: an empty folder.
+        """
+
+        def write(inode: int, target: Path) -> None:
+            path = there.get(inode)
+            synced = self._names.get(inode, {})
+            for name, child in (_names(path) if path and keeps_names() else synced).items():
+                now = there.get(child)
+                if child in self._names or (now is not None and now.is_dir()):
                     (target / name).mkdir()
-                    write(child, {} if path is None else _names(path), target / name)
-                elif path is not None and keeps_bytes():
-                    (target / name).write_bytes(path.read_bytes())
+                    write(child, target / name)
+                elif now is not None and keeps_bytes():
+                    shutil.copyfile(now, target / name)
                 else:
                     (target / name).write_bytes(self._bytes.get(child, b""))
 
-        write(folder.stat().st_ino, _names(folder), outcome)
+        write(self._root.stat().st_ino, outcome)
+
+
+def _open_path(descriptor: int) -> Path:
+    return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
 
 
 def _names(folder: Path) -> Names:

@@ -17,7 +17,7 @@ from model_registry.consistency import check
 from model_registry.retention import pruning
 from pipeline_store import local, uris
 from pipeline_store.formats import FormatError, ProductionPointer
-from pipeline_store.layout import StoreLayout
+from pipeline_store.layout import LineageLayout, StoreLayout
 from tests.model_registry.retained import POLICY, age
 from verification.attack_check.crashes import kill_at_random
 from verification.attack_check.power_cut import Disk
@@ -99,11 +99,12 @@ def power_cuts(folder: Path, times: int) -> Tally:
     for number, prepare in enumerate((promotion, retention)[:times]):
         path, target = folder / str(number), folder / "cut"
         stage = prepare(str(path))
-        disk = Disk(path)
+        # The registry's own part; all else is named by nothing that decides.
+        disk = Disk(path / "lineages" / "default")
 
         def look(disk: Disk = disk, target: Path = target) -> None:
             for outcome in disk.cut(target):
-                found = _lineage_problems(outcome)
+                found = _lineage_problems(LineageLayout(str(outcome)))
                 tally.add(*found, lost=bool(found))
             shutil.rmtree(target)
 
@@ -112,8 +113,7 @@ def power_cuts(folder: Path, times: int) -> Tally:
     return tally
 
 
-def _lineage_problems(store: Path) -> list[str]:
-    lineage = StoreLayout(str(store)).lineage("default")
+def _lineage_problems(lineage: LineageLayout) -> list[str]:
     try:
         found = list(check(lineage).problems)
         pointer = ProductionPointer.load_or_none(lineage.production)
