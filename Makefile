@@ -20,7 +20,7 @@ PACKAGES := beam_jobs corpus dags local model_registry pipeline_alerts pipeline_
 
 .DEFAULT_GOAL := help
 .PHONY: help install up down status demo demo-domain finetune-docstrings finetune-neighbours finetune-word-order recompute overhead packing-loss \
-	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check check test test-all lint types imports unit slow parity \
+	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check attack-check check test test-all lint types imports unit slow parity \
 	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint leak-matrix recipe-check schedule-check hang-check scheduler-kill-check \
 	screenshots update-sweep updates browser format docs lock
 
@@ -185,6 +185,9 @@ leak-matrix: $(INSTALLED)  ## Show that no TPU is left, whatever breaks; DAG=id,
 
 schedule-check: $(INSTALLED)  ## Show that each partition is learned once, by schedule, event, backfill and hand
 	$(BIN)/python -m verification.schedule_check --state-dir $(STATE)/schedule-check
+
+attack-check: $(INSTALLED)  ## Attack store and registry, with controls that succeed; ONLY='row', FRESH=1
+	$(BIN)/python -m verification.attack_check --state-dir $(STATE)/attack-check $(if $(ONLY),--only "$(ONLY)") $(if $(FRESH),--fresh)
 
 recipe-check: $(INSTALLED)  ## Show what the defaults of a training prevent; ONLY=names
 	$(BIN)/python -m verification.benchmarks.recipe_check --state-dir $(STATE)/recipe-check $(if $(ONLY),--only $(ONLY))

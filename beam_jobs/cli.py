@@ -5,16 +5,27 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from corpus.errors import JobError, MachineError, UserError, is_of_machine, machine_fault
+from corpus.errors import (
+    JOB_ERRORS,
+    JobError,
+    MachineError,
+    UserError,
+    is_of_machine,
+    machine_fault,
+)
 from pipeline_config import ConfigError, PipelineConfig, parse_config
 from pipeline_store import identity, uris
-from pipeline_store.formats import ExitKind, FormatError
+from pipeline_store.formats import ExitKind
 from pipeline_store.layout import StoreLayout
+from pipeline_store.local import UnwritableError
+
+_UNWRITABLE = re.compile(rf"\b{UnwritableError.__name__}: (.+)")
 
 
 @dataclass(frozen=True)
@@ -71,12 +82,17 @@ def run_cli(name: str, job: Callable[[], dict[str, Any]]) -> int:
         summary = job()
     except JobError as error:
         return _fail(name, error.exit_kind, error)
-    except (ConfigError, FormatError) as error:
+    except JOB_ERRORS as error:
         return _fail(name, ExitKind.USER_ERROR, error)
     except (OSError, MemoryError) as error:
         if not is_of_machine(error):
             raise
         return _fail(name, ExitKind.FAILED, MachineError(machine_fault(error)))
+    except RuntimeError as error:
+        # An engine hands over an error of its workers as text.
+        if (found := _UNWRITABLE.search(str(error))) is None:
+            raise
+        return _fail(name, ExitKind.FAILED, MachineError(found[1]))
     print(json.dumps(summary), flush=True)
     return 0
 

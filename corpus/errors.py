@@ -13,6 +13,7 @@ from typing import ClassVar
 from pipeline_config import ConfigError
 from pipeline_config.unquoted import fault, one_line
 from pipeline_store.formats import ExitKind, FormatError, JobFailure
+from pipeline_store.local import UnwritableError
 from pipeline_store.request_paths import OutsideRootsError
 
 
@@ -102,6 +103,8 @@ def machine_fault(error: Exception) -> str:
             "the memory of this machine is used up. Lower beam.max_num_workers or use a machine "
             "with more, and run again; what is done is kept."
         )
+    if isinstance(error, UnwritableError):
+        return f"{one_line(os.fsdecode(error.filename))}: {error.strerror}; what is done is kept."
     where = f" at {one_line(os.fsdecode(error.filename))}" if error.filename else ""
     remedy = _REMEDIES.get(error.errno, "See to that file system")
     return f"{os.strerror(error.errno)}{where}. {remedy}, and run again; what is done is kept."

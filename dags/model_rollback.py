@@ -1,8 +1,9 @@
 """Puts another version of a model into use, when the one in use turns out to be bad.
 
-Press *Trigger*, name the lineage and say why. `previous` is the version that the one in use was
-trained from; any other published version can be named by its id (page *Models*). Every file of the
-version is verified first, which takes a while for a large model.
+Press *Trigger*, name the lineage and say why. `previous` is the version that the one in use at this
+moment was trained from, also if the run has to wait: pressed twice, it goes one step back. Any
+other published version can be named by its id (page *Models*). Every file of the version is
+verified first, which takes a while for a large model.
 
 The version that was in use is remembered: no run puts it back by itself, only another rollback
 does. A run of the lineage that is under way was started from it and ends without promoting;

@@ -53,6 +53,12 @@ with DAG(
             minimum=2,
             description="Nothing younger is touched.",
         ),
+        "confirm": Param(
+            False,
+            type="boolean",
+            description="Remove although nothing was written for a day, or most versions would go: "
+            "look at a report first, as with a wrong clock all would look old.",
+        ),
     },
     tags=["store", "maintenance"],
     default_args={
@@ -68,4 +74,5 @@ with DAG(
         delete="{{ params.delete }}",
         keep_versions="{{ params.keep_versions }}",
         older_than_days="{{ params.older_than_days }}",
+        confirm="{{ params.confirm }}",
     )

@@ -79,7 +79,9 @@ def _lease(lineage: LineageLayout, problems: list[str]) -> str:
         problems.append(str(error))
         return "damaged"
     is_over = found is not None and found.run_key is not None and lease.holder(lineage) is None
-    return lease.describe(found) + (", but it has expired" if is_over else "")
+    return lease.describe(found) + (
+        ", but it has expired: if that run has ended, whoever is next takes it" if is_over else ""
+    )
 
 
 def _pointer_problems(

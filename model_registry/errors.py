@@ -19,6 +19,10 @@ class StalePlanError(RegistryError):
     """Another model came into use since the run's plan was made."""
 
 
+class UnconfirmedError(RegistryError):
+    """Something would go that a wrong clock, too, would make old; a person has to confirm it."""
+
+
 class DamagedVersionError(RegistryError):
     """Files of a version are missing or changed; ``problems`` has one line for each."""
 

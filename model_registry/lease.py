@@ -2,8 +2,9 @@
 
 Two runs that start from the same model would each throw the other's work away. So a run takes the
 lineage's lease before it plans what to train on, and gives it back when it has ended. The lease is
-changed by compare-and-set only. It is void once it has expired, and once its holder's run has ended
-without giving it back; whoever waits takes it then.
+changed by compare-and-set only. It is void once its holder's run has ended without giving it back;
+whoever waits asks and takes it then. That it has expired is shown and frees nothing: a wrong clock
+must not end a run that lives.
 
 Whoever waits leaves a ticket and renews it with each look. Of those who wait the smallest partition
 comes first, so that a backfill trains in order. Tickets only say who is next; that two runs never
@@ -81,7 +82,7 @@ def read(lineage: LineageLayout) -> LineageLease | None:
 
 
 def holder(lineage: LineageLayout) -> LineageLease | None:
-    """Return the lease if a run holds it and it has not expired.
+    """Return the lease if a run holds it and should not be done with it by now.
 
     :raises RegistryError: it is damaged.
     """
@@ -114,7 +115,7 @@ def acquire(
     A run that has the lease already keeps it, with the new expiry: doing it again is no error.
 
     :param record: the run that wants it.
-    :param expires: when it becomes void by itself.
+    :param expires: until when the run should be done with it; shown.
     :param poll_seconds: how often the run will ask; its ticket stops counting when it does not.
     :param has_ended: whether the DAG run of a lease's holder has ended; asked only by whoever is
         next, of a holder that has not given the lease back.
@@ -132,7 +133,8 @@ def acquire(
                 for other in waiting(lineage)
                 if _place(other) < _place(ticket) and other.run_key != holder_key
             ]
-            is_free = lease is None or lease.run_key is None or lease.expires <= now
+            # Not by the clock: that of this machine may be wrong, and a run that lives goes on.
+            is_free = lease is None or lease.run_key is None
             if ahead or not (is_free or (lease is not None and has_ended(lease))):
                 return Standing(False, lease, ahead, waits_since=ticket.since)
         wanted = LineageLease(
@@ -161,7 +163,7 @@ def leave(lineage: LineageLayout, run_key: str) -> None:
 def require_held(lineage: LineageLayout, run_key: str) -> LineageLease:
     """Return the lease of a run that must have it.
 
-    One that has expired is still its own until another run takes it.
+    One that has expired is still its own.
 
     :raises LeaseLostError: the run does not have it.
     """

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from model_registry.errors import ProductionMovedError, RegistryError
 from model_registry.versions import load_version, require_files, verify
-from pipeline_store.formats import ModelVersion, ProductionPointer
+from pipeline_store import uris
+from pipeline_store.formats import ModelVersion, ProductionPointer, RollbackMark
 from pipeline_store.layout import LineageLayout
+
+_KEPT_CHANGES = 50
+"""Of the pointer, with their times: more than can pile up while a rollback waits to run."""
 
 
 def production(lineage: LineageLayout) -> ModelVersion | None:
@@ -57,18 +64,54 @@ def promote(
 
 
 def rollback(
-    lineage: LineageLayout, version_id: str, *, reason: str, request: str | None = None
+    lineage: LineageLayout,
+    version_id: str,
+    *,
+    reason: str,
+    request: str | None = None,
+    expected: str | None = None,
 ) -> ProductionPointer:
     """Put any published version into use, by decision of a person.
 
     The version that was in use is remembered, so that no retried run puts it back by itself.
 
     :param request: key of the DAG run that asks for it; kept with the pointer.
+    :param expected: the version that is to be in use before; None: whichever is.
+    :raises ProductionMovedError: another version than the expected one is in use.
     :raises RegistryError: there is no such version, or nothing is in use.
     :raises DamagedVersionError: the version's files do not match its record.
     """
-    verify(lineage, version_id)
+    with _marked(lineage, version_id):
+        model = verify(lineage, version_id)
+        pointer = _move(lineage, version_id, reason, request, expected)
+        # A pass of retention that died in between has taken the record, and nothing else.
+        if uris.create_if_absent(lineage.model(version_id), model.to_bytes()):
+            uris.delete(lineage.pruned_version(version_id))
+    return pointer
 
+
+@contextmanager
+def _marked(lineage: LineageLayout, version_id: str) -> Iterator[None]:
+    """Let retention leave a version alone for so long; see :mod:`model_registry.retention.sweep`.
+
+    A pass that looked for the mark before it was there has taken the version's record by then, so
+    that the version is no longer found.
+    """
+    uri = lineage.rollback(version_id, uuid.uuid4().hex)
+    RollbackMark(version_id=version_id, begun=datetime.now(UTC)).write(uri)
+    try:
+        yield
+    finally:
+        uris.delete(uri)
+
+
+def _move(
+    lineage: LineageLayout,
+    version_id: str,
+    reason: str,
+    request: str | None,
+    expected: str | None,
+) -> ProductionPointer:
     def decide(current: ProductionPointer | None) -> ProductionPointer:
         if current is None:
             raise RegistryError(
@@ -77,6 +120,12 @@ def rollback(
             )
         if current.version_id == version_id:
             return current
+        if expected is not None and current.version_id != expected:
+            raise ProductionMovedError(
+                f"{current.version_id} came into use at {current.changed:%F %T} UTC instead of "
+                f"{expected} ({lineage.production}), which {version_id} was to replace. Nothing "
+                "was changed. Look again, and trigger a new run or name the version to use."
+            )
         left = {*current.rolled_back, current.version_id} - {version_id}
         return _next(current, version_id, reason, sorted(left), request)
 
@@ -98,4 +147,5 @@ def _next(
         rolled_back=rolled_back,
         replaced=current.version_id if current else None,
         request=request,
+        earlier=current.stays[:_KEPT_CHANGES] if current else [],
     )

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 
+from model_registry.errors import RegistryError
 from model_registry.retention import pruning
 from model_registry.retention.pruning import PrunePlan, PruneReport, RetentionPolicy
 from pipeline_config import ConfigError, load_preset
@@ -32,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
             keep_versions=options.keep_versions,
             older_than=timedelta(days=options.older_than_days),
             pinned=(*options.keep, *preset_pins()),
+            confirmed=options.confirm,
         )
         store = StoreLayout(options.store)
         report = (
@@ -39,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
             if options.delete
             else PruneReport(pruning.plan(store, policy))
         )
-    except (ConfigError, ValueError, OSError) as error:
+    except (ConfigError, RegistryError, ValueError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     if options.json:
@@ -86,6 +88,12 @@ def parser() -> argparse.ArgumentParser:
     how = found.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="only say what would go; the default")
     how.add_argument("--delete", action="store_true", help="remove it")
+    found.add_argument(
+        "--confirm",
+        action="store_true",
+        help="remove although a clock may be wrong, or most versions would go; look at what would "
+        "go first",
+    )
     found.add_argument("--json", action="store_true", help="print JSON")
     return found
 
@@ -114,6 +122,7 @@ def lines(report: PruneReport, *, deleted: bool) -> Iterator[str]:
     for kind, reasons in plan.blocked.items():
         yield f"Nothing of {kind.value} goes for now:"
         yield from (f"  {reason}" for reason in reasons[:_SHOWN])
+    yield from (f"Needs --confirm: {doubt}" for doubt in plan.doubts)
     if plan.unknown:
         yield f"Unknown objects, left alone: {len(plan.unknown)}, such as"
         yield from (f"  {path}" for path in plan.unknown[:_SHOWN])

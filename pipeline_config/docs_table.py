@@ -21,6 +21,7 @@ from pipeline_config.preset_reasons import reasons
 from pipeline_config.rules import RENTAL_RULES, RULES
 from pipeline_config.schema import Mark, PipelineConfig
 from pipeline_config.settings import Settings, load_settings
+from pipeline_config.tpu_zones import BELIEVED, READ, ZONES_INTRODUCTION, by_region
 
 _INTRODUCTION = """\
 # Configuration
@@ -75,6 +76,7 @@ def config_page() -> str:
             *_rules("Rules that join settings", (*RULES, *RENTAL_RULES)),
             *_presets("Presets", PipelineConfig, load_preset),
             *_reasons(PipelineConfig),
+            *_zones(),
             _FINETUNING,
             *_sections(FinetuningConfig, own),
             *_rules("Rules of fine-tuning", FINETUNING_RULES),
@@ -162,6 +164,19 @@ def _reasons(schema: Schema) -> Iterator[str]:
                 (f"`{name}`", f"`{value}`", why) for name, value, why in reasons(preset, schema)
             ]
             yield _table(("setting", "value", "reason"), rows)
+
+
+def _zones() -> Iterator[str]:
+    """Yield which zones have which TPU types."""
+    yield "## Zones\n"
+    yield f"{ZONES_INTRODUCTION}\n"
+    rows = [
+        (f"`{family}-N`", region, ", ".join(zones), basis)
+        for family in READ
+        for basis, known in (("read", READ), ("believed", BELIEVED))
+        for region, zones in by_region(known.get(family, ())).items()
+    ]
+    yield _table(("type", "region", "zones", "basis"), rows)
 
 
 def _flat(config: PipelineConfig | FinetuningConfig) -> dict[str, Any]:

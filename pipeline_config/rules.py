@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pipeline_config.finetuning import RecipeConfig
 from pipeline_config.schema import PARTITION_PATTERN, PipelineConfig, RentalConfig
+from pipeline_config.tpu_zones import region_of
 
 
 def violations(config: PipelineConfig) -> list[str]:
@@ -178,10 +179,11 @@ def _dataflow_is_complete(config: RentalConfig) -> Iterator[str]:
 
 
 def _one_region(config: RentalConfig) -> Iterator[str]:
-    """Dataflow works in the TPU's region, as the bucket does."""
+    """Dataflow works in the TPU's region, as the bucket does, unless others are allowed."""
     region = config.beam.region
-    away = [zone for zone in config.tpu.zones if zone.rpartition("-")[0] != region]
-    if config.beam.runner == "DataflowRunner" and region is not None and away:
+    away = [zone for zone in config.tpu.zones if region_of(zone) != region]
+    is_allowed = config.tpu.allow_other_regions
+    if config.beam.runner == "DataflowRunner" and region is not None and away and not is_allowed:
         yield (
             f"beam.region: {region} is not the region of tpu.zones {', '.join(away)}; reading "
             "records across regions is slow and billed."

@@ -721,7 +721,13 @@ class TpuConfig(Section):
         min_length=1,
         max_length=20,
         description="Zones to try, in order, such as us-central1-a. Asked again after a round, "
-        "those that had none are asked in random order.",
+        "those that had none are asked in random order. All in the bucket's region, but with "
+        "tpu.allow_other_regions.",
+    )
+    allow_other_regions: bool = Field(
+        False,
+        description="Rent outside the bucket's region too: slower, and each byte that crosses is "
+        "paid, at budget.price_per_egress_gb.",
     )
     zone_cooldown_seconds: float = Field(
         600.0,
@@ -858,6 +864,13 @@ class BudgetConfig(Section):
     )
     price_per_chip_hour: Annotated[float, Mark.BY_INSTALLATION] = Field(
         1.2, ge=0.0, le=1000.0, description="Your price; look it up, prices change."
+    )
+    price_per_egress_gb: Annotated[float, Mark.BY_INSTALLATION] = Field(
+        0.02,
+        ge=0.0,
+        le=1000.0,
+        description="Your price of a GB between the regions of bucket and TPU, in the estimate "
+        "with tpu.allow_other_regions; not in max_cost. Within North America 0.02; look it up.",
     )
     currency: Annotated[str, Mark.BY_INSTALLATION] = Field(
         "USD", pattern=r"^[A-Z]{3}$", description="Currency of the prices."

@@ -136,6 +136,10 @@ class GcsBackend:
             if not blob.name.endswith("/")
         )
 
+    def list_leftovers(self, prefix: str) -> Listing:
+        """Return none: an object is there as a whole or not at all."""
+        return []
+
     def location(self, uri: str) -> str | None:
         """Return the bucket's region or multi-region; None without the permission to ask."""
         from google.api_core.exceptions import Forbidden, NotFound

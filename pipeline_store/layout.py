@@ -501,6 +501,15 @@ class LineageLayout:
         return uris.join(self.pruned, f"{version_id}.json")
 
     @property
+    def rollbacks(self) -> str:
+        """Folder with a file for each rollback that is under way: retention leaves its version."""
+        return uris.join(self.root, "rollbacks")
+
+    def rollback(self, version_id: str, request: str) -> str:
+        """RollbackMark."""
+        return uris.join(self.rollbacks, f"{version_id}.{request}.json")
+
+    @property
     def partitions(self) -> str:
         """Folder with one folder per partition."""
         return uris.join(self.root, "partitions")

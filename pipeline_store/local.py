@@ -1,10 +1,16 @@
-"""The store on a file system: atomic by rename, hard link and a lock file."""
+"""The store on a file system: atomic by rename, hard link and a lock file.
+
+What is written survives a power cut once the call has returned: the file's bytes are synced before
+it gets its name, and the folder after it. So a commit never names what a power cut can take away.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +24,14 @@ from pipeline_store.details import Listing, ObjectDetails, Oddity
 # Names that the backend makes for itself; they are never listed as objects.
 ASIDE_MARK = ".aside-"
 LOCK_SUFFIX = ".lock~"
+_ASIDE = re.compile(re.escape(ASIDE_MARK) + r"[0-9a-f]{32}")
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_RIGHT = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+class UnwritableError(OSError):
+    """There is no room, or no right, to write; the message has path, need and remedy."""
 
 
 def _path(uri: str) -> Path:
@@ -31,20 +45,77 @@ def _version(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _write_aside(path: Path, data: bytes) -> Path:
+def _sync(path: Path) -> None:
+    """Wait until the bytes of a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make_parent(path: Path) -> None:
+    """Make the folder of a file, and those above it, to last."""
+    if path.parent.is_dir():
+        return
+    made = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in made:
+        _sync(folder.parent)
+
+
+@contextmanager
+def _aside(path: Path, size: int) -> Iterator[Path]:
+    """Yield a name beside a file's own; what has that name in the end is removed.
+
+    :param size: bytes that are to be written.
+    :raises UnwritableError: there is no room, or no right, to write.
+    """
     aside = path.with_name(f"{ASIDE_MARK}{uuid.uuid4().hex}")
+    try:
+        _make_parent(path)
+        try:
+            yield aside
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        raise _explained(error, path, size) from error
+    _sync(path.parent)
+
+
+def _explained(error: OSError, path: Path, size: int) -> OSError:
+    """Return an error of writing with what it needs and what to do, where that is known."""
+    if error.errno in _NO_ROOM:
+        free = shutil.disk_usage(next(folder for folder in path.parents if folder.exists())).free
+        text = (
+            f"no room to write {size:,} bytes, {free:,} are free on this disk; make room, for "
+            "example by `python -m model_registry prune --delete`, and try again"
+        )
+    elif error.errno in _NO_RIGHT:
+        text = (
+            f"{os.strerror(error.errno)}, so nothing can be written or removed there; mount the "
+            "store for writing, or give this account the right to"
+        )
+    else:
+        return error
+    return UnwritableError(error.errno, text, str(path))
+
+
+def _fill(aside: Path, data: bytes) -> None:
     with aside.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    return aside
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(path.name + LOCK_SUFFIX).open("wb") as lock:
+    try:
+        _make_parent(path)
+        lock = path.with_name(path.name + LOCK_SUFFIX).open("wb")
+    except OSError as error:
+        raise _explained(error, path, 0) from error
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -136,28 +207,29 @@ class LocalBackend:
     def write(self, uri: str, data: bytes) -> None:
         """Write aside, then rename over the target."""
         path = _path(uri)
-        _write_aside(path, data).replace(path)
+        with _aside(path, len(data)) as aside:
+            _fill(aside, data)
+            aside.replace(path)
 
     def upload(self, uri: str, path: str) -> None:
         """Copy aside, then rename over the target."""
         target = _path(uri)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside = target.with_name(f"{ASIDE_MARK}{uuid.uuid4().hex}")
-        shutil.copyfile(path, aside)
-        aside.replace(target)
+        with _aside(target, Path(path).stat().st_size) as aside:
+            shutil.copyfile(path, aside)
+            _sync(aside)
+            aside.replace(target)
 
     def create(self, uri: str, data: bytes) -> bool:
         """Write aside, then hard-link to the target, which fails if that exists."""
         path = _path(uri)
         if path.exists():
             return False
-        aside = _write_aside(path, data)
-        try:
-            os.link(aside, path)
-        except FileExistsError:
-            return False
-        finally:
-            aside.unlink()
+        with _aside(path, len(data)) as aside:
+            _fill(aside, data)
+            try:
+                os.link(aside, path)
+            except FileExistsError:
+                return False
         return True
 
     def replace(self, uri: str, data: bytes, version: str | None) -> str | None:
@@ -167,7 +239,9 @@ class LocalBackend:
             found = self.read_versioned(uri)
             if (None if found is None else found[1]) != version:
                 return None
-            _write_aside(path, data).replace(path)
+            with _aside(path, len(data)) as aside:
+                _fill(aside, data)
+                aside.replace(path)
         return _version(data)
 
     def size(self, uri: str) -> int | None:
@@ -189,9 +263,20 @@ class LocalBackend:
         folders = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
         return _details(path / name for path in folders for name in names)
 
+    def list_leftovers(self, prefix: str) -> Listing:
+        """Return what killed writes left beside the files that they were to make."""
+        return _details(path for path in _path(prefix).rglob("*") if _ASIDE.fullmatch(path.name))
+
     def location(self, uri: str) -> None:
         """Return None: a directory is in no region."""
 
     def delete(self, uri: str) -> None:
-        """Unlink the file if it is there."""
-        _path(uri).unlink(missing_ok=True)
+        """Unlink the file if it is there; a power cut does not bring it back."""
+        path = _path(uri)
+        try:
+            path.unlink()
+            _sync(path.parent)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _explained(error, path, 0) from error

@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import logging
 import posixpath
 import re
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import BinaryIO, Protocol
 
 from pipeline_store import gcs, local
 from pipeline_store.details import Listing, Oddity
+
+_log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
 Reader = Callable[[str], bytes]
@@ -80,6 +84,10 @@ class Backend(Protocol):
 
     def list_named(self, prefix: str, names: Sequence[str]) -> Listing:
         """Return the objects ``<prefix><one folder>/<name>`` with sizes and times, sorted."""
+        ...
+
+    def list_leftovers(self, prefix: str) -> Listing:
+        """Return parts of objects that killed writers left; no other call knows them."""
         ...
 
     def location(self, uri: str) -> str | None:
@@ -274,6 +282,14 @@ def list_named(folder: str, *names: str) -> Listing:
     return _backend(folder).list_named(folder.rstrip("/") + "/", names)
 
 
+def list_leftovers(folder: str) -> Listing:
+    """Return what killed writes left below a folder, with size and age, sorted.
+
+    Such a file is never an object; :func:`delete` removes it.
+    """
+    return _backend(folder).list_leftovers(folder.rstrip("/") + "/")
+
+
 def glob(pattern: str) -> list[str]:
     """Return the objects that match a pattern with ``*``, ``?`` or ``[...]``, sorted.
 
@@ -322,6 +338,26 @@ def pattern_folder(pattern: str) -> str:
 def _part_matches(name: str, pattern: str) -> bool:
     hidden = name.startswith(".") and not pattern.startswith(".")
     return not hidden and fnmatch.fnmatchcase(name, pattern)
+
+
+def now(probe: str) -> datetime:
+    """Return the time by the store's own clock: that of an object that is written and deleted.
+
+    This machine's, if nothing can be written there.
+
+    :param probe: an object that nobody else uses.
+    """
+    try:
+        write(probe, b"")
+    except Exception as error:  # noqa: BLE001 - each kind of store has its own; all mean no
+        _log.warning("The store's clock cannot be read, so this machine's is used: %s", error)
+        return datetime.now(UTC)
+    try:
+        name = posixpath.basename(probe)
+        found = list_details(posixpath.dirname(probe))
+        return next(file.modified for file in found if posixpath.basename(file.uri) == name)
+    finally:
+        _backend(probe).delete(probe)
 
 
 def location(uri: str) -> str | None:

@@ -6,9 +6,11 @@ import uuid
 from collections.abc import Callable
 
 from pipeline_config import PipelineConfig
+from pipeline_config.schema import TpuConfig
+from pipeline_config.tpu_zones import SOURCE, more_zones, region_of
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
-from preflight.findings import Finding, failed, not_checked, ok
+from preflight.findings import Finding, failed, not_checked, ok, warning
 
 # Predefined dual-regions: https://cloud.google.com/storage/docs/locations
 _PARTS = {
@@ -84,28 +86,47 @@ def shared_finding(store: StoreLayout) -> Finding:
 
 
 def region_finding(
-    zones: list[str], store: StoreLayout, location: Callable[[str], str | None]
+    tpu: TpuConfig, store: StoreLayout, location: Callable[[str], str | None]
 ) -> Finding | None:
     """Check that the store is in the region of every zone in which a TPU may run.
 
-    Records and checkpoints would cross regions, which is slow and is paid by the byte.
+    Else records and checkpoints cross regions, which is slow and is paid by the byte: refused
+    unless ``tpu.allow_other_regions`` is on.
 
-    :param zones: ``tpu.zones``.
     :param location: tells where a URI's storage is; None when nobody knows.
     :returns: None for a folder of this machine of which nobody knows where it is.
     """
+    zones = tpu.zones
     place = location(store.root)
     if place is None:
         return _unknown(store.root)
-    far = [zone for zone in zones if not zone.startswith(_prefixes(place))]
-    if far:
-        return failed(
+    if far := far_zones(zones, place):
+        found = (
             f"{', '.join(far)} {'is' if len(far) == 1 else 'are'} not in {place}, where the bucket "
-            f"of {store.root} is.",
+            f"of {store.root} is."
+        )
+        if tpu.allow_other_regions:
+            return warning(f"{found} tpu.allow_other_regions is on, so the bytes are paid.")
+        return failed(
+            found,
             "name zones of that location in tpu.zones, or use a bucket beside the TPUs: "
-            f"gcloud storage buckets create gs://BUCKET --location={zones[0].rpartition('-')[0]}",
+            f"gcloud storage buckets create gs://BUCKET --location={region_of(zones[0])}; or pay "
+            "for the bytes that cross: --set tpu.allow_other_regions=true",
+        )
+    if more := more_zones(tpu.accelerator_type, zones):
+        return ok(
+            f"{', '.join(zones)} and the bucket are in {place}; {', '.join(more)} of the same "
+            f"region may have {tpu.accelerator_type} too ({SOURCE})"
         )
     return ok(f"{', '.join(zones)} and the bucket are in {place}")
+
+
+def far_zones(zones: list[str], place: str) -> list[str]:
+    """Return the zones that are not where a bucket is.
+
+    :param place: its region, or several, as Cloud Storage names them: ``US-CENTRAL1``, ``EU``.
+    """
+    return [zone for zone in zones if not zone.startswith(_prefixes(place))]
 
 
 def dataflow_finding(config: PipelineConfig, store: StoreLayout) -> Finding | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from model_registry.retention.keeping import Needs
-from model_registry.retention.policy import ALERT_AGE, Kind, RetentionPolicy
+from model_registry.retention.policy import ALERT_AGE, LEAST_AGE, Kind, RetentionPolicy
 from model_registry.retention.survey import Files, Survey, is_run_bytes, newest
 
 _TRIAL = re.compile(r"(runs/[^/]+/(?:trials|probes/[^/]+)/[^/]+)/training/")
@@ -172,6 +172,11 @@ class _Finder:
     def scratch(self) -> Iterator[Item]:
         for path, found in self._survey.scratch.items():
             yield from self._old(Kind.SCRATCH, path, "left by a killed job", [], {path: found})
+        # They are in use for as long as one file is copied, and a full disk needs their room.
+        cutoff = self._survey.taken - LEAST_AGE
+        for path, found in self._survey.leftovers.items():
+            if found.modified < cutoff:
+                yield Item(Kind.SCRATCH, path, "left by a killed write", (), (path,), found.bytes)
 
     def _old(
         self, kind: Kind, name: str, why: str, commits: Iterable[str], files: Files

@@ -14,6 +14,13 @@ ALERT_AGE = timedelta(days=30)
 """Of alerts: longer than they are delivered again, so that a removed one is not raised anew."""
 
 
+MOST_JUMP = timedelta(days=1)
+"""Between the store's clock and its newest record. With more, a clock may be wrong, and all old."""
+
+MOST_VERSIONS = 0.5
+"""Share of the model versions that may go in one pass without a person who has confirmed it."""
+
+
 @dataclass(frozen=True)
 class RetentionPolicy:
     """How much is kept besides what is needed.
@@ -22,11 +29,13 @@ class RetentionPolicy:
         that stay as targets of a rollback.
     :param older_than: nothing that was written within this time is touched.
     :param pinned: model versions and training folders of runs that stay, by URI.
+    :param confirmed: a person has looked at what would go, so that doubts stop nothing.
     """
 
     keep_versions: int = 5
     older_than: timedelta = timedelta(days=14)
     pinned: tuple[str, ...] = ()
+    confirmed: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what would not be safe.
@@ -46,20 +55,23 @@ class RetentionPolicy:
 
 
 class Kind(StrEnum):
-    """A kind of thing that can go, in the order of removal: what names before what is named."""
+    """A kind of thing that can go, in the order of removal: what names before what is named.
 
-    VERSION = "model versions"
+    What nothing names comes first: of a version a record is kept, for which there has to be room.
+    """
+
+    SCRATCH = "scratch files"
+    ALERT = "alerts"
     TRAINING = "checkpoints of ended runs"
     EXPORTS = "exports of ended runs"
     TRIAL = "checkpoints of trials"
+    BUNDLE = "code bundles"
+    VERSION = "model versions"
     TASK = "prepared tasks"
     MANIFEST = "manifests of partitions"
     SHARD = "shards of records"
     SIGNATURE = "signatures"
     DECISION = "decisions on duplicates"
-    BUNDLE = "code bundles"
-    ALERT = "alerts"
-    SCRATCH = "scratch files"
 
 
 _NAMES_NEXT = {

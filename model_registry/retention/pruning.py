@@ -6,15 +6,17 @@ repeated at any time, also after having been killed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+from model_registry.errors import UnconfirmedError
 from model_registry.retention.data import DataNeeds
 from model_registry.retention.finetuning import FinetuningNeeds
 from model_registry.retention.items import Item, find_items
 from model_registry.retention.keeping import Keeper, Needs
-from model_registry.retention.policy import Kind, RetentionPolicy
+from model_registry.retention.policy import MOST_JUMP, MOST_VERSIONS, Kind, RetentionPolicy
 from model_registry.retention.runs import RunNeeds
 from model_registry.retention.survey import Survey, survey
 from model_registry.retention.sweep import Progress, Sweep
@@ -30,7 +32,8 @@ class PrunePlan:
 
     ``kept_versions``: reasons by ``lineage/version``. ``running``: reasons by run key. ``blocked``:
     kinds of which nothing goes for now, with the reasons. ``unknown``: objects, by path, that no
-    part of the project writes; they are never removed.
+    part of the project writes; they are never removed. ``doubts``: why nothing goes before a person
+    has confirmed it.
     """
 
     items: list[Item]
@@ -38,6 +41,7 @@ class PrunePlan:
     running: dict[str, str]
     blocked: dict[Kind, list[str]]
     unknown: list[str]
+    doubts: list[str] = field(default_factory=list)
 
     def totals(self) -> dict[Kind, tuple[int, int]]:
         """Return the number of things that can go and their bytes, by kind."""
@@ -67,6 +71,7 @@ class PruneReport:
             "running": plan.running,
             "blocked": {kind.value: reasons for kind, reasons in plan.blocked.items()},
             "unknown": plan.unknown,
+            "doubts": plan.doubts,
         }
 
 
@@ -87,8 +92,10 @@ def plan(store: StoreLayout, policy: RetentionPolicy) -> PrunePlan:
     """Look at a store and say what can go. Changes nothing."""
     found = survey(store)
     needs = _find_needs(store, found, policy)
+    items = find_items(found, needs, policy)
     return PrunePlan(
-        items=find_items(found, needs, policy),
+        items=items,
+        doubts=list(_doubts(found, items)),
         kept_versions={
             "/".join(version): reasons
             for version, reasons in sorted(needs.versions.items())
@@ -98,6 +105,24 @@ def plan(store: StoreLayout, policy: RetentionPolicy) -> PrunePlan:
         blocked={kind: needs.blocked[kind] for kind in Kind if needs.blocked.get(kind)},
         unknown=sorted([*found.unknown, *chain.from_iterable(needs.unlisted.values())]),
     )
+
+
+def _doubts(found: Survey, items: list[Item]) -> Iterator[str]:
+    """Yield why things may look old or unused that are not, if anything says so."""
+    if found.files and items:
+        newest = max(details.modified for details in found.files.values())
+        if abs(found.taken - newest) > MOST_JUMP:
+            yield (
+                f"it is {found.taken:%F %T} UTC by the store's clock, but its newest object is of "
+                f"{newest:%F %T} UTC: either nothing was written for more than a day, or a clock "
+                "is wrong and young things look old"
+            )
+    going = sum(item.kind is Kind.VERSION for item in items)
+    if going > MOST_VERSIONS * len(found.versions):
+        yield (
+            f"{going} of {len(found.versions)} model versions would go, more than "
+            f"{MOST_VERSIONS:.0%} in one pass"
+        )
 
 
 def prune(
@@ -110,8 +135,15 @@ def prune(
 
     :param progress: called after each thing.
     :param options: of :class:`model_registry.retention.sweep.Sweep`.
+    :raises UnconfirmedError: there are doubts, and ``policy.confirmed`` is off; nothing is removed.
     """
     planned = plan(store, policy)
+    if planned.doubts and not policy.confirmed:
+        raise UnconfirmedError(
+            f"Nothing was removed from {store.root}, as a person has to look first: "
+            f"{'; '.join(planned.doubts)}. If that is right, do it again with --confirm (in the "
+            "form: confirm)."
+        )
     sweep = Sweep(store, lambda: plan(store, policy).items, progress, **options)
     removed, left = sweep.remove(planned.items)
     return PruneReport(planned, removed, left)

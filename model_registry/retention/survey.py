@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 from pipeline_store import uris
 from pipeline_store.details import ObjectDetails
@@ -62,6 +63,8 @@ class Survey:
     tasks: dict[tuple[str, str], Files] = field(default_factory=lambda: defaultdict(dict))
     """What was prepared of labelled tasks, by name and key."""
     scratch: Files = field(default_factory=dict)
+    leftovers: Files = field(default_factory=dict)
+    """Parts of files that a killed write left beside where the file would be."""
     unknown: list[str] = field(default_factory=list)
 
     def uri(self, path: str) -> str:
@@ -76,7 +79,7 @@ class Survey:
 def survey(store: StoreLayout) -> Survey:
     """List a store once and sort what is there. Nothing is read."""
     root = uris.for_library(store.root).rstrip("/")
-    found = Survey(root, datetime.now(UTC))
+    found = Survey(root, uris.now(StoreLayout(root).probe(f"clock-{uuid.uuid4().hex}")))
     for details in uris.list_details(root):
         path = details.uri.removeprefix(root + "/")
         if path.partition("/")[0] in _KEPT:
@@ -84,6 +87,8 @@ def survey(store: StoreLayout) -> Survey:
         found.files[path] = details
         if not _sort_in(found, path, details):
             found.unknown.append(path)
+    leftovers = uris.list_leftovers(root)
+    found.leftovers = {file.uri.removeprefix(root + "/"): file for file in leftovers}
     return found
 
 
@@ -131,6 +136,9 @@ def _sort_in_lineage(
     match rest:
         case ["versions", version, *inside] if inside:
             found.versions[lineage, version][path] = details
+            return True
+        case ["rollbacks", _]:
+            found.scratch[path] = details
             return True
         case ["partitions", partition, name]:
             return _sort_in_partition(found.partitions[lineage, partition], name, path, details)

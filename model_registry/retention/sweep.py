@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from model_registry.errors import RegistryError
 from model_registry.retention.items import Item
-from model_registry.retention.policy import Kind
+from model_registry.retention.policy import Kind, and_what_they_name
 from model_registry.retention.records import describe_pruned
 from pipeline_store import uris
 from pipeline_store.formats import FormatError, ProductionPointer
 from pipeline_store.layout import LineageLayout, StoreLayout
+from pipeline_store.local import UnwritableError
 
 _PARALLEL_DELETES = 16
 _CHECK_SECONDS = 10.0
@@ -44,6 +45,7 @@ class Sweep:
         self._looked = float("-inf")
         self._look_seconds = 0.0
         self._allowed: set[Item] = set()
+        self._left_kinds: set[Kind] = set()
 
     def remove(self, items: list[Item]) -> tuple[list[Item], dict[str, str]]:
         """Remove things in their order; return those removed, and why others were left."""
@@ -51,7 +53,9 @@ class Sweep:
         left: dict[str, str] = {}
         for number, item in enumerate(items, 1):
             self._look_again()
-            if item not in self._allowed:
+            if item.kind in self._left_kinds:
+                left[_described(item)] = "a version that could not be removed may name it"
+            elif item not in self._allowed:
                 left[_described(item)] = "it changed or came into use in the meantime"
             elif reason := self._remove(item):
                 left[_described(item)] = reason
@@ -86,9 +90,14 @@ class Sweep:
             pruned = describe_pruned(lineage, version_id, item.why)
         except (FileNotFoundError, FormatError, RegistryError) as error:
             return f"what it was cannot be kept: {error}"
-        pruned.create(lineage.pruned_version(version_id))
+        try:
+            pruned.create(lineage.pruned_version(version_id))
+        except UnwritableError as error:
+            self._left_kinds |= and_what_they_name({Kind.VERSION}) - {Kind.VERSION}
+            return f"the record of what it was cannot be written: {error}"
         uris.delete(uri)
-        if _in_use(lineage) == version_id:
+        # In this order: a rollback that has removed its mark has moved the pointer.
+        if _is_rolled_back_to(lineage, version_id) or _in_use(lineage) == version_id:
             uris.create_if_absent(uri, pruned.model.to_bytes())
             uris.delete(lineage.pruned_version(version_id))
             return "it was put into use in the meantime"
@@ -105,6 +114,12 @@ class Sweep:
 
 def _described(item: Item) -> str:
     return f"{item.kind.value}: {item.name}"
+
+
+def _is_rolled_back_to(lineage: LineageLayout, version_id: str) -> bool:
+    """Return whether a rollback to the version is under way: it marks it before it verifies it."""
+    marks = (uri.rpartition("/")[2] for uri in uris.list_files(lineage.rollbacks))
+    return any(mark.startswith(f"{version_id}.") for mark in marks)
 
 
 def _in_use(lineage: LineageLayout) -> str | None:

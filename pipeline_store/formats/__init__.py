@@ -84,7 +84,7 @@ from pipeline_store.formats.models import (
     Verdict,
     VerdictKind,
 )
-from pipeline_store.formats.retention import PrunedVersion
+from pipeline_store.formats.retention import PrunedVersion, RollbackMark
 from pipeline_store.formats.run import (
     OutcomeKind,
     PreparedInput,
@@ -197,6 +197,7 @@ __all__ = [
     "RetrievalComparison",
     "RetrievalScore",
     "Rollback",
+    "RollbackMark",
     "RowScores",
     "RunApproval",
     "RunEstimate",

@@ -27,6 +27,7 @@ class RunApproval(StoredFile):
     """
 
     kind = "run-approval"
+    has_checksum = True
 
     candidate_sha256: str = Field(
         description="hash of the names and contents of the candidate's files, as its evaluation has"

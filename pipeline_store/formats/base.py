@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any, ClassVar, Self, TypeVar
@@ -11,11 +12,32 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pipeline_config.unquoted import UNPARSABLE, broken_fields, fault, kind_of
 from pipeline_store import uris
 
+_CHECKSUM = "record_sha256"
+
 Decided = TypeVar("Decided", bound="StoredFile | None")
 
 
 class FormatError(ValueError):
     """A stored file is damaged, of another kind, or of an unknown version."""
+
+
+def require_unchanged(stated: object, computed: str | None, uri: str) -> None:
+    """Refuse a file whose content is not what its checksum was computed of.
+
+    :raises FormatError: it is not.
+    """
+    if stated != computed:
+        raise FormatError(
+            f"{uri} has other content than was written: its {_CHECKSUM} does not match. Restore it "
+            "from a backup or an older generation of the object; a record is never edited."
+        )
+
+
+def _checksum(text: str | bytes) -> str:
+    """Return the hash of a record's content: each number as it is spelled, and keys in order."""
+    content = json.loads(text, parse_float=str)
+    content.pop(_CHECKSUM, None)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class StoredFile(BaseModel):
@@ -29,11 +51,17 @@ class StoredFile(BaseModel):
 
     kind: ClassVar[str]
     version: ClassVar[int] = 1
+    has_checksum: ClassVar[bool] = False
+    """Whether the file carries a hash of its own content: of records that decide which model is
+    used, so that a digit that changed on its way, and still is a valid one, is noticed."""
 
     def to_bytes(self) -> bytes:
         """Return the file's content: readable JSON in a stable order."""
         head = {"format": self.kind, "format_version": self.version}
-        return (json.dumps(head | self.model_dump(mode="json"), indent=2) + "\n").encode()
+        content = head | self.model_dump(mode="json")
+        if self.has_checksum:
+            content[_CHECKSUM] = _checksum(json.dumps(content))
+        return (json.dumps(content, indent=2) + "\n").encode()
 
     @classmethod
     def parse(cls, data: bytes, uri: str) -> Self:
@@ -41,10 +69,13 @@ class StoredFile(BaseModel):
 
         :param data: the bytes as stored.
         :param uri: where they came from, for error messages.
-        :raises FormatError: not JSON, another kind, an unknown version, or wrong fields.
+        :raises FormatError: not JSON, another kind, an unknown version, wrong fields, or other
+            content than was written. Files of earlier releases have no checksum.
         """
         try:
             fields: dict[str, Any] = json.loads(data)
+            stated = fields.pop(_CHECKSUM, None) if cls.has_checksum else None
+            computed = _checksum(data) if stated is not None else None
             kind, version = fields.pop("format"), fields.pop("format_version")
         except UNPARSABLE as error:
             raise FormatError(
@@ -62,6 +93,7 @@ class StoredFile(BaseModel):
                 f"{uri} has version {found}; this program reads {cls.kind!r} version "
                 f"{cls.version}. Use the program version that wrote it."
             )
+        require_unchanged(stated, computed, uri)
         try:
             return cls.model_validate(fields)
         except ValidationError as error:

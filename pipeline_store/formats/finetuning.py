@@ -135,6 +135,7 @@ class FinetuningPlan(StoredFile):
     """``finetuning_plan.json``: all trials of a run. Decided once; a repeated task finds it."""
 
     kind = "finetuning-plan"
+    has_checksum = True
 
     lineage_id: str
     models: dict[str, EncoderSource] = Field(

@@ -16,6 +16,7 @@ class LineageLease(StoredFile):
     """
 
     kind = "lineage-lease"
+    has_checksum = True
 
     sequence: int = Field(description="grows by one with each change")
     run_key: str | None = Field(description="the holder; none: it was given back")

@@ -381,6 +381,7 @@ class EvaluationReport(StoredFile):
     """``evaluations/<baseline|unigram>.json``: all models on identical masks."""
 
     kind = "evaluation"
+    has_checksum = True
 
     partition: str
     current_set: str = Field(description="name of the set with this run's own held-out documents")
@@ -465,6 +466,7 @@ class Verdict(StoredFile):
     """``verdicts/<baseline|unigram>.json``: the decision with the numbers it rests on."""
 
     kind = "verdict"
+    has_checksum = True
 
     verdict: VerdictKind
     reason: str
@@ -560,10 +562,20 @@ class ModelVersion(StoredFile):
     created: datetime
 
 
+class EarlierModel(BaseModel):
+    """A version that was in use before, and since when it was."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version_id: str
+    since: datetime
+
+
 class ProductionPointer(StoredFile):
     """``production.json``: the version in use. Changed only by compare-and-set."""
 
     kind = "production-pointer"
+    has_checksum = True
 
     sequence: int = Field(description="grows by one with each change")
     version_id: str
@@ -579,3 +591,16 @@ class ProductionPointer(StoredFile):
         description="key of the DAG run by which a person asked for it, so that its task, tried "
         "again, knows that it has been done",
     )
+    earlier: list[EarlierModel] = Field(
+        default=[],
+        description="versions in use before, the latest first; those of the last changes",
+    )
+
+    def in_use_at(self, time: datetime) -> str | None:
+        """Return the version that was in use at a time, or None if that is not kept any more."""
+        return next((stay.version_id for stay in self.stays if stay.since <= time), None)
+
+    @property
+    def stays(self) -> list[EarlierModel]:
+        """Return the version in use and those before, the latest first."""
+        return [EarlierModel(version_id=self.version_id, since=self.changed), *self.earlier]

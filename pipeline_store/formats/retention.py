@@ -1,4 +1,4 @@
-"""What is left of a model version that was removed because nothing needed it any more."""
+"""Records by which retention and rollback heed each other, and what is left of a version."""
 
 from __future__ import annotations
 
@@ -8,6 +8,19 @@ from pydantic import Field
 
 from pipeline_store.formats.base import StoredFile
 from pipeline_store.formats.models import ModelVersion
+
+
+class RollbackMark(StoredFile):
+    """``rollbacks/<version_id>.<request>.json``: a person is putting this version into use.
+
+    Written before the version is verified and gone when it is in use. Retention looks for it after
+    it has taken a version's record and before it takes anything else.
+    """
+
+    kind = "rollback-mark"
+
+    version_id: str
+    begun: datetime
 
 
 class PrunedVersion(StoredFile):

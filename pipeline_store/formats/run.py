@@ -71,6 +71,7 @@ class RunPlan(StoredFile):
     """
 
     kind = "run-plan"
+    has_checksum = True
 
     partition: str = Field(description="the run's own")
     parent_version: str | None = Field(
@@ -115,6 +116,7 @@ class RunOutcome(StoredFile):
     """``outcome.json``: how the run ended. Removed when a person lets the run go on after all."""
 
     kind = "run-outcome"
+    has_checksum = True
 
     sequence: int = Field(default=1, description="grows by one with each change; the newest counts")
     outcome: OutcomeKind

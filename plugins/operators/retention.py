@@ -11,6 +11,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from model_registry import prune
+from model_registry.errors import UnconfirmedError
 from model_registry.retention import pruning
 from pipeline_store.layout import StoreLayout
 
@@ -30,9 +31,10 @@ class StoreRetentionOperator(BaseOperator):
     :param keep_versions: nearest ancestors and newest versions of each lineage that stay.
         (templated)
     :param older_than_days: nothing younger is touched; at least 2. (templated)
+    :param confirm: remove although a clock may be wrong, or most versions would go. (templated)
     """
 
-    template_fields: Sequence[str] = ("delete", "keep_versions", "older_than_days")
+    template_fields: Sequence[str] = ("delete", "keep_versions", "older_than_days", "confirm")
 
     def __init__(
         self,
@@ -41,6 +43,7 @@ class StoreRetentionOperator(BaseOperator):
         delete: Any = False,
         keep_versions: Any = pruning.RetentionPolicy.keep_versions,
         older_than_days: Any = pruning.RetentionPolicy.older_than / timedelta(days=1),
+        confirm: Any = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -48,6 +51,7 @@ class StoreRetentionOperator(BaseOperator):
         self.delete = delete
         self.keep_versions = keep_versions
         self.older_than_days = older_than_days
+        self.confirm = confirm
         self._logged = time.monotonic()
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -58,15 +62,19 @@ class StoreRetentionOperator(BaseOperator):
                 keep_versions=int(self.keep_versions),
                 older_than=timedelta(days=float(self.older_than_days)),
                 pinned=tuple(prune.preset_pins()),
+                confirmed=_is_on(self.confirm),
             )
         except ValueError as error:
             raise AirflowFailException(str(error)) from error
-        deletes = str(self.delete).lower() == "true"
-        report = (
-            pruning.prune(store, policy, self._log_progress)
-            if deletes
-            else pruning.PruneReport(pruning.plan(store, policy))
-        )
+        deletes = _is_on(self.delete)
+        try:
+            report = (
+                pruning.prune(store, policy, self._log_progress)
+                if deletes
+                else pruning.PruneReport(pruning.plan(store, policy))
+            )
+        except UnconfirmedError as error:
+            raise AirflowFailException(str(error)) from error
         for line in prune.lines(report, deleted=deletes):
             self.log.info("%s", line)
         found = report.to_json()
@@ -77,3 +85,8 @@ class StoreRetentionOperator(BaseOperator):
             self._logged = time.monotonic()
             text = prune.size_text(size)
             self.log.info("%d of %d done, %s removed", done, total, text)
+
+
+def _is_on(value: Any) -> bool:
+    """Return whether a switch is on that may have been rendered as text."""
+    return str(value).lower() == "true"

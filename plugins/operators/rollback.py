@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 PREVIOUS = "previous"
-"""Stands for the version that the one in use was trained from."""
+"""Stands for the version that the one in use at the run's trigger was trained from."""
 
 
 class RollbackOperator(BaseOperator):
@@ -26,7 +27,9 @@ class RollbackOperator(BaseOperator):
 
     The version that was in use is remembered as rolled back, so that no run puts it back by itself.
     A run of the lineage that is under way was started from that one and cannot promote any more;
-    the log names it. Skipped when the version is in use already. Tried again after it has changed
+    the log names it. Skipped when the version is in use already. ``previous`` is of the model that
+    was in use when the run was triggered; if another has come into use since, nothing happens and
+    the task fails, or is skipped if that is the one. Tried again after it has changed
     the model in use, it changes nothing more, and announces what it has done.
 
     Emits the asset ``promoted_model``. Returns ``lineage_id``, ``before`` and ``after``.
@@ -60,12 +63,16 @@ class RollbackOperator(BaseOperator):
             pointer = self._pointer(lineage)
             model = registry.load_version(lineage, pointer.version_id)
             if pointer.request != request:
-                wanted = registry.load_version(lineage, self._wanted(model))
+                version, expected = self._wanted(lineage, pointer, dag_run.run_after)
+                wanted = registry.load_version(lineage, version)
                 if wanted.version_id == model.version_id:
-                    raise AirflowSkipException(f"{wanted.version_id} is in use already.")
+                    raise AirflowSkipException(
+                        f"{wanted.version_id} is in use already, since {pointer.changed:%F %T} "
+                        f"UTC: {pointer.reason}. Nothing was changed."
+                    )
                 self.log.info("Before: %s", _described(model))
                 pointer = registry.rollback(
-                    lineage, wanted.version_id, reason=reason, request=request
+                    lineage, version, reason=reason, request=request, expected=expected
                 )
                 model = wanted
         except (registry.RegistryError, ValueError) as error:
@@ -98,16 +105,30 @@ class RollbackOperator(BaseOperator):
             )
         return pointer
 
-    def _wanted(self, in_use: ModelVersion) -> str:
+    def _wanted(
+        self, lineage: LineageLayout, pointer: ProductionPointer, asked: datetime
+    ) -> tuple[str, str | None]:
+        """Return the version to use, and the one that it is to replace; None: any.
+
+        Whoever asked for the previous one saw the model that was in use then. A second press, and
+        any that waited in the queue, means that one too, and goes no further back.
+        """
         wanted = self.version.strip()
         if wanted != PREVIOUS:
-            return wanted
-        if in_use.parent is None:
+            return wanted, None
+        seen = pointer.in_use_at(asked)
+        if seen is None:
             raise registry.RegistryError(
-                f"{in_use.version_id} is the first version of lineage {in_use.lineage_id}: there "
-                "is none before it. Name the version to use."
+                f"The model in use has changed since this run was triggered at {asked:%F %T} UTC, "
+                f"and {lineage.production} does not say what was in use then. Name the version."
             )
-        return in_use.parent
+        model = registry.load_version(lineage, seen)
+        if model.parent is None:
+            raise registry.RegistryError(
+                f"{seen} is the first version of lineage {model.lineage_id}: there is none before "
+                "it. Name the version to use."
+            )
+        return model.parent, seen
 
 
 def _described(model: ModelVersion) -> str:

@@ -163,7 +163,7 @@ STORE_CHECKS: tuple[Check[Site], ...] = (
     Check(
         "store region",
         "the bucket is where the TPUs are",
-        lambda site: region_finding(site.config.tpu.zones, site.store, site.location),
+        lambda site: region_finding(site.config.tpu, site.store, site.location),
     ),
     Check(
         "beam.runner",

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from pipeline_config.tpu_zones import region_of
 from preflight.cloud.site import Site
 from preflight.findings import Finding, not_checked, ok, warning
 
@@ -67,7 +68,7 @@ def _metrics(site: Site, name: str, is_spot: bool) -> Iterator[dict[str, Any]]:
 
 def _limit(metric: dict[str, Any], zone: str) -> float:
     """Return what a metric allows in a zone: the least of its limits, by zone and by region."""
-    places = {"zone": zone, "region": zone.rpartition("-")[0]}
+    places = {"zone": zone, "region": region_of(zone)}
     limits: list[float] = []
     for limit in metric.get("consumerQuotaLimits", []):
         # Ordered from the least specific to the most specific: the last that fits holds.

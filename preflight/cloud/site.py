@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline_config import PipelineConfig
+from pipeline_config.tpu_zones import region_of
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from preflight.cloud.apis import GoogleApis
@@ -41,7 +42,7 @@ class Site:
     @property
     def regions(self) -> list[str]:
         """Return the regions of ``tpu.zones``, each once."""
-        return list(dict.fromkeys(zone.rpartition("-")[0] for zone in self.config.tpu.zones))
+        return list(dict.fromkeys(region_of(zone) for zone in self.config.tpu.zones))
 
     @functools.cached_property
     def offer(self) -> Offer:

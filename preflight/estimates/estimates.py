@@ -13,6 +13,7 @@ from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.compiled import saved
 from preflight.estimates import passes, vm_disk
 from preflight.estimates.auto_steps import AutoSteps, auto_steps
+from preflight.estimates.egress import egress_lines, pretraining_traffic
 from preflight.estimates.rows import prepared, row_counts, rows_by_size
 from preflight.estimates.speed import Speed, find_speed
 from trained_models.decided_steps import RowCounts, fewest_steps, with_steps
@@ -70,6 +71,7 @@ def _estimate(asked: PipelineConfig, store: StoreLayout | None) -> RunEstimate:
         f"by: {found.basis}",
         *(() if auto is None else _auto_lines(config, auto, rows, by_size)),
         *_lines(config, found),
+        *egress_lines(config, store, lambda it: pretraining_traffic(config, rows or by_size, it)),
         *(() if store is None else _partition_lines(config, manifest, rows)),
         *(() if store is None else _disk_lines(config, store)),
         *_warnings(config, found),

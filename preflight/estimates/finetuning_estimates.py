@@ -15,6 +15,7 @@ from pipeline_config.rules import chips
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import FinetuningPlan, RunEstimate, TaskManifest, TaskSplit, TrialResult
 from pipeline_store.layout import StoreLayout
+from preflight.estimates.egress import egress_lines, finetuning_traffic
 from preflight.estimates.prices import price_finding
 from preflight.estimates.speed import ASSUMED_UTILIZATION
 from preflight.findings import Row, Status
@@ -51,6 +52,7 @@ def estimate(config: FinetuningConfig, store: StoreLayout) -> RunEstimate:
     found = _numbers(config, store, encoder, counts, is_complete=len(counts) == len(examples))
     lines = [
         *_lines(config, found),
+        *egress_lines(config, store, lambda _: finetuning_traffic(config, encoder)),
         *(
             f"examples: {task}: about {known.count:,} to train on ({known.basis})"
             if (known := examples[task])

@@ -16,7 +16,12 @@ FLOAT_BYTES = 4
 def checkpoint_bytes(config: PipelineConfig) -> int:
     """Return the size of a checkpoint: the weights, and what the optimizer keeps for each."""
     copies = 2 if config.optimizer.type == "amos" else 3
-    return copies * weight_count(config) * FLOAT_BYTES
+    return copies * model_bytes(config)
+
+
+def model_bytes(config: PipelineConfig) -> int:
+    """Return the size of the weights alone."""
+    return weight_count(config) * FLOAT_BYTES
 
 
 def weight_count(config: PipelineConfig) -> int:

@@ -84,7 +84,7 @@ def common_checks(
     return {
         "beam.runner": lambda: _lines("beam.runner", dataflow_finding(settings, store)),
         "beam.temp_location": lambda: _temporary_problems(settings, location),
-        "tpu.zones": lambda: _lines("tpu.zones", region_finding(config.tpu.zones, store, location)),
+        "tpu.zones": lambda: _lines("tpu.zones", region_finding(config.tpu, store, location)),
     }
 
 

@@ -11,11 +11,10 @@ from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from preflight.estimates import vm_disk
 from preflight.estimates.sizes import (
-    FLOAT_BYTES,
     checkpoint_bytes,
+    model_bytes,
     record_bytes,
     size_text,
-    weight_count,
 )
 
 _MARGIN = 1.25
@@ -52,7 +51,7 @@ def needed_bytes(config: PipelineConfig, partition: str, store: StoreLayout) -> 
     # One is written while max_to_keep others are there; the best one is kept beside them.
     kept = config.training.max_to_keep + 1 + config.training.keep_best
     versions = 1 + len(config.promotion.export_formats)
-    model = kept * checkpoint_bytes(config) + 2 * versions * weight_count(config) * FLOAT_BYTES
+    model = kept * checkpoint_bytes(config) + 2 * versions * model_bytes(config)
     return int(_MARGIN * (model + record_bytes(config, partition, store)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from beam_jobs import prepare_corpus, train_vocabulary
+from pipeline_store import local
 from pipeline_store.formats import PartitionManifest
 from tests.beam_jobs.workspace import PARTITION, Workspace, as_text, documents, make_config
 
@@ -140,6 +142,29 @@ def test_missing_input_is_a_user_error(
     assert f"no file matches {workspace.corpus}/*" in error_line(capsys)
     assert command.main([*arguments, "--input=elsewhere/*.txt"]) == 40
     assert f"{workspace.store.root}/elsewhere/*.txt" in error_line(capsys)
+
+
+def test_a_full_disk_is_one_line_with_path_and_remedy(
+    workspace: Workspace,
+    arguments: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workspace.put("a.txt", as_text(documents(30)))
+    assert train_vocabulary.main(arguments) == 0
+    capsys.readouterr()
+
+    def full(aside: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(local, "_fill", full)
+    assert prepare_corpus.main(arguments) == 45
+    captured = capsys.readouterr()
+    line = captured.err.splitlines()[-1]
+    assert "no room to write" in line
+    assert workspace.store.root in line
+    monkeypatch.undo()
+    assert prepare_corpus.main(arguments) == 0
 
 
 def test_missing_vocabulary_is_a_user_error(

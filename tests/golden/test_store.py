@@ -42,6 +42,7 @@ ELSEWHERE = {
     "agent-job-record": "as above",
     "agent-log-record": "as above",
     "local-stack": "in the state folder of a stack on a laptop, deleted when that goes down",
+    "rollback-mark": "while a person's rollback is under way, deleted at its end",
     "task-outcome": "between the processes of one data job, deleted at its end",
 }
 """Kinds that are in no store, or in none for longer than a task, with the reason."""
@@ -60,6 +61,11 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
     ],
     "heartbeat": [("", "phase", None), ("", "phase_limit_seconds", None)],
     "model-version": [("", "manifests", {})],
+    "evaluation": [("models.[].sets.[]", "retrieval", None)],
+    "finetuning-config": [
+        ("budget", "price_per_egress_gb", 0.02),
+        ("tpu", "allow_other_regions", False),
+    ],
     "pipeline-config": [
         ("budget", "max_hangs", 3),
         ("", "hang", _HANG),
@@ -73,12 +79,15 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("promotion", "judge_retrieval", "sentence_encoders"),
         ("promotion", "max_retrieval_loss", 0.02),
         ("promotion", "max_total_forgetting", 0.2),
+        ("budget", "price_per_egress_gb", 0.02),
+        ("tpu", "allow_other_regions", False),
         ("training", "head_steps", None),
         ("training", "max_passes", None),
         ("training", "max_train_steps", 1_000_000),
         ("tpu", "disk_gigabytes", 100),
     ],
     "pruned-version": [("model", "manifests", {})],
+    "production-pointer": [("", "earlier", [])],
     "reaper-pass": [("", "standing", [])],
     "reservation": [("", "installation", None)],
     "run-approval": [("", "answered_by_id", None)],
@@ -102,13 +111,15 @@ def test_a_kept_file_is_read_and_written_as_it_was(path: Path) -> None:
     else:
         written = KINDS[kind].parse(data, str(path)).to_bytes()
     kept, content = json.loads(data), json.loads(written)
+    if "record_sha256" not in kept:
+        content.pop("record_sha256", None)
     for section, name, default in LATER.get(kind, ()):
         words = section.split(".") if section else []
         for before, now in zip(_sections(kept, words), _sections(content, words), strict=True):
             if name not in before:
                 assert now.pop(name) == default
     assert content == kept
-    if kind not in LATER:
+    if kind not in LATER and len(content) == len(json.loads(written)):
         assert written == data
 
 

@@ -35,7 +35,8 @@ from tests.pipeline_store.gcs_server import GcsState
 NO_STATISTICS = DataStatistics(
     document_tokens={}, row_tokens={}, text_tokens=0, unknown_tokens=0, new_words={}
 )
-POLICY = pruning.RetentionPolicy(keep_versions=1)
+POLICY = pruning.RetentionPolicy(keep_versions=1, confirmed=True)
+"""Stores are made old as a whole, which needs a confirmation."""
 
 
 def write_shard(store: StoreLayout, text: str) -> ShardManifest:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from model_registry import registry
+from model_registry import production, registry
 from model_registry.consistency import check
 from model_registry.prune import main
-from model_registry.retention import pruning
+from model_registry.retention import pruning, sweep
 from model_registry.retention.pruning import Kind, PruneReport, RetentionPolicy
-from model_registry.retention.records import pruned_versions
+from model_registry.retention.records import describe_pruned, pruned_versions
 from model_registry.retention.sweep import Sweep
 from pipeline_config import parse_config
-from pipeline_store import uris
+from pipeline_store import local, uris
 from pipeline_store.formats import (
     CheckpointManifest,
     ModelExports,
@@ -46,7 +50,7 @@ from trained_models import record_sources
 from trained_models.artifacts import verify_files
 
 Capture = pytest.CaptureFixture[str]
-ARGUMENTS = ["--keep-versions", "1", "--older-than-days", "14"]
+ARGUMENTS = ["--keep-versions", "1", "--older-than-days", "14", "--confirm"]
 
 
 @pytest.fixture
@@ -216,7 +220,7 @@ def assert_all_commits_hold(store: str, runs: list[FinishedRun]) -> None:
 KILLED = """
 import itertools, os, signal, sys
 from model_registry import prune
-from pipeline_store import uris
+from pipeline_store import local, uris
 
 delete, numbers = uris.delete, itertools.count(1)
 
@@ -268,6 +272,161 @@ def test_a_rollback_at_the_last_moment_wins(store: str, monkeypatch: pytest.Monk
     version = f"lineages/default/versions/{target.version_id}/"
     assert {path for path in before if path.startswith(version)} <= objects(store)
     assert target.version_id not in pruned_versions(target.lineage)
+
+
+def test_a_rollback_that_has_verified_wins_over_a_pass_that_has_looked(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verified; the record taken and the marks read; the pointer moved; the bytes gone?"""
+    runs = past(store)
+    lineage, target = runs[0].lineage, runs[0].version_id
+    verified, looked, moved = threading.Event(), threading.Event(), threading.Event()
+    verify, is_rolled_back_to = production.verify, sweep._is_rolled_back_to
+
+    def verifies(*arguments: Any) -> Any:
+        model = verify(*arguments)
+        verified.set()
+        assert looked.wait(60)
+        return model
+
+    def looks(*arguments: Any) -> bool:
+        found = is_rolled_back_to(*arguments)
+        looked.set()
+        assert moved.wait(60)
+        return found
+
+    monkeypatch.setattr(production, "verify", verifies)
+    monkeypatch.setattr(sweep, "_is_rolled_back_to", looks)
+    with ThreadPoolExecutor() as pool:
+        rolled = pool.submit(registry.rollback, lineage, target, reason="bad answers")
+        rolled.add_done_callback(lambda _: moved.set())
+        assert verified.wait(60)
+        report = prune(store)
+        assert rolled.result(60).version_id == target
+    registry.verify(lineage, target)
+    assert report.left[f"model versions: default/{target}"].startswith("it was put into use")
+    assert uris.list_files(lineage.rollbacks) == []
+    assert target not in pruned_versions(lineage)
+
+
+def test_a_rollback_mends_what_a_pass_that_died_has_taken(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = past(store)
+    lineage, target = runs[0].lineage, runs[0].version_id
+    pruned = describe_pruned(lineage, target, "old")
+    verify = production.verify
+
+    def verifies(*arguments: Any) -> Any:
+        model = verify(*arguments)
+        pruned.create(lineage.pruned_version(target))
+        uris.delete(lineage.model(target))
+        return model
+
+    monkeypatch.setattr(production, "verify", verifies)
+    registry.rollback(lineage, target, reason="bad answers")
+    registry.verify(lineage, target)
+    assert check(lineage).problems == []
+
+
+def test_a_rollback_that_failed_leaves_no_mark(store: str) -> None:
+    runs = past(store)
+    with pytest.raises(registry.RegistryError):
+        registry.rollback(runs[0].lineage, "v-000000000000", reason="bad answers")
+    assert uris.list_files(runs[0].lineage.rollbacks) == []
+
+
+class FullDisk:
+    """A disk without room for a byte, until something is removed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free = 0
+        self._fill, self._delete = local._fill, local.LocalBackend.delete
+        monkeypatch.setattr(local, "_fill", self.fill)
+        monkeypatch.setattr(local.LocalBackend, "delete", lambda _, uri: self.delete(uri))
+
+    def fill(self, aside: Path, data: bytes) -> None:
+        if len(data) > self.free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._fill(aside, data)
+        self.free -= len(data)
+
+    def delete(self, uri: str) -> None:
+        path = Path(uri)
+        freed = path.stat().st_size if path.exists() else 0
+        self._delete(local.LocalBackend(), uri)
+        self.free += freed
+
+
+def test_a_full_disk_is_freed_before_anything_is_written(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = past(store)
+    FullDisk(monkeypatch)
+    report = prune(store)
+    assert report.left == {}
+    gone = {item.name for item in report.removed if item.kind is Kind.VERSION}
+    assert gone == {f"default/{run.version_id}" for run in runs[:2]}
+    assert_all_commits_hold(store, runs)
+    assert set(pruned_versions(runs[0].lineage)) == {run.version_id for run in runs[:2]}
+
+
+def test_without_room_for_its_record_a_version_stays_with_all_that_it_names(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = past(store)
+    disk = FullDisk(monkeypatch)
+    monkeypatch.setattr(disk, "delete", lambda uri: disk._delete(local.LocalBackend(), uri))
+    report = prune(store)
+    left = report.left[f"model versions: default/{runs[0].version_id}"]
+    assert "cannot be written" in left
+    assert f"{runs[0].version_id}.json" in left
+    assert not any(item.kind in (Kind.VERSION, Kind.SHARD) for item in report.removed)
+    assert any(item.kind is Kind.TRAINING for item in report.removed)
+    assert_all_commits_hold(store, runs)
+
+
+def test_what_killed_writes_left_is_told_and_goes(store: str) -> None:
+    past(store)
+    old = Path(store, "shards", f"{local.ASIDE_MARK}{'0' * 32}")
+    young = Path(store, "runs", f"{local.ASIDE_MARK}{'1' * 32}")
+    for path in (old, young):
+        path.write_bytes(b"half of it")
+    os.utime(old, (0, 0))
+    [item] = [i for i in pruning.plan(StoreLayout(store), POLICY).items if ".aside" in i.name]
+    assert (item.name, item.why) == (f"shards/{old.name}", "left by a killed write")
+    prune(store)
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_what_would_look_old_to_a_wrong_clock_needs_a_confirmation(
+    store: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = line_of_models(store, 4)
+    age(store, days=20)
+    uris.write(f"{store}/runs/{runs[3].key}/notes.json", b"{}")
+    arguments = ARGUMENTS[:-1]
+    # Something was written just now, and half of the versions are not too many.
+    assert pruning.plan(StoreLayout(store), POLICY).doubts == []
+    now = datetime.now(UTC) + timedelta(days=20)
+    monkeypatch.setattr(uris, "now", lambda probe: now)
+    before = objects(store)
+    assert main(["--store", store, *arguments]) == 0
+    assert "Needs --confirm: it is " in capsys.readouterr().out
+    assert main(["--store", store, "--delete", *arguments]) == 1
+    assert "as a person has to look first: it is" in capsys.readouterr().err
+    assert objects(store) == before
+    assert main(["--store", store, "--delete", *arguments, "--confirm"]) == 0
+
+
+def test_most_versions_at_once_need_a_confirmation(store: str, capsys: Capture) -> None:
+    runs = line_of_models(store, 5)
+    age(store, days=20)
+    uris.write(f"{store}/runs/{runs[4].key}/notes.json", b"{}")
+    assert main(["--store", store, "--delete", *ARGUMENTS[:-1]]) == 1
+    assert "3 of 5 model versions would go, more than 50%" in capsys.readouterr().err
+    assert len(registry.list_versions(runs[0].lineage)) == 5
 
 
 def test_a_run_that_begins_in_between_keeps_what_it_names(store: str) -> None:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from pipeline_config import (
     ConfigError,
+    FinetuningConfig,
     PipelineConfig,
+    load_finetuning_preset,
     load_preset,
     parse_config,
     preset_names,
@@ -21,6 +23,7 @@ from pipeline_config import (
 )
 from pipeline_config.loading import fields, parse_overrides
 from pipeline_config.rules import chips
+from pipeline_config.tpu_zones import BELIEVED, READ, more_zones, region_of
 
 REPOSITORY = Path(__file__).parents[2]
 SMOKE = load_preset("smoke")
@@ -76,6 +79,20 @@ def test_a_tpu_vm_has_time_to_pull_its_image_and_a_trial_has_chip_hours_for_two(
     assert seconds > int(found[1])
     assert config.budget.max_chip_hours is not None
     assert 2 * seconds / 3600 * chips(config.tpu.accelerator_type) < config.budget.max_chip_hours
+
+
+def test_presets_for_real_use_name_all_zones_of_their_region() -> None:
+    presets = [
+        *(load_preset(name) for name in preset_names(PipelineConfig) if "smoke" not in name),
+        *(load_finetuning_preset(n) for n in preset_names(FinetuningConfig) if "smoke" not in n),
+    ]
+    assert len(presets) == 3
+    for tpu in (preset.tpu for preset in presets):
+        family = tpu.accelerator_type.rpartition("-")[0]
+        assert {*tpu.zones} <= {*READ[family], *BELIEVED.get(family, ())}
+        assert len({region_of(zone) for zone in tpu.zones}) == 1
+        assert more_zones(tpu.accelerator_type, tpu.zones) == []
+        assert not tpu.allow_other_regions
 
 
 def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:

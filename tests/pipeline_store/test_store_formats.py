@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pipeline_store.formats import (
     FileDigest,
     FormatError,
     Holder,
+    LineageLease,
     StoredFile,
     VerdictKind,
 )
@@ -106,6 +108,43 @@ def test_a_truncated_file_is_refused(cut: int) -> None:
 def test_other_content_is_refused(content: bytes) -> None:
     with pytest.raises(FormatError, match="expected JSON with format 'holder'"):
         Holder.parse(content, "uri")
+
+
+LEASE = LineageLease(
+    sequence=12,
+    run_key="0" * 12,
+    dag_id="dag",
+    run_id="run",
+    partition="day-1",
+    acquired=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    expires=datetime(2026, 1, 3, 3, 4, 5, tzinfo=UTC),
+)
+
+
+def test_records_that_decide_carry_a_checksum() -> None:
+    kinds = {kind.kind for kind in KINDS if kind.has_checksum}
+    assert kinds >= {"run-plan", "finetuning-plan", "verdict", "production-pointer", "run-approval"}
+    assert kinds >= {"evaluation", "lineage-lease", "run-outcome"}
+
+
+def test_one_changed_digit_is_noticed() -> None:
+    data = LEASE.to_bytes()
+    places = [place for place, sign in enumerate(data) if chr(sign).isdigit()]
+    assert len(places) > 80
+    for place in places:
+        digit = (data[place] - ord("0") + 1) % 10
+        changed = data[:place] + b"%d" % digit + data[place + 1 :]
+        with pytest.raises(FormatError, match=r"/x/lease\.json"):
+            LineageLease.parse(changed, "/x/lease.json")
+
+
+def test_the_checksum_is_of_the_content_not_of_its_spelling() -> None:
+    content = json.loads(LEASE.to_bytes())
+    spelled = json.dumps(dict(reversed(content.items())), indent=None).encode()
+    assert LineageLease.parse(spelled, "uri") == LEASE
+    # Files of earlier releases have none.
+    del content["record_sha256"]
+    assert LineageLease.parse(json.dumps(content).encode(), "uri") == LEASE
 
 
 def test_loading_and_creating(any_store: str) -> None:

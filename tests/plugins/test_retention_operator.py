@@ -46,9 +46,16 @@ def test_it_reports(
 
 @pytest.mark.parametrize("delete", [True, "True"])
 def test_it_removes_when_asked_to(store: str, delete: Any) -> None:
-    found = execute(store, delete=delete)
+    found = execute(store, delete=delete, confirm=delete)
     assert found["removed"] == found["can_go"]
     assert len(registry.list_versions(StoreLayout(store).lineage("default"))) == 2
+
+
+def test_without_a_confirmation_nothing_goes_when_a_clock_may_be_wrong(store: str) -> None:
+    before = objects(store)
+    with pytest.raises(AirflowFailException, match="a clock is wrong"):
+        execute(store, delete=True, confirm="False")
+    assert objects(store) == before
 
 
 @pytest.mark.parametrize("wrong", [{"keep_versions": "0"}, {"older_than_days": "1"}])

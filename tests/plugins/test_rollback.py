@@ -43,8 +43,9 @@ class Rolling:
         lineage: str = "default",
         reason: str = "bad answers",
         run_id: str | None = None,
+        asked: datetime | None = None,
     ) -> dict[str, str]:
-        """Execute the task, in a DAG run of its own unless one is named."""
+        """Execute the task, in a DAG run of its own unless one is named, triggered now."""
         operator = RollbackOperator(
             task_id="rollback",
             store_uri=self.first.store.root,
@@ -54,7 +55,9 @@ class Rolling:
         )
         self.requests += 1
         dag_run = SimpleNamespace(
-            dag_id="model_rollback", run_id=run_id or f"manual__{self.requests}"
+            dag_id="model_rollback",
+            run_id=run_id or f"manual__{self.requests}",
+            run_after=asked or datetime.now(UTC),
         )
         self.event = OutletEventAccessor(key=AssetUniqueKey.from_asset(PROMOTED_MODEL))
         context: Any = {"outlet_events": {PROMOTED_MODEL: self.event}, "dag_run": dag_run}
@@ -95,6 +98,38 @@ def test_a_task_that_is_tried_again_goes_one_step_back_and_tells_of_it(rolling: 
     assert rolling.event.partition_keys == {f"default.{rolling.second.version_id}"}
     # Another request is another step.
     assert rolling.roll()["after"] == rolling.first.version_id
+
+
+def test_presses_that_waited_together_go_one_step_back(rolling: Rolling) -> None:
+    third = FinishedRun(rolling.first.store.root, "3", parent=rolling.second.version_id)
+    rolling.publish(third, rolling.second.version_id)
+    asked = datetime.now(UTC)
+    assert rolling.roll(asked=asked)["after"] == rolling.second.version_id
+    pointer = rolling.pointer
+    for _ in range(3):
+        with pytest.raises(AirflowSkipException, match="is in use already"):
+            rolling.roll(asked=asked)
+    assert rolling.pointer == pointer
+    # Whoever has seen the result, and presses again, wants another step.
+    assert rolling.roll()["after"] == rolling.first.version_id
+
+
+def test_previous_does_nothing_when_another_model_came_into_use_since(rolling: Rolling) -> None:
+    asked = datetime.now(UTC)
+    third = FinishedRun(rolling.first.store.root, "3", parent=rolling.second.version_id)
+    rolling.publish(third, rolling.second.version_id)
+    with pytest.raises(AirflowFailException, match=f"{third.version_id} came into use at"):
+        rolling.roll(asked=asked)
+    assert rolling.pointer.version_id == third.version_id
+    # A version that is named is meant, whatever is in use.
+    assert rolling.roll(rolling.first.version_id, asked=asked)["before"] == third.version_id
+
+
+def test_a_pointer_of_an_earlier_release_does_not_say_what_was_in_use(rolling: Rolling) -> None:
+    pointer = rolling.pointer
+    pointer.model_copy(update={"earlier": []}).write(rolling.first.lineage.production)
+    with pytest.raises(AirflowFailException, match="does not say what was in use then"):
+        rolling.roll(asked=pointer.changed - timedelta(seconds=1))
 
 
 def test_a_version_can_be_named_and_taken_back(rolling: Rolling) -> None:

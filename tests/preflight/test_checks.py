@@ -13,12 +13,14 @@ import pytest
 from corpus.tokens.vocabulary import SPECIAL_TOKENS
 from model_registry import registry
 from pipeline_config import load_preset, with_overrides
+from pipeline_config.schema import TpuConfig
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, TrainingInputs, VocabularyInfo
 from pipeline_store.layout import StoreLayout, VersionLayout
 from preflight.bucket import rights_finding
 from preflight.estimates.sizes import checkpoint_bytes, weight_count
 from preflight.findings import Status
+from preflight.places import region_finding
 from preflight.run.checks import check
 from preflight.run.disk import needed_bytes
 from tests.beam_jobs.manifests import shard, store_partition
@@ -672,6 +674,31 @@ def test_regions(ready: str, place: str | None, zones: list[str], far: str | Non
         assert line.startswith("tpu.zones: ")
         assert far in line
         assert ready in line
+
+
+@pytest.mark.parametrize(
+    ("place", "is_told"), [("US-CENTRAL1", True), ("US", False), (None, False)]
+)
+def test_other_regions_are_rented_in_only_when_they_are_allowed(
+    ready: str, place: str | None, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    zones = {"tpu.zones": ["us-central1-a", "us-west4-a"]}
+    refused = problems(ready, zones, location=lambda _: place)
+    assert [("--set tpu.allow_other_regions=true" in line) for line in refused] == [True] * is_told
+    allowed = zones | {"tpu.allow_other_regions": True}
+    assert problems(ready, allowed, location=lambda _: place) == []
+    assert ("tpu.allow_other_regions is on, so the bytes are paid" in caplog.text) == is_told
+
+
+def test_zones_of_the_same_region_that_are_not_named_are_told(ready: str) -> None:
+    tpu = TpuConfig(accelerator_type="v6e-8", zones=["us-east5-a"])
+    finding = region_finding(tpu, StoreLayout(ready), lambda _: "US-EAST5")
+    assert finding is not None
+    assert "us-east5-b of the same region may have v6e-8 too" in finding.found
+    tpu = TpuConfig(accelerator_type="v6e-8", zones=["us-east5-b", "us-east5-a"])
+    finding = region_finding(tpu, StoreLayout(ready), lambda _: "US-EAST5")
+    assert finding is not None
+    assert "may have" not in finding.found
 
 
 def test_the_region_of_a_bucket_is_asked_for(cloud_storage: GcsState) -> None:

@@ -23,7 +23,9 @@ from pipeline_store.formats import (
 from pipeline_store.layout import StoreLayout
 from preflight.compiled import saved
 from preflight.estimates import passes
+from preflight.estimates.egress import Traffic, egress_lines
 from preflight.estimates.estimates import estimate, write_estimate
+from preflight.estimates.sizes import checkpoint_bytes, model_bytes, size_text
 from preflight.estimates.speed import ASSUMED_UTILIZATION
 from tests.model_registry.runs import NOW, FinishedRun
 from trained_models.decided_steps import RowCounts
@@ -270,6 +272,36 @@ def test_how_often_the_rows_of_a_prepared_partition_are_seen(run: FinishedRun) -
     assert unknown in of(run, corpus__partition="day-1", masking__dynamic=False).lines
     assert unknown.replace("day-1", "day-2") in of(run, corpus__partition="day-2").lines
     assert not any(line.startswith("rows: ") for line in of(run).lines)
+
+
+def test_what_crosses_regions_is_told_with_its_price(run: FinishedRun) -> None:
+    far: dict[str, Any] = {"tpu__zones": ["us-central1-a", "us-west4-a"]}
+    assert not any(line.startswith("egress") for line in of(run, **far).lines)
+    far |= {"tpu__allow_other_regions": True, "budget__price_per_egress_gb": 100.0}
+    [line] = [
+        line
+        for line in of(run, corpus__partition="day-1", **far).lines
+        if line.startswith("egress: ")
+    ]
+    config = with_overrides(SMOKE, {})
+    # Its 5,000 rows of 128 tokens, the model it starts from; a checkpoint each interval, a model.
+    read = 5000 * 800 + model_bytes(config)
+    interval = config.training.checkpoint_interval
+    checkpoints = -(-config.training.steps // interval)
+    written = checkpoints * checkpoint_bytes(config) + model_bytes(config)
+    assert f"reads about {size_text(read)} and writes {size_text(written)} across" in line
+    assert f"x 100 USD a GB = {(read + written) / 1e7:.2f} USD, an estimate" in line
+    assert "a TPU that replaces a lost one reads all again" in line
+
+
+@pytest.mark.parametrize(("place", "zones"), [("US", None), ("US-CENTRAL1", "us-west4-a")])
+def test_only_zones_outside_the_buckets_region_have_egress(
+    run: FinishedRun, place: str, zones: str | None
+) -> None:
+    tpu = {"tpu.zones": ["us-central1-a", "us-west4-a"], "tpu.allow_other_regions": True}
+    config = with_overrides(SMOKE, tpu)
+    lines = list(egress_lines(config, run.store, lambda _: Traffic(1, 1), lambda _: place))
+    assert lines == [] if zones is None else lines[0].startswith(f"egress: {zones} outside the ")
 
 
 def test_padding_of_a_prepared_partition_is_warned_of(run: FinishedRun) -> None:

@@ -121,6 +121,15 @@ def test_an_earlier_run_like_it_tells_the_speed(store: StoreLayout) -> None:
     assert told(store, finetuning__max_seq_length=64).hours is None
 
 
+def test_what_crosses_regions_is_told(store: StoreLayout) -> None:
+    describe(store, b"text\tlabel\n" + b"a\tb\n" * 999)
+    assert not any(line.startswith("egress") for line in told(store).lines)
+    lines = told(store, tpu__allow_other_regions=True).lines
+    [line] = [line for line in lines if line.startswith("egress: ")]
+    assert "us-central1-a outside the bucket's region (not known)" in line
+    assert "examples not counted" in line
+
+
 def test_the_plan_says_it_again_with_the_true_sizes(store: StoreLayout) -> None:
     run = FinetuningRun(store, "1", tasks=[TASK], finetuning__random_seeds=[1, 2, 3])
     uri = run.plan.manifests[TASK]

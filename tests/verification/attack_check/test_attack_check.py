@@ -1,0 +1,123 @@
+"""The check itself: what passes, what is kept, and that each attack does harm without its mend."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verification.attack_check import __main__ as command
+from verification.attack_check.catalogue import ROWS
+from verification.attack_check.rows import Journal, Result, Row, Tally, try_row
+
+REPOSITORY = Path(__file__).parents[3]
+NEED_ROOT = ("full disk", "read-only store")
+LONG = ("power cut before each change",)
+
+
+class Attack:
+    """An attack that does harm only while its mend is off."""
+
+    def __init__(self) -> None:
+        self.is_mended = True
+        self.calls: list[int] = []
+
+    def __call__(self, folder: Path, times: int) -> Tally:
+        assert list(folder.iterdir()) == []
+        self.calls.append(times)
+        tally = Tally()
+        for _ in range(times):
+            tally.add(*([] if self.is_mended else ["harm"]))
+        return tally
+
+    def without(self) -> Any:
+        self.is_mended = False
+        return nullcontext()
+
+
+def test_a_row_passes_when_only_its_control_is_bad(tmp_path: Path) -> None:
+    attack = Attack()
+    result = try_row(Row("a", attack, 5, attack.without, 2), tmp_path)
+    assert result == Result("a", tried=5, bad=0, lost=0, control_bad=2, notes=[])
+    assert result.passed
+    assert json.loads(result.line) == {
+        "name": "a",
+        "tried": 5,
+        "bad": 0,
+        "lost": 0,
+        "control_bad": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"bad": 1},
+        {"lost": 1},
+        {"control_bad": 0},
+        {"tried": 0},
+    ],
+)
+def test_a_row_fails_with_harm_without_a_try_and_with_a_control_that_is_well(
+    numbers: dict[str, int],
+) -> None:
+    good = {"tried": 1, "bad": 0, "lost": 0, "control_bad": 1}
+    assert not Result(name="a", notes=[], **(good | numbers)).passed
+
+
+def test_the_first_harms_are_told() -> None:
+    tally = Tally()
+    for number in range(9):
+        tally.add(f"harm {number}", lost=number == 0)
+    assert (tally.tried, tally.bad, tally.lost) == (9, 9, 1)
+    assert tally.notes == ["harm 0", "harm 1", "harm 2"]
+
+
+def test_results_of_other_code_do_not_count(tmp_path: Path) -> None:
+    result = Result("a", 1, 0, 0, 1, [])
+    Journal(tmp_path / "results.jsonl", "one").add(result)
+    assert Journal(tmp_path / "results.jsonl", "one").read() == {"a": result}
+    assert Journal(tmp_path / "results.jsonl", "two").read() == {}
+
+
+def test_what_has_passed_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = Attack(), Attack()
+    bad.is_mended = False
+    rows = (Row("good", good, 3, good.without), Row("bad", bad, 3, bad.without))
+    monkeypatch.setattr(command, "ROWS", rows)
+    monkeypatch.setattr(command, "code_version", lambda: "this")
+    arguments = ["--state-dir", str(tmp_path)]
+    assert command.main(arguments) == 1
+    assert command.main([*arguments, "--only", "good"]) == 0
+    assert good.calls == [3, 1]
+    good.is_mended = True
+    assert command.main([*arguments, "--only", "good", "--fresh"]) == 0
+    assert good.calls == [3, 1, 3, 1]
+    lines = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [line["name"] for line in lines] == ["good", "bad", "good", "good"]
+    assert lines[1]["bad"] == 3
+    assert command.main([*arguments, "--only", "neither"]) == 1
+    assert "no row neither. There are: good; bad" in capfd.readouterr().err
+
+
+def test_the_page_has_every_row() -> None:
+    page = (REPOSITORY / "docs" / "attack-check.md").read_text()
+    assert [row.name for row in ROWS if f"| {row.name} |" not in page] == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_each_attack_fails_and_succeeds_without_the_mend(row: Row, tmp_path: Path) -> None:
+    if row.name in LONG:
+        pytest.skip("by `make attack-check`; test_power_cut.py cuts the power of a small store")
+    if row.name in NEED_ROOT and os.geteuid():
+        pytest.skip("needs root, for a disk of its own")
+    small = Row(row.name, row.attack, min(row.times, 4), row.without, row.control_times)
+    result = try_row(small, tmp_path)
+    assert result.passed, result

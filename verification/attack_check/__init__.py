@@ -1,0 +1,1 @@
+"""Attacks on what is stored and decided: accidents and malice, with controls."""

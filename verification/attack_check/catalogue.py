@@ -1,0 +1,18 @@
+"""All rows of the check. A group of attacks has a file of its own, with its ``ROWS``."""
+
+from __future__ import annotations
+
+from verification.attack_check import (
+    clock_attacks,
+    people_attacks,
+    registry_attacks,
+    storage_attacks,
+)
+from verification.attack_check.rows import Row
+
+ROWS: tuple[Row, ...] = (
+    *people_attacks.ROWS,
+    *clock_attacks.ROWS,
+    *registry_attacks.ROWS,
+    *storage_attacks.ROWS,
+)

@@ -1,0 +1,290 @@
+"""Attacks on the registry: crashes, kills, several at once, a retention at the wrong moment."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from model_registry import lease, production, registry
+from model_registry.consistency import check
+from model_registry.retention import pruning, sweep
+from model_registry.retention.items import Item
+from pipeline_store import formats, local, uris
+from pipeline_store.formats import FormatError, ProductionPointer, RunRecord, StoredFile, base
+from tests.model_registry.retained import POLICY, age, finished, line_of_models
+from tests.model_registry.runs import FinishedRun
+from verification.attack_check.crashes import (
+    at_once,
+    count_changes,
+    die_at,
+    in_child,
+    kill_at_random,
+)
+from verification.attack_check.rows import Row, Tally
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A store in which something is about to be done, and what that is."""
+
+    run: FinishedRun
+    work: Callable[[], object]
+    wanted: str | None = None
+    """The version that is in use when it is done; None: whichever is."""
+
+
+def promotion(path: str) -> Stage:
+    """Return a store with a candidate that is to be published and promoted."""
+    runs = line_of_models(path, 2)
+    run = finished(path, "next", runs[-1].version_id)
+
+    def work() -> None:
+        registry.publish(run.store, run.run)
+        registry.promote(
+            run.lineage, run.version_id, expected_baseline=runs[-1].version_id, reason="better"
+        )
+
+    return Stage(run, work, run.version_id)
+
+
+def rollback(path: str) -> Stage:
+    """Return a store whose first version is to be put into use again."""
+    runs = line_of_models(path, 3)
+    wanted = runs[0].version_id
+    return Stage(
+        runs[-1], lambda: registry.rollback(runs[-1].lineage, wanted, reason="bad answers"), wanted
+    )
+
+
+def retention(path: str) -> Stage:
+    """Return a store of which a part can go."""
+    runs = line_of_models(path, 4)
+    age(path)
+    return Stage(runs[-1], lambda: pruning.prune(runs[-1].store, POLICY), runs[-1].version_id)
+
+
+def leasing(path: str) -> Stage:
+    """Return a store whose lineage is to be claimed and given back."""
+    [run] = line_of_models(path, 1)
+    record = RunRecord.load(run.run.record)
+
+    def work() -> None:
+        until = datetime.now(UTC) + timedelta(hours=1)
+        lease.acquire(run.lineage, record, expires=until, poll_seconds=1, has_ended=lambda _: False)
+        lease.extend(run.lineage, record.run_key, until + timedelta(hours=1))
+        lease.release(run.lineage, record.run_key)
+
+    return Stage(run, work)
+
+
+STAGES = (promotion, rollback, retention, leasing)
+
+
+def problems(run: FinishedRun) -> list[str]:
+    """Return what is wrong with a lineage: with its records, or with the version in use."""
+    try:
+        found = list(check(run.lineage).problems)
+        pointer = ProductionPointer.load_or_none(run.lineage.production)
+        if pointer is not None:
+            registry.verify(run.lineage, pointer.version_id)
+    except (registry.RegistryError, FormatError, OSError) as error:
+        return [f"{type(error).__name__}: {error}"]
+    return found
+
+
+def after(stage: Stage) -> list[str]:
+    """Return what is wrong after an accident, and after the work was done again."""
+    found = problems(stage.run)
+    if in_child(stage.work):
+        found.append("doing it again fails")
+    found += problems(stage.run)
+    pointer = ProductionPointer.load_or_none(stage.run.lineage.production)
+    if stage.wanted and (pointer is None or pointer.version_id != stage.wanted):
+        found.append("the work was done, and its version is not in use")
+    return found
+
+
+def crash_points(folder: Path, times: int) -> Tally:
+    """Die before and after changes of the file system, spread over all of each work."""
+    tally = Tally()
+    for prepare in STAGES:
+        changes = count_changes(prepare(str(folder / f"{prepare.__name__}-count")).work)
+        points = [(number, late) for number in range(1, changes + 1) for late in (False, True)]
+        share = max(1, times // len(STAGES))
+        for number, late in points[:: max(1, len(points) // share)]:
+            path = folder / f"{prepare.__name__}-{number}-{late}"
+            stage = prepare(str(path))
+            die_at(stage.work, number, after=late)
+            tally.add(*after(stage))
+            shutil.rmtree(path)
+    return tally
+
+
+def random_kills(folder: Path, times: int) -> Tally:
+    """Kill promotions and passes of retention at any moment."""
+    tally, chance = Tally(), random.Random(1)  # noqa: S311 - drawn by seed
+    for number in range(times):
+        prepare, seconds = ((promotion, 0.1), (retention, 0.4))[number % 2]
+        path = folder / str(number)
+        stage = prepare(str(path))
+        kill_at_random(stage.work, seconds, chance)
+        tally.add(*after(stage))
+        shutil.rmtree(path)
+    return tally
+
+
+def several_at_once(folder: Path, times: int) -> Tally:
+    """Two promotions of one model's children at the same time: one wins, the other is told."""
+    tally = Tally()
+    for number in range(times):
+        path = str(folder / str(number))
+        runs = line_of_models(path, 2)
+        parent = runs[-1].version_id
+        rivals = [finished(path, name, parent) for name in ("a", "b")]
+        for run in rivals:
+            registry.publish(run.store, run.run)
+
+        def promotes(run: FinishedRun, baseline: str = parent) -> Callable[[], object]:
+            return lambda: registry.promote(
+                run.lineage, run.version_id, expected_baseline=baseline, reason="better"
+            )
+
+        codes = at_once([promotes(run) for run in rivals])
+        found = problems(rivals[0])
+        if codes.count(0) != 1:
+            found.append(f"{codes.count(0)} of two rivals were promoted")
+        tally.add(*found)
+        shutil.rmtree(path)
+    return tally
+
+
+def looking(
+    read: Callable[..., Any], looked: threading.Event, moved: threading.Event
+) -> Callable[..., Any]:
+    """Return a function of retention that waits, once it has read what protects a version."""
+
+    def reads(*arguments: Any) -> Any:
+        found = read(*arguments)
+        # That no rollback is under way protects nothing: then the pointer is read.
+        if found is not False and not looked.is_set():
+            looked.set()
+            moved.wait(20)
+        return found
+
+    return reads
+
+
+def retention_and_rollback(folder: Path, times: int) -> Tally:
+    """Let retention read the pointer between a rollback's verification and its change."""
+    tally = Tally()
+    for number in range(times):
+        path = str(folder / str(number))
+        runs = line_of_models(path, 4)
+        age(path)
+        lineage, target = runs[-1].lineage, runs[0].version_id
+        verified, looked, moved = threading.Event(), threading.Event(), threading.Event()
+        verify = production.verify
+
+        def verifies(
+            *arguments: Any, call: Any = verify, done: Any = verified, go: Any = looked
+        ) -> Any:
+            model = call(*arguments)
+            done.set()
+            go.wait(20)
+            return model
+
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(production, "verify", verifies))
+            for name in ("_is_rolled_back_to", "_in_use"):
+                reads = looking(getattr(sweep, name), looked, moved)
+                stack.enter_context(mock.patch.object(sweep, name, reads))
+            pool = stack.enter_context(ThreadPoolExecutor())
+            rolled = pool.submit(registry.rollback, lineage, target, reason="bad answers")
+            rolled.add_done_callback(lambda _, done=moved: done.set())  # type: ignore[misc]
+            verified.wait(20)
+            pruning.prune(runs[-1].store, POLICY)
+        found = problems(runs[-1])
+        tally.add(*found, lost=bool(found))
+        shutil.rmtree(path)
+    return tally
+
+
+def changed_digits(folder: Path, times: int) -> Tally:
+    """Change one digit of a record that decides, so that it still is a valid one."""
+    tally = Tally()
+    path = str(folder / "store")
+    line_of_models(path, 2)
+    classes = [kind for kind in vars(formats).values() if isinstance(kind, type)]
+    kinds = {c.kind: c for c in classes if issubclass(c, StoredFile) and c.has_checksum}
+    for uri, kind in _records(path, kinds):
+        data = uris.read(uri)
+        places = [place for place, sign in enumerate(data) if chr(sign).isdigit()]
+        for place in places[:: max(1, len(places) // times)]:
+            digit = b"%d" % ((data[place] - ord("0") + 1) % 10)
+            try:
+                kind.parse(data[:place] + digit + data[place + 1 :], uri)
+            except FormatError:
+                tally.add()
+            else:
+                tally.add(f"{uri.removeprefix(path)}: digit {place} is not noticed")
+    return tally
+
+
+def _records(store: str, kinds: dict[str, type[StoredFile]]) -> Iterator[tuple[str, Any]]:
+    for uri in uris.list_files(store):
+        if uri.endswith(".json"):
+            head = uris.read(uri).partition(b'"format": "')[2].partition(b'"')[0].decode()
+            if head in kinds:
+                yield uri, kinds[head]
+
+
+def bytes_before_commits() -> AbstractContextManager[Any]:
+    """Let retention remove a thing's bytes before its commit."""
+
+    def remove(self: sweep.Sweep, item: Item) -> None:
+        self._delete(item.files)
+        self._delete(item.commits)
+
+    return mock.patch.object(sweep.Sweep, "_remove", remove)
+
+
+def without_preconditions() -> AbstractContextManager[Any]:
+    """Let a compare-and-set write whatever is there."""
+
+    def replace(self: local.LocalBackend, uri: str, data: bytes, version: str | None) -> str:
+        # Long enough for another to have read the same.
+        time.sleep(0.05)
+        self.write(uri, data)
+        return local._version(data)
+
+    return mock.patch.object(local.LocalBackend, "replace", replace)
+
+
+ROWS = (
+    Row("crash point before or after each change", crash_points, 304, bytes_before_commits, 120),
+    Row("kill -9 at random", random_kills, 140, bytes_before_commits, 40),
+    Row("two promotions at once", several_at_once, 60, without_preconditions, 20),
+    Row(
+        "retention between a rollback's two steps",
+        retention_and_rollback,
+        5,
+        lambda: mock.patch.object(sweep, "_is_rolled_back_to", return_value=False),
+    ),
+    Row(
+        "one changed digit in a record that decides",
+        changed_digits,
+        40,
+        lambda: mock.patch.object(base, "require_unchanged"),
+        5,
+    ),
+)

@@ -1,0 +1,107 @@
+"""What a row of the check is, and how it is tried: with the mends, and with one switched off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+_TOLD = 3
+
+
+@dataclass
+class Tally:
+    """What became of an attack: how often it was tried, did harm, and lost what was stored."""
+
+    tried: int = 0
+    bad: int = 0
+    lost: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What harm was done, the first times."""
+
+    def add(self, *harm: str, lost: bool = False) -> None:
+        """Count one try, and the harm that it did, if any."""
+        self.tried += 1
+        self.bad += bool(harm)
+        self.lost += lost
+        self.notes += harm[: _TOLD - len(self.notes)]
+
+
+@dataclass(frozen=True)
+class Row:
+    """An attack that must do no harm, and that does when a mend is switched off.
+
+    :param attack: tries it in an empty folder, as often as it is told.
+    :param times: how often.
+    :param without: switches the mend off, for the control.
+    :param control_times: how often the control is tried.
+    """
+
+    name: str
+    attack: Callable[[Path, int], Tally]
+    times: int
+    without: Callable[[], AbstractContextManager[Any]]
+    control_times: int = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row's line. ``notes`` has examples of what was bad."""
+
+    name: str
+    tried: int
+    bad: int
+    lost: int
+    control_bad: int
+    notes: list[str]
+
+    @property
+    def passed(self) -> bool:
+        """Return whether nothing was bad, and the control was: a check that cannot fail is none."""
+        return not self.bad and not self.lost and self.control_bad > 0 and self.tried > 0
+
+    @property
+    def line(self) -> str:
+        """Return the row as JSON."""
+        content = asdict(self)
+        return json.dumps({name: value for name, value in content.items() if value != []})
+
+
+def try_row(row: Row, folder: Path) -> Result:
+    """Try an attack and its control, in an empty folder each."""
+    (folder / "mended").mkdir(parents=True)
+    (folder / "control").mkdir()
+    found = row.attack(folder / "mended", row.times)
+    with row.without():
+        control = row.attack(folder / "control", row.control_times)
+    return Result(row.name, found.tried, found.bad, found.lost, control.bad, found.notes)
+
+
+class Journal:
+    """Results in a file, one a line, so that an interrupted check goes on.
+
+    :param version: of the code that is checked; results of other code do not count.
+    """
+
+    def __init__(self, path: Path, version: str) -> None:
+        self._path = path
+        self._version = version
+
+    def read(self) -> dict[str, Result]:
+        """Return the last result of each row, by name."""
+        text = self._path.read_text() if self._path.exists() else ""
+        found = map(json.loads, text.splitlines())
+        return {
+            line["result"]["name"]: Result(**line["result"])
+            for line in found
+            if line["version"] == self._version
+        }
+
+    def add(self, result: Result) -> None:
+        """Append a result."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps({"version": self._version, "result": asdict(result)}) + "\n")

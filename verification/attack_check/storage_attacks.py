@@ -1,0 +1,175 @@
+"""Attacks on what is stored: full and read-only disks, power cuts, writes that are killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from model_registry import registry
+from model_registry.consistency import check
+from model_registry.retention import pruning
+from pipeline_store import local, uris
+from pipeline_store.formats import FormatError, ProductionPointer
+from pipeline_store.layout import LineageLayout, StoreLayout
+from tests.model_registry.retained import POLICY, age
+from verification.attack_check.crashes import kill_at_random
+from verification.attack_check.power_cut import Disk
+from verification.attack_check.registry_attacks import STAGES, problems, promotion, retention
+from verification.attack_check.rows import Row, Tally
+
+_FILL_LEVELS = (0, 4096, 16_384, 65_536)
+"""Bytes that are left on a disk that fills up."""
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: int = 64) -> Iterator[Path]:
+    """Mount a file system of its own; needs root."""
+    folder.mkdir()
+    size = f"size={megabytes}M"
+    subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", size, "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["/bin/umount", "-l", folder], check=True)
+
+
+def fill(disk: Path, left: int) -> Path:
+    """Fill a disk but for some bytes; return the file that takes the room."""
+    free = shutil.disk_usage(disk).free
+    filler = disk / "filler"
+    with filler.open("wb") as file, suppress(OSError):
+        os.posix_fallocate(file.fileno(), 0, max(1, free - left))
+    return filler
+
+
+def full_disks(folder: Path, times: int) -> Tally:
+    """Do each work on a disk that is full at several levels, and again when there is room."""
+    tally = Tally()
+    for number in range(times):
+        prepare, left = STAGES[number % len(STAGES)], _FILL_LEVELS[number // len(STAGES) % 4]
+        with small_disk(folder / str(number)) as disk:
+            stage = prepare(str(disk / "store"))
+            filler = fill(disk, left)
+            found = _tried(stage.work)
+            if prepare is retention and found:
+                found.append("what makes room cannot run")
+            found += [f"then: {line}" for line in problems(stage.run)]
+            filler.unlink()
+            stage.work()
+            found += [f"with room again: {line}" for line in problems(stage.run)]
+            tally.add(*found)
+    return tally
+
+
+def read_only_disks(folder: Path, times: int) -> Tally:
+    """Do each work on a disk that cannot be written."""
+    tally = Tally()
+    for number in range(times):
+        with small_disk(folder / str(number)) as disk:
+            stage = STAGES[number % len(STAGES)](str(disk / "store"))
+            subprocess.run(["/bin/mount", "-o", "remount,ro", disk], check=True)
+            found = _tried(stage.work)
+            tally.add(*found, *problems(stage.run))
+    return tally
+
+
+def _tried(work: Callable[[], object]) -> list[str]:
+    """Do some work; return what is wrong with how it failed, if it did."""
+    try:
+        work()
+    except OSError as error:
+        text = str(error)
+        clear = [error.filename, "prune --delete" in text or "mount the store for writing" in text]
+        return [] if all(clear) else [f"no path or no remedy: {text}"]
+    except (registry.RegistryError, FormatError) as error:
+        return [f"another error than that of the disk: {error}"]
+    return []
+
+
+def power_cuts(folder: Path, times: int) -> Tally:
+    """Cut the power before each change of a promotion, then of a pass of retention."""
+    tally = Tally()
+    for number, prepare in enumerate((promotion, retention)[:times]):
+        path, target = folder / str(number), folder / "cut"
+        stage = prepare(str(path))
+        # The registry's own part; all else is named by nothing that decides.
+        disk = Disk(path / "lineages" / "default")
+
+        def look(disk: Disk = disk, target: Path = target) -> None:
+            for outcome in disk.cut(target):
+                found = _lineage_problems(LineageLayout(str(outcome)))
+                tally.add(*found, lost=bool(found))
+            shutil.rmtree(target)
+
+        with disk.watched(look):
+            stage.work()
+    return tally
+
+
+def _lineage_problems(lineage: LineageLayout) -> list[str]:
+    try:
+        found = list(check(lineage).problems)
+        pointer = ProductionPointer.load_or_none(lineage.production)
+        if pointer is None:
+            return [*found, "no model is in use"]
+        registry.verify(lineage, pointer.version_id)
+    except (registry.RegistryError, FormatError, OSError) as error:
+        return [f"{type(error).__name__}: {error}"]
+    return found
+
+
+def killed_writes(folder: Path, times: int) -> Tally:
+    """Kill writes in the middle; what they leave is named by retention and goes with it."""
+    tally, chance = Tally(), random.Random(1)  # noqa: S311 - drawn by seed
+    path = str(folder / "store")
+    stage = retention(path)
+    source = folder / "weights"
+    source.write_bytes(os.urandom(64 * 2**20))
+    for number in range(times):
+        uri = f"{path}/runs/{stage.run.key}/training/attempts/{number}/weights"
+        kill_at_random(lambda uri=uri: uris.upload(str(source), uri), 0.1, chance)  # type: ignore[misc]
+    left = [file for file in Path(path).rglob(f"{local.ASIDE_MARK}*") if file.is_file()]
+    age(path)
+    for file in left:
+        os.utime(file, (0, 0))
+    report = pruning.prune(StoreLayout(path), POLICY)
+    named = {item.name for item in report.plan.items}
+    for file in left:
+        name = str(file.relative_to(path))
+        tally.add(
+            *([] if name in named else [f"{name} is not named"]),
+            *([f"{name} stays"] if file.exists() else []),
+        )
+    tally.tried = times
+    return tally
+
+
+def without_words() -> Any:
+    """Let errors of the disk through as they come."""
+    return mock.patch.object(local, "_explained", lambda error, *_: error)
+
+
+def without_sync() -> Any:
+    """Let neither bytes nor names be synced, but for the bytes of records."""
+    return mock.patch.object(local, "_sync")
+
+
+ROWS = (
+    Row("full disk", full_disks, 16, without_words, 8),
+    Row("read-only store", read_only_disks, 5, without_words, 4),
+    Row("power cut before each change", power_cuts, 2, without_sync, 1),
+    Row(
+        "writes killed in the middle",
+        killed_writes,
+        40,
+        lambda: mock.patch.object(local.LocalBackend, "list_leftovers", return_value=[]),
+        20,
+    ),
+)
