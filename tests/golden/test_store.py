@@ -57,15 +57,12 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
     "finetuning-config": [
         ("budget", "max_hangs", 3),
         ("", "hang", _HANG),
+        ("budget", "price_per_egress_gb", 0.02),
+        ("tpu", "allow_other_regions", False),
         ("tpu", "disk_gigabytes", 100),
     ],
     "heartbeat": [("", "phase", None), ("", "phase_limit_seconds", None)],
     "model-version": [("", "manifests", {})],
-    "evaluation": [("models.[].sets.[]", "retrieval", None)],
-    "finetuning-config": [
-        ("budget", "price_per_egress_gb", 0.02),
-        ("tpu", "allow_other_regions", False),
-    ],
     "pipeline-config": [
         ("budget", "max_hangs", 3),
         ("", "hang", _HANG),
