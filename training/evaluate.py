@@ -121,7 +121,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
             current_set=arguments.current_set,
             manifest_uris=sets,
             model_uris=models,
-            earlier=Earlier.of_version(earlier) if earlier else Earlier(),
+            earlier=Earlier.of_version(earlier) if earlier else None,
             takes_scores=not arguments.print_only,
         )
     log.info("Held-out scores (* the run's own set):\n%s", reports.table(report))

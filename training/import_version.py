@@ -91,7 +91,6 @@ def import_version(arguments: argparse.Namespace) -> None:
     report = EvaluationReport.load_or_none(run.evaluation(None))
     if report is None:
         from training.evaluation import evaluator
-        from training.evaluation.earlier import Earlier
 
         rows = min(ROWS, config.evaluation.max_records_per_set)
         report = evaluator.evaluate(
@@ -100,7 +99,6 @@ def import_version(arguments: argparse.Namespace) -> None:
             current_set=arguments.current_set,
             manifest_uris=dict(arguments.sets),
             model_uris={"candidate": run.training.root},
-            earlier=Earlier(),
         )
         # The first update is to draw its documents from all rows, not from an excerpt.
         report = report.model_copy(update={"samples": {}})

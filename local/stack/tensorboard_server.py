@@ -41,7 +41,7 @@ def only_for(hosts: Collection[str], application: WSGIApplication) -> WSGIApplic
 def main() -> None:
     """Run TensorBoard with the command line's options."""
     sys.modules[SWITCH] = types.ModuleType(SWITCH)
-    from absl import app
+    from absl import app  # type: ignore[import-untyped]
     from tensorboard import default, main_lib, program  # type: ignore[import-untyped]
 
     def server(application: WSGIApplication, flags: Any) -> Any:

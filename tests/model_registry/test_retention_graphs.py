@@ -51,6 +51,8 @@ class DrawnRun:
     has_plan: bool
     has_outcome: bool
     is_published: bool
+    has_copies: bool
+    """Of manifests, as versions had once; the others name those of the lineage."""
     waits: bool
     is_young: bool
     has_reservation: bool
@@ -65,6 +67,7 @@ runs = st.builds(
     has_plan=st.sampled_from([True, True, True, False]),
     has_outcome=st.sampled_from([True, True, False]),
     is_published=st.booleans(),
+    has_copies=st.booleans(),
     waits=st.sampled_from([False, False, False, True]),
     is_young=st.sampled_from([False, False, False, True]),
     has_reservation=st.booleans(),
@@ -197,7 +200,8 @@ class DrawnStore:
         if drawn.has_reservation:
             self._reserve(run, key, has_ledger=drawn.has_ledger)
         if drawn.is_published:
-            self._publish(key, parent, plan, [manifest for _, manifest in trained.values()])
+            own = [manifest for _, manifest in trained.values()]
+            self._publish(key, parent, plan, own, has_copies=drawn.has_copies)
 
     def _reserve(self, run: RunLayout, key: str, *, has_ledger: bool) -> None:
         bundle = sha256(key.encode())
@@ -223,22 +227,35 @@ class DrawnStore:
             self._write(run.reservation(1).ledger, b"{}")
 
     def _publish(
-        self, key: str, parent: str | None, plan: RunPlan, own: list[PartitionManifest]
+        self,
+        key: str,
+        parent: str | None,
+        plan: RunPlan,
+        own: list[PartitionManifest],
+        *,
+        has_copies: bool,
     ) -> None:
         version = identity.version_id(key)
         folder = VersionLayout(self.lineage.version(version))
         seen = {manifest.partition: manifest for manifest in own}
         if parent is not None:
-            older = VersionLayout(self.lineage.version(parent))
-            for path in Path(older.manifests).iterdir():
-                manifest = PartitionManifest.load(str(path))
+            for path in self._manifests_of(parent):
+                manifest = PartitionManifest.load(path)
                 seen.setdefault(manifest.partition, manifest)
         content: dict[str, StoredFile | bytes] = {
             folder.plan: plan,
             folder.config: CONFIG.to_bytes(),
             f"{folder.root}/checkpoint/model": b"1",
         }
-        content |= {folder.manifest(name): manifest for name, manifest in seen.items()}
+        named = {}
+        for name, manifest in seen.items():
+            if has_copies:
+                content[folder.manifest(name)] = manifest
+            else:
+                keys = [uri.split("/")[-2] for uri in manifest.shards]
+                original = self.lineage.manifest(name, identity.manifest_id(name, keys))
+                path = original.removeprefix(f"{self.lineage.root}/")
+                named[name] = FileDigest.of(path, manifest.to_bytes())
         for uri, data in content.items():
             self._write(uri, data)
         model = ModelVersion(
@@ -247,6 +264,7 @@ class DrawnStore:
             parent=parent,
             run_key=key,
             partitions_seen=sorted(seen),
+            manifests=named,
             files=[
                 FileDigest(path=uri.removeprefix(f"{folder.root}/"), bytes=1, sha256=sha256(b"1"))
                 for uri in content
@@ -291,11 +309,18 @@ class DrawnStore:
         return kept | self._version(identity.version_id(key))
 
     def _version(self, version: str) -> set[str]:
-        folder = VersionLayout(self.lineage.version(version))
-        kept = self._below(folder.root)
-        for path in Path(folder.manifests).glob("*.json"):
-            kept |= self._records(str(path))
+        kept = self._below(self.lineage.version(version))
+        for path in self._manifests_of(version):
+            kept |= {self._path(path)} | self._records(path)
         return kept
+
+    def _manifests_of(self, version: str) -> list[str]:
+        """Return the manifests that a version has or names; of an unfinished one there are none."""
+        folder = Path(self.lineage.version(version))
+        model = ModelVersion.load_or_none(str(folder / "model.json"))
+        named = [] if model is None else [file.path for file in model.manifests.values()]
+        copies = sorted(str(path) for path in (folder / "manifests").glob("*.json"))
+        return [*copies, *(f"{self.lineage.root}/{path}" for path in named)]
 
     def _records(self, manifest_uri: str) -> set[str]:
         found: set[str] = set()

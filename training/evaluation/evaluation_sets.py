@@ -69,8 +69,8 @@ class EvaluationSet:
     def sample_sha256(self) -> str:
         """Hash of the documents and, by what decides them, of their masks."""
         masks: list[object] = [self.manifest_sha256]
-        for part in filter(None, [self, self.extra]):
-            shape = part.reader.row_format
+        for reader in [self.reader, *([self.extra.reader] if self.extra else [])]:
+            shape = reader.row_format
             masks += [shape.max_seq_length, shape.max_predictions_per_seq]
         lines = "".join(f"{line}\n" for line in [*masks, *self.document_ids])
         return hashlib.sha256(lines.encode()).hexdigest()

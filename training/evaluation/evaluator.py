@@ -50,17 +50,18 @@ def evaluate(
     current_set: str,
     manifest_uris: dict[str, str],
     model_uris: dict[str, str],
-    earlier: Earlier,
+    earlier: Earlier | None = None,
     takes_scores: bool = True,
 ) -> EvaluationReport:
     """Score every model on every set.
 
     :param manifest_uris: partition manifest by set name.
     :param model_uris: model by name (``candidate``, ``baseline``), ours or from elsewhere.
-    :param earlier: the documents of its sets are kept.
+    :param earlier: the documents of its sets are kept; None: there is none.
     :param takes_scores: whether scores that it has are taken and not computed.
     :raises JobError: see :mod:`trained_models.errors`.
     """
+    earlier = earlier or Earlier()
     vocabulary = record_sources.vocabulary_info(store, config)
     for uri in model_uris.values():
         checkpoints.check_architecture(uri, config, vocabulary.sha256)
