@@ -246,7 +246,7 @@ def test_one_setting_is_compared_where_nothing_else_differs() -> None:
     }
     assert found == {
         "rate 0.0001 instead of 2e-05": (1, 1, pytest.approx(0.5)),
-        "dynamic 1 instead of 0": (2, 2, pytest.approx(0.2)),
+        "dynamic masks instead of static ones": (2, 2, pytest.approx(0.2)),
         "steps 240 instead of 60, static masks": (2, 2, pytest.approx(-0.1)),
     }
 
@@ -267,6 +267,11 @@ def test_the_rule_takes_the_lowest_domain_loss_that_the_limits_allow() -> None:
     # An arm that lacks a seed is not chosen.
     sweep.found[arms[0]].pop()
     assert table.choose(sweep, retrieval=True) == []
+    assert "a sentence encoder: none, as the gate's limits let no arm pass" in table.markdown(sweep)
+    sweep.found[arms[2]].pop()
+    sweep.found[arms[1]].pop()
+    sweep.found[arms[3]].pop()
+    assert "encoder: none, as no arm has all its seeds yet" in table.markdown(sweep)
 
 
 def test_the_tables_go_to_their_place_in_a_page(tmp_path: Path) -> None:

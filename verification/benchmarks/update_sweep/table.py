@@ -142,7 +142,10 @@ def contrasts(sweep: Sweep) -> Iterator[tuple[str, list[Row], list[Row]]]:
                 if pairs:
                     which = "" if len(masks) > 1 else f", {_masks(some[0])} masks"
                     earlier, later = (list(side) for side in zip(*pairs, strict=True))
-                    yield f"{field} {more:g} instead of {less:g}{which}", later, earlier
+                    change = f"{field} {more:g} instead of {less:g}"
+                    if field == "dynamic":
+                        change = "dynamic masks instead of static ones"
+                    yield f"{change}{which}", later, earlier
 
 
 def markdown(sweep: Sweep) -> str:
@@ -175,7 +178,12 @@ def _choices(sweep: Sweep) -> Iterator[str]:
         chosen = choose(sweep, retrieval=retrieval)
         names = [f"{arm.rate:g}, replay {arm.replay:g}, {_masks(arm)} masks" for arm in chosen]
         if not names:
-            yield f"By the rule, for {kind}: none, as the gate's limits let no arm pass."
+            why = (
+                "the gate's limits let no arm pass"
+                if sweep.main
+                else "no arm has all its seeds yet"
+            )
+            yield f"By the rule, for {kind}: none, as {why}."
             continue
         others = f"; as good: {'; '.join(names[1:])}" if names[1:] else ""
         yield f"By the rule, for {kind}: **rate {names[0]}**{others}."
