@@ -172,6 +172,8 @@ def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
     other = store.lineage("medicine")
     yield other.vocabulary_info, full(f.VocabularyInfo)
     yield other.production, full(f.ProductionPointer)
+    # Of a later format, which keeps the versions before and a checksum.
+    yield store.lineage("statutes").production, full(f.ProductionPointer)
     for version in (OLD, LATER, UNPUBLISHED):
         yield VersionLayout(other.version(version)).best_scores, full(f.BestScores)
     for version in (OLD, UNPUBLISHED):
