@@ -1,7 +1,7 @@
 """Tries attacks on the store and the registry, and controls in which a mend is switched off.
 
 Copy-paste: ``python -m verification.attack_check --only "full disk"``. Prints a line of JSON for
-each row; what is done with the same code is kept. Needs root, for disks of its own.
+each row; what is done with the same code is kept. It needs root, for disks of its own.
 
 Exit code: 0 nothing was bad or lost, and each control was bad; 1 otherwise.
 """
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from verification.attack_check.catalogue import ROWS
+from local.commands import import_path
 from verification.attack_check.rows import Journal, Result, Row, try_row
 from verification.code_version import code_version
 
@@ -26,6 +26,10 @@ from verification.code_version import code_version
 def main(argv: Sequence[str] | None = None) -> int:
     """Try what the command line says; return the exit code."""
     options = _parser().parse_args(argv)
+    # Some rows run tasks, whose operators are where only Airflow looks by itself.
+    sys.path[:0] = import_path().split(os.pathsep)
+    from verification.attack_check.catalogue import ROWS
+
     journal = Journal(options.state_dir / "results.jsonl", code_version())
     rows = [row for row in ROWS if not options.only or row.name in options.only]
     if unknown := {*options.only} - {row.name for row in ROWS}:

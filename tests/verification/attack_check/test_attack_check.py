@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from verification.attack_check import __main__ as command
+from verification.attack_check import catalogue
 from verification.attack_check.catalogue import ROWS
 from verification.attack_check.rows import Journal, Result, Row, Tally, try_row
 
@@ -90,7 +91,7 @@ def test_what_has_passed_is_not_tried_again(
     good, bad = Attack(), Attack()
     bad.is_mended = False
     rows = (Row("good", good, 3, good.without), Row("bad", bad, 3, bad.without))
-    monkeypatch.setattr(command, "ROWS", rows)
+    monkeypatch.setattr(catalogue, "ROWS", rows)
     monkeypatch.setattr(command, "code_version", lambda: "this")
     arguments = ["--state-dir", str(tmp_path)]
     assert command.main(arguments) == 1
