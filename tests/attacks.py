@@ -43,7 +43,9 @@ INSTALLATIONS: dict[str, Any] = {
     "tpu.service_account": "other@project.iam.gserviceaccount.com",
     "tpu.network_tags": ["open"],
     "tpu.data_disks": ["projects/p/zones/us-central1-a/disks/other"],
+    "tpu.disk_gigabytes": 100_000,
     "budget.price_per_chip_hour": 0.0,
+    "budget.price_per_egress_gb": 0.0,
     "budget.currency": "XXX",
     "budget.price_date": "1999-01",
 }

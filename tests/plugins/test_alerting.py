@@ -121,6 +121,7 @@ def make_everything_wrong(store: StoreLayout) -> None:
     situations.reserved_for(reservation, hours=9.0)
     situations.lose(reservation, 3)
     situations.rent(reservation, 4, hours=8.0)
+    situations.hang(reservation, 4, hang_number=1)
     job_spoke(reservation, "the last that it did")
     situations.watched_for(store, hours=5)
     situations.reaper_passed(store, hours_ago=4)
