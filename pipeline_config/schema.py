@@ -853,6 +853,13 @@ class BudgetConfig(Section):
     price_per_chip_hour: Annotated[float, Mark.BY_INSTALLATION] = Field(
         1.2, ge=0.0, le=1000.0, description="Your price; look it up, prices change."
     )
+    on_demand_price_per_chip_hour: Annotated[float | None, Mark.BY_INSTALLATION] = Field(
+        None,
+        ge=0.0,
+        le=1000.0,
+        description="Of the same chips on demand, where your price is of another kind: what it "
+        "saves is counted against this; empty: not counted.",
+    )
     currency: Annotated[str, Mark.BY_INSTALLATION] = Field(
         "USD", pattern=r"^[A-Z]{3}$", description="Currency of the prices."
     )

@@ -46,7 +46,9 @@ ELSEWHERE = {
 }
 """Kinds that are in no store, or in none for longer than a task, with the reason."""
 _HANG = HangConfig().model_dump(mode="json")
+_PRICE = ("budget", "on_demand_price_per_chip_hour", None)
 LATER: dict[str, list[tuple[str, str, Any]]] = {
+    "agent-hello": [("", name, None) for name in ("first_started", "boot_began", "image_pulled")],
     "best-scores": [("sets.{}.scores", "retrieval", None)],
     "evaluation": [
         ("models.[].sets.[]", "retrieval", None),
@@ -54,13 +56,28 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("", "scored_by", ""),
     ],
     "finetuning-config": [
+        _PRICE,
         ("budget", "max_hangs", 3),
         ("", "hang", _HANG),
         ("tpu", "disk_gigabytes", 100),
     ],
-    "heartbeat": [("", "phase", None), ("", "phase_limit_seconds", None)],
+    "heartbeat": [
+        ("", "phase", None),
+        ("", "phase_limit_seconds", None),
+        ("usage.[]", "ended", None),
+        ("usage.[]", "seconds", {}),
+    ],
+    "job-status": [("", "usage", None)],
+    "ledger": [
+        ("", "provisioning_model", ""),
+        ("", "on_demand_price_per_chip_hour", None),
+        ("entries.[]", "seconds", {}),
+        ("entries.[]", "unbilled_seconds", {}),
+        ("entries.[]", "loss", ""),
+    ],
     "model-version": [("", "manifests", {})],
     "pipeline-config": [
+        _PRICE,
         ("budget", "max_hangs", 3),
         ("", "hang", _HANG),
         ("model", "from_scratch", False),
@@ -79,7 +96,11 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
     ],
     "pruned-version": [("model", "manifests", {})],
     "reaper-pass": [("", "standing", [])],
-    "reservation": [("", "installation", None)],
+    "reservation": [
+        ("", "installation", None),
+        ("", "provisioning_model", ""),
+        ("", "on_demand_price_per_chip_hour", None),
+    ],
     "run-approval": [("", "answered_by_id", None)],
     "run-plan": [("", "train_steps", None)],
     "training-inputs": [("heritage", "new_head", None), ("", "heritage", None)],
