@@ -196,7 +196,7 @@ def test_a_host_that_does_not_lend_its_chips_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slices, "PATIENCE", -1000.0)
-    monkeypatch.setattr(slices.subprocess, "Popen", lambda command: None)
+    monkeypatch.setattr(slices.subprocess, "Popen", lambda command, env: None)
     address, other = loopback().addresses
     with pytest.raises(UserError, match=rf"worker 0 \({address}\) does not lend its chips"):
         slices.join(Cluster((address, other)), TpuConfig(accelerator_type="v5litepod-16"))
