@@ -348,7 +348,7 @@ def test_nothing_that_is_reachable_goes(
     with tempfile.TemporaryDirectory() as folder:
         store = DrawnStore(f"{folder}/store", drawn, in_use, holder)
         needed = store.needed()
-        # All that was drawn is old: what a person would look at first is not the rule that is tried.
+        # All that was drawn is old; that a person confirms that is another rule than this one.
         policy = RetentionPolicy(keep_versions=keep_versions, confirmed=True)
         report = pruning.prune(store.layout, policy)
         left = objects(store.layout.root)
