@@ -109,20 +109,23 @@ class CorpusConfig(Section):
         "filled in. A relative pattern lies below the store. An absolute one, or gs://, has to lie "
         "below REPRETRAIN_INPUT_ROOTS or what the preset names.",
     )
-    input_format: Literal["auto", "text", "sentences", "jsonl", "csv", "tsv", "parquet"] = Field(
+    input_format: Literal[
+        "auto", "text", "sentences", "jsonl", "csv", "tsv", "parquet", "tfrecord"
+    ] = Field(
         "auto",
         description="text: running text, a blank line ends a document. sentences: one sentence a "
         "line, a blank line ends a document (BERT's format). jsonl: one JSON object a line. csv, "
-        "tsv: a header line, then one document a record. parquet: one document a row. auto: by "
-        "the end of the name (.jsonl, .csv, .tsv, .parquet, also before .gz, .bz2, .zst, .xz), "
+        "tsv: a header line, then one document a record. parquet: one document a row. tfrecord: "
+        "rows of tokens of vocabulary.uri, as BERT's own scripts write them. auto: by the end of "
+        "the name (.jsonl, .csv, .tsv, .parquet, .tfrecord, also before .gz, .bz2, .zst, .xz), "
         "else text.",
     )
     document: Literal["auto", "file", "blank_line", "line", "record"] = Field(
         "auto",
         description="What one document is; frozen for a lineage. file: a whole text file, as when "
         "blank lines end its paragraphs. blank_line: the text between blank lines. line: a line. "
-        "record: an object or row of jsonl, csv, tsv, parquet. auto: blank_line for text and "
-        "sentences, else record.",
+        "record: an object or row of the other formats. auto: blank_line for text and sentences, "
+        "else record.",
     )
     text_field: str = Field(
         "text", min_length=1, description="Field of a jsonl object, or column of a table, to read."

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from corpus.errors import UserError
 from corpus.mlm_records import document_key
 from corpus.rows.decided import decided
 from corpus.rows.masked_records import RecordBuilder
@@ -19,6 +22,7 @@ from corpus.text.drops import DropReason, Rejected, RejectedFileError
 from corpus.text.inputs import InputFormat
 from corpus.text.shard_contents import read_contents
 from corpus.text.split_units import group_draw
+from corpus.tokens.foreign_tokens import ForeignTokens
 from corpus.tokens.tokenizing import make_tokenizer
 from corpus.tokens.vocabulary import SEP, UNK, Vocabulary
 from pipeline_config import PipelineConfig
@@ -80,6 +84,10 @@ class ShardConverter:
         self._tokenizer = make_tokenizer(vocabulary, config.vocabulary.do_lower_case)
         self._builders = {rows: self._record_builder(rows) for rows in row_sets(config)}
         self._batch_characters = batch_characters
+
+    @cached_property
+    def _foreign_tokens(self) -> ForeignTokens:
+        return ForeignTokens(self._vocabulary)
 
     def _record_builder(self, rows: RowSet) -> RecordBuilder:
         copies = self._config.masking.dupe_factor if rows.split == Split.TRAIN else 1
@@ -154,10 +162,25 @@ class ShardConverter:
         if contents:
             yield _Batch(contents, sides, ends_block=False)
 
+    def _encoded(
+        self, contents: list[Content], statistics: ShardStatistics
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Return the tokens of all sentences, one after the other, and how many each has.
+
+        :raises UserError: the documents came as tokens, of another vocabulary.
+        """
+        if rows := [content.tokens for content in contents if content.tokens is not None]:
+            why = self._foreign_tokens.why_not(rows)
+            if why is not None:
+                raise UserError(f"vocabulary.uri: rows were made with another vocabulary: {why}.")
+            pieces = [piece for row in rows for piece in row.pieces]
+            return np.concatenate(pieces), np.array([len(piece) for piece in pieces], np.int64)
+        texts = [text for content in contents for text in content.sentences]
+        return self._tokenizer.encode(texts, statistics.new_words)
+
     def _tokenized(self, batch: _Batch, statistics: ShardStatistics) -> dict[Split, Documents]:
         """Return the documents of each side; those without a token are dropped."""
-        texts = [text for content in batch.contents for text in content.sentences]
-        ids, lengths = self._tokenizer.encode(texts, statistics.new_words)
+        ids, lengths = self._encoded(batch.contents, statistics)
         text_ends = np.cumsum(lengths)
         last_texts = np.cumsum([len(content.sentences) for content in batch.contents])
         ends = np.append(0, text_ends)[last_texts]

@@ -1,7 +1,4 @@
-"""TFRecord files with their offset index, and the dead-letter file beside them.
-
-Framing: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
-"""
+"""TFRecord files with their offset index, and the dead-letter file beside them."""
 
 from __future__ import annotations
 
@@ -15,27 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import google_crc32c
 import numpy as np
-import numpy.typing as npt
 
 from corpus.text.drops import Rejected
+from corpus.tfrecords import masked_crcs
 from pipeline_store.formats import FileDigest
 
-if google_crc32c.implementation != "c":
-    raise ImportError(
-        "google-crc32c is installed without its C library, which makes records 100 times slower to "
-        "write; reinstall it from a wheel: pip install --force-reinstall google-crc32c"
-    )
-
-_MASK_DELTA = np.uint32(0xA282EAD8)
 _CHECKSUM_BYTES = 4
-
-
-def masked_crcs(records: Sequence[bytes]) -> npt.NDArray[np.uint32]:
-    """Return each record's CRC-32C, rotated and shifted as TFRecord files want it."""
-    crcs = np.fromiter(map(google_crc32c.value, records), np.uint32, len(records))
-    return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + _MASK_DELTA
 
 
 @cache

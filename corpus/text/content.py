@@ -13,6 +13,7 @@ import sentencex
 from corpus.text.cleaning import Cleaner
 from corpus.text.drops import DropReason
 from corpus.text.inputs import InputFormat
+from corpus.text.record_documents import RowTokens
 from pipeline_config.schema import CorpusConfig
 from pipeline_store.formats import Split
 
@@ -34,13 +35,15 @@ class Content(NamedTuple):
     ``sentences`` are at most ``MAX_SENTENCE_CHARACTERS`` long: sentences where they are asked for
     or given, else the text cut at spaces. ``sha256`` is of the text, however it is cut.
     ``ordinal`` is its number among all documents read from the file, from 0. ``group`` is that of
-    its record, if it has one.
+    its record, if it has one. ``tokens``: of a document that came as such; its sentences are words
+    in their place.
     """
 
     sentences: list[str]
     sha256: bytes
     ordinal: int
     group: str | None = None
+    tokens: RowTokens | None = None
 
 
 class ContentMaker:

@@ -32,6 +32,8 @@ class DropReason(StrEnum):
     MISSING_COLUMN = "missing_column"
     COLUMN_IS_NOT_TEXT = "column_is_not_text"
     CORRUPT_PARQUET = "corrupt_parquet"
+    CORRUPT_TFRECORD = "corrupt_tfrecord"
+    INVALID_RECORD = "invalid_record"
     DUPLICATE = "duplicate"
     NEAR_DUPLICATE = "near_duplicate"
     EMPTY = "empty"
@@ -56,6 +58,7 @@ BAD_FILE = frozenset(
         DropReason.MISSING_COLUMN,
         DropReason.COLUMN_IS_NOT_TEXT,
         DropReason.CORRUPT_PARQUET,
+        DropReason.CORRUPT_TFRECORD,
     }
 )
 # Readable text that is not wanted. Not an error, so it does not count against max_bad_fraction.

@@ -14,7 +14,7 @@ from pipeline_config.unquoted import one_line
 from pipeline_store import request_paths, uris
 from pipeline_store.layout import READY_MARKERS, StoreLayout
 
-InputFormat = Literal["text", "sentences", "jsonl", "csv", "tsv", "parquet"]
+InputFormat = Literal["text", "sentences", "jsonl", "csv", "tsv", "parquet", "tfrecord"]
 
 _SET_MEMBER = re.compile(
     r"(?P<folder>.*)/(?P<stem>[^/]*-)(?P<index>\d+)-of-(?P<count>\d+)(?P<end>[^/]*)"
@@ -27,7 +27,12 @@ _FORMATS: dict[str, InputFormat] = {
     "csv": "csv",
     "tsv": "tsv",
     "parquet": "parquet",
+    "tfrecord": "tfrecord",
+    "tfrecords": "tfrecord",
+    "tf_record": "tfrecord",
 }
+# TensorFlow's writers put the number of a file behind the name of its format.
+_NUMBERED_RECORDS = re.compile(r"\.(tfrecords?|tf_record)-\d+-of-\d+$")
 
 
 def input_patterns(pattern: str, partition: str, store: StoreLayout) -> list[str]:
@@ -174,6 +179,8 @@ def misread_files(files: Sequence[str], config: PipelineConfig) -> Iterator[str]
         firsts.setdefault(input_format(uri, config), uri)
     for found, uri in firsts.items():
         possible = documents_of(found)
+        if found == "tfrecord":
+            yield from _settings_of_text(uri, config)
         if corpus.document not in ("auto", *possible):
             yield (
                 f"corpus.document: {corpus.document} cannot be a document of {uri}, which is read "
@@ -185,6 +192,24 @@ def misread_files(files: Sequence[str], config: PipelineConfig) -> Iterator[str]
                 f"corpus.group_field: {uri} is read as {found}, which has no fields; leave it "
                 "empty, or name a pattern without such files."
             )
+
+
+def _settings_of_text(uri: str, config: PipelineConfig) -> Iterator[str]:
+    """Yield a line for each setting that rows of tokens cannot follow."""
+    corpus, vocabulary = config.corpus, config.vocabulary
+    if vocabulary.uri is None:
+        yield (
+            f"vocabulary.uri: {uri} is read as tfrecord, whose rows have tokens of a vocabulary; "
+            "name that one."
+        )
+    asked = {
+        "vocabulary.domain_words": vocabulary.domain_words,
+        "corpus.group_field": corpus.group_field,
+        "corpus.keep_languages": corpus.keep_languages,
+        "corpus.min_document_characters": corpus.min_document_characters,
+    }
+    for name in (name for name, value in asked.items() if value):
+        yield f"{name}: {uri} is read as tfrecord, which has tokens and no text; leave it off."
 
 
 def refuse_misread(files: Sequence[str], config: PipelineConfig) -> None:
@@ -206,5 +231,8 @@ def format_of_name(name: str) -> InputFormat:
     """Return the format that the end of a file's name stands for, before that of a compression."""
     stem, dot, end = name.lower().rpartition(".")
     if dot + end in COMPRESSED_SUFFIXES:
+        name = stem
         end = stem.rpartition(".")[2]
+    if _NUMBERED_RECORDS.search(name.lower()):
+        return "tfrecord"
     return _FORMATS.get(end, "text")

@@ -11,6 +11,7 @@ from corpus.text.content import Content, ContentMaker
 from corpus.text.documents import parse_documents
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
 from corpus.text.inputs import InputFormat
+from corpus.text.record_documents import RowTokens, record_documents
 from pipeline_config.schema import CorpusConfig
 
 
@@ -47,13 +48,19 @@ def read_contents(
     :raises UserError: ``corpus.keep_languages`` names a language that cannot be recognised.
     """
     maker = ContentMaker(corpus, input_format, split_sentences=split_sentences)
+    is_record = input_format == "tfrecord"
     try:
-        for found in parse_documents(stream, input_format, corpus):
+        for found in (
+            record_documents(stream) if is_record else parse_documents(stream, input_format, corpus)
+        ):
             ordinal = counts.documents
             counts.documents += 1
             if isinstance(found, Rejected):
                 counts.drop(found.reason)
                 reject(found)
+                continue
+            if isinstance(found, RowTokens):
+                yield Content(found.texts, found.sha256, ordinal, tokens=found)
                 continue
             content = maker.content_of(found.text, ordinal, found.group)
             if isinstance(content, DropReason):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from corpus.errors import UserError
@@ -14,13 +15,17 @@ from corpus.text.inputs import (
     misread_files,
 )
 from corpus.text.languages import LanguageFilter
+from corpus.text.record_documents import RowTokens, record_documents
 from corpus.text.shard_contents import DocumentCounts, read_contents
+from corpus.tokens.foreign_tokens import ForeignTokens
+from corpus.tokens.lineage_vocabulary import given_vocabulary
 from pipeline_config import PipelineConfig
 from pipeline_store import request_paths, uris
 from pipeline_store.layout import StoreLayout
 
 _NAMED = 3
 _TRIED_DOCUMENTS = 100
+_TRIED_ROWS = 1000
 
 
 def input_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
@@ -40,6 +45,7 @@ def input_problems(config: PipelineConfig, partition: str, store: StoreLayout) -
     yield from incomplete_sets(sorted(files))
     yield from misread_files(sorted(files), config)
     yield from _no_text(sorted(files), config)
+    yield from _other_tokens(sorted(files), config, store)
     if config.corpus.keep_languages:
         try:
             LanguageFilter(config.corpus.keep_languages)
@@ -61,6 +67,26 @@ def _no_text(files: list[str], config: PipelineConfig) -> Iterator[str]:
             f"corpus.input_pattern: none of the {len(files)} files has text in it "
             f"({', '.join(reasons[:_NAMED])}{more}). Give UTF-8 text, or see corpus.input_format."
         )
+
+
+def _other_tokens(files: list[str], config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
+    """Yield a line when the first file of rows of tokens was made with another vocabulary."""
+    uri = next((uri for uri in files if input_format(uri, config) == "tfrecord"), None)
+    if uri is None:
+        return
+    try:
+        vocabulary = given_vocabulary(config, store)
+    except UserError:
+        # Named by the check of the vocabulary already.
+        return
+    with request_paths.open_stream(uri) as stream:
+        found = itertools.islice(record_documents(stream), _TRIED_ROWS)
+        try:
+            rows = [row for row in found if isinstance(row, RowTokens)]
+        except RejectedFileError:
+            return
+    if vocabulary is not None and rows and (why := ForeignTokens(vocabulary).why_not(rows)):
+        yield f"vocabulary.uri: the rows of {uri} were made with another vocabulary: {why}."
 
 
 class _EnoughSeenError(Exception):

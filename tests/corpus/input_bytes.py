@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import zstandard
 from hypothesis import strategies as st
 
+from corpus.tfrecords import masked_crcs
+
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "bz2": bz2.compress,
@@ -36,6 +38,16 @@ def as_csv(texts: list[str], delimiter: str = ",") -> bytes:
     return "".join(delimiter.join(row) + "\n" for row in rows).encode()
 
 
+def as_records(contents: Sequence[bytes]) -> bytes:
+    """Return a TFRecord file with these records."""
+    frames = []
+    for content in contents:
+        length = len(content).to_bytes(8, "little")
+        sums = [crc.tobytes() for crc in masked_crcs([length, content])]
+        frames.append(length + sums[0] + content + sums[1])
+    return b"".join(frames)
+
+
 def any_bytes() -> st.SearchStrategy[bytes]:
     """Return a strategy for random bytes, parts of all formats, and files in them."""
     pieces = st.sampled_from(
@@ -50,6 +62,7 @@ def any_bytes() -> st.SearchStrategy[bytes]:
         strings.map(lambda texts: "\n".join(json.dumps({"text": t}) for t in texts).encode()),
         strings.map(as_csv),
         strings.map(as_parquet),
+        st.lists(st.binary(max_size=40), max_size=3).map(as_records),
     )
 
 

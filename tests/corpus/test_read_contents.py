@@ -20,7 +20,15 @@ from corpus.text.drops import BAD_FILE, HARMLESS, DropReason, Rejected, Rejected
 from corpus.text.inputs import InputFormat
 from corpus.text.shard_contents import DocumentCounts, read_contents
 from pipeline_config.schema import CorpusConfig
-from tests.corpus.input_bytes import COMPRESS, NAMES, any_bytes, as_csv, as_parquet, wrapped
+from tests.corpus.input_bytes import (
+    COMPRESS,
+    NAMES,
+    any_bytes,
+    as_csv,
+    as_parquet,
+    as_records,
+    wrapped,
+)
 
 FORMATS: tuple[InputFormat, ...] = get_args(InputFormat)
 
@@ -74,7 +82,7 @@ ENCODED: dict[InputFormat, bytes] = {
 }
 
 
-@pytest.mark.parametrize("input_format", FORMATS)
+@pytest.mark.parametrize("input_format", ENCODED)
 @pytest.mark.parametrize("kind", [None, *COMPRESS])
 def test_same_documents_are_the_same_in_all_formats(
     input_format: InputFormat, kind: str | None
@@ -203,6 +211,21 @@ BAD_INPUT = {
         "wrong_format",
         "no Parquet file, for it does not begin with PAR1; give it another name or set "
         "input_format",
+    ),
+    "TFRecord of something else": Bad(
+        "tfrecord", as_records([b"\x0a\xff"]), "invalid_record", "no tf.train.Example"
+    ),
+    "corrupt TFRecord": Bad(
+        "tfrecord",
+        as_records([b"", b"a"])[:-1],
+        "corrupt_tfrecord",
+        "the file ends within a record; it is read as TFRecords, see corpus.input_format",
+    ),
+    "text as TFRecord": Bad(
+        "tfrecord",
+        b"some text",
+        "wrong_format",
+        "the file ends within a record; it is read as TFRecords, see corpus.input_format",
     ),
     "JSON as text": Bad(
         "text",
