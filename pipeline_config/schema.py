@@ -875,6 +875,13 @@ class BudgetConfig(Section):
         description="Your price of a GB between the regions of bucket and TPU, in the estimate "
         "with tpu.allow_other_regions; not in max_cost. Within North America 0.02; look it up.",
     )
+    on_demand_price_per_chip_hour: Annotated[float | None, Mark.BY_INSTALLATION] = Field(
+        None,
+        ge=0.0,
+        le=1000.0,
+        description="Of the same chips on demand, where your price is of another kind: what it "
+        "saves is counted against this; empty: not counted.",
+    )
     currency: Annotated[str, Mark.BY_INSTALLATION] = Field(
         "USD", pattern=r"^[A-Z]{3}$", description="Currency of the prices."
     )

@@ -68,6 +68,11 @@ class AttemptLayout:
         """Lease."""
         return uris.join(self.root, "lease.json")
 
+    @property
+    def bill(self) -> str:
+        """AttemptBill."""
+        return uris.join(self.root, "bill.json")
+
     def heartbeat(self, worker: int) -> str:
         """Heartbeat."""
         return uris.join(self.workers, str(worker), "heartbeat.json")

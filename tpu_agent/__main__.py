@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline_store.layout import AttemptLayout
@@ -73,7 +75,17 @@ def parse_arguments(arguments: list[str]) -> AgentConfig:
         poll_interval=options.poll_interval or min(options.heartbeat_interval, 5.0),
         stop_grace=options.stop_grace,
         settle=options.settle,
+        boot_began=_told("REPRETRAIN_BOOT_BEGAN"),
+        image_pulled=_told("REPRETRAIN_IMAGE_PULLED"),
     )
+
+
+def _told(variable: str) -> datetime | None:
+    """Return a moment that the boot script tells; in the environment, as not every one does."""
+    try:
+        return datetime.fromtimestamp(float(os.environ[variable]), UTC)
+    except (KeyError, ValueError, OverflowError):
+        return None
 
 
 def main() -> int:

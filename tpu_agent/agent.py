@@ -14,7 +14,7 @@ from tpu_agent import processes
 from tpu_agent.config import AgentConfig
 from tpu_agent.heartbeat import Reporter
 from tpu_agent.runner import JobRunner
-from tpu_agent.state import WorkDir
+from tpu_agent.state import AgentRecord, WorkDir
 from tpu_agent.store import StoreUnavailableError, store_call
 from tpu_agent.watch import Stop, Watch
 
@@ -43,15 +43,15 @@ class Agent:
             # goes on unwatched. It saves a checkpoint, from which its next start resumes.
             if orphans := processes.end(self._config.work_dir, self._config.stop_grace):
                 _log.warning("ended processes %s of an earlier agent's job", orphans)
-            starts = work_dir.count_start()
+            record = work_dir.count_start(self._config.boot_began, self._config.image_pulled)
             if stop := self._watch.permission():
                 _log.info("nothing is started: %s", stop.reason)
                 return
             with self._watch, self._reporter:
-                stop = self._say_hello(starts) or self._work()
+                stop = self._say_hello(record) or self._work()
             _log.info("finished: %s", stop.reason)
 
-    def _say_hello(self, starts: int) -> Stop | None:
+    def _say_hello(self, record: AgentRecord) -> Stop | None:
         uri = self._config.mailbox.hello(self._config.worker)
         hello = AgentHello(
             worker=self._config.worker,
@@ -59,7 +59,10 @@ class Agent:
             started=datetime.now(UTC),
             bundle_sha256=self._config.bundle_sha256,
             host=socket.gethostname(),
-            starts=starts,
+            starts=record.starts,
+            first_started=record.first_started,
+            boot_began=record.boot_began,
+            image_pulled=record.image_pulled,
         )
         while True:
             try:

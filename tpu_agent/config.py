@@ -30,3 +30,7 @@ class AgentConfig:
     """Between SIGTERM and SIGKILL of a job: time for the trainer to save a checkpoint."""
     settle: float
     """After a job's failure: time for what has caused it, such as the VM's end, to be noticed."""
+    boot_began: datetime | None = None
+    """When the first program of ours ran on this VM, as the boot script says."""
+    image_pulled: datetime | None = None
+    """When ``boot.py`` began; what it is run in was there."""

@@ -72,7 +72,7 @@ class HangWatch:
     def report(self, hang: Standing) -> HangReport:
         """Take the stacks and keep a report of them; the hang counts from here on."""
         number = max(self._files.newest, self._known + 1)
-        self._job.note_hang(number)
+        self._job.note_hang(number, hang.still)
         found = stacks.take(self._config.work_dir, self._job.folder.stacks, self._config.bundle_dir)
         progress = self._job.progress()
         report = HangReport(

@@ -89,18 +89,18 @@ class Reporter:
             job.log.upload()
 
     def _beat(self) -> None:
-        job = self._job
+        job, now = self._job, datetime.now(UTC)
         heartbeat = Heartbeat(
             worker=self._config.worker,
             token=self._config.token,
-            time=datetime.now(UTC),
+            time=now,
             job_id=job.job_id if job else None,
             progress=job.progress() if job else None,
             phase=job.phase if job else None,
             phase_limit_seconds=job.phase_limit if job else None,
             log_chunks=job.log.chunks if job else self._log_chunks,
             disk_free_bytes=shutil.disk_usage(self._config.work_dir).free,
-            usage=usage(WorkDir(self._config.work_dir)),
+            usage=usage(WorkDir(self._config.work_dir), now),
         )
         uri = self._config.mailbox.heartbeat(self._config.worker)
         with store_call(f"writing {uri}"):

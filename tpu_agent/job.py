@@ -9,16 +9,16 @@ import re
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pipeline_store.formats import ExitKind, JobPhase, JobSpec, JobStatus, Progress
 from tpu_agent import hosts, processes
 from tpu_agent.config import AgentConfig
 from tpu_agent.hang_files import HangFiles
 from tpu_agent.logs import LogUploader
-from tpu_agent.state import JobRecord, WorkDir, remember
+from tpu_agent.state import JobRecord, ProcessRun, WorkDir, remember
 from tpu_agent.store import store_call
-from tpu_agent.usage import job_progress
+from tpu_agent.usage import job_progress, job_usage
 from tpu_agent.watch import TICK_SECONDS
 
 # The bundle also holds the agent and the libraries; only the trainer's programs are jobs.
@@ -49,16 +49,22 @@ class Job:
 
     def note_start(self) -> None:
         """Remember that the process is about to be started."""
-        started = self.record.started or datetime.now(UTC)
-        self._update(started=started, starts=self.record.starts + 1)
+        now = datetime.now(UTC)
+        runs = [*self.record.runs, ProcessRun(started=now)]
+        self._update(started=self.record.started or now, starts=self.record.starts + 1, runs=runs)
+
+    def note_end(self) -> None:
+        """Remember that the process has ended; its account is closed with it."""
+        self._change_run(ended=datetime.now(UTC))
 
     def note_kill(self) -> None:
         """Remember that the process was killed and will be started again."""
         self._update(kills=self.record.kills + 1)
 
-    def note_hang(self, number: int) -> None:
-        """Remember that the process hangs and will be ended."""
+    def note_hang(self, number: int, still_seconds: float) -> None:
+        """Remember that the process hangs, for how long already, and will be ended."""
         self._update(hangs=number)
+        self._change_run(hung_since=datetime.now(UTC) - timedelta(seconds=still_seconds))
 
     def finish(
         self, kind: ExitKind, *, exit_code: int | None = None, message: str = ""
@@ -88,7 +94,8 @@ class Job:
         """
         self.hangs.upload()
         self.log.upload(everything=True)
-        status = outcome.model_copy(update={"log_chunks": self.log.chunks})
+        used = job_usage(self.folder, datetime.now(UTC))
+        status = outcome.model_copy(update={"log_chunks": self.log.chunks, "usage": used})
         uri = self._config.mailbox.status(self._config.worker, self.job_id)
         with store_call(f"creating {uri}"):
             created = status.create(uri)
@@ -98,6 +105,12 @@ class Job:
         """Return what the job last said about itself."""
         words = job_progress(self.folder, self.record.starts)
         return words[-1] if words else None
+
+    def _change_run(self, **changes: object) -> None:
+        *before, last = self.record.runs
+        runs = [*before, last.model_copy(update=changes)]
+        self.record = self.record.model_copy(update={"runs": runs})
+        remember(self.record, self.folder.record)
 
     def _update(self, **changes: object) -> None:
         self.record = self.record.model_copy(update=changes)
@@ -141,6 +154,7 @@ class JobProcess:
             "REPRETRAIN_TOKEN": config.token,
             "REPRETRAIN_PROGRESS_FILE": str(job.folder.progress(start)),
             "REPRETRAIN_PHASE_FILE": str(job.folder.phase(start)),
+            "REPRETRAIN_TIME_FILE": str(job.folder.time(start)),
             "REPRETRAIN_STACKS_FOLDER": str(job.folder.stacks),
             processes.MARKER: str(config.work_dir),
         }

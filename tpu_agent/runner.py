@@ -134,6 +134,7 @@ class JobRunner:
         finally:
             # Also when this agent fails: it must not leave a trainer that nobody watches.
             processes.kill(self._config.work_dir)
+            job.note_end()
         if end.hang:
             return end
         killed = end.code == -signal.SIGKILL and not (end.stop or end.deadline_passed)

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline_store.formats import JobStatus, StoredFile
 
@@ -35,6 +35,19 @@ class AgentRecord(StoredFile):
     kind = "agent-record"
 
     starts: int
+    first_started: datetime
+    boot_began: datetime | None = Field(None, description="of the boot in which it was started")
+    image_pulled: datetime | None = None
+
+
+class ProcessRun(BaseModel):
+    """One start of a job's process."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    started: datetime
+    ended: datetime | None = Field(None, description="null: it runs, or its agent was killed")
+    hung_since: datetime | None = None
 
 
 class JobRecord(StoredFile):
@@ -44,6 +57,7 @@ class JobRecord(StoredFile):
 
     started: datetime | None = None
     starts: int = 0
+    runs: list[ProcessRun] = Field(default_factory=list, description="one for each start")
     kills: int = Field(0, description="counts against max_restarts; a reboot does not")
     hangs: int = Field(0, description="number of the last hang; counts against max_hangs")
     outcome: JobStatus | None = Field(
@@ -95,6 +109,10 @@ class JobFolder:
         """JobPhase of one start of the job; replaced by the job."""
         return self.root / f"phase-{start}.json"
 
+    def time(self, start: int) -> Path:
+        """JobTime of one start of the job; replaced by the job."""
+        return self.root / f"time-{start}.json"
+
     @property
     def stacks(self) -> Path:
         """Folder in which processes of the job answer where their threads are."""
@@ -120,13 +138,20 @@ class WorkDir:
         """Return the folders of all jobs that this VM knows of, in order of name."""
         return [JobFolder(path) for path in sorted((self.root / "jobs").glob("*/"))]
 
-    def count_start(self) -> int:
-        """Return 1 for the first agent on this VM, 2 for the next, and so on."""
+    def count_start(
+        self, boot_began: datetime | None, image_pulled: datetime | None
+    ) -> AgentRecord:
+        """Count one more agent on this VM, and return which one it is and how the first began."""
         path = str(self.root / "agent.json")
-        known = AgentRecord.load_or_none(path)
-        record = AgentRecord(starts=known.starts + 1 if known else 1)
+        known = AgentRecord.load_or_none(path) or AgentRecord(
+            starts=0,
+            first_started=datetime.now(UTC),
+            boot_began=boot_began,
+            image_pulled=image_pulled,
+        )
+        record = known.model_copy(update={"starts": known.starts + 1})
         remember(record, path)
-        return record.starts
+        return record
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from pipeline_store.formats import JobUsage, Progress
-from tpu_agent.state import JobFolder, JobRecord, WorkDir
+from pipeline_store.formats import JobTime, JobUsage, Progress, Seconds, SpentOn
+from pipeline_store.formats.spent import added, fitted
+from tpu_agent.state import JobFolder, JobRecord, ProcessRun, WorkDir
+
+Word = TypeVar("Word", bound=BaseModel)
 
 _log = logging.getLogger(__name__)
 
@@ -22,26 +29,72 @@ def job_progress(folder: JobFolder, starts: int) -> list[Progress]:
     return [progress for progress in found if progress is not None]
 
 
-def usage(work_dir: WorkDir) -> list[JobUsage]:
-    """Return what each job of this VM has used, over all its starts, oldest job first.
+def usage(work_dir: WorkDir, now: datetime) -> list[JobUsage]:
+    """Return what each job of this VM has used until now, over all its starts, oldest job first.
 
     :raises FormatError: a record of the agent is damaged.
     """
-    jobs = []
-    for folder in work_dir.jobs():
-        record = JobRecord.load_or_none(folder.record)
-        if record is None or record.started is None:
-            continue
-        words = job_progress(folder, record.starts)
-        jobs.append(
-            JobUsage(
-                job_id=folder.root.name,
-                started=record.started,
-                first_step=min((w.first_step for w in words if w.first_step), default=None),
-                stepping_seconds=sum(word.stepping_seconds for word in words),
-            )
-        )
-    return sorted(jobs, key=lambda job: job.started)
+    jobs = [job_usage(folder, now) for folder in work_dir.jobs()]
+    return sorted((job for job in jobs if job is not None), key=lambda job: job.started)
+
+
+def job_usage(folder: JobFolder, now: datetime) -> JobUsage | None:
+    """Return what a job has used until now, over all its starts; None: it was never started.
+
+    :raises FormatError: the agent's record of it is damaged.
+    """
+    record = JobRecord.load_or_none(folder.record)
+    if record is None or record.started is None:
+        return None
+    words = job_progress(folder, record.starts)
+    times = [_time(folder, start) for start in range(1, len(record.runs) + 1)]
+    return JobUsage(
+        job_id=folder.root.name,
+        started=record.started,
+        first_step=min((w.first_step for w in words if w.first_step), default=None),
+        stepping_seconds=sum(word.stepping_seconds for word in words),
+        ended=record.runs[-1].ended if record.outcome and record.runs else None,
+        seconds=seconds(record.runs, times, now),
+    )
+
+
+def seconds(runs: Sequence[ProcessRun], times: Sequence[JobTime | None], now: datetime) -> Seconds:
+    """Return what a job's time was spent on, from its first start to its end, or until now.
+
+    :param times: of each start the last word of its process; None: it never said one.
+    """
+    parts: list[Seconds] = []
+    for number, (run, told) in enumerate(zip(runs, times, strict=True)):
+        is_last = number + 1 == len(runs)
+        end = run.ended or (now if is_last else told.told if told else run.started)
+        parts.append(_of_run(run, told, end, is_over=bool(run.ended) or not is_last))
+        if not is_last:
+            parts.append({SpentOn.RECOVERY: _between(end, runs[number + 1].started)})
+    return added(parts)
+
+
+def _of_run(run: ProcessRun, told: JobTime | None, end: datetime, *, is_over: bool) -> Seconds:
+    """Return what one process was, seconds that sum up to the time from its start to its end.
+
+    Before its first word it starts; with what it said last it goes on until it ends or hangs.
+    """
+    length = _between(run.started, end)
+    if told is None:
+        stalled = _between(run.hung_since, end) if run.hung_since else 0.0
+        return fitted({SpentOn.STALL: stalled}, length, SpentOn.PROGRAM_STARTUP)
+    since_told = _between(told.told, end)
+    stalled = min(since_told, _between(run.hung_since, end)) if run.hung_since else 0.0
+    parts = [told.seconds, {told.now: since_told - stalled, SpentOn.STALL: stalled}]
+    if is_over:
+        # What no checkpoint has is done again; nor has one the loop in which the process ended.
+        unfinished = since_told - stalled if told.now is SpentOn.STEP else 0.0
+        lost = told.unsaved_seconds + unfinished
+        parts.append({SpentOn.STEP: -lost, SpentOn.LOST_STEPS: lost})
+    return fitted(added(parts), length, SpentOn.PROGRAM_STARTUP)
+
+
+def _between(begin: datetime, end: datetime) -> float:
+    return max(0.0, (end - begin).total_seconds())
 
 
 def steps(work_dir: WorkDir) -> frozenset[tuple[str, int, int]]:
@@ -58,11 +111,18 @@ def steps(work_dir: WorkDir) -> frozenset[tuple[str, int, int]]:
 
 
 def _progress(folder: JobFolder, start: int) -> Progress | None:
-    path = folder.progress(start)
+    return _read(Progress, folder.progress(start))
+
+
+def _time(folder: JobFolder, start: int) -> JobTime | None:
+    return _read(JobTime, folder.time(start))
+
+
+def _read(kind: type[Word], path: Path) -> Word | None:
     try:
-        return Progress.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        _log.warning("%s is not a Progress: %s", path, error)
+        _log.warning("%s is not a %s: %s", path, kind.__name__, error)
         return None

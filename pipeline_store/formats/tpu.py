@@ -12,6 +12,7 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline_store.formats.base import StoredFile
+from pipeline_store.formats.spent import Seconds
 
 
 class Installation(StoredFile):
@@ -48,6 +49,8 @@ class Reservation(StoredFile):
     price_per_chip_hour: float
     currency: str
     price_date: str
+    provisioning_model: str = Field("", description="empty: of a program that did not note it")
+    on_demand_price_per_chip_hour: float | None = None
 
 
 class Released(StoredFile):
@@ -323,6 +326,13 @@ class AgentHello(StoredFile):
     bundle_sha256: str
     host: str
     starts: int = Field(description="1 for the first start on this VM, then counting restarts")
+    first_started: datetime | None = Field(None, description="of the first start on this VM")
+    boot_began: datetime | None = Field(
+        None, description="when the first program of ours ran on this VM"
+    )
+    image_pulled: datetime | None = Field(
+        None, description="when boot.py began: the image, if there is one, is there"
+    )
 
 
 class Progress(BaseModel):
@@ -355,6 +365,12 @@ class JobUsage(BaseModel):
     started: datetime
     first_step: datetime | None = None
     stepping_seconds: float = 0.0
+    ended: datetime | None = Field(None, description="when its last process did, once it has")
+    seconds: Seconds = Field(
+        default_factory=dict,
+        description="from started to ended, or to the time of the heartbeat, by what they were "
+        "spent on; empty: an agent that kept no account",
+    )
 
 
 class Heartbeat(StoredFile):
@@ -393,6 +409,7 @@ class JobStatus(StoredFile):
     started: datetime
     finished: datetime
     log_chunks: int
+    usage: JobUsage | None = None
 
 
 class LedgerEntry(BaseModel):
@@ -421,6 +438,15 @@ class LedgerEntry(BaseModel):
     idle_share: float | None = Field(
         None, description="share of billed_seconds without a step; None when nothing was billed"
     )
+    seconds: Seconds = Field(
+        default_factory=dict,
+        description="billed_seconds by what they were spent on; empty: of an earlier version",
+    )
+    unbilled_seconds: Seconds = Field(
+        default_factory=dict,
+        description="before the node was there, from the end of the attempt before or from reserve",
+    )
+    loss: str = Field("", description="how its TPU was lost, if it was")
 
 
 class Ledger(StoredFile):
@@ -434,6 +460,19 @@ class Ledger(StoredFile):
     price_per_chip_hour: float
     currency: str
     price_date: str
+    provisioning_model: str = ""
+    on_demand_price_per_chip_hour: float | None = Field(
+        None, description="what the saving by another provisioning model is counted against"
+    )
+
+
+class AttemptBill(Ledger):
+    """``bill.json`` in an attempt's mailbox: its part of the ledger, with all that is asked of it.
+
+    Written when the attempt ends, by the reaper too if it has to; the ledger has the last word.
+    """
+
+    kind = "attempt-bill"
 
 
 class StandingTpu(BaseModel):

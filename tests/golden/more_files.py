@@ -132,6 +132,12 @@ def _tpu(run: FinishedRun) -> Files:
     # Of a later format, which says what the job does.
     yield mailbox.heartbeat(1), full(f.Heartbeat, worker=1)
     yield mailbox.status(0, JOB), full(f.JobStatus)
+    yield mailbox.bill, full(f.AttemptBill, run_key=run.key)
+    # Of later formats, which say what the time was spent on.
+    yield mailbox.hello(1), full(f.AgentHello, worker=1)
+    yield mailbox.heartbeat(2), full(f.Heartbeat, worker=2)
+    yield mailbox.status(1, JOB), full(f.JobStatus, worker=1)
+    yield run.run.reservation(2).ledger, full(f.Ledger, run_key=run.key, generation=2)
 
 
 def _installation(store: StoreLayout) -> Files:
@@ -200,6 +206,7 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield spare.probe(run.parent), full(f.ProbeReport)
     yield spare.training_summary, full(f.FinetuningReport)
     yield spare.reservation(1).record, full(f.Reservation, run_key="0" * 12)
+    yield spare.reservation(2).record, full(f.Reservation, run_key="0" * 12, generation=2)
     later = spare.training.attempt_files("e" * 32)
     for step in ("0000000600", "0000000700"):
         yield uris.join(later, step, "inputs.json"), full(f.TrainingInputs)

@@ -47,7 +47,9 @@ ELSEWHERE = {
 }
 """Kinds that are in no store, or in none for longer than a task, with the reason."""
 _HANG = HangConfig().model_dump(mode="json")
+_PRICE = ("budget", "on_demand_price_per_chip_hour", None)
 LATER: dict[str, list[tuple[str, str, Any]]] = {
+    "agent-hello": [("", name, None) for name in ("first_started", "boot_began", "image_pulled")],
     "best-scores": [("sets.{}.scores", "retrieval", None)],
     "evaluation": [
         ("models.[].sets.[]", "retrieval", None),
@@ -55,15 +57,30 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("", "scored_by", ""),
     ],
     "finetuning-config": [
+        _PRICE,
         ("budget", "max_hangs", 3),
         ("", "hang", _HANG),
         ("budget", "price_per_egress_gb", 0.02),
         ("tpu", "allow_other_regions", False),
         ("tpu", "disk_gigabytes", 100),
     ],
-    "heartbeat": [("", "phase", None), ("", "phase_limit_seconds", None)],
+    "heartbeat": [
+        ("", "phase", None),
+        ("", "phase_limit_seconds", None),
+        ("usage.[]", "ended", None),
+        ("usage.[]", "seconds", {}),
+    ],
+    "job-status": [("", "usage", None)],
+    "ledger": [
+        ("", "provisioning_model", ""),
+        ("", "on_demand_price_per_chip_hour", None),
+        ("entries.[]", "seconds", {}),
+        ("entries.[]", "unbilled_seconds", {}),
+        ("entries.[]", "loss", ""),
+    ],
     "model-version": [("", "manifests", {})],
     "pipeline-config": [
+        _PRICE,
         ("budget", "max_hangs", 3),
         ("", "hang", _HANG),
         ("evaluation", "pattern", None),
@@ -86,7 +103,11 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
     "pruned-version": [("model", "manifests", {})],
     "production-pointer": [("", "earlier", [])],
     "reaper-pass": [("", "standing", [])],
-    "reservation": [("", "installation", None)],
+    "reservation": [
+        ("", "installation", None),
+        ("", "provisioning_model", ""),
+        ("", "on_demand_price_per_chip_hour", None),
+    ],
     "run-approval": [("", "answered_by_id", None)],
     "run-plan": [("", "train_steps", None)],
     "training-inputs": [("heritage", "new_head", None), ("", "heritage", None)],

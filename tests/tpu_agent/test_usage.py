@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_store.formats import ExitKind, JobUsage, Progress
+from pipeline_store.formats import ExitKind, JobTime, JobUsage, Progress, Seconds, SpentOn
 from tests.tpu_agent.world import World
-from tpu_agent.state import JobRecord, WorkDir
-from tpu_agent.usage import steps, usage
+from tpu_agent.state import JobRecord, ProcessRun, WorkDir
+from tpu_agent.usage import seconds, steps, usage
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -31,8 +31,8 @@ def add(work_dir: WorkDir, job_id: str, started: datetime, *words: Progress | No
             folder.progress(number).write_text(word.model_dump_json())
 
 
-def word(step: int, first: datetime | None = None, seconds: float = 0.0) -> Progress:
-    return Progress(step=step, train_steps=100, first_step=first, stepping_seconds=seconds)
+def word(step: int, first: datetime | None = None, stepping: float = 0.0) -> Progress:
+    return Progress(step=step, train_steps=100, first_step=first, stepping_seconds=stepping)
 
 
 def test_the_starts_of_a_job_add_up(work_dir: WorkDir) -> None:
@@ -48,28 +48,30 @@ def test_the_starts_of_a_job_add_up(work_dir: WorkDir) -> None:
     expected = JobUsage(
         job_id="010-train", started=NOON, first_step=NOON + MINUTE, stepping_seconds=6.5
     )
-    assert usage(work_dir) == [expected]
+    assert usage(work_dir, NOON) == [expected]
 
 
 def test_jobs_are_in_the_order_of_their_starts(work_dir: WorkDir) -> None:
     add(work_dir, "010-later", NOON + MINUTE, word(1))
     add(work_dir, "020-earlier", NOON, None)
     JobRecord().write(work_dir.job("030-refused").record)
-    assert [(job.job_id, job.first_step, job.stepping_seconds) for job in usage(work_dir)] == [
+    assert [
+        (job.job_id, job.first_step, job.stepping_seconds) for job in usage(work_dir, NOON)
+    ] == [
         ("020-earlier", None, 0.0),
         ("010-later", None, 0.0),
     ]
 
 
 def test_nothing_is_known_before_the_first_job(work_dir: WorkDir) -> None:
-    assert usage(work_dir) == []
+    assert usage(work_dir, NOON) == []
     assert steps(work_dir) == frozenset()
 
 
 def test_what_is_no_progress_does_not_count(work_dir: WorkDir) -> None:
     add(work_dir, "010-train", NOON, word(1, NOON, 1.0), None)
     work_dir.job("010-train").progress(2).write_text("{")
-    assert usage(work_dir)[0].stepping_seconds == 1.0
+    assert usage(work_dir, NOON)[0].stepping_seconds == 1.0
 
 
 def test_every_step_and_every_start_is_progress(work_dir: WorkDir) -> None:
@@ -78,6 +80,50 @@ def test_every_step_and_every_start_is_progress(work_dir: WorkDir) -> None:
         add(work_dir, "010-train", NOON, *words)
         seen.add(steps(work_dir))
     assert len(seen) == 5
+
+
+def told(seconds: Seconds, until: float, now: SpentOn, unsaved: float = 0.0) -> JobTime:
+    return JobTime(told=at(until), now=now, seconds=seconds, unsaved_seconds=unsaved)
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+STEPS: Seconds = {SpentOn.COMPILE: 20, SpentOn.STEP: 60}
+
+
+def test_a_process_that_runs_goes_on_with_what_it_said_last() -> None:
+    runs = [ProcessRun(started=at(0))]
+    found = seconds(runs, [told(STEPS, 90, SpentOn.STEP, unsaved=30)], at(100))
+    assert found == {SpentOn.PROGRAM_STARTUP: 10, SpentOn.COMPILE: 20, SpentOn.STEP: 70}
+
+
+def test_what_a_killed_process_had_not_saved_is_lost_once() -> None:
+    runs = [ProcessRun(started=at(0), ended=at(95)), ProcessRun(started=at(97))]
+    words = [told(STEPS, 90, SpentOn.STEP, unsaved=30), None]
+    assert seconds(runs, words, at(100)) == {
+        SpentOn.PROGRAM_STARTUP: 13,
+        SpentOn.COMPILE: 20,
+        SpentOn.STEP: 30,
+        SpentOn.LOST_STEPS: 35,
+        SpentOn.RECOVERY: 2,
+    }
+
+
+def test_from_the_last_move_of_a_job_that_hung_it_is_a_stall() -> None:
+    runs = [ProcessRun(started=at(0), ended=at(200), hung_since=at(90))]
+    found = seconds(runs, [told(STEPS, 90, SpentOn.SAVE)], at(999))
+    assert found[SpentOn.STALL] == 110
+    assert sum(found.values()) == 200
+    assert seconds(runs, [None], at(999)) == {SpentOn.PROGRAM_STARTUP: 90, SpentOn.STALL: 110}
+
+
+def test_after_its_agent_was_killed_the_last_word_of_a_process_ends_it() -> None:
+    runs = [ProcessRun(started=at(0)), ProcessRun(started=at(120), ended=at(130))]
+    found = seconds(runs, [told(STEPS, 90, SpentOn.SAVE), None], at(999))
+    assert found[SpentOn.RECOVERY] == 30
+    assert sum(found.values()) == 130
 
 
 def test_the_heartbeat_tells_it_also_after_a_kill_and_to_a_new_agent(world: World) -> None:
@@ -103,4 +149,8 @@ def test_the_heartbeat_tells_it_also_after_a_kill_and_to_a_new_agent(world: Worl
     (job,) = after.usage
     assert (job.job_id, job.started) == ("010-train", before.usage[0].started)
     assert job.first_step == before.usage[0].first_step
+    assert job.ended is not None
+    assert sum(job.seconds.values()) == pytest.approx((job.ended - job.started).total_seconds())
+    status = world.wait_status("010-train")
+    assert status.usage == job
     world.finish_agent(agent)

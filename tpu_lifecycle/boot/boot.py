@@ -267,6 +267,9 @@ def boot(work: Path) -> Supervisor:
     if sys.version_info < (3, 11):  # noqa: UP036 - a stock VM image may have an older one
         sys.exit(f"{sys.executable} is older than Python 3.11: set tpu.container_image")
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # For the agent's account of the time. In the environment: an agent may not know of them.
+    os.environ["REPRETRAIN_IMAGE_PULLED"] = str(time.time())
+    os.environ.setdefault("REPRETRAIN_BOOT_BEGAN", os.environ["REPRETRAIN_IMAGE_PULLED"])
     sha256, env = attribute("bundle-sha256"), tpu_env()
     worker = worker_number(env)
     folder = unpack(attribute("bundle-url"), sha256, work)

@@ -123,7 +123,7 @@ run_container() {
   timeout "$DOCKER_SECONDS" docker rm --force "$CONTAINER" >/dev/null 2>&1 # an earlier boot's
   run timeout --kill-after="$((2 * STOP_SECONDS))" "$((expires + LAST_RESORT_AFTER - EPOCHSECONDS))" \
     docker run --name "$CONTAINER" --rm --pull never --user 0 --privileged --network host \
-    --stop-timeout "$STOP_SECONDS" --env GCE_METADATA_HOST --env GCE_METADATA_IP \
+    --stop-timeout "$STOP_SECONDS" --env GCE_METADATA_HOST --env GCE_METADATA_IP --env REPRETRAIN_BOOT_BEGAN \
     --workdir "$folder" --volume "$work:$work" "$image" "$work/boot.py"
 }
 
@@ -163,6 +163,7 @@ read_attributes() {
 
 main() {
   umask 077
+  export REPRETRAIN_BOOT_BEGAN=$EPOCHSECONDS # for the agent's account of the time
   # As boot.py has it: the platform starts the script in /, which is no place for files.
   folder=$(pwd -P)
   if [[ $folder == / ]]; then work=/var/lib/tpu-agent; else work=$folder/tpu-agent; fi

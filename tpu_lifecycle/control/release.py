@@ -26,7 +26,7 @@ from tpu_lifecycle.records.attempts import (
     AttemptRecord,
     salvage_attempts,
 )
-from tpu_lifecycle.records.ledger import build_ledger
+from tpu_lifecycle.records.ledger import build_ledger, write_bill
 from tpu_lifecycle.records.reservation import (
     OpenReservation,
     ReleasedError,
@@ -357,9 +357,9 @@ def give_back_earlier(reservation: OpenReservation, sweeper: Sweeper) -> None:
     except LingeringError as error:
         sweeper.log.warning("Going on without waiting any longer. %s", error)
         return
-    for _, record in pairs:
+    for generation, record in pairs:
         if not record.may_land:
-            _mark_gone(record, seen)
+            _mark_gone(generation, record, seen)
 
 
 def give_up(
@@ -396,7 +396,7 @@ def finish_deletion(
     except LingeringError as error:
         sweeper.log.warning("Going on without waiting any longer. %s", error)
         return record
-    return record if record.is_landing else _mark_gone(record, seen)
+    return record if record.is_landing else _mark_gone(reservation, record, seen)
 
 
 def delete_attempt(
@@ -513,10 +513,15 @@ def _attempts(generation: OpenReservation) -> list[AttemptRecord]:
 
 
 def _close_books(reservation: OpenReservation, seen: dict[TpuName, TpuState]) -> None:
-    records = [_mark_gone(record, seen) for record in reservation.attempts()]
-    build_ledger(reservation, records).write(reservation.layout.ledger)
+    records = [_mark_gone(reservation, record, seen) for record in reservation.attempts()]
+    ledger = build_ledger(reservation.record, reservation.layout, records)
+    ledger.write(reservation.layout.ledger)
 
 
-def _mark_gone(record: AttemptRecord, seen: dict[TpuName, TpuState]) -> AttemptRecord:
+def _mark_gone(
+    reservation: OpenReservation, record: AttemptRecord, seen: dict[TpuName, TpuState]
+) -> AttemptRecord:
     state = seen.get(record.name)
-    return record.mark(AttemptEvent.GONE, node_created=state.node_created if state else None)
+    gone = record.mark(AttemptEvent.GONE, node_created=state.node_created if state else None)
+    write_bill(reservation, gone, last_word=True)
+    return gone

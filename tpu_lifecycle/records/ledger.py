@@ -1,68 +1,186 @@
-"""What a reservation generation cost, as an upper estimate."""
+"""What a reservation generation cost, as an upper estimate, and what its time was spent on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
+from pipeline_store import uris
 from pipeline_store.formats import (
+    AgentHello,
+    AttemptBill,
     AttemptEvent,
+    FormatError,
+    JobSpec,
+    JobStatus,
     JobUsage,
     Ledger,
     LedgerEntry,
+    Released,
+    Reservation,
+    SpentOn,
+    StoredFile,
 )
-from tpu_lifecycle.records.attempts import AttemptRecord, read_heartbeat
-from tpu_lifecycle.records.budgets import chip_count, chip_seconds
+from pipeline_store.layout import ReservationLayout
+from tpu_lifecycle.records.attempt_time import Facts, billed, unbilled
+from tpu_lifecycle.records.attempts import GIVEN_UP, AttemptRecord, load_attempt, read_heartbeat
+from tpu_lifecycle.records.budgets import chip_count, rented_since
 from tpu_lifecycle.records.reservation import OpenReservation
 
+PROBE = "training.probe"
+"""Entry point of the job that measures a model on labelled tasks."""
 
-def build_ledger(reservation: OpenReservation, records: Iterable[AttemptRecord]) -> Ledger:
-    """Return the bill of a generation whose attempts are all gone.
+F = TypeVar("F", bound=StoredFile)
+
+
+def build_ledger(
+    reservation: Reservation, layout: ReservationLayout, records: Sequence[AttemptRecord]
+) -> Ledger:
+    """Return the bill of a generation, of attempts that are not gone up to now.
 
     A TPU is billed while it is READY. Counted here is the time from the node's creation, or when
     it was seen READY, to the moment its deletion was confirmed: a little more, and much more if it
     was taken while nobody looked, but never less. An attempt that never got a node costs nothing.
-    What of it was spent in steps is what worker 0 said in its last heartbeat.
+    What of it was spent in steps is what worker 0 said last.
     """
-    terms = reservation.record
-    return Ledger(
-        run_key=reservation.record.run_key,
-        generation=reservation.record.generation,
-        entries=[_entry(reservation, record) for record in records],
-        price_per_chip_hour=terms.price_per_chip_hour,
-        currency=terms.currency,
-        price_date=terms.price_date,
-    )
+    released = _readable(Released, layout.released)
+    before = [None, *records]
+    entries = [
+        _entry(reservation, earlier, record, released)
+        for earlier, record in zip(before, records, strict=False)
+    ]
+    return Ledger(**_terms(reservation), entries=entries)
 
 
-def _entry(reservation: OpenReservation, record: AttemptRecord) -> LedgerEntry:
-    gone = record.marks[AttemptEvent.GONE]
+def write_bill(reservation: OpenReservation, record: AttemptRecord, *, last_word: bool) -> None:
+    """Write what the ledger will say of an attempt, up to now if it is not gone.
+
+    :param last_word: the attempt is gone; else a bill that is there stays.
+    """
+    try:
+        earlier = load_attempt(reservation.layout, record.number - 1)
+    except FormatError:
+        earlier = None
+    released = _readable(Released, reservation.layout.released)
+    entry = _entry(reservation.record, earlier, record, released)
+    bill = AttemptBill(**_terms(reservation.record), entries=[entry])
+    if last_word:
+        bill.write(record.layout.bill)
+    else:
+        bill.create(record.layout.bill)
+
+
+def _terms(reservation: Reservation) -> dict[str, Any]:
+    return {name: getattr(reservation, name) for name in Ledger.model_fields.keys() - {"entries"}}
+
+
+def _entry(
+    reservation: Reservation,
+    earlier: AttemptRecord | None,
+    record: AttemptRecord,
+    released: Released | None,
+) -> LedgerEntry:
+    facts = _facts(reservation, earlier, record, released)
     ready = record.marks.get(AttemptEvent.READY)
-    chips, used = chip_count(reservation.record), chip_seconds(reservation.record, record)
-    beat = read_heartbeat(record, 0)
-    usage = beat.usage if beat is not None else []
-    stepping = sum(job.stepping_seconds for job in usage)
-    billed = used / chips
+    lost = record.marks.get(AttemptEvent.LOST)
+    chips, spent = chip_count(reservation), billed(facts)
+    seconds = max(0.0, (facts.gone - facts.rented).total_seconds()) if facts.rented else 0.0
+    stepping = sum(job.stepping_seconds for job in facts.jobs)
     return LedgerEntry(
         generation=record.attempt.generation,
         attempt=record.number,
         zone=record.attempt.zone,
-        accelerator_type=reservation.record.accelerator_type,
+        accelerator_type=reservation.accelerator_type,
         chips=chips,
         created=record.attempt.created,
         ready=ready.time if ready else None,
-        gone=gone.time,
+        gone=facts.gone,
         outcome=record.outcome,
-        billed_seconds=billed,
-        chip_seconds=used,
-        cost=used / 3600 * reservation.record.price_per_chip_hour,
-        ready_to_first_step_seconds=_to_first_step(ready.time if ready else None, usage),
+        billed_seconds=seconds,
+        chip_seconds=seconds * chips,
+        cost=seconds * chips / 3600 * reservation.price_per_chip_hour,
+        ready_to_first_step_seconds=_to_first_step(ready.time if ready else None, facts.jobs),
         stepping_seconds=stepping,
-        idle_share=min(1.0, max(0.0, 1 - stepping / billed)) if billed else None,
+        idle_share=min(1.0, max(0.0, 1 - stepping / seconds)) if seconds else None,
+        seconds=spent,
+        unbilled_seconds=unbilled(facts),
+        loss=lost.cause if lost else "",
     )
 
 
-def _to_first_step(ready: datetime | None, usage: list[JobUsage]) -> float | None:
+def _facts(
+    reservation: Reservation,
+    earlier: AttemptRecord | None,
+    record: AttemptRecord,
+    released: Released | None,
+) -> Facts:
+    gone = record.marks.get(AttemptEvent.GONE)
+    ends = [record.marks[event].time for event in GIVEN_UP & record.marks.keys()]
+    ends += [released.released] if released else []
+    beat = read_heartbeat(record, 0)
+    hello = _readable(AgentHello, record.layout.hello(0))
+    since, after = _before(reservation, earlier, record)
+    return Facts(
+        since=since,
+        after=after,
+        created=record.attempt.created,
+        rented=rented_since(record),
+        given_up=min(ends, default=None),
+        is_lost=AttemptEvent.LOST in record.marks,
+        gone=gone.time if gone else datetime.now(UTC),
+        hello=hello if hello and hello.token == record.attempt.token else None,
+        beat=beat.time if beat else None,
+        jobs=_jobs(record, beat.usage if beat else []),
+        probes=frozenset(_probes(record)),
+    )
+
+
+def _before(
+    reservation: Reservation, earlier: AttemptRecord | None, record: AttemptRecord
+) -> tuple[datetime, SpentOn]:
+    """Return when the attempt before was over, and what the time since then was spent on."""
+    if earlier is None:
+        return reservation.created, SpentOn.QUEUE
+    ends = [mark.time for event, mark in earlier.marks.items() if event in GIVEN_UP]
+    since = min(ends, default=record.attempt.created)
+    if AttemptEvent.LOST in earlier.marks:
+        return since, SpentOn.RECOVERY
+    is_elsewhere = earlier.attempt.zone != record.attempt.zone
+    return since, SpentOn.ZONE_CHANGE if is_elsewhere else SpentOn.QUEUE
+
+
+def _jobs(record: AttemptRecord, told: Iterable[JobUsage]) -> list[JobUsage]:
+    """Return what worker 0 said last of its jobs: a job's end says more than a heartbeat before."""
+    jobs = {job.job_id: job for job in told}
+    for job_id in _job_ids(record):
+        status = _readable(JobStatus, record.layout.status(0, job_id))
+        if status and status.usage and status.token == record.attempt.token:
+            jobs[job_id] = status.usage
+    return sorted(jobs.values(), key=lambda job: job.started)
+
+
+def _probes(record: AttemptRecord) -> Iterable[str]:
+    for job_id in _job_ids(record):
+        spec = _readable(JobSpec, record.layout.job(job_id))
+        if spec and spec.entry_point == PROBE:
+            yield job_id
+
+
+def _job_ids(record: AttemptRecord) -> list[str]:
+    names = [uri.rpartition("/")[2] for uri in uris.list_files(record.layout.jobs)]
+    return [name.removesuffix(".json") for name in names if name.endswith(".json")]
+
+
+def _readable(kind: type[F], uri: str) -> F | None:
+    """Return a file; None also when it is damaged: books are closed all the same."""
+    try:
+        return kind.load_or_none(uri)
+    except FormatError:
+        return None
+
+
+def _to_first_step(ready: datetime | None, usage: Sequence[JobUsage]) -> float | None:
     first = min((job.first_step for job in usage if job.first_step), default=None)
     if ready is None or first is None:
         return None

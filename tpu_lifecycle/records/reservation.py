@@ -186,6 +186,8 @@ def reserve(
             price_per_chip_hour=config.budget.price_per_chip_hour,
             currency=config.budget.currency,
             price_date=config.budget.price_date,
+            provisioning_model=config.tpu.provisioning_model,
+            on_demand_price_per_chip_hour=config.budget.on_demand_price_per_chip_hour,
         )
         layout = run.reservation(generation)
         if reservation.create(layout.record):

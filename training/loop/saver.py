@@ -12,7 +12,7 @@ from typing import Self
 from pipeline_store.formats import PhaseName
 from trained_models.checkpoint_store import CheckpointStore, Commit
 from trained_models.state import TrainingState
-from training.runtime.phases import phase
+from training.runtime.phases import phase, saved, saving
 
 log = logging.getLogger("training")
 
@@ -50,6 +50,7 @@ class Saver:
         scratch = tempfile.TemporaryDirectory()
         with phase(PhaseName.SAVE):
             files = write(Path(scratch.name))
+        saving(state.step)
         self._step = state.step
         self._pending = self._thread.submit(self._commit, scratch, files, state)
 
@@ -57,7 +58,9 @@ class Saver:
         self, scratch: tempfile.TemporaryDirectory[str], files: list[Path], state: TrainingState
     ) -> Commit:
         with scratch:
-            return self._store.commit(files, state)
+            commit = self._store.commit(files, state)
+        saved(state.step)
+        return commit
 
     def collect(self, *, wait: bool) -> Commit | None:
         """Return the checkpoint that was under way if it counts by now; each is returned once.

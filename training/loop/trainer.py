@@ -39,7 +39,7 @@ from training.model.dropout import make_dropout_stateless
 from training.optimization.schedules import build_schedule
 from training.reporting.progress import LoopReport, Reporter
 from training.runtime.job import StopRequest
-from training.runtime.phases import looped, phase
+from training.runtime.phases import begins, looped, phase, went_back
 from training.runtime.profiling import Profiler, StepRange
 from training.runtime.strategies import (
     checkpoint_options,
@@ -137,6 +137,7 @@ class Trainer:
         if len(set(steps)) > 1:
             raise JobError(f"The machines found checkpoints of steps {steps}; start all again.")
         self._machines = len(steps)
+        begins(self._state.step)
 
     def _load_init_model(self) -> None:
         with phase(PhaseName.RESTORE):
@@ -179,7 +180,8 @@ class Trainer:
             metrics = self._run_steps(batches, tf.constant(steps))
             self._advance(steps, metrics, begin)
         self._compiled.add(shape)
-        looped(time.monotonic() - begin, compiled=compiles)
+        waited = float(metrics.input_wait_seconds)
+        looped(steps, time.monotonic() - begin, compiled=compiles, input_wait=waited)
         self._profiler.at(self._state.step)
 
         loss, gradient_norm = self._state.loss, float(metrics.gradient_norm)
@@ -319,6 +321,7 @@ class Trainer:
             rollbacks=(*bad.rollbacks, rollback),
         )
         self._reporter.rollback(rollback)
+        went_back(rollback.to_step)
 
     def _meet(self) -> None:
         """Wait for the other machines: what the chief has saved is there for all of them."""

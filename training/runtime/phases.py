@@ -1,6 +1,7 @@
 """Says what this job does just now, so that the agent can tell a job that hangs from a slow one.
 
-The agent names a file, which is replaced at each change. Only the main thread has a say: the others
+The agent names a file, which is replaced at each change, and another one for what the time so far
+was spent on. Only the main thread has a say: the others
 work for it, and it waits for them. Nothing here needs TensorFlow.
 """
 
@@ -19,9 +20,13 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from pipeline_store.formats import JobPhase, PhaseName
+from training.runtime.job_time import TimeSheet
 
 PHASE_FILE = "REPRETRAIN_PHASE_FILE"
 """Variable of the environment that names the file; without it nothing is written."""
+
+TIME_FILE = "REPRETRAIN_TIME_FILE"
+"""Variable of the environment that names the file of the account; without it none is written."""
 
 LEAST_SECONDS = 0.1
 """Between two writes of a count that moves: the agent does not look more often."""
@@ -40,6 +45,7 @@ class _Teller:
         self._written = 0.0
         self._loops: deque[float] = deque(maxlen=LAST_LOOPS)
         self._slowest: float | None = None
+        self.sheet = TimeSheet()
 
     def enter(self, name: PhaseName) -> None:
         self._names.append(name)
@@ -69,11 +75,13 @@ class _Teller:
         self._now = JobPhase(
             name=name, entered=datetime.now(UTC), slowest_loop_seconds=self._slowest
         )
+        self.sheet.enter(name)
         self._write()
 
     def _write(self) -> None:
         self._written = time.monotonic()
         write_for_agent(PHASE_FILE, self._now)
+        write_for_agent(TIME_FILE, self.sheet.told())
 
 
 _teller = _Teller()
@@ -98,13 +106,35 @@ def move() -> None:
         _teller.move()
 
 
-def looped(seconds: float, *, compiled: bool) -> None:
+def looped(steps: int, seconds: float, *, compiled: bool, input_wait: float = 0.0) -> None:
     """Say that a loop of steps is done and for how long it ran.
 
     :param compiled: it was the first one of its shape, so that it says little of the next ones.
+    :param input_wait: seconds of these in which a device had nothing to compute.
     """
     if _has_a_say():
+        _teller.sheet.looped(steps, seconds, input_wait, compiled=compiled)
         _teller.looped(seconds, compiled=compiled)
+
+
+def begins(step: int) -> None:
+    """Say that training begins or goes on from a step: what was before is done with."""
+    _teller.sheet.begins(step)
+
+
+def saving(step: int) -> None:
+    """Say that a checkpoint of all steps so far is under way."""
+    _teller.sheet.saving(step)
+
+
+def saved(step: int) -> None:
+    """Say that the checkpoint of a step is committed; any thread may."""
+    _teller.sheet.saved(step)
+
+
+def went_back(step: int) -> None:
+    """Say that training went back to a step, and that what came after it is lost."""
+    _teller.sheet.went_back(step)
 
 
 def each(items: Iterable[Item]) -> Iterator[Item]:

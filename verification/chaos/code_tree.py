@@ -23,6 +23,7 @@ _PACKAGES = (
 _REAL_MODULES = (
     "runtime/__init__.py",
     "runtime/job.py",
+    "runtime/job_time.py",
     "runtime/phases.py",
     "runtime/stacks.py",
 )

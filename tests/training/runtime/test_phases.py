@@ -57,18 +57,18 @@ def slowest(file: Path) -> float | None:
 
 def test_the_slowest_of_the_last_20_loops_is_said(file: Path) -> None:
     with phase(PhaseName.LOOP):
-        looped(90.0, compiled=True)
+        looped(1, 90.0, compiled=True)
         assert slowest(file) == 90.0
-        looped(5.0, compiled=False)
+        looped(1, 5.0, compiled=False)
         assert slowest(file) == 5.0
         for _ in range(19):
-            looped(1.0, compiled=False)
+            looped(1, 1.0, compiled=False)
         assert (slowest(file), said(file)) == (5.0, (PhaseName.LOOP, 21))
-        looped(1.0, compiled=False)
+        looped(1, 1.0, compiled=False)
         assert slowest(file) == 1.0
         with phase(PhaseName.SAVE):
             assert slowest(file) == 1.0
-        looped(60.0, compiled=True)
+        looped(1, 60.0, compiled=True)
         assert slowest(file) == 60.0
 
 
