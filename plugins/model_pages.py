@@ -1,4 +1,4 @@
-"""Adds the tab *Model* to the page of a DAG run, and the page *Models* to the menu.
+"""Adds the tab *Model* to the page of a DAG run, and the pages *Models* and *Spending* to the menu.
 
 Airflow executes this file in each of its components, so it imports nothing heavy: the pages are
 made when the API server is first asked for one.
@@ -38,6 +38,13 @@ VIEWS = [
         "destination": "nav",
         "category": "browse",
         "url_route": "models",
+    },
+    {
+        "name": "Spending",
+        "href": f"{HOME}/spending",
+        "destination": "nav",
+        "category": "browse",
+        "url_route": "spending",
     },
 ]
 

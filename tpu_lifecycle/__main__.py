@@ -1,19 +1,21 @@
-"""Lists and reaps the TPUs of one owner without Airflow, such as from cron, and watches the reaper.
+"""Lists and reaps TPUs of one owner without Airflow, such as from cron, and says what they cost.
 
 python -m tpu_lifecycle list --store gs://my-bucket/store --project my-project
 python -m tpu_lifecycle reap --once --dry-run --store gs://my-bucket/store --project my-project
 python -m tpu_lifecycle reap-foreign NAME --zone ZONE --project my-project
 python -m tpu_lifecycle reaper-status --max-age-minutes 30 --store gs://my-bucket/store
+python -m tpu_lifecycle spending --since 2026-01-01 --store gs://my-bucket/store
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from google.api_core.exceptions import GoogleAPIError
@@ -24,6 +26,7 @@ from pipeline_store.formats import FormatError
 from pipeline_store.layout import StoreLayout
 from tpu_lifecycle.control.reaper import NotReapedError, Reaper, ReaperReport, describe
 from tpu_lifecycle.control.reaper_status import newest_pass, reaper_problem
+from tpu_lifecycle.records.spending import by_lineage, lines, spent_since
 from tpu_lifecycle.service.backend import TpuError
 from tpu_lifecycle.service.cloud_tpu import connect
 from tpu_lifecycle.service.labels import TpuLabels
@@ -79,6 +82,29 @@ def _status(arguments: argparse.Namespace) -> int:
     newest = newest_pass(store, owner, arguments.project)
     print(newest.to_bytes().decode() if newest else "")
     return 0
+
+
+def _spending(arguments: argparse.Namespace) -> int:
+    problems: list[str] = []
+    store, lineage_id = StoreLayout(arguments.store), arguments.lineage
+    found = spent_since(store, arguments.since, lineage_id=lineage_id, problems=problems)
+    lineages = by_lineage(found)
+    if arguments.json:
+        parts = [
+            {"lineage": one.lineage_id, "total": one.total.to_json()}
+            | {"weeks": {week: total.to_json() for week, total in one.weeks.items()}}
+            for one in lineages
+        ]
+        print(json.dumps({"since": f"{arguments.since:%F}", "lineages": parts}))
+    else:
+        print("\n".join(line for one in lineages for line in lines(one)) or "No TPU was billed.")
+    for problem in problems:
+        print(f"PROBLEM: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _day(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
 
 
 @contextmanager
@@ -138,6 +164,13 @@ def _parser() -> argparse.ArgumentParser:
     status = _command(commands, "reaper-status", _status, text)
     status.add_argument("--project", help="Google Cloud project; default: whichever")
     status.add_argument("--max-age-minutes", type=float, default=30.0, help="default: %(default)s")
+    text = "show what the TPUs of all runs cost, and what the time was spent on"
+    spending = _command(commands, "spending", _spending, text)
+    spending.add_argument(
+        "--since", type=_day, required=True, metavar="DATE", help="first day, UTC: 2026-01-31"
+    )
+    spending.add_argument("--lineage", help="default: all of them")
+    spending.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 

@@ -166,6 +166,40 @@ def interval_chart(
     )
 
 
+@dataclass(frozen=True)
+class Part:
+    """A part of a bar: place and width in percent of all of it. ``style`` is a class."""
+
+    name: str
+    style: str
+    value: float
+    place: float
+    width: float
+
+
+@dataclass(frozen=True)
+class ShareBar:
+    """Parts of a whole, side by side."""
+
+    parts: list[Part]
+
+
+def share_bar(parts: Sequence[tuple[str, str, float]]) -> ShareBar | None:
+    """Return a drawing of parts of a whole; None when that is nothing.
+
+    :param parts: name, style and value, which is not negative.
+    """
+    whole = sum(value for *_, value in parts)
+    if not whole > 0:
+        return None
+    drawn, place = [], 0.0
+    for name, style, value in parts:
+        width = value / whole * 100
+        drawn.append(Part(name, style, value, round(place, 3), round(width, 3)))
+        place += width
+    return ShareBar(drawn)
+
+
 def _finite(points: Sequence[Point]) -> list[Point]:
     return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
 

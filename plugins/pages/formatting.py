@@ -35,6 +35,16 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
 
 
+def money(value: float | None) -> str:
+    """Return an amount with its hundredths."""
+    return UNKNOWN if value is None else f"{value:,.2f}"
+
+
+def percent(value: float | None) -> str:
+    """Return a share in percent."""
+    return UNKNOWN if value is None else f"{value:.1%}"
+
+
 def time(value: datetime | None) -> str:
     """Return a time in UTC."""
     return UNKNOWN if value is None else f"{value.astimezone(UTC):%F %H:%M}"
@@ -63,6 +73,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "recall": recall,
     "signed": signed,
     "number": number,
+    "money": money,
+    "percent": percent,
     "time": time,
     "duration": duration,
     "segment": segment,

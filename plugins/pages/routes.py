@@ -25,6 +25,7 @@ from pages.lineage_view import lineage_view
 from pages.pausing import is_paused
 from pages.reading import Reader
 from pages.run_view import known_reports, run_view
+from pages.spending import spending_view, spent_bar
 from pipeline_config import load_preset
 from pipeline_config.settings import load_settings
 from pipeline_store import identity, uris
@@ -60,6 +61,7 @@ def application() -> FastAPI:
     app.get("/data-report", dependencies=[may_read_runs])(data_report)
     app.get("/training-summary", dependencies=[may_read_runs])(training_summary)
     app.get("/models", dependencies=[may_read_models])(models_page)
+    app.get("/spending", dependencies=[may_read_models])(spending_page)
     app.get("/card", dependencies=[may_read_models])(model_card)
     app.get("/style.css", dependencies=[may_read_models])(style_sheet)
     app.get("/frame.js", dependencies=[may_read_models])(frame_script)
@@ -113,6 +115,11 @@ def models_page(lineage: str | None = None) -> Response:
     paused = view.lease is not None and is_paused(view.lease.dag_id)
     dags = {"main_dag": MAIN_DAG, "rollback_dag": ROLLBACK_DAG}
     return _html("models.html", view=view, paused=paused, **dags)
+
+
+def spending_page() -> Response:
+    """Show what the TPUs of all runs cost, by lineage and week, and what for."""
+    return _html("spending.html", view=spending_view(_store()), spent_bar=spent_bar)
 
 
 def model_card(lineage: str, version: str) -> Response:

@@ -1,16 +1,48 @@
-"""What the TPUs of a run were and cost, for its page."""
+"""What the TPUs of a run, or of all runs, were, cost and were used for, for their pages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
-from pipeline_store.formats import AttemptEvent, Ledger, LedgerEntry, Reservation
-from pipeline_store.layout import ReservationLayout, RunLayout
-from tpu_lifecycle.records import ledger
+from pages.charts import ShareBar, share_bar
+from pipeline_store.formats import (
+    AttemptEvent,
+    Ledger,
+    LedgerEntry,
+    Reservation,
+    Seconds,
+    SpentOn,
+)
+from pipeline_store.formats.spent import added
+from pipeline_store.layout import ReservationLayout, RunLayout, StoreLayout
 from tpu_lifecycle.records.attempts import AttemptRecord, load_attempts
-from tpu_lifecycle.records.budgets import chip_count, chip_seconds, rented_since
+from tpu_lifecycle.records.budgets import rented_since
+from tpu_lifecycle.records.ledger import so_far
+from tpu_lifecycle.records.spending import LineageSpending, by_lineage, named, spent_since
+
+WEEKS = 12
+"""So far back the page over runs goes."""
+
+_STYLES = {
+    SpentOn.STEP: "step",
+    SpentOn.EVALUATION: "score",
+    SpentOn.PROBE: "score",
+    SpentOn.DATA_LOADING: "wait",
+    SpentOn.SAVE: "wait",
+    SpentOn.JOB_WAIT: "wait",
+    SpentOn.MEETING: "wait",
+    SpentOn.OTHER: "wait",
+    SpentOn.IDLE: "wait",
+    SpentOn.DELETION: "wait",
+    SpentOn.LOST_STEPS: "lost",
+    SpentOn.RECOVERY: "lost",
+    SpentOn.STALL: "lost",
+    SpentOn.SILENCE: "lost",
+    SpentOn.UNATTRIBUTED: "unknown",
+}
+"""Classes of the style sheet; what is not here belongs to a start."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +58,8 @@ class Use:
     state: str
     hours: float
     cost: float
+    seconds: Seconds
+    """Chip-seconds by what they were spent on."""
     rented_since: datetime | None = None
     """Of a TPU that is not confirmed gone; none: there is none, or none yet."""
 
@@ -35,9 +69,22 @@ class Spending:
     """All attempts of a run."""
 
     uses: list[Use]
-    chip_hours: float
-    cost: float
     currency: str
+
+    @property
+    def chip_hours(self) -> float:
+        """All chip-hours."""
+        return sum(use.hours for use in self.uses)
+
+    @property
+    def cost(self) -> float:
+        """What all of it cost, at most."""
+        return sum(use.cost for use in self.uses)
+
+    @property
+    def bar(self) -> ShareBar | None:
+        """A drawing of what the time was spent on; none: nothing was billed."""
+        return spent_bar(added(use.seconds for use in self.uses))
 
     @property
     def rented(self) -> list[Use]:
@@ -56,21 +103,42 @@ def spending(folders: Iterable[RunLayout]) -> Spending | None:
     :param folders: a run's own, and those of its further TPUs.
     """
     uses: list[Use] = []
-    hours = cost = 0.0
     currency = ""
     for tpu, reservation, place in _reservations(folders):
         bill = Ledger.load_or_none(place.ledger)
         if bill is not None:
-            seconds, price = ledger.total(bill)
-            hours, cost = hours + seconds / 3600, cost + price
-            uses += [_billed(tpu, entry) for entry in bill.entries]
+            uses += [_use(tpu, entry, f"{entry.outcome}; gone") for entry in bill.entries]
         else:
-            so_far = [_open(tpu, reservation, record) for record in load_attempts(place)]
-            hours += sum(use.hours for use in so_far)
-            cost += sum(use.cost for use in so_far)
-            uses += so_far
+            attempts = zip(load_attempts(place), so_far(reservation, place).entries, strict=False)
+            uses += [_open(tpu, entry, record) for record, entry in attempts]
         currency = reservation.currency
-    return Spending(uses, hours, cost, currency) if currency else None
+    return Spending(uses, currency) if currency else None
+
+
+@dataclass
+class SpendingView:
+    """What the TPUs of all runs of the last weeks cost."""
+
+    since: datetime
+    lineages: list[LineageSpending]
+    problems: list[str] = field(default_factory=list)
+
+
+def spending_view(store: StoreLayout) -> SpendingView:
+    """Return what the page over runs shows: whole weeks, the present one too."""
+    now = datetime.now(UTC)
+    monday = now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(now.weekday())
+    view = SpendingView(monday - timedelta(weeks=WEEKS - 1), [])
+    view.lineages = by_lineage(spent_since(store, view.since, problems=view.problems))
+    return view
+
+
+def spent_bar(seconds: Seconds) -> ShareBar | None:
+    """Return a drawing of what time was spent on; None when it was none."""
+    # The start comes first, as it does in time, and what is unknown last.
+    names = [name for name in SpentOn if name in seconds]
+    parts = [(name, _STYLES.get(name, "start"), seconds[name]) for name in names]
+    return share_bar(parts)
 
 
 def _reservations(
@@ -85,30 +153,23 @@ def _reservations(
             generation += 1
 
 
-def _billed(tpu: int, entry: LedgerEntry) -> Use:
+def _use(tpu: int, entry: LedgerEntry, state: str, rented: datetime | None = None) -> Use:
     return Use(
         tpu=tpu,
         name=f"g{entry.generation}-a{entry.attempt}",
         zone=entry.zone,
         accelerator=entry.accelerator_type,
         chips=entry.chips,
-        state=f"{entry.outcome}; gone",
+        state=state,
         hours=entry.chip_seconds / 3600,
         cost=entry.cost,
+        seconds={name: value * entry.chips for name, value in named(entry).items()},
+        rented_since=rented,
     )
 
 
-def _open(tpu: int, reservation: Reservation, record: AttemptRecord) -> Use:
-    hours = chip_seconds(reservation, record) / 3600
+def _open(tpu: int, entry: LedgerEntry, record: AttemptRecord) -> Use:
     newest = max(record.marks.values(), key=lambda mark: mark.time, default=None)
-    return Use(
-        tpu=tpu,
-        name=f"g{record.attempt.generation}-a{record.number}",
-        zone=record.attempt.zone,
-        accelerator=reservation.accelerator_type,
-        chips=chip_count(reservation),
-        state=str(newest.event) if newest else "not asked for yet",
-        hours=hours,
-        cost=hours * reservation.price_per_chip_hour,
-        rented_since=None if AttemptEvent.GONE in record.marks else rented_since(record),
-    )
+    state = str(newest.event) if newest else "not asked for yet"
+    rented = None if AttemptEvent.GONE in record.marks else rented_since(record)
+    return _use(tpu, entry, state, rented)

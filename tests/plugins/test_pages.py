@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from model_registry import lease, outcomes, registry
 from pages import formatting, routes
-from pages.charts import Series, interval_chart, line_chart
+from pages.charts import Series, interval_chart, line_chart, share_bar
 from pipeline_store import uris
 from pipeline_store.formats import (
     Alert,
@@ -18,16 +18,20 @@ from pipeline_store.formats import (
     Answer,
     AttemptEvent,
     ForgettingScore,
+    Ledger,
+    LedgerEntry,
     OutcomeKind,
     Reservation,
     RunApproval,
     RunEstimate,
     RunPlan,
     RunRecord,
+    SpentOn,
     TrainingResult,
     Verdict,
 )
 from pipeline_store.layout import StoreLayout
+from tests.golden.more_files import full
 from tests.model_registry.runs import CONFIG, NOW, FinishedRun
 from tests.model_registry.test_gate_probes import comparison
 from tpu_lifecycle.records.reservation import reserve
@@ -263,6 +267,54 @@ def test_a_reservation_without_an_attempt_has_cost_nothing(site: Site) -> None:
         price_date="2026-01",
     ).write(made.run.reservation(1).record)
     assert "0 chip-hours, at most 0 USD" in run_page(site, made)
+
+
+def bill(site: Site, made: FinishedRun, **more: float) -> None:
+    """Close the books of a run that had one TPU of 8 chips for a quarter of an hour."""
+    terms = {"run_key": made.key, "generation": 1} | {
+        "price_per_chip_hour": 1.0,
+        "currency": "USD",
+        "price_date": "2026-01",
+        "provisioning_model": "spot",
+    }
+    full(Reservation, project_id="p", **terms).write(made.run.reservation(1).record)
+    seconds = {SpentOn.COMPILE: 90.0, SpentOn.STEP: 720.0, SpentOn.DELETION: 90.0}
+    entry = full(
+        LedgerEntry,
+        chips=8,
+        created=datetime.now(UTC),
+        billed_seconds=900.0,
+        chip_seconds=7200.0,
+        cost=2.0,
+        seconds=seconds,
+        loss="",
+    )
+    Ledger(entries=[entry], **terms | more).write(made.run.reservation(1).ledger)
+
+
+def test_what_the_time_was_spent_on_is_drawn(site: Site) -> None:
+    made = finished(site, "1")
+    bill(site, made)
+    page = run_page(site, made)
+    assert "2 chip-hours, at most 2 USD" in page
+    assert '<rect class="step" x="10.0" y="0" width="80.0"' in page
+    assert "compile 10.0 %, 12.0 min" in page
+
+
+def test_all_runs_are_summed_up_by_lineage_and_week(site: Site) -> None:
+    assert "No TPU was billed" in site.get("/spending")
+    for name, outcome in ("1", OutcomeKind.PROMOTED), ("2", OutcomeKind.REJECTED):
+        made = finished(site, name)
+        bill(site, made, on_demand_price_per_chip_hour=2.5)
+        outcomes.record(made.run, outcome, "judged", written_by="promote")
+    page = site.get("/spending")
+    week = f"{datetime.now(UTC):%G-W%V}"
+    assert f"<td>{week}</td>" in page
+    assert '<td class="n">4.00</td><td class="n">80.0%</td>' in page
+    assert '<td class="n">6.00</td>\n<td class="n">1</td><td class="n">4.00</td>' in page
+    assert "compile 10.0 %" in page
+    uris.write(made.run.reservation(1).ledger, b"no json")
+    assert "Files that cannot be read" in site.get("/spending")
 
 
 def test_a_damaged_file_is_named_and_the_rest_is_shown(site: Site) -> None:
@@ -512,3 +564,11 @@ def test_models_shows_a_lineage_that_there_is(site: Site) -> None:
     assert '<a href="models?lineage=statutes">statutes</a>' in page
     uris.delete(info)
     assert "Models of lineage statutes" in site.get("/models")
+
+
+def test_parts_of_a_bar_are_side_by_side() -> None:
+    bar = share_bar([("a", "x", 1.0), ("b", "y", 3.0)])
+    assert bar is not None
+    assert [(part.place, part.width) for part in bar.parts] == [(0.0, 25.0), (25.0, 75.0)]
+    assert share_bar([]) is None
+    assert share_bar([("a", "x", 0.0)]) is None

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from pipeline_store import uris
-from pipeline_store.formats import AttemptEvent, Heartbeat, JobUsage
+from pipeline_store.formats import AttemptBill, AttemptEvent, Heartbeat, JobUsage
 from tests.tpu_lifecycle.world import World
 from tpu_lifecycle.records.attempts import AttemptRecord
 from tpu_lifecycle.records.ledger import idle_share, summary
@@ -45,6 +45,8 @@ def test_the_ledger_says_how_long_it_took_and_what_was_idle(world: World) -> Non
     assert entry.stepping_seconds == pytest.approx(0.03)
     assert entry.idle_share == pytest.approx(1 - 0.03 / entry.billed_seconds)
     assert idle_share(ledger) == pytest.approx(entry.idle_share)
+    assert sum(entry.seconds.values()) == pytest.approx(entry.billed_seconds)
+    assert AttemptBill.load(record.layout.bill).entries == [entry]
     [line] = summary(ledger)
     assert "first step 40 s after READY" in line
     assert "1 chip(s)" in line

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline_store import uris
-from pipeline_store.formats import AttemptEvent, Heartbeat, Lease, Progress, ReaperPass
+from pipeline_store.formats import AttemptBill, AttemptEvent, Heartbeat, Lease, Progress, ReaperPass
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE, World, idle_launcher
 from tpu_emulator.testing import wait_for
 from tpu_lifecycle.__main__ import main
@@ -89,6 +89,8 @@ def test_expired_released_and_given_up_tpus_are_deleted(world: World) -> None:
     assert reasons[overdue.resource_id].startswith("expired at")
     assert "was released at" in reasons[forgotten.resource_id]
     assert reasons[abandoned.resource_id] == "its run gave it up (lost: preempted)"
+    [entry] = AttemptBill.load(released.attempt(1).layout.bill).entries
+    assert entry.outcome.startswith("reaped: reservation g1")
     world.assert_nothing_left()
 
 

@@ -25,6 +25,7 @@ from tpu_lifecycle.control.reaper_status import newest_pass, write_pass
 from tpu_lifecycle.control.release import Log
 from tpu_lifecycle.records.attempts import LASTING_REFUSALS, load_attempt
 from tpu_lifecycle.records.installation import Identity
+from tpu_lifecycle.records.ledger import write_bill
 from tpu_lifecycle.records.reservation import open_reservation
 from tpu_lifecycle.service.backend import TpuBackend, TpuError, TpuState, TpuUnavailableError
 from tpu_lifecycle.service.labels import INSTALLATION, TpuLabels, owner_label
@@ -310,7 +311,18 @@ class Reaper:
     def _delete(self, state: TpuState, reason: str) -> ReapedTpu:
         item = describe(state, reason, "would delete" if self.dry_run else self._push(state))
         self.log.warning("TPU REAPER: %s", item)
+        if not self.dry_run:
+            self._write_bill(state, reason)
         return item
+
+    def _write_bill(self, state: TpuState, reason: str) -> None:
+        """Note what the TPU was used for: it may be that nobody else ever closes its books."""
+        try:
+            labels = TpuLabels.parse(state.labels)
+            reservation = open_reservation(self.store.run(labels.run_key).root, labels.generation)
+            write_bill(reservation, reservation.attempt(labels.attempt), reaped=reason)
+        except Exception as error:  # noqa: BLE001 - it is deleted, which is what counts
+            self.log.warning("No bill of %s is written: %r", state.name, error)
 
     def _push(self, state: TpuState) -> str:
         try:

@@ -523,5 +523,5 @@ def _mark_gone(
 ) -> AttemptRecord:
     state = seen.get(record.name)
     gone = record.mark(AttemptEvent.GONE, node_created=state.node_created if state else None)
-    write_bill(reservation, gone, last_word=True)
+    write_bill(reservation, gone)
     return gone

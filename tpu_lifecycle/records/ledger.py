@@ -24,7 +24,13 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import ReservationLayout
 from tpu_lifecycle.records.attempt_time import Facts, billed, unbilled
-from tpu_lifecycle.records.attempts import GIVEN_UP, AttemptRecord, load_attempt, read_heartbeat
+from tpu_lifecycle.records.attempts import (
+    GIVEN_UP,
+    AttemptRecord,
+    load_attempt,
+    load_attempts,
+    read_heartbeat,
+)
 from tpu_lifecycle.records.budgets import chip_count, rented_since
 from tpu_lifecycle.records.reservation import OpenReservation
 
@@ -53,10 +59,30 @@ def build_ledger(
     return Ledger(**_terms(reservation), entries=entries)
 
 
-def write_bill(reservation: OpenReservation, record: AttemptRecord, *, last_word: bool) -> None:
-    """Write what the ledger will say of an attempt, up to now if it is not gone.
+def so_far(reservation: Reservation, layout: ReservationLayout) -> Ledger:
+    """Return a generation's ledger, or what it would say now.
 
-    :param last_word: the attempt is gone; else a bill that is there stays.
+    Of an attempt that is not confirmed gone a bill that is there counts: the reaper's.
+
+    :raises FormatError: a file that this needs is damaged.
+    """
+    if (ledger := Ledger.load_or_none(layout.ledger)) is not None:
+        return ledger
+    records = load_attempts(layout)
+    ledger = build_ledger(reservation, layout, records)
+    entries = []
+    for record, entry in zip(records, ledger.entries, strict=True):
+        is_gone = AttemptEvent.GONE in record.marks
+        bill = None if is_gone else _readable(AttemptBill, record.layout.bill)
+        entries.append(bill.entries[0] if bill else entry)
+    return ledger.model_copy(update={"entries": entries})
+
+
+def write_bill(reservation: OpenReservation, record: AttemptRecord, *, reaped: str = "") -> None:
+    """Write what the ledger will say of an attempt.
+
+    :param reaped: why the reaper has deleted its TPU, which is not confirmed gone: then the bill
+        goes up to now, and one that is there stays.
     """
     try:
         earlier = load_attempt(reservation.layout, record.number - 1)
@@ -64,11 +90,13 @@ def write_bill(reservation: OpenReservation, record: AttemptRecord, *, last_word
         earlier = None
     released = _readable(Released, reservation.layout.released)
     entry = _entry(reservation.record, earlier, record, released)
+    if reaped:
+        entry = entry.model_copy(update={"outcome": f"reaped: {reaped}"})
     bill = AttemptBill(**_terms(reservation.record), entries=[entry])
-    if last_word:
-        bill.write(record.layout.bill)
-    else:
+    if reaped:
         bill.create(record.layout.bill)
+    else:
+        bill.write(record.layout.bill)
 
 
 def _terms(reservation: Reservation) -> dict[str, Any]:

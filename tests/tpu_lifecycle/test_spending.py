@@ -1,0 +1,190 @@
+"""What the TPUs of all runs cost, by lineage and week, and what a loss of them costs."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_store import uris
+from pipeline_store.formats import (
+    AttemptEvent,
+    Ledger,
+    LedgerEntry,
+    OutcomeKind,
+    RunOutcome,
+    RunRecord,
+    Seconds,
+    SpentOn,
+)
+from pipeline_store.layout import RunLayout, StoreLayout
+from tests.tpu_lifecycle.world import OWNER, ZONE, write_run
+from tpu_lifecycle.__main__ import main
+from tpu_lifecycle.records.ledger import total, write_bill
+from tpu_lifecycle.records.reservation import OpenReservation, reserve
+from tpu_lifecycle.records.spending import Total, by_lineage, named, spent_since
+
+MONDAY = datetime(2026, 1, 26, 12, tzinfo=UTC)
+PRICE, ON_DEMAND = 0.5, 1.25
+TRAINED: Seconds = {SpentOn.TPU_INITIALIZATION: 100, SpentOn.COMPILE: 50, SpentOn.STEP: 750}
+
+
+def entry(number: int, seconds: Seconds, *, day: int = 0, **more: Any) -> LedgerEntry:
+    """Return an attempt with 8 chips; what it does not say of its time is idle."""
+    billed = sum(seconds.values())
+    created = MONDAY + timedelta(days=day)
+    values = {
+        "generation": 1,
+        "attempt": number,
+        "zone": ZONE,
+        "accelerator_type": "v5litepod-8",
+        "chips": 8,
+        "created": created,
+        "ready": created,
+        "gone": created + timedelta(seconds=billed),
+        "outcome": "released",
+        "billed_seconds": billed,
+        "chip_seconds": 8 * billed,
+        "cost": 8 * billed / 3600 * PRICE,
+        "seconds": seconds,
+    }
+    return LedgerEntry(**values | more)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreLayout:
+    return StoreLayout(str(tmp_path / "store"))
+
+
+def open_run(store: StoreLayout, lineage_id: str = "default") -> OpenReservation:
+    run = write_run(
+        store,
+        {
+            "tpu.provisioning_model": "spot",
+            "budget.price_per_chip_hour": PRICE,
+            "budget.on_demand_price_per_chip_hour": ON_DEMAND,
+        },
+    )
+    record = RunRecord.load(run.record)
+    record.model_copy(update={"lineage_id": lineage_id}).write(run.record)
+    return reserve(store, run.root, project_id="p", owner=OWNER, bundle_sha256="0" * 64)
+
+
+def add_run(
+    store: StoreLayout, outcome: OutcomeKind, *entries: LedgerEntry, lineage_id: str = "default"
+) -> RunLayout:
+    reservation = open_run(store, lineage_id)
+    terms = reservation.record
+    Ledger(
+        run_key=terms.run_key,
+        generation=1,
+        entries=list(entries),
+        price_per_chip_hour=terms.price_per_chip_hour,
+        currency=terms.currency,
+        price_date=terms.price_date,
+        provisioning_model=terms.provisioning_model,
+        on_demand_price_per_chip_hour=terms.on_demand_price_per_chip_hour,
+    ).write(reservation.layout.ledger)
+    RunOutcome(outcome=outcome, reason="", written_by="test", time=MONDAY).write(
+        reservation.run.outcome
+    )
+    return reservation.run
+
+
+def sums(store: StoreLayout, **choice: Any) -> Total:
+    problems: list[str] = []
+    found = by_lineage(spent_since(store, MONDAY - timedelta(1), problems=problems, **choice))
+    assert problems == []
+    assert len(found) == 1
+    return found[0].total
+
+
+def test_sums_are_those_of_the_ledgers(store: StoreLayout) -> None:
+    runs = [
+        add_run(store, OutcomeKind.PROMOTED, entry(1, TRAINED), entry(2, TRAINED)),
+        add_run(store, OutcomeKind.REJECTED, entry(1, TRAINED)),
+    ]
+    found = sums(store)
+    bills = [total(Ledger.load(run.reservation(1).ledger)) for run in runs]
+    assert found.chip_seconds == pytest.approx(sum(seconds for seconds, _ in bills))
+    assert found.cost == pytest.approx(sum(cost for _, cost in bills))
+    assert sum(found.spent.values()) == pytest.approx(found.chip_seconds)
+    assert found.goodput == pytest.approx(750 / 900)
+    assert (found.promoted, found.cost_per_promoted) == (1, found.cost)
+    assert found.cost_of_rejected == pytest.approx(bills[1][1])
+    assert found.saved == pytest.approx(found.chip_seconds / 3600 * (ON_DEMAND - PRICE))
+
+
+def test_a_loss_costs_what_was_lost_and_the_start_of_the_next(store: StoreLayout) -> None:
+    lost = TRAINED | {SpentOn.LOST_STEPS: 200, SpentOn.SILENCE: 60, SpentOn.DELETION: 40}
+    waited = entry(2, {}, ready=None, outcome="refused: stockout")
+    add_run(store, OutcomeKind.PROMOTED, entry(1, lost, loss="taken"), waited, entry(3, TRAINED))
+    add_run(store, OutcomeKind.FAILED, entry(1, lost, loss="hung"))
+    found = sums(store)
+    assert found.lost_to_preemption == pytest.approx(8 * (300 + 150) / 3600 * PRICE)
+    assert found.lost_to_failures == pytest.approx(8 * 300 / 3600 * PRICE)
+    assert found.attempts == 3
+
+
+def test_weeks_and_lineages_are_apart(store: StoreLayout) -> None:
+    add_run(store, OutcomeKind.PROMOTED, entry(1, TRAINED, day=-3), entry(2, TRAINED))
+    add_run(store, OutcomeKind.PROMOTED, entry(1, TRAINED, day=7), lineage_id="law")
+    long_ago = MONDAY - timedelta(days=30)
+    found = by_lineage(spent_since(store, long_ago, problems=[]))
+    assert {one.lineage_id: list(one.weeks) for one in found} == {
+        "default": ["2026-W04", "2026-W05"],
+        "law": ["2026-W06"],
+    }
+    assert sums(store, lineage_id="default").attempts == 1
+
+
+def test_of_an_older_ledger_the_steps_are_known() -> None:
+    old = entry(1, TRAINED, stepping_seconds=600.0).model_copy(update={"seconds": {}})
+    assert named(old) == {SpentOn.STEP: 600, SpentOn.UNATTRIBUTED: 300}
+
+
+def test_without_a_ledger_it_is_what_it_would_be_now(store: StoreLayout) -> None:
+    reservation = open_run(store)
+    record = reservation.new_attempt(1, ZONE).mark(AttemptEvent.READY, workers=1)
+    [one] = spent_since(store, MONDAY, problems=[])
+    assert one.outcome is None
+    assert set(one.chip_seconds) == {SpentOn.TPU_INITIALIZATION}
+    # The reaper's word ends the time of a TPU whose books nobody closes.
+    write_bill(reservation, record, reaped="expired")
+    [first] = spent_since(store, MONDAY, problems=[])
+    [second] = spent_since(store, MONDAY, problems=[])
+    assert first == second
+    assert first.entry.outcome == "reaped: expired"
+    before = uris.read(record.layout.bill)
+    write_bill(reservation, record, reaped="again")
+    assert uris.read(record.layout.bill) == before
+
+
+def test_the_command_prints_it(store: StoreLayout, capsys: pytest.CaptureFixture[str]) -> None:
+    add_run(store, OutcomeKind.PROMOTED, entry(1, TRAINED))
+    words = ["spending", "--store", store.root, "--since", "2026-01-26"]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "2026-W05  2.00 chip-hours, at most 1.00 USD, goodput 83.3%" in text
+    assert "saved by spot 1.50" in text
+    assert main([*words, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["lineages"][0]["weeks"]["2026-W05"] == printed["lineages"][0]["total"]
+    assert printed["lineages"][0]["total"]["runs"] == {"all": 1, "promoted": 1}
+    assert main([*words, "--lineage", "law"]) == 0
+    assert capsys.readouterr().out == "No TPU was billed.\n"
+
+
+def test_a_damaged_run_is_a_problem_and_hides_no_other(
+    store: StoreLayout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_run(store, OutcomeKind.PROMOTED, entry(1, TRAINED))
+    damaged = add_run(store, OutcomeKind.PROMOTED, entry(1, TRAINED))
+    uris.write(damaged.reservation(1).ledger, b"no json")
+    assert main(["spending", "--store", store.root, "--since", "2026-01-26"]) == 1
+    printed = capsys.readouterr()
+    assert "2.00 chip-hours" in printed.out
+    assert damaged.reservation(1).ledger in printed.err
