@@ -5,6 +5,7 @@ from __future__ import annotations
 from verification.leak_matrix.layers import Layer, user_agent
 from verification.leak_matrix.scenario import Scenario
 from verification.leak_matrix.scenarios.runs import SHORT_LEASE, SHORT_LIFE
+from verification.leak_matrix.scenarios.vms import job_hangs
 from verification.leak_matrix.stage import Stage
 
 DEAD = "airflow-dead"
@@ -34,6 +35,13 @@ def _agent_dies(stage: Stage) -> None:
         process.suspend()
     # Its job ends, and nobody says so.
     stage.finish()
+
+
+def _job_hangs(stage: Stage) -> None:
+    stage.start()
+    stage.until_works()
+    stage.accident()
+    job_hangs(stage)
 
 
 def _no_job_yet(stage: Stage) -> None:
@@ -83,6 +91,16 @@ SCENARIOS = (
         disturb=_job_ends,
         ends=None,
         config=SHORT_LEASE,
+        accident=DEAD,
+    ),
+    Scenario(
+        id="airflow-dead-job-hangs",
+        title="Airflow is dead for good, and the job hangs as often as it may",
+        expected=Layer.VM,
+        also_on=ABOVE,
+        disturb=_job_hangs,
+        ends=None,
+        config=SHORT_LEASE | {"hang.loop_floor_seconds": 3.0, "budget.max_hangs": 0},
         accident=DEAD,
     ),
     Scenario(

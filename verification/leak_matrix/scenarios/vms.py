@@ -1,4 +1,4 @@
-"""The TPU VM does not boot, falls silent, reboots, or loses its agent."""
+"""The TPU VM does not boot, falls silent, reboots, or loses its agent; or its job hangs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import psutil
 
 from verification.leak_matrix.layers import Layer
 from verification.leak_matrix.scenario import Scenario
+from verification.leak_matrix.scenarios.creating import one_tpu
 from verification.leak_matrix.stage import Stage
 
 QUICK_TO_DOUBT = {
@@ -15,6 +16,7 @@ QUICK_TO_DOUBT = {
     "tpu.heartbeat_timeout_seconds": 10.0,
 }
 BOOT = "no-boot"
+QUICK_TO_CALL_IT_HUNG = {"hang.loop_floor_seconds": 3.0, "budget.max_hangs": 1}
 
 
 def _first_never_boots(stage: Stage) -> None:
@@ -65,6 +67,32 @@ def _rebooted(stage: Stage) -> None:
     stage.finish()
 
 
+def job_hangs(stage: Stage) -> None:
+    """Stop the processes of a job, wait until the agent has ended them, and forget the job."""
+    processes = stage.vm_processes("training.work")
+    for process in processes:
+        process.suspend()
+    # While its stacks are taken a stopped job goes on for a step, and says so once more.
+    stage.until(lambda: not any(process.is_running() for process in processes), "the job's end")
+    stage.work_again()
+
+
+def _hangs_once(stage: Stage) -> None:
+    stage.start()
+    stage.until_works()
+    job_hangs(stage)
+    stage.until_works()
+    stage.finish()
+
+
+def _hangs_again(stage: Stage) -> None:
+    stage.start()
+    stage.until_works()
+    job_hangs(stage)
+    stage.until_works()
+    job_hangs(stage)
+
+
 SCENARIOS = (
     Scenario(
         id="vm-never-boots",
@@ -89,6 +117,23 @@ SCENARIOS = (
         disturb=_silent,
         ends="success",
         config=QUICK_TO_DOUBT,
+    ),
+    Scenario(
+        id="job-hangs",
+        title="the job hangs; it is started again on the same TPU",
+        expected=Layer.TEARDOWN,
+        disturb=_hangs_once,
+        ends="success",
+        config=QUICK_TO_CALL_IT_HUNG,
+        check=one_tpu,
+    ),
+    Scenario(
+        id="job-hangs-again",
+        title="the job hangs once more than it may; no further TPU is rented",
+        expected=Layer.TEARDOWN,
+        disturb=_hangs_again,
+        config=QUICK_TO_CALL_IT_HUNG,
+        check=one_tpu,
     ),
     Scenario(
         id="agent-killed",

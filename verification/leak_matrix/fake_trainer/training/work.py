@@ -12,13 +12,18 @@ import os
 import signal
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline_store.formats import ExitKind, Progress
+from pydantic import BaseModel
+
+from pipeline_store.formats import ExitKind, JobPhase, PhaseName, Progress
 
 STEP_SECONDS = 0.25
 STEPS = 14_400
 """An hour of steps, after which it gives up by itself."""
+
+BEGAN = datetime.now(UTC)
 
 
 def main() -> int:
@@ -43,10 +48,18 @@ def main() -> int:
 
 
 def _report(step: int) -> None:
-    file = Path(os.environ["REPRETRAIN_PROGRESS_FILE"])
-    aside = file.with_suffix(".new")
     progress = Progress(step=step, train_steps=STEPS, checkpoint_step=step)
-    aside.write_text(progress.model_dump_json())
+    _replace("REPRETRAIN_PROGRESS_FILE", progress)
+    loop = JobPhase(
+        name=PhaseName.LOOP, entered=BEGAN, count=step, slowest_loop_seconds=STEP_SECONDS
+    )
+    _replace("REPRETRAIN_PHASE_FILE", loop)
+
+
+def _replace(variable: str, content: BaseModel) -> None:
+    file = Path(os.environ[variable])
+    aside = file.with_suffix(".new")
+    aside.write_text(content.model_dump_json())
     aside.replace(file)
 
 
