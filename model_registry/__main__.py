@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from model_registry import consistency, import_command, lease, prune, registry
-from pipeline_config.settings import load_settings
+from pipeline_config.settings import add_store_argument
 from pipeline_store import identity, uris
 from pipeline_store.formats import FormatError, ModelVersion, ProductionPointer, Verdict
 from pipeline_store.layout import LineageLayout, StoreLayout, VersionLayout
@@ -40,12 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m model_registry", description=__doc__)
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument(
-        "--store",
-        metavar="URI",
-        default=load_settings().store_uri,
-        help="root of the store: an absolute folder or gs://BUCKET/PREFIX (default: %(default)s)",
-    )
+    add_store_argument(common)
     common.add_argument("--lineage", default="default", help="line of models (default: default)")
     common.add_argument("--json", action="store_true", help="print JSON")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

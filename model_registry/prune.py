@@ -18,7 +18,7 @@ from model_registry.errors import RegistryError
 from model_registry.retention import pruning
 from model_registry.retention.pruning import PrunePlan, PruneReport, RetentionPolicy
 from pipeline_config import ConfigError, load_preset
-from pipeline_config.settings import load_settings
+from pipeline_config.settings import add_store_argument, load_settings
 from pipeline_store.layout import StoreLayout
 
 _PROGRESS_SECONDS = 5.0
@@ -54,15 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line; ``python -m model_registry prune`` has the same."""
-    settings = load_settings()
     default = RetentionPolicy()
     found = argparse.ArgumentParser(prog="python -m model_registry prune", description=__doc__)
-    found.add_argument(
-        "--store",
-        metavar="URI",
-        default=settings.store_uri,
-        help="root of the store: an absolute folder or gs://BUCKET/PREFIX (default: %(default)s)",
-    )
+    add_store_argument(found)
     found.add_argument(
         "--keep-versions",
         type=int,

@@ -25,7 +25,7 @@ from pipeline_alerts.messages import compose
 from pipeline_alerts.outside import Outside
 from pipeline_alerts.raising import raise_about_installation
 from pipeline_alerts.standstill import Patience
-from pipeline_config.settings import load_settings
+from pipeline_config.settings import add_store_argument, load_settings
 from pipeline_store import uris
 from pipeline_store.formats import Alert, AlertDelivery, AlertSending, FormatError
 from pipeline_store.layout import StoreLayout
@@ -145,9 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     ) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(run=run)
-        command.add_argument(
-            "--store", default=load_settings().store_uri, help="default: %(default)s"
-        )
+        add_store_argument(command)
         return command
 
     listing = add("list", _list, "list alerts, oldest first, and who has them")

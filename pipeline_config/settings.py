@@ -5,10 +5,13 @@ Unlike :class:`pipeline_config.PipelineConfig` these do not differ from run to r
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pipeline_config.loading import ConfigError
 
@@ -117,6 +120,67 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     if problems := list(_unhidden(settings.hidden_paths)):
         raise ConfigError(problems)
     return settings
+
+
+@dataclass(frozen=True)
+class TpuService:
+    """How a command without Airflow reaches the service that Airflow's tasks rent TPUs from.
+
+    :param project_id: None: the environment does not say.
+    :param endpoint: None: Google's own.
+    :param insecure: without TLS, for an emulator.
+    """
+
+    project_id: str | None = None
+    endpoint: str | None = None
+    insecure: bool = False
+
+
+def tpu_service(environment: Mapping[str, str] = os.environ) -> TpuService:
+    """Return what ``GOOGLE_CLOUD_PROJECT`` and the connection's own variable say.
+
+    A connection that is kept elsewhere, in Airflow's database or a secrets backend, is not read.
+    """
+    conn_id = load_settings(environment).gcp_conn_id
+    try:
+        connection = json.loads(environment.get(f"AIRFLOW_CONN_{conn_id.upper()}", "{}"))
+        extra: dict[str, Any] = connection.get("extra") or {}
+        extra = json.loads(extra) if isinstance(extra, str) else extra
+    except (ValueError, AttributeError):  # A URI, say.
+        extra = {}
+    return TpuService(
+        project_id=environment.get("GOOGLE_CLOUD_PROJECT") or extra.get("project"),
+        endpoint=extra.get("tpu_api_endpoint"),
+        insecure=bool(extra.get("tpu_insecure")),
+    )
+
+
+def add_store_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--store`` to a command that reads a store, or removes something from it.
+
+    The folder that is the default where nothing else is set has to be there: an answer about an
+    empty store that nobody meant, such as "no alert", would be believed.
+    """
+    default = load_settings().store_uri
+    is_set = "REPRETRAIN_STORE_URI" in os.environ
+
+    def existing(uri: str) -> str:
+        if uri != default or is_set or os.path.isdir(uri):
+            return uri
+        raise argparse.ArgumentTypeError(
+            f"which store? REPRETRAIN_STORE_URI is not set, and there is no folder {uri}. Give "
+            "--store URI, or run this where Airflow's settings are: on the team server with "
+            "`docker compose exec scheduler` before it, on the local stack after "
+            '`eval "$(.venv/bin/python -m local.stack env)"`.'
+        )
+
+    parser.add_argument(
+        "--store",
+        metavar="URI",
+        type=existing,
+        default=default,
+        help="root of the store: an absolute folder or gs://BUCKET/PREFIX (default: %(default)s)",
+    )
 
 
 def is_private(name: str) -> bool:

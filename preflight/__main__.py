@@ -88,6 +88,10 @@ def _check_cloud(options: argparse.Namespace) -> int:
     # Imported late: Google's libraries are slow to load.
     from preflight.cloud.command import check_cloud
 
+    if options.project is None:
+        raise ConfigError(
+            ["--project: in which Google Cloud project? Give it, or set GOOGLE_CLOUD_PROJECT."]
+        )
     return check_cloud(_config(options), options)
 
 

@@ -1,10 +1,12 @@
 """Lists and reaps TPUs of one owner without Airflow, such as from cron, and says what they cost.
 
-python -m tpu_lifecycle list --store gs://my-bucket/store --project my-project
+python -m tpu_lifecycle list
 python -m tpu_lifecycle reap --once --dry-run --store gs://my-bucket/store --project my-project
-python -m tpu_lifecycle reap-foreign NAME --zone ZONE --project my-project
-python -m tpu_lifecycle reaper-status --max-age-minutes 30 --store gs://my-bucket/store
-python -m tpu_lifecycle spending --since 2026-01-01 --store gs://my-bucket/store
+python -m tpu_lifecycle reap-foreign NAME --zone ZONE
+python -m tpu_lifecycle reaper-status --max-age-minutes 30
+python -m tpu_lifecycle spending --since 2026-01-01
+
+Where Airflow's settings are, store, owner, project and address of the service are known.
 """
 
 from __future__ import annotations
@@ -21,10 +23,16 @@ from typing import Any
 from google.api_core.exceptions import GoogleAPIError
 from google.auth.exceptions import GoogleAuthError
 
-from pipeline_config.settings import load_settings
+from pipeline_config.settings import add_store_argument, load_settings, tpu_service
 from pipeline_store.formats import FormatError
 from pipeline_store.layout import StoreLayout
-from tpu_lifecycle.control.reaper import NotReapedError, Reaper, ReaperReport, describe
+from tpu_lifecycle.control.reaper import (
+    NotReapedError,
+    Reaper,
+    ReaperReport,
+    describe,
+    stored_places,
+)
 from tpu_lifecycle.control.reaper_status import newest_pass, reaper_problem
 from tpu_lifecycle.records.spending import by_lineage, lines, spent_since
 from tpu_lifecycle.service.backend import TpuError
@@ -107,10 +115,30 @@ def _day(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
 
 
+def _project(arguments: argparse.Namespace) -> str:
+    """Return the project that is named, or else the only one that the store knows of.
+
+    :raises NotReapedError: there is none, or there are several.
+    """
+    if arguments.project:
+        return str(arguments.project)
+    problems: list[str] = []
+    places = stored_places(StoreLayout(arguments.store), problems)
+    found = sorted({place.project_id for place in places})
+    if len(found) == 1:
+        return found[0]
+    where = f"{arguments.store} has reservations of {' and '.join(found) or 'no project'}"
+    raise NotReapedError(
+        f"In which project? {'; '.join([where, *problems])}. Set GOOGLE_CLOUD_PROJECT or give "
+        "--project."
+    )
+
+
 @contextmanager
 def _reaper(arguments: argparse.Namespace, *, dry_run: bool = False) -> Iterator[Reaper]:
+    project_id = _project(arguments)
     backend = connect(
-        project_id=arguments.project,
+        project_id=project_id,
         endpoint=arguments.endpoint,
         insecure=arguments.insecure,
         role="cron",
@@ -119,7 +147,7 @@ def _reaper(arguments: argparse.Namespace, *, dry_run: bool = False) -> Iterator
         yield Reaper(
             backend,
             StoreLayout(arguments.store),
-            arguments.project,
+            project_id,
             arguments.owner,
             arguments.zone,
             dry_run=dry_run,
@@ -156,10 +184,23 @@ def _parser() -> argparse.ArgumentParser:
             default=[],
             help="look here too, repeatable; zones in which a TPU was ever asked for are known",
         )
+    service = tpu_service()
     for command in (show, reap, foreign):
-        command.add_argument("--project", required=True, help="Google Cloud project")
-        command.add_argument("--endpoint", help="of the API, such as unix:/path/of/emulator.sock")
-        command.add_argument("--insecure", action="store_true", help="no TLS: an emulator")
+        command.add_argument(
+            "--project",
+            default=service.project_id,
+            help="Google Cloud project; default: GOOGLE_CLOUD_PROJECT, else that of Airflow's "
+            "connection, if a variable has it, else the one in which the store's TPUs were rented",
+        )
+        command.add_argument(
+            "--endpoint",
+            default=service.endpoint,
+            help="of the API, such as unix:/path/of/emulator.sock; default: that of Airflow's "
+            "connection, if a variable has it, else Google's",
+        )
+        command.add_argument(
+            "--insecure", action="store_true", default=service.insecure, help="no TLS: an emulator"
+        )
     text = "exit with 1 when the reaper, DAG or cron, made no pass lately or had problems"
     status = _command(commands, "reaper-status", _status, text)
     status.add_argument("--project", help="Google Cloud project; default: whichever")
@@ -179,9 +220,8 @@ def _command(
 ) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
     command.set_defaults(run=run)
-    settings = load_settings()
-    command.add_argument("--store", default=settings.store_uri, help="default: %(default)s")
-    command.add_argument("--owner", default=settings.owner, help="default: %(default)s")
+    add_store_argument(command)
+    command.add_argument("--owner", default=load_settings().owner, help="default: %(default)s")
     return command
 
 

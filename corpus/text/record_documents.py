@@ -91,13 +91,13 @@ def _documents(features: Features) -> Iterator[RowTokens]:
         raise _RowError("it has not as many segment ids as tokens")
     if ids.min() < 0 or ids.max() > _LARGEST_ID:
         raise _RowError(f"a token's id is below 0 or above {_LARGEST_ID}")
-    ids = ids.astype(np.int32)
-    frame = int(ids[0]), int(ids[length - 1])
+    tokens = ids.astype(np.int32)
+    frame = int(tokens[0]), int(tokens[length - 1])
     by_segment: dict[int, list[Ids]] = {}
     begin = 1
-    for end in np.flatnonzero(ids[1:length] == frame[1]) + 1:
+    for end in np.flatnonzero(tokens[1:length] == frame[1]) + 1:
         if end > begin:
-            by_segment.setdefault(int(segments[begin]), []).append(ids[begin:end])
+            by_segment.setdefault(int(segments[begin]), []).append(tokens[begin:end])
         begin = int(end) + 1
     if not by_segment:
         raise _RowError("it has no token but special ones")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import argparse
 
-from pipeline_config.settings import load_settings
+from pipeline_config.settings import add_store_argument, tpu_service
 from preflight.cloud.airflow_api import TOKEN
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add what this command needs besides the configuration."""
-    command.add_argument("--project", required=True, help="of Google Cloud")
+    service = tpu_service()
     command.add_argument(
-        "--store",
-        metavar="URI",
-        default=load_settings().store_uri,
-        help="gs://BUCKET/PREFIX (default: %(default)s)",
+        "--project",
+        default=service.project_id,
+        help="of Google Cloud; default: GOOGLE_CLOUD_PROJECT, else that of Airflow's connection, "
+        "if a variable has it",
     )
+    add_store_argument(command)
     command.add_argument(
         "--airflow-url",
         metavar="URL",
@@ -24,9 +25,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         f"whoever has a token in {TOKEN}",
     )
     command.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    command.add_argument("--endpoint", help="of the TPU API, such as unix:/run/tpu/api.sock")
+    command.add_argument(
+        "--endpoint",
+        default=service.endpoint,
+        help="of the TPU API, such as unix:/run/tpu/api.sock; default: as for --project",
+    )
     command.add_argument(
         "--insecure",
         action="store_true",
+        default=service.insecure,
         help="the TPU API takes no TLS and no credentials: an emulator",
     )

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+from pathlib import Path
+
 import pytest
 
 from pipeline_config import ConfigError
-from pipeline_config.settings import is_private, load_settings
+from pipeline_config.settings import (
+    TpuService,
+    add_store_argument,
+    is_private,
+    load_settings,
+    tpu_service,
+)
 
 
 @pytest.mark.parametrize("path", ["airflow", "./airflow", "~/airflow", "$HOME/airflow", "gs://b/x"])
@@ -53,3 +63,37 @@ def test_variables_that_no_job_gets(name: str) -> None:
 )
 def test_variables_that_jobs_get(name: str) -> None:
     assert not is_private(name)
+
+
+def test_the_tpu_service_is_that_of_the_connection_s_variable() -> None:
+    extra = {"project": "p", "tpu_api_endpoint": "unix:/x.sock", "tpu_insecure": True}
+    name = "AIRFLOW_CONN_CLOUD"
+    known = {"REPRETRAIN_GCP_CONN_ID": "cloud"}
+    told = TpuService("p", "unix:/x.sock", insecure=True)
+    assert tpu_service(known | {name: json.dumps({"extra": extra})}) == told
+    assert tpu_service(known | {name: json.dumps({"extra": json.dumps(extra)})}) == told
+    named = known | {name: json.dumps({"extra": extra}), "GOOGLE_CLOUD_PROJECT": "q"}
+    assert tpu_service(named).project_id == "q"
+    for other in ("google-cloud-platform://?project=p", "[]", '{"extra": null}', ""):
+        assert tpu_service(known | {name: other}) == TpuService()
+
+
+def test_an_empty_default_store_is_not_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("REPRETRAIN_STORE_URI", raising=False)
+
+    def store(*words: str) -> str:
+        parser = argparse.ArgumentParser()
+        add_store_argument(parser)
+        return str(parser.parse_args(words).store)
+
+    with pytest.raises(SystemExit):
+        store()
+    assert "which store? REPRETRAIN_STORE_URI is not set" in capsys.readouterr().err
+    assert store("--store", "gs://bucket/store") == "gs://bucket/store"
+    (tmp_path / "repretraining").mkdir()
+    assert store() == str(tmp_path / "repretraining")
+    monkeypatch.setenv("REPRETRAIN_STORE_URI", "/srv/store")
+    assert store() == "/srv/store"
