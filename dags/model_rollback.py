@@ -21,6 +21,7 @@ from alerting.wiring import task_alerting
 from operators.rollback import PREVIOUS, RollbackOperator
 from pipeline_config import load_preset
 from pipeline_config.settings import load_settings
+from trigger_form import whole
 
 settings = load_settings()
 
@@ -38,14 +39,14 @@ with DAG(
         "lineage": Param(
             load_preset(settings.preset).model.lineage_id,
             type="string",
-            pattern=r"^[a-z][a-z0-9-]{0,39}$",
+            pattern=whole(r"^[a-z][a-z0-9-]{0,39}$"),
             title="lineage",
             description="Line of models.",
         ),
         "version": Param(
             PREVIOUS,
             type="string",
-            pattern=r"^(previous|v-[0-9a-f]{12})$",
+            pattern=whole(r"^(previous|v-[0-9a-f]{12})$"),
             title="version",
             description="A version id such as v-0a1b2c3d4e5f; previous: the one that the model in "
             "use was trained from.",

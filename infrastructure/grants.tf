@@ -4,6 +4,12 @@
 locals {
   # Name of an object as conditions see it: https://cloud.google.com/iam/docs/conditions-resource-attributes
   objects = "projects/_/buckets/${google_storage_bucket.store.name}/objects/${var.store_prefix}"
+
+  # What the jobs of a reservation are signed with. Listing is of the bucket, so it stays allowed.
+  no_keys = "!resource.name.startsWith(\"${local.objects}/job_keys/\")"
+
+  # Folders in a run's folder, or in a mailbox in it.
+  reported = join("", ["(", join(" || ", [for folder in ["evaluations", "hangs", "head", "probes", "training", "trials", "workers"] : "resource.name.extract(\"${local.objects}/runs/{below}/${folder}/\") != \"\""]), ")"])
 }
 
 resource "google_project_iam_member" "airflow_rents_tpus" {
@@ -85,16 +91,23 @@ resource "google_storage_bucket_iam_member" "tpu_vm_reads_the_store" {
   bucket = google_storage_bucket.store.name
   role   = "roles/storage.objectViewer"
   member = google_service_account.tpu_vm.member
+
+  condition {
+    title      = "all but keys"
+    expression = local.no_keys
+  }
 }
 
-resource "google_storage_bucket_iam_member" "tpu_vm_writes_runs" {
+# What agent and jobs report. What decides lies beside it in the folder of a run, where only Airflow writes: job specs
+# and their signatures, attempts, leases, plans, verdicts, approvals, outcomes. A test follows the writes of real runs.
+resource "google_storage_bucket_iam_member" "tpu_vm_reports_of_runs" {
   bucket = google_storage_bucket.store.name
   role   = "roles/storage.objectUser"
   member = google_service_account.tpu_vm.member
 
   condition {
-    title      = "folders of runs"
-    expression = "resource.name.startsWith(\"${local.objects}/runs/\")"
+    title      = "what jobs make and agents report"
+    expression = join(" && ", ["resource.name.startsWith(\"${local.objects}/runs/\")", local.reported])
   }
 }
 
@@ -115,6 +128,11 @@ resource "google_storage_bucket_iam_member" "data_job_reads_the_store" {
   bucket = google_storage_bucket.store.name
   role   = "roles/storage.objectViewer"
   member = google_service_account.data_job.member
+
+  condition {
+    title      = "all but keys"
+    expression = local.no_keys
+  }
 }
 
 resource "google_storage_bucket_iam_member" "data_job_writes_shards" {
@@ -178,6 +196,11 @@ resource "google_storage_bucket_iam_member" "reaper_reads_the_store" {
   bucket = google_storage_bucket.store.name
   role   = "roles/storage.objectViewer"
   member = google_service_account.reaper[0].member
+
+  condition {
+    title      = "all but keys"
+    expression = local.no_keys
+  }
 }
 
 resource "google_storage_bucket_iam_member" "reaper_signs_its_passes" {

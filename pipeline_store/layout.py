@@ -41,6 +41,10 @@ class AttemptLayout:
         """JobSpec."""
         return uris.join(self.jobs, f"{job_id}.json")
 
+    def signature(self, job_id: str, spec_sha256: str) -> str:
+        """JobSignature of the job's file with that content."""
+        return uris.join(self.root, "signatures", f"{job_id}.{spec_sha256}.json")
+
     def limits(self, job_id: str) -> str:
         """JobLimits."""
         return uris.join(self.root, "limits", f"{job_id}.json")
@@ -676,6 +680,10 @@ class StoreLayout:
     def bundle(self, sha256: str) -> str:
         """Code bundle, a zip file named by its hash."""
         return uris.join(self.root, "bundles", f"{sha256}.zip")
+
+    def job_key(self, run_key: str, generation: int) -> str:
+        """JobKey; apart from the runs, where TPU VMs neither read nor write."""
+        return uris.join(self.root, "job_keys", run_key, f"g{generation}.json")
 
     def scratch(self, unique: str) -> str:
         """ShardOutcomes; the data job's workers write it, its launcher reads and deletes it."""

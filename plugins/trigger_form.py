@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -78,4 +79,26 @@ def _param_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
         if "enum" in wanted["items"]:
             wanted["examples"] = wanted["items"]["enum"]
         wanted.setdefault("description_md", wanted.get("description"))
-    return wanted
+    patterns: dict[str, Any] = _whole(wanted)
+    return patterns
+
+
+def _whole(schema: Any) -> Any:
+    """Return a JSON schema whose patterns take no line break at the end."""
+    if isinstance(schema, list):
+        return [_whole(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: whole(value) if key == "pattern" and isinstance(value, str) else _whole(value)
+        for key, value in schema.items()
+    }
+
+
+def whole(pattern: str) -> str:
+    r"""Return a pattern of a form whose ``$`` is the end of the text and nothing before it.
+
+    Airflow's check is Python's ``re``, where ``$`` is also before a line break at the end. The
+    form's is a browser's, which knows no ``\Z``; both know this.
+    """
+    return re.sub(r"\$$", r"$(?!\\n)", pattern)

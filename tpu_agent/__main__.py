@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline_store.layout import AttemptLayout
+from tpu_agent import metadata
 from tpu_agent.agent import Agent
 from tpu_agent.arguments import moment
 from tpu_agent.config import AgentConfig
@@ -61,6 +62,11 @@ def parse_arguments(arguments: list[str]) -> AgentConfig:
         help="seconds after a job's failure in which the end of the VM, which may have caused it, "
         "can still be noticed (default: 1)",
     )
+    add(
+        "--job-key-file",
+        type=Path,
+        help="file with the key that jobs are signed with (default: the node's metadata job-key)",
+    )
     options = parser.parse_args(arguments)
     return AgentConfig(
         mailbox=AttemptLayout(options.mailbox),
@@ -75,9 +81,18 @@ def parse_arguments(arguments: list[str]) -> AgentConfig:
         poll_interval=options.poll_interval or min(options.heartbeat_interval, 5.0),
         stop_grace=options.stop_grace,
         settle=options.settle,
+        job_key=_job_key(options.job_key_file),
         boot_began=_told("REPRETRAIN_BOOT_BEGAN"),
         image_pulled=_told("REPRETRAIN_IMAGE_PULLED"),
     )
+
+
+def _job_key(file: Path | None) -> str | None:
+    """Return the key; not from the command line or the environment, which jobs could print.
+
+    :raises OSError: there is no such file, or the metadata server does not answer.
+    """
+    return metadata.attribute("job-key") if file is None else file.read_text().strip()
 
 
 def _told(variable: str) -> datetime | None:

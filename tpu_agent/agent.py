@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
-from pipeline_store import uris
+from pipeline_store import job_signatures, uris
 from pipeline_store.formats import AgentHello, FormatError, JobLimits, JobSpec
 from tpu_agent import processes
 from tpu_agent.config import AgentConfig
@@ -120,9 +120,12 @@ class Agent:
             return JobLimits.load_or_none(uri)
 
     def _load(self, job_id: str) -> JobSpec:
-        uri = self._config.mailbox.job(job_id)
-        with store_call(f"reading {uri}"):
-            spec = JobSpec.load(uri)
+        config = self._config
+        uri = config.mailbox.job(job_id)
+        with store_call(f"reading {uri} and its signature"):
+            data = uris.read(uri)
+            job_signatures.require_signed(config.mailbox, job_id, data, config.job_key)
+        spec = JobSpec.parse(data, uri)
         if spec.job_id != job_id:
             raise FormatError(f"{uri} holds job {spec.job_id!r}; its name must be its job_id.")
         return spec

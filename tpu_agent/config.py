@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -30,6 +30,8 @@ class AgentConfig:
     """Between SIGTERM and SIGKILL of a job: time for the trainer to save a checkpoint."""
     settle: float
     """After a job's failure: time for what has caused it, such as the VM's end, to be noticed."""
+    job_key: str | None = field(repr=False)
+    """What the jobs of the mailbox must be signed with; None: the VM was given none."""
     boot_began: datetime | None = None
     """When the first program of ours ran on this VM, as the boot script says."""
     image_pulled: datetime | None = None

@@ -99,9 +99,11 @@ class StatePaths:
         return self.root / "no-gcloud-configuration"
 
     def create(self) -> None:
-        """Create the folders, closed to other users."""
+        """Create the folders, closed to other users; the first of them before anything is in it."""
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Another command may have made it before, for files of its own.
+            self.root.chmod(0o700)
             for folder in (self.logs, self.database.parent, self.airflow_home, self.emulator):
                 folder.mkdir(exist_ok=True, mode=0o700)
             self.runs.mkdir(parents=True, exist_ok=True)

@@ -170,6 +170,11 @@ class _Finder:
                 yield from self._old(Kind.ALERT, scope, "its run has ended", [], files)
 
     def scratch(self) -> Iterator[Item]:
+        for key, files in self._survey.job_keys.items():
+            if key not in self._needs.open_runs:
+                yield from self._old(
+                    Kind.SCRATCH, f"job_keys/{key}", "its run has ended", [], files
+                )
         for path, found in self._survey.scratch.items():
             yield from self._old(Kind.SCRATCH, path, "left by a killed job", [], {path: found})
         # They are in use for as long as one file is copied, and a full disk needs their room.

@@ -59,6 +59,8 @@ class Survey:
     signatures: Files = field(default_factory=dict)
     decisions: Files = field(default_factory=dict)
     bundles: Files = field(default_factory=dict)
+    job_keys: dict[str, Files] = field(default_factory=lambda: defaultdict(dict))
+    """By run key; what a release that was cut short has left."""
     alerts: dict[str, Files] = field(default_factory=lambda: defaultdict(dict))
     tasks: dict[tuple[str, str], Files] = field(default_factory=lambda: defaultdict(dict))
     """What was prepared of labelled tasks, by name and key."""
@@ -111,8 +113,9 @@ def _sort_in(found: Survey, path: str, details: ObjectDetails) -> bool:
             found.decisions[path] = details
         case ["bundles", name] if re.fullmatch(r"[0-9a-f]+\.zip", name):
             found.bundles[path] = details
-        case ["alerts", scope, name] if name.endswith(".json"):
-            found.alerts[scope][path] = details
+        case ["alerts" | "job_keys" as folder, scope, name] if name.endswith(".json"):
+            of_runs = found.alerts if folder == "alerts" else found.job_keys
+            of_runs[scope][path] = details
         case ["scratch" | "preflight", _]:
             found.scratch[path] = details
         case _:

@@ -200,6 +200,32 @@ class JobSpec(StoredFile):
     deadline: datetime
 
 
+class JobSignature(StoredFile):
+    """``signatures/<job_id>.<sha256>.json``: the orchestrator has written a job's file as it is.
+
+    Not in the job's own file: an agent of an earlier version refuses what it does not know.
+    """
+
+    kind = "job-signature"
+
+    job_id: str
+    spec_sha256: str = Field(description="of the bytes of the job's file")
+    hmac_sha256: str = Field(description="of the same bytes, with the reservation's JobKey")
+
+
+class JobKey(StoredFile):
+    """``job_keys/<run_key>/g<generation>.json``: what the jobs of a reservation are signed with.
+
+    Its TPU VMs get it in their metadata; no VM may read this file (docs/deployment.md).
+    """
+
+    kind = "job-key"
+
+    run_key: str
+    generation: int
+    key: str = Field(repr=False, description="secret, hexadecimal")
+
+
 class ExitKind(StrEnum):
     """Why a job ended; decides whether trying again can help."""
 

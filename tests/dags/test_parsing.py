@@ -87,6 +87,11 @@ for dag_id, dag in bag.dags.items():
         "tags": sorted(dag.tags),
         "doc": dag.doc_md or "",
         "params": {name: param for name, param in dag.params.dump().items()},
+        "patterns": [
+            schema["pattern"]
+            for schema in (dag.params.get_param(name).schema for name in dag.params)
+            if "pattern" in schema
+        ],
         "dagrun_timeout": dag.dagrun_timeout is not None,
         "catchup": dag.catchup,
         "tells": bool(dag.on_failure_callback),
@@ -139,6 +144,13 @@ def test_every_file_parses_and_defines_its_dag(parsed: dict[str, Any]) -> None:
         "store_retention",
         "tpu_reaper",
     ]
+
+
+def test_no_form_takes_a_line_break_behind_a_value(parsed: dict[str, Any]) -> None:
+    found = [pattern for dag in parsed["dags"].values() for pattern in dag["patterns"]]
+    assert parsed["dags"]["model_rollback"]["patterns"]
+    for pattern in found:
+        assert "$" not in pattern or pattern.endswith(r"$(?!\n)"), pattern
 
 
 def test_parsing_imports_no_heavy_library(parsed: dict[str, Any]) -> None:

@@ -126,6 +126,8 @@ def _tpu(run: FinishedRun) -> Files:
     yield mailbox.log_cursor(JOB, "try1"), full(f.LogCursor)
     yield mailbox.job(JOB), full(f.JobSpec, holder_uri=run.run.holder)
     yield mailbox.limits(JOB), full(f.JobLimits)
+    yield mailbox.signature(JOB, "a" * 64), full(f.JobSignature)
+    yield run.store.job_key(run.key, 1), full(f.JobKey, run_key=run.key)
     yield mailbox.hang(JOB, 1, 0), full(f.HangReport)
     yield mailbox.hello(0), full(f.AgentHello)
     yield mailbox.heartbeat(0), full(f.Heartbeat)

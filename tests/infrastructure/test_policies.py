@@ -77,7 +77,7 @@ MUTANTS: list[tuple[Policy, str, str, str]] = [
     (
         policies.writing_is_by_folder,
         "grants.tf",
-        '    expression = "resource.name.startsWith(\\"${local.objects}/runs/\\")"',
+        '    expression = "resource.name.startsWith(\\"${local.objects}/reaper/\\")"',
         '    expression = "true"',
     ),
     (

@@ -398,6 +398,16 @@ def test_a_version_with_missing_files_is_not_promoted(any_store: str) -> None:
     assert registry.production(run.lineage) is None
 
 
+def test_a_version_whose_bytes_changed_after_the_copy_is_not_promoted(any_store: str) -> None:
+    run = FinishedRun(any_store, "1")
+    publish(run)
+    weights = uris.join(run.lineage.version(run.version_id), "checkpoint/model.index")
+    uris.write(weights, bytes(len(uris.read(weights))))
+    with pytest.raises(registry.DamagedVersionError, match="has other content than was published"):
+        promote(run)
+    assert registry.production(run.lineage) is None
+
+
 def test_rollback(any_store: str) -> None:
     first = in_use(any_store, "1")
     second = in_use(any_store, "2", first.version_id)

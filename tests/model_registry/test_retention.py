@@ -302,11 +302,12 @@ def test_shards_without_a_manifest_and_spare_tries_go(store: str) -> None:
     uris.write(run.store.signature_data("0" * 64), b"1")
     uris.write(run.store.scratch("x"), b"1")
     uris.write(run.store.probe("x"), b"1")
+    uris.write(run.store.job_key(run.key, 1), b"1")
     age(store)
     found = plan(store)
     assert names(found, Kind.SHARD) == sorted([lonely, f"{kept}: spare", "unfinished"])
     assert f"signatures/{'0' * 64}.npz" in names(found, Kind.SIGNATURE)
-    assert names(found, Kind.SCRATCH) == ["preflight/x", "scratch/x.json"]
+    assert names(found, Kind.SCRATCH) == [f"job_keys/{run.key}", "preflight/x", "scratch/x.json"]
     paths = gone(store)
     assert f"shards/{kept}/try-2/x" in paths
     assert not any(path.startswith(f"shards/{kept}/try-1/") for path in paths)

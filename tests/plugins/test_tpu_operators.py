@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from pipeline_store.formats import (
     ExitKind,
     Heartbeat,
     Holder,
+    JobKey,
     JobStatus,
     Ledger,
     Released,
@@ -72,6 +74,8 @@ def test_two_jobs_on_one_tpu_that_is_given_back(
     driver: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert reserve(driver) == {"generation": 1}
+    key = driver.world.store.job_key(driver.record.run_key, 1)
+    assert uris.exists(key)
     assert create(driver) == 1
     trained = driver.finish(run_operator(driver, QUICK_JOB))
     assert trained == {"status": "succeeded", "attempt": 1, "attempts_lost": 0}
@@ -81,10 +85,15 @@ def test_two_jobs_on_one_tpu_that_is_given_back(
     # The job's own output is in the task's log.
     assert "010-train | hello from the job" in capsys.readouterr().out
     assert len(driver.world.nodes()) == 1
+    secret = JobKey.load(key).key
     report = delete(driver)
+    # It is in no log, and goes with the TPU.
+    said = capsys.readouterr().out
+    assert "No TPU left" in said
+    assert secret not in said
+    assert not uris.exists(key)
     assert report["deleted"] == [str(driver.reservation.attempt(1).name)]
     assert report["chip_seconds"] > 0
-    assert "No TPU left" in capsys.readouterr().out
     driver.world.assert_nothing_left()
     assert delete(driver)["deleted"] == []
 
@@ -165,6 +174,33 @@ def test_a_run_that_waits_at_an_upgrade_finishes_with_the_code_it_began_with(
     assert driver.reservation.attempts()[-1].number == 2
     log = driver.reservation.attempt(2).layout.log_chunk(0, QUICK_JOB["job_id"], 0)
     assert b"the old code" in uris.read(log)
+    delete(driver)
+
+
+def test_a_tpu_that_was_rented_before_jobs_were_signed_finishes_with_its_own_agent(
+    driver: Driver,
+) -> None:
+    driver.configure({"budget.max_preemptions": 1})
+    for package in ("pipeline_config", "pipeline_store", "tpu_agent"):
+        shutil.rmtree(driver.source / package)
+    with zipfile.ZipFile(Path(__file__).with_name("earlier_agent.zip")) as earlier:
+        earlier.extractall(driver.source)
+    reserve(driver)
+    # Of that time: no key was made.
+    uris.delete(driver.world.store.job_key(driver.record.run_key, 1))
+    create(driver)
+    deferred = driver.start(run_operator(driver, ENDLESS_JOB))
+    mailbox = driver.reservation.attempt(1).layout
+    assert uris.list_files(uris.join(mailbox.root, "signatures")) == []
+    wait_for(lambda: (b := Heartbeat.load_or_none(mailbox.heartbeat(0))) and b.job_id)
+    # The TPU that replaces a lost one has the agent of then, and today's boot script.
+    driver.world.emulator.admin.preempt(driver.reservation.attempt(1).attempt.node_id)
+    lost = asyncio.run(first_event(from_wire(deferred.trigger)))
+    operator = run_operator(driver, QUICK_JOB)
+    with pytest.raises(TaskDeferred) as waiting:
+        driver.resume(operator, deferred, lost)
+    assert driver.finish(operator, waiting.value)["status"] == "succeeded"
+    assert driver.reservation.attempts()[-1].number == 2
     delete(driver)
 
 

@@ -177,6 +177,32 @@ def test_a_value_at_its_limit_is_not(all_params: dict[str, Any], name: str) -> N
         assert params.deep_merge({name: None}).validate()[name] is None
 
 
+def patterns(schema: Any) -> Iterator[str]:
+    """Yield every pattern in a field's schema."""
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key == "pattern" and isinstance(value, str):
+                yield value
+            else:
+                yield from patterns(value)
+
+
+@pytest.mark.parametrize("name", list(ALL))
+def test_no_pattern_of_the_form_takes_a_line_break_at_the_end(name: str) -> None:
+    for pattern in patterns(ALL[name][1][name].schema):
+        if "$" in pattern:
+            assert pattern.endswith(r"$(?!\n)")
+
+
+def test_a_line_break_behind_a_value_is_refused_by_the_server(params: Any) -> None:
+    for name in ("model.lineage_id", "tpu.accelerator_type", "training.train_steps"):
+        value = {"training.train_steps": "auto"}.get(name, PRESET.model.lineage_id)
+        value = PRESET.tpu.accelerator_type if name == "tpu.accelerator_type" else value
+        assert params.deep_merge({name: value}).validate()[name] == value
+        with pytest.raises(ParamValidationError, match=f"param {name}: "):
+            params.deep_merge({name: f"{value}\n"}).validate()
+
+
 def test_each_setting_has_something_that_is_refused() -> None:
     # So that the test above cannot pass by trying nothing.
     assert all(

@@ -10,12 +10,14 @@ from typing import Any
 import airflow.sdk  # noqa: F401 - before a test imports an operator; see tests/conftest.py
 import pytest
 
-from local.stack.paths import REPOSITORY, RuntimePaths
+from local.stack import parts
+from local.stack.paths import REPOSITORY, RuntimePaths, StatePaths
 from local.stack.stack import Stack
 from pipeline_store.layout import StoreLayout
 from tests.stack.driver import DAG_ID, RUN_SECONDS, Pipeline, until
 from tests.stack.story import FINETUNING_PRESET, FIRST, SECOND, FirstModel, settings, write_tasks
 from tests.stack.thief import Thief, thief_of
+from tests.stack.vm_writes import VmWrites
 from tpu_emulator.admin import AdminClient
 
 _LOCAL = "airflow.dag_processing.bundles.local.LocalDagBundle"
@@ -38,8 +40,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="package")
-def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    folder = tmp_path_factory.mktemp("stack")
+def stack_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the stack and all that belongs to it lies."""
+    return tmp_path_factory.mktemp("stack")
+
+
+@pytest.fixture(scope="package")
+def vm_writes(stack_folder: Path) -> Iterator[VmWrites]:
+    """What all TPU VMs of the stack write; at its end none has written what it may not."""
+    noted = VmWrites.make(stack_folder / "vm", StatePaths(stack_folder / "state").store)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "search_path", lambda: noted.search_path)
+        yield noted
+    assert noted.forbidden() == []
+
+
+@pytest.fixture(scope="package")
+def pipeline(stack_folder: Path, vm_writes: VmWrites) -> Iterator[Pipeline]:
+    folder = stack_folder
     preset = folder / "finetuning.toml"
     preset.write_text(FINETUNING_PRESET)
     environment = {

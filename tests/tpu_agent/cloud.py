@@ -15,7 +15,7 @@ import psutil
 from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
-from tests.tpu_agent.world import TOKEN, World, wait_for
+from tests.tpu_agent.world import JOB_KEY, TOKEN, World, wait_for
 from tpu_emulator.testing import RunningEmulator, start_emulator
 from tpu_lifecycle.boot.launcher import boot_metadata
 
@@ -47,6 +47,7 @@ class Cloud:
             "bundle_uri": self.world.bundle.uri,
             "bundle_sha256": self.world.bundle.sha256,
             "token": TOKEN,
+            "job_key": JOB_KEY,
             "expires_at": self.world.expires_at,
             "heartbeat_interval_seconds": 0.2,
             "tpu_name": self.queued_name,

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_store import uris
+from pipeline_store import job_signatures, uris
 from pipeline_store.formats import (
     Attempt,
     Heartbeat,
@@ -39,6 +39,7 @@ from tpu_lifecycle.boot.bundle import PACKAGES, Bundle, build_bundle
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOKEN = "a" * 32
+JOB_KEY = "b" * 64
 PATIENCE = 120.0
 
 # What every fake job does first: note its start, and whether it is alone on this machine.
@@ -269,6 +270,7 @@ class World:
         self.code = self.root / "code"
         with zipfile.ZipFile(io.BytesIO(uris.read(self.bundle.uri))) as archive:
             archive.extractall(self.code)
+        (self.root / "job-key").write_text(JOB_KEY)
         self.write_attempt()
 
     @property
@@ -311,6 +313,7 @@ class World:
         module: str,
         *arguments: str,
         deadline: datetime | None = None,
+        key: str = JOB_KEY,
         **changes: Any,
     ) -> None:
         fields = {
@@ -323,7 +326,9 @@ class World:
             "max_restarts": 1,
             "deadline": deadline or self.expires_at,
         } | changes
-        assert JobSpec.model_validate(fields).create(self.mailbox.job(job_id))
+        spec = JobSpec.model_validate(fields)
+        job_signatures.sign(self.mailbox, job_id, spec.to_bytes(), key)
+        assert spec.create(self.mailbox.job(job_id))
 
     def add_limits(self, job_id: str, **changes: Any) -> None:
         """Say that each phase of a job may stand still for a second; before the job is there."""
@@ -350,6 +355,7 @@ class World:
             "poll-interval": "0.1",
             "stop-grace": "5",
             "settle": "0.2",
+            "job-key-file": str(self.root / "job-key"),
         } | {name.replace("_", "-"): value for name, value in options.items()}
         flags = [part for name, value in given.items() for part in (f"--{name}", value)]
         return [sys.executable, "-m", "tpu_agent", *flags]

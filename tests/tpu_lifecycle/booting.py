@@ -13,7 +13,7 @@ import psutil
 
 from pipeline_store.formats import AgentHello
 from tests.tpu_agent import giving_back
-from tests.tpu_agent.world import TOKEN, World, wait_for
+from tests.tpu_agent.world import JOB_KEY, TOKEN, World, wait_for
 from tpu_agent import processes
 from tpu_lifecycle.boot import launcher
 
@@ -101,6 +101,7 @@ class Vm:
             bundle_uri=world.bundle.uri,
             bundle_sha256=world.bundle.sha256,
             token=TOKEN,
+            job_key=JOB_KEY,
             expires_at=world.expires_at,
             heartbeat_interval_seconds=0.1,
             tpu_name=TPU_NAME,

@@ -18,7 +18,7 @@ from pipeline_store import uris
 from pipeline_store.formats import ExitKind
 from tests.tpu_agent import giving_back
 from tests.tpu_agent.played_docker import IMAGE
-from tests.tpu_agent.world import PATIENCE, TOKEN, World, is_running, wait_for
+from tests.tpu_agent.world import JOB_KEY, PATIENCE, TOKEN, World, is_running, wait_for
 from tests.tpu_lifecycle.booting import PATHS, QUEUED_PATH, TPU_NAME, MetadataServer, Vm
 from tpu_agent import processes
 from tpu_lifecycle.boot import boot, launcher
@@ -354,6 +354,7 @@ def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
             bundle_uri="/b",
             bundle_sha256="0" * 64,
             token=TOKEN,
+            job_key=None,
             expires_at=datetime(2026, 1, 31),
             heartbeat_interval_seconds=30.0,
             tpu_name=TPU_NAME,
@@ -383,6 +384,7 @@ def test_metadata_names_are_those_of_the_contract(
         bundle_uri="gs://b/bundles/x.zip",
         bundle_sha256="0" * 64,
         token=TOKEN,
+        job_key=JOB_KEY,
         expires_at=datetime.fromisoformat("2026-01-31T12:00:00+02:00"),
         heartbeat_interval_seconds=30.0,
         tpu_name=TPU_NAME,
@@ -400,6 +402,7 @@ def test_metadata_names_are_those_of_the_contract(
         "bundle-url": "https://storage.googleapis.com/storage/v1/b/b/o/bundles%2Fx.zip?alt=media",
         "bundle-sha256": "0" * 64,
         "attempt-token": TOKEN,
+        "job-key": JOB_KEY,
         "expires-at": "2026-01-31T10:00:00+00:00",
         "heartbeat-interval": "30.0",
         "tpu-name": TPU_NAME,

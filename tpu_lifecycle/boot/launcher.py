@@ -27,6 +27,7 @@ class Launcher(Protocol):
         bundle_uri: str,
         bundle_sha256: str,
         token: str,
+        job_key: str | None,
         expires_at: datetime,
         heartbeat_interval_seconds: float,
         tpu_name: str,
@@ -45,6 +46,7 @@ def boot_metadata(
     bundle_uri: str,
     bundle_sha256: str,
     token: str,
+    job_key: str | None,
     expires_at: datetime,
     heartbeat_interval_seconds: float,
     tpu_name: str,
@@ -54,14 +56,17 @@ def boot_metadata(
 ) -> dict[str, str]:
     """Return the metadata of a node that boots into the agent.
 
-    Metadata is readable by everything on the VM and by whoever may see the node, so none of it is a
-    secret: the token tells attempts apart, it grants nothing.
+    Metadata is readable by everything on the VM and by whoever may see the node: accounts of TPU
+    VMs must not. The token tells attempts apart, it grants nothing. The key is the one secret: who
+    has it, and may write into the mailbox, decides what the VM runs.
 
     :param mailbox_uri: folder of the attempt.
     :param released_uri: tombstone of the reservation.
     :param bundle_uri: code bundle in the store.
     :param bundle_sha256: hash that it must have.
     :param token: token of the attempt.
+    :param job_key: what its jobs are signed with; None: of a reservation that signs none, whose
+        agent does not ask for it either.
     :param expires_at: moment after which the agent runs nothing and the VM deletes its own TPU.
     :param heartbeat_interval_seconds: between two signs of life.
     :param tpu_name: what the VM deletes, ``projects/P/locations/Z/queuedResources/ID`` or
@@ -83,6 +88,7 @@ def boot_metadata(
         "bundle-url": uris.media_url(bundle_uri),
         "bundle-sha256": bundle_sha256,
         "attempt-token": token,
+        **({} if job_key is None else {"job-key": job_key}),
         "expires-at": expires_at.astimezone(UTC).isoformat(),
         "heartbeat-interval": str(heartbeat_interval_seconds),
         "tpu-name": tpu_name,

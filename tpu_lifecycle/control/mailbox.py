@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pipeline_config.schema import RentalConfig
-from pipeline_store import uris
+from pipeline_store import job_signatures, uris
 from pipeline_store.formats import (
     AgentHello,
     HangReport,
@@ -43,7 +43,7 @@ def submit_job(
     entry_point: str,
     arguments: Sequence[str],
 ) -> bool:
-    """Put a job into the attempt's mailbox; returns False when it is there already.
+    """Put a job into the attempt's mailbox, signed; returns False when it is there already.
 
     Its deadline is what the budgets leave; the agent stops it then, with a checkpoint.
 
@@ -59,8 +59,10 @@ def submit_job(
         max_restarts=reservation.config.budget.max_failures,
         deadline=job_deadline(reservation, reservation.attempts(), record),
     )
-    # Before the job: its agents may begin with it at once.
+    # Both before the job: its agents may begin with it at once.
     _limits(reservation.config, record.workers).create(record.layout.limits(job_id))
+    if key := reservation.job_key:
+        job_signatures.sign(record.layout, job_id, spec.to_bytes(), key)
     uri = record.layout.job(job_id)
     if spec.create(uri):
         return True

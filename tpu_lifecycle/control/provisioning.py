@@ -166,6 +166,7 @@ class Asker:
             bundle_uri=self.store.bundle(reservation.bundle_sha256),
             bundle_sha256=reservation.bundle_sha256,
             token=record.attempt.token,
+            job_key=self.reservation.job_key,
             expires_at=reservation.expires_at,
             heartbeat_interval_seconds=tpu.heartbeat_interval_seconds,
             tpu_name=self.backend.resource_path(record.name, tpu.api),

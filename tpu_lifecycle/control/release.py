@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from pipeline_store.formats import Attempt, AttemptEvent, FormatError, Holder, Ledger
-from pipeline_store.layout import RunLayout
+from pipeline_store.layout import RunLayout, StoreLayout
+from tpu_lifecycle.records import job_keys
 from tpu_lifecycle.records.attempts import (
     GIVEN_UP,
     LANDING_WINDOW,
@@ -516,6 +517,8 @@ def _close_books(reservation: OpenReservation, seen: dict[TpuName, TpuState]) ->
     records = [_mark_gone(reservation, record, seen) for record in reservation.attempts()]
     ledger = build_ledger(reservation.record, reservation.layout, records)
     ledger.write(reservation.layout.ledger)
+    record = reservation.record
+    job_keys.forget(StoreLayout(reservation.run.store_root), record.run_key, record.generation)
 
 
 def _mark_gone(

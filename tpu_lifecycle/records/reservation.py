@@ -10,6 +10,7 @@ from pipeline_config import RentalConfig, parse_rental_config
 from pipeline_store import uris
 from pipeline_store.formats import Released, Reservation, RunRecord, TpuPlace
 from pipeline_store.layout import ReservationLayout, RunLayout, StoreLayout
+from tpu_lifecycle.records import job_keys
 from tpu_lifecycle.records.attempts import (
     AttemptRecord,
     create_attempt,
@@ -55,6 +56,12 @@ class OpenReservation:
         run's configuration any more can still give back what the run rented.
         """
         return load_config(self.run)
+
+    @property
+    def job_key(self) -> str | None:
+        """Read the key of its jobs; see :func:`tpu_lifecycle.records.job_keys.find`."""
+        store = StoreLayout(self.run.store_root)
+        return job_keys.find(store, self.record.run_key, self.record.generation)
 
     def __str__(self) -> str:
         return f"reservation g{self.record.generation} of run {self.record.run_key}"
@@ -190,6 +197,8 @@ def reserve(
             on_demand_price_per_chip_hour=config.budget.on_demand_price_per_chip_hour,
         )
         layout = run.reservation(generation)
+        # Before it: whoever finds the reservation may go on with it at once.
+        job_keys.establish(store, record.run_key, generation)
         if reservation.create(layout.record):
             break
         generation += 1

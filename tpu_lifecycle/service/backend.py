@@ -91,7 +91,7 @@ class TpuRequest:
     provisioning_model: str
     queue_timeout_seconds: int
     labels: Mapping[str, str]
-    metadata: Mapping[str, str]
+    metadata: Mapping[str, str] = field(repr=False)
     token: str = ""
     api: str = "queued-resources"
     reservation_name: str | None = None

@@ -7,6 +7,7 @@ from verification.attack_check import (
     people_attacks,
     registry_attacks,
     storage_attacks,
+    vm_attacks,
 )
 from verification.attack_check.rows import Row
 
@@ -15,4 +16,5 @@ ROWS: tuple[Row, ...] = (
     *clock_attacks.ROWS,
     *registry_attacks.ROWS,
     *storage_attacks.ROWS,
+    *vm_attacks.ROWS,
 )

@@ -94,7 +94,12 @@ class Trial:
             (self.host_folder(host) / "plan.json").write_text(json.dumps(plan))
         self._agents: list[subprocess.Popen[bytes]] = []
         endpoints = ",".join(["unknown:unknown:127.0.0.1"] * hosts)
-        attributes = {"tpu-env": f"NODE_ID: '{_NODE}'\n", "worker-network-endpoints": endpoints}
+        key = str(self._reservation.job_key)
+        attributes = {
+            "job-key": key,
+            "tpu-env": f"NODE_ID: '{_NODE}'\n",
+            "worker-network-endpoints": endpoints,
+        }
         self._metadata = MetadataServer(lambda: {"instance": {"attributes": attributes}})
 
     def __enter__(self) -> Self:

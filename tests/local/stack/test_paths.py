@@ -8,6 +8,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,25 @@ def test_state_folder_is_closed_to_others(tmp_path: Path) -> None:
     paths.create()
     for folder in (paths.root, paths.airflow_home, paths.emulator, paths.logs):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_state_folder_that_another_command_has_made_is_closed_before_anything_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = StatePaths(tmp_path / "state")
+    paths.root.mkdir(mode=0o755)
+    seen = list[int]()
+    make = Path.mkdir
+
+    def mkdir(self: Path, *arguments: Any, **options: Any) -> None:
+        if self != paths.root:
+            seen.append(stat.S_IMODE(paths.root.stat().st_mode))
+        make(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    paths.create()
+    assert seen
+    assert {*seen} == {0o700}
 
 
 def test_state_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
