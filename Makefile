@@ -186,7 +186,7 @@ leak-matrix: $(INSTALLED)  ## Show that no TPU is left, whatever breaks; DAG=id,
 schedule-check: $(INSTALLED)  ## Show that each partition is learned once, by schedule, event, backfill and hand
 	$(BIN)/python -m verification.schedule_check --state-dir $(STATE)/schedule-check
 
-attack-check: $(INSTALLED)  ## Attack store and registry, with controls that succeed; ONLY='row', FRESH=1
+attack-check: $(INSTALLED)  ## Attack store, registry, data job, training, with controls that succeed; ONLY='row', FRESH=1
 	$(BIN)/python -m verification.attack_check --state-dir $(STATE)/attack-check $(if $(ONLY),--only "$(ONLY)") $(if $(FRESH),--fresh)
 
 recipe-check: $(INSTALLED)  ## Show what the defaults of a training prevent; ONLY=names

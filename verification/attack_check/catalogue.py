@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from verification.attack_check import (
     clock_attacks,
+    corpus_attacks,
     people_attacks,
     registry_attacks,
     storage_attacks,
+    training_attacks,
 )
 from verification.attack_check.rows import Row
 
@@ -15,4 +17,6 @@ ROWS: tuple[Row, ...] = (
     *clock_attacks.ROWS,
     *registry_attacks.ROWS,
     *storage_attacks.ROWS,
+    *corpus_attacks.ROWS,
+    *training_attacks.ROWS,
 )
