@@ -5,10 +5,12 @@ from __future__ import annotations
 from verification.attack_check import (
     clock_attacks,
     corpus_attacks,
+    damage_attacks,
     people_attacks,
     registry_attacks,
     storage_attacks,
     training_attacks,
+    word_attacks,
 )
 from verification.attack_check.rows import Row
 
@@ -18,5 +20,7 @@ ROWS: tuple[Row, ...] = (
     *registry_attacks.ROWS,
     *storage_attacks.ROWS,
     *corpus_attacks.ROWS,
+    *damage_attacks.ROWS,
     *training_attacks.ROWS,
+    *word_attacks.ROWS,
 )
