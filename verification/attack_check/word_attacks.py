@@ -53,13 +53,18 @@ def mails(folder: Path, times: int) -> Tally:
     tally, store = Tally(), StoreLayout(str(folder))
     for number in range(times):
         word, link = _WORDS[number % len(_WORDS)], "http://airflow/runs"
-        told = {"summary": word, "reason": word}
         if number // len(_WORDS) % 2:
             run = raising.AlertedRun(word, f"{number}{word}")
-            alert = raising.raise_about_run(store, run, Cause.RUN_FAILED, **told)
+            alert = raising.raise_about_run(store, run, Cause.RUN_FAILED, summary=word, reason=word)
         else:
             alert = raising.raise_about_installation(
-                store, f"scope-{number}", Cause.RUN_FAILED, about=word, link=link, **told
+                store,
+                f"scope-{number}",
+                Cause.RUN_FAILED,
+                about=word,
+                link=link,
+                summary=word,
+                reason=word,
             )
         if alert is None:
             tally.add(f"no alert: {word!r}")

@@ -146,15 +146,15 @@ def pin(folder: Path, mirrors: Mapping[str, str]) -> Iterator[str]:
             except ImageError as error:
                 yield str(error)
                 continue
-            text = _NAMED.sub(
-                lambda found, image=image, name=name: _renamed(found, image, known[name]), text
-            )  # type: ignore[misc]
+            text = _renamed(text, image, known[name])
         path.write_text(text)
 
 
-def _renamed(found: re.Match[str], image: str, pinned: str) -> str:
-    whole = found[0]
-    return whole[: -len(found[1])] + pinned if found[1] == image else whole
+def _renamed(text: str, image: str, pinned: str) -> str:
+    def replaced(found: re.Match[str]) -> str:
+        return found[0].removesuffix(image) + pinned if found[1] == image else found[0]
+
+    return _NAMED.sub(replaced, text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
