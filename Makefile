@@ -4,11 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.installed-bench
+BILL_INSTALLED := .venv-bill/.installed
 COMPILER_INSTALLED := .venv-tpu-compile/.installed
 TORCH_INSTALLED := .venv-torch/.installed
 ENCODER := .venv-encoder/.installed
 STATE ?= .local
 CORPUS ?=
+BILL ?= requirements.txt
 TEST_PROCESSES ?= 3
 # Each of these has a target of its own.
 UNASKED := not browser and not slow and not tpu_compiler and not parity
@@ -21,7 +23,7 @@ PACKAGES := beam_jobs corpus dags local model_registry pipeline_alerts pipeline_
 .DEFAULT_GOAL := help
 .PHONY: help install up down status demo demo-domain finetune-docstrings finetune-neighbours finetune-word-order recompute overhead packing-loss \
 	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check attack-check check test test-all lint types imports unit slow parity \
-	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint leak-matrix recipe-check schedule-check hang-check scheduler-kill-check \
+	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint bill pin-images pinned-images leak-matrix recipe-check schedule-check hang-check scheduler-kill-check \
 	screenshots update-sweep updates browser format docs lock
 
 help:  ## List the targets
@@ -152,6 +154,22 @@ images: $(INSTALLED)  ## Build the images of docker/, try them, list what is in 
 	scripts/need-buildah
 	$(BIN)/python -m verification.container_images --output $(STATE)/images $(if $(ONLY),--only $(ONLY)) $(if $(KEEP),--keep)
 
+pin-images: $(INSTALLED)  ## Write the digests of the foreign images of docker/ behind their tags; PIN_ARGS=--mirror=REGISTRY=URL
+	$(BIN)/python -m verification.container_images.pins $(PIN_ARGS)
+
+pinned-images: $(INSTALLED)  ## Refuse foreign images of docker/ without a digest, before a deployment
+	$(BIN)/python -m verification.container_images.pins --check
+
+$(BILL_INSTALLED): requirements-bill.txt requirements-uv.txt
+	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@)
+	$(dir $@)bin/uv pip install --python $(dir $@)bin/python --require-hashes -r requirements-bill.txt
+	@touch $@
+
+bill: $(BILL_INSTALLED)  ## Write the bill of materials of requirements.txt, CycloneDX with hashes; BILL=requirements-dev.txt
+	mkdir -p $(STATE)/bills
+	$(dir $<)bin/cyclonedx-py requirements $(BILL) --pyproject pyproject.toml --output-reproducible --of JSON \
+		-o $(STATE)/bills/$(notdir $(basename $(BILL))).cdx.json
+
 images-lint: $(INSTALLED)  ## Check docker/*.Dockerfile
 	$(BIN)/hadolint docker/*.Dockerfile
 
@@ -186,7 +204,7 @@ leak-matrix: $(INSTALLED)  ## Show that no TPU is left, whatever breaks; DAG=id,
 schedule-check: $(INSTALLED)  ## Show that each partition is learned once, by schedule, event, backfill and hand
 	$(BIN)/python -m verification.schedule_check --state-dir $(STATE)/schedule-check
 
-attack-check: $(INSTALLED)  ## Attack store and registry, with controls that succeed; ONLY='row', FRESH=1
+attack-check: $(INSTALLED)  ## Attack store, registry, data job, training, with controls that succeed; ONLY='row', FRESH=1
 	$(BIN)/python -m verification.attack_check --state-dir $(STATE)/attack-check $(if $(ONLY),--only "$(ONLY)") $(if $(FRESH),--fresh)
 
 recipe-check: $(INSTALLED)  ## Show what the defaults of a training prevent; ONLY=names
@@ -232,3 +250,4 @@ lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the 
 	$(COMPILE) -c requirements.txt requirements-torch.in --no-emit-package torch -o requirements-torch.txt
 	$(COMPILE) -c requirements.txt requirements.in --group beam -o docker/requirements-beam.txt
 	$(COMPILE) requirements-uv.in -o requirements-uv.txt
+	$(COMPILE) requirements-bill.in -o requirements-bill.txt

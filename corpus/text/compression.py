@@ -92,7 +92,8 @@ def _unpacked(packed: Iterator[bytes], codec: Codec) -> Iterator[bytes]:
 
 def _unpack_zlib(decompressor: Any, data: bytes) -> Iterator[bytes]:
     yield decompressor.decompress(data, BLOCK_BYTES)
-    while decompressor.unconsumed_tail:
+    # At its end the tail stays what it was, though it is unused data by then.
+    while decompressor.unconsumed_tail and not decompressor.eof:
         yield decompressor.decompress(decompressor.unconsumed_tail, BLOCK_BYTES)
 
 

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from corpus.errors import is_of_machine
 from corpus.text.compression import read_blocks
 from corpus.text.decoding import DocumentError, decode
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
@@ -103,7 +104,7 @@ def _rows(
     except (pa.ArrowException, OSError, ValueError) as error:
         # Damage is remembered for these bytes for ever. Arrow's errors of damage are also OSErrors,
         # but of no number.
-        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+        if is_of_machine(error):
             raise
         # Arrow's own words may be columns and values.
         detail = f"damaged, or cut short: reading it stops after {rows} rows ({fault(error)})"

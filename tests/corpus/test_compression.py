@@ -59,6 +59,12 @@ def test_several_streams_are_read_as_one(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_several_streams_of_many_blocks_are_read_as_one(kind: str) -> None:
+    part = b"word " * (BLOCK_BYTES // 2)
+    assert unpack(COMPRESS[kind](part) * 3) == part * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_zeros_may_stand_behind_a_stream(kind: str) -> None:
     assert unpack(COMPRESS[kind](b"a") + bytes(512) + COMPRESS[kind](b"b") + bytes(512)) == b"ab"
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from verification.attack_check import (
     clock_attacks,
+    corpus_attacks,
+    damage_attacks,
     people_attacks,
     registry_attacks,
     storage_attacks,
+    training_attacks,
     vm_attacks,
+    word_attacks,
 )
 from verification.attack_check.rows import Row
 
@@ -16,5 +20,9 @@ ROWS: tuple[Row, ...] = (
     *clock_attacks.ROWS,
     *registry_attacks.ROWS,
     *storage_attacks.ROWS,
+    *corpus_attacks.ROWS,
+    *damage_attacks.ROWS,
+    *training_attacks.ROWS,
+    *word_attacks.ROWS,
     *vm_attacks.ROWS,
 )
