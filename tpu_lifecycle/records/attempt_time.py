@@ -120,7 +120,10 @@ def _account(job: JobUsage, facts: Facts) -> tuple[datetime, Seconds]:
         # Of an agent that kept none the steps are known.
         return end, {SpentOn.STEP: job.stepping_seconds}
     if job.job_id not in facts.probes:
-        return end, job.seconds
+        is_cut_off = job.ended is None and facts.given_up is not None
+        lost = min(job.unsaved_seconds, job.seconds.get(SpentOn.STEP, 0.0)) if is_cut_off else 0.0
+        # A VM that is taken away cannot say any more that its process has ended.
+        return end, added([job.seconds, {SpentOn.STEP: -lost, SpentOn.LOST_STEPS: lost}])
     kept = {name: value for name, value in job.seconds.items() if name in KEPT_APART}
     return end, added([kept, {SpentOn.PROBE: _total(job.seconds) - _total(kept)}])
 
