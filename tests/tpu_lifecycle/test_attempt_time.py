@@ -101,6 +101,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[SpentOn, float]]] = {
         {SpentOn.TPU_INITIALIZATION: 120, SpentOn.JOB_WAIT: 10, SpentOn.STEP: 500}
         | {SpentOn.UNATTRIBUTED: 330, SpentOn.SILENCE: 10, SpentOn.DELETION: 20},
     ),
+    "a job that saves what it has after its TPU was given up": (
+        {"hello": HELLO, "jobs": [job(160, 1010, step=845, save=5)], "beat": at(990)},
+        BEFORE | {SpentOn.STEP: 845, SpentOn.SAVE: 5, SpentOn.DELETION: 10},
+    ),
     "a clock that is ahead": (
         {"hello": HELLO, "jobs": [job(160, 1440, step=640, compile=640)], "beat": at(1450)},
         BEFORE | {SpentOn.STEP: 420, SpentOn.COMPILE: 420, SpentOn.DELETION: 20},

@@ -18,6 +18,12 @@ UNATTRIBUTED = 0.02
 SHARE_TOLERANCE = 0.01
 """Of the training's time: one percentage point."""
 CENT = 0.005
+INTERVAL_SHARE = 0.1
+"""Of a training's steps: one checkpoint interval."""
+SEEN = 1.5 * SHARE_TOLERANCE
+"""Share of a training that has to be seen when it is counted twice, whatever else is off."""
+NOTICE_SECONDS = 0.5
+"""So long a trainer that was killed in a step may be dead before its agent says so."""
 
 COMPARED = {
     SpentOn.STEP: "step",
@@ -106,6 +112,9 @@ def _judge_shares(evidence: Json, oracle: Json, verdict: Verdict) -> None:
     for name, theirs in COMPARED.items():
         ours = sum(entry["seconds"].get(name, 0.0) for entry in evidence["entries"])
         if name is SpentOn.PROGRAM_STARTUP:
+            if any(process.at("restore") is None for process in found):
+                # It ended before it had begun: its trace does not tell the start from the end.
+                continue
             ours -= evidence["other_startup"]
         off = (ours - oracle.get(theirs, 0.0)) / length
         if abs(off) > abs(largest):
@@ -122,8 +131,10 @@ def _judge_shares(evidence: Json, oracle: Json, verdict: Verdict) -> None:
     )
     traced = step_seconds(found)
     # The step under way when a trainer ended is in the bill and not in the trace.
+    unfinished = sum(process.events[-1].event == "begin" for process in found)
+    slack = SHARE_TOLERANCE * length
     verdict.expect(
-        traced - SHARE_TOLERANCE * length <= done <= traced + SHARE_TOLERANCE * length,
+        traced - slack <= done <= traced + slack + NOTICE_SECONDS * unfinished,
         f"steps of {done:.2f} s are billed, kept and lost; those of {traced:.2f} s were done",
     )
     verdict.numbers |= {
@@ -160,6 +171,14 @@ def _attempt_twice(evidence: Json) -> None:
     evidence["totals"]["cost"] += entry["cost"]
 
 
+def _interval_twice(evidence: Json) -> None:
+    """Steps that were done again count twice, and the sum is right by what is not compared."""
+    entry = max(evidence["entries"], key=lambda entry: float(entry["seconds"].get("step", 0.0)))
+    again = entry["seconds"]["step"] * INTERVAL_SHARE
+    entry["seconds"]["step"] += again
+    entry["seconds"]["deletion"] = entry["seconds"].get("deletion", 0.0) - again
+
+
 def _lost_as_kept(evidence: Json) -> None:
     """Lost steps count as steps too, and the sum is right by what is not compared."""
     for entry in evidence["entries"]:
@@ -178,6 +197,7 @@ def _total_twice(evidence: Json) -> None:
 FORGERIES: dict[str, Callable[[Json], None]] = {
     "a phase twice": _phase_twice,
     "an attempt twice": _attempt_twice,
+    "a checkpoint interval of steps twice": _interval_twice,
     "lost steps as kept ones": _lost_as_kept,
     "a ledger twice": _total_twice,
 }
@@ -195,7 +215,9 @@ def can_forge(evidence: Json, name: str) -> bool:
     if not evidence["entries"]:
         return False
     found = training_of(evidence)
-    if name != "lost steps as kept ones":
-        return True
-    lost = sum(entry["seconds"].get(SpentOn.LOST_STEPS, 0.0) for entry in evidence["entries"])
-    return not overlap(found) and lost > 2 * SHARE_TOLERANCE * span(found)
+    if name in ("a checkpoint interval of steps twice", "lost steps as kept ones"):
+        kept = max(entry["seconds"].get(SpentOn.STEP, 0.0) for entry in evidence["entries"])
+        lost = sum(entry["seconds"].get(SpentOn.LOST_STEPS, 0.0) for entry in evidence["entries"])
+        twice = lost if name == "lost steps as kept ones" else kept * INTERVAL_SHARE
+        return not overlap(found) and span(found) > 0 and twice > SEEN * span(found)
+    return True

@@ -15,7 +15,7 @@ from verification.chaos.world import OWNER, World
 from verification.spending_check.evidence import collect, entries, totals
 
 OUTAGE_STEP = 15
-SETTINGS = {"budget.max_hours": 0.03, "tpu.queue_timeout_seconds": 30}
+SETTINGS = {"budget.max_hours": 0.035}
 """The outage lasts longer than a TPU may live."""
 PATIENCE_SECONDS = 300.0
 

@@ -141,13 +141,15 @@ def _resume(run: RunLayout, store: CheckpointStore) -> tuple[TrainingState, byte
 def _save(
     store: CheckpointStore, state: TrainingState, weights: bytes, trace: Trace
 ) -> tuple[TrainingState, bytes]:
-    with phase(PhaseName.SAVE), tempfile.TemporaryDirectory() as scratch:
-        trace.note("save", state.step)
-        file = Path(scratch) / "weights.data"
-        file.write_text(weights.hex())
-        saving(state.step)
-        patiently(lambda: store.commit([file], state))
-        saved(state.step)
+    moment = time.time()
+    with phase(PhaseName.SAVE):
+        trace.note("save", state.step, time=moment)
+        with tempfile.TemporaryDirectory() as scratch:
+            file = Path(scratch) / "weights.data"
+            file.write_text(weights.hex())
+            saving(state.step)
+            patiently(lambda: store.commit([file], state))
+            saved(state.step)
         trace.note("commit", state.step)
     return state, weights
 
