@@ -7,6 +7,7 @@ BENCH_INSTALLED := $(VENV)/.installed-bench
 BILL_INSTALLED := .venv-bill/.installed
 COMPILER_INSTALLED := .venv-tpu-compile/.installed
 TORCH_INSTALLED := .venv-torch/.installed
+GOODPUT_INSTALLED := .venv-goodput/.installed
 ENCODER := .venv-encoder/.installed
 STATE ?= .local
 CORPUS ?=
@@ -23,7 +24,7 @@ PACKAGES := beam_jobs corpus dags local model_registry pipeline_alerts pipeline_
 .DEFAULT_GOAL := help
 .PHONY: help install up down status demo demo-domain finetune-docstrings finetune-neighbours finetune-word-order recompute overhead packing-loss \
 	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check attack-check check test test-all lint types imports unit slow parity \
-	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint bill pin-images pinned-images leak-matrix recipe-check schedule-check hang-check scheduler-kill-check \
+	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint bill pin-images pinned-images leak-matrix recipe-check schedule-check hang-check spending-check scheduler-kill-check \
 	screenshots update-sweep updates browser format docs lock
 
 help:  ## List the targets
@@ -217,6 +218,15 @@ scheduler-kill-check: $(INSTALLED)  ## Show that runs go on after the scheduler 
 hang-check: $(INSTALLED)  ## Show that hung trainings are found and slow ones are left alone; HEALTHY=, SLOWER=
 	$(BIN)/python -m verification.hang_check --state-dir $(STATE)/hang-check $(if $(HEALTHY),--healthy $(HEALTHY)) $(if $(SLOWER),--slower $(SLOWER))
 
+$(GOODPUT_INSTALLED): $(INSTALLED) requirements-goodput.txt
+	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@)
+	$(BIN)/uv pip install --compile-bytecode --python $(dir $@)bin/python --require-hashes -r requirements-goodput.txt
+	@touch $@
+
+spending-check: $(GOODPUT_INSTALLED)  ## Show that each billed second has one name, against Google's goodput calculator; SEEDS=, PARALLEL=
+	$(BIN)/python -m verification.spending_check --state-dir $(STATE)/spending-check --oracle $(dir $(GOODPUT_INSTALLED))bin/python \
+		$(if $(SEEDS),--seeds $(SEEDS)) $(if $(PARALLEL),--parallel $(PARALLEL))
+
 screenshots: $(INSTALLED)  ## Make the pictures of Airflow's pages in docs/images: three small runs, a real Chromium
 	scripts/need-chromium
 	$(BIN)/python -m local.demo.screenshots
@@ -247,6 +257,7 @@ lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the 
 		--excludes docker/requirements-tpu-excludes.in -o docker/requirements-tpu.txt
 	$(COMPILE) --no-deps requirements-encoder.in -o requirements-encoder.txt
 	$(COMPILE) requirements-tpu-compile.in -o requirements-tpu-compile.txt
+	$(COMPILE) requirements-goodput.in -o requirements-goodput.txt
 	$(COMPILE) -c requirements.txt requirements-torch.in --no-emit-package torch -o requirements-torch.txt
 	$(COMPILE) -c requirements.txt requirements.in --group beam -o docker/requirements-beam.txt
 	$(COMPILE) requirements-uv.in -o requirements-uv.txt

@@ -55,6 +55,7 @@ def job_usage(folder: JobFolder, now: datetime) -> JobUsage | None:
         stepping_seconds=sum(word.stepping_seconds for word in words),
         ended=record.runs[-1].ended if record.outcome and record.runs else None,
         seconds=seconds(record.runs, times, now),
+        unsaved_seconds=unsaved_seconds(record.runs, times, now),
     )
 
 
@@ -73,6 +74,15 @@ def seconds(runs: Sequence[ProcessRun], times: Sequence[JobTime | None], now: da
     return added(parts)
 
 
+def unsaved_seconds(
+    runs: Sequence[ProcessRun], times: Sequence[JobTime | None], now: datetime
+) -> float:
+    """Return what of a job's steps is lost if its process ends now; 0 once that has ended."""
+    if not runs or runs[-1].ended or (told := times[-1]) is None:
+        return 0.0
+    return _unsaved(runs[-1], told, now)
+
+
 def _of_run(run: ProcessRun, told: JobTime | None, end: datetime, *, is_over: bool) -> Seconds:
     """Return what one process was, seconds that sum up to the time from its start to its end.
 
@@ -82,15 +92,24 @@ def _of_run(run: ProcessRun, told: JobTime | None, end: datetime, *, is_over: bo
     if told is None:
         stalled = _between(run.hung_since, end) if run.hung_since else 0.0
         return fitted({SpentOn.STALL: stalled}, length, SpentOn.PROGRAM_STARTUP)
-    since_told = _between(told.told, end)
-    stalled = min(since_told, _between(run.hung_since, end)) if run.hung_since else 0.0
+    since_told, stalled = _since_told(run, told, end)
     parts = [told.seconds, {told.now: since_told - stalled, SpentOn.STALL: stalled}]
     if is_over:
-        # What no checkpoint has is done again; nor has one the loop in which the process ended.
-        unfinished = since_told - stalled if told.now is SpentOn.STEP else 0.0
-        lost = told.unsaved_seconds + unfinished
+        lost = _unsaved(run, told, end)
         parts.append({SpentOn.STEP: -lost, SpentOn.LOST_STEPS: lost})
     return fitted(added(parts), length, SpentOn.PROGRAM_STARTUP)
+
+
+def _unsaved(run: ProcessRun, told: JobTime, end: datetime) -> float:
+    """Return the seconds of steps that are done again, of the loop under way too."""
+    since_told, stalled = _since_told(run, told, end)
+    return told.unsaved_seconds + (since_told - stalled if told.now is SpentOn.STEP else 0.0)
+
+
+def _since_told(run: ProcessRun, told: JobTime, end: datetime) -> tuple[float, float]:
+    """Return the seconds since a process's last word, and for how many of them it hung."""
+    since_told = _between(told.told, end)
+    return since_told, min(since_told, _between(run.hung_since, end)) if run.hung_since else 0.0
 
 
 def _between(begin: datetime, end: datetime) -> float:

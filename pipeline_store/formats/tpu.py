@@ -397,6 +397,11 @@ class JobUsage(BaseModel):
         description="from started to ended, or to the time of the heartbeat, by what they were "
         "spent on; empty: an agent that kept no account",
     )
+    unsaved_seconds: float = Field(
+        0.0,
+        description="of steps in seconds that no committed checkpoint has: lost, if nothing more "
+        "is heard of the job; of one that has ended they are counted as lost already",
+    )
 
 
 class Heartbeat(StoredFile):

@@ -69,6 +69,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("", "phase_limit_seconds", None),
         ("usage.[]", "ended", None),
         ("usage.[]", "seconds", {}),
+        ("usage.[]", "unsaved_seconds", 0.0),
     ],
     "job-status": [("", "usage", None)],
     "ledger": [

@@ -12,7 +12,7 @@ import pytest
 from pipeline_store.formats import ExitKind, JobTime, JobUsage, Progress, Seconds, SpentOn
 from tests.tpu_agent.world import World
 from tpu_agent.state import JobRecord, ProcessRun, WorkDir
-from tpu_agent.usage import seconds, steps, usage
+from tpu_agent.usage import seconds, steps, unsaved_seconds, usage
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -97,6 +97,13 @@ def test_a_process_that_runs_goes_on_with_what_it_said_last() -> None:
     runs = [ProcessRun(started=at(0))]
     found = seconds(runs, [told(STEPS, 90, SpentOn.STEP, unsaved=30)], at(100))
     assert found == {SpentOn.PROGRAM_STARTUP: 10, SpentOn.COMPILE: 20, SpentOn.STEP: 70}
+
+
+def test_what_a_process_would_lose_is_known_while_it_runs() -> None:
+    words = [told(STEPS, 90, SpentOn.STEP, unsaved=30)]
+    assert unsaved_seconds([ProcessRun(started=at(0))], words, at(100)) == 40
+    assert unsaved_seconds([ProcessRun(started=at(0), ended=at(95))], words, at(100)) == 0
+    assert unsaved_seconds([ProcessRun(started=at(0))], [None], at(100)) == 0
 
 
 def test_what_a_killed_process_had_not_saved_is_lost_once() -> None:

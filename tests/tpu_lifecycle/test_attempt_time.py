@@ -60,6 +60,18 @@ CASES: dict[str, tuple[dict[str, Any], dict[SpentOn, float]]] = {
         {"hello": HELLO, "jobs": [job(160, None, step=600)], "beat": at(760), "is_lost": True},
         BEFORE | {SpentOn.STEP: 600, SpentOn.SILENCE: 240, SpentOn.DELETION: 20},
     ),
+    "lost with steps that no checkpoint has": (
+        {
+            "hello": HELLO,
+            "jobs": [
+                job(160, None, step=600).model_copy(update={"unsaved_seconds": 90.0}),
+            ],
+            "beat": at(760),
+            "is_lost": True,
+        },
+        BEFORE
+        | {SpentOn.STEP: 510, SpentOn.LOST_STEPS: 90, SpentOn.SILENCE: 240, SpentOn.DELETION: 20},
+    ),
     "lost when it had nothing to do": (
         {"hello": HELLO, "jobs": [TRAINED], "beat": at(960), "is_lost": True},
         BEFORE
@@ -89,6 +101,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[SpentOn, float]]] = {
         {SpentOn.TPU_INITIALIZATION: 120, SpentOn.JOB_WAIT: 10, SpentOn.STEP: 500}
         | {SpentOn.UNATTRIBUTED: 330, SpentOn.SILENCE: 10, SpentOn.DELETION: 20},
     ),
+    "a job that saves what it has after its TPU was given up": (
+        {"hello": HELLO, "jobs": [job(160, 1010, step=845, save=5)], "beat": at(990)},
+        BEFORE | {SpentOn.STEP: 845, SpentOn.SAVE: 5, SpentOn.DELETION: 10},
+    ),
     "a clock that is ahead": (
         {"hello": HELLO, "jobs": [job(160, 1440, step=640, compile=640)], "beat": at(1450)},
         BEFORE | {SpentOn.STEP: 420, SpentOn.COMPILE: 420, SpentOn.DELETION: 20},
@@ -101,6 +117,13 @@ def test_the_pieces_sum_up(known: dict[str, Any], expected: dict[SpentOn, float]
     found = billed(Facts(**TIMES, **known))
     assert found == pytest.approx(expected)
     assert sum(found.values()) == pytest.approx(990)
+
+
+def test_while_a_job_runs_nothing_of_it_is_lost() -> None:
+    known = job(160, None, step=600).model_copy(update={"unsaved_seconds": 90.0})
+    times = TIMES | {"given_up": None, "gone": at(760)}
+    found = billed(Facts(**times, hello=HELLO, jobs=[known], beat=at(760)))
+    assert found == pytest.approx(BEFORE | {SpentOn.STEP: 600})
 
 
 def test_waiting_is_apart_from_what_is_billed() -> None:

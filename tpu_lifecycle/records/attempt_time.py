@@ -58,7 +58,7 @@ def billed(facts: Facts) -> Seconds:
     """Return the time from the node's creation until it was gone; it sums up to all of that."""
     if facts.rented is None:
         return {}
-    end = min(facts.given_up or facts.gone, facts.gone)
+    end = _end_of_work(facts)
     line = _Line(facts.rented, end)
     if facts.hello is None:
         line.until(end, SpentOn.TPU_INITIALIZATION)
@@ -68,6 +68,17 @@ def billed(facts: Facts) -> Seconds:
     line.end = max(facts.gone, line.now)
     line.until(facts.gone, SpentOn.DELETION)
     return line.seconds
+
+
+def _end_of_work(facts: Facts) -> datetime:
+    """Return when the TPU had nothing to do any more but to be deleted.
+
+    A job that is told to end when its TPU is given up first saves what it has.
+    """
+    given_up = min(facts.given_up or facts.gone, facts.gone)
+    ends = [_account(job, facts)[0] for job in facts.jobs]
+    # A clock that is ahead says of a job that it ended after its TPU was gone.
+    return max([given_up, *(end for end in ends if end <= facts.gone)])
 
 
 @dataclass
@@ -120,7 +131,10 @@ def _account(job: JobUsage, facts: Facts) -> tuple[datetime, Seconds]:
         # Of an agent that kept none the steps are known.
         return end, {SpentOn.STEP: job.stepping_seconds}
     if job.job_id not in facts.probes:
-        return end, job.seconds
+        is_cut_off = job.ended is None and facts.given_up is not None
+        lost = min(job.unsaved_seconds, job.seconds.get(SpentOn.STEP, 0.0)) if is_cut_off else 0.0
+        # A VM that is taken away cannot say any more that its process has ended.
+        return end, added([job.seconds, {SpentOn.STEP: -lost, SpentOn.LOST_STEPS: lost}])
     kept = {name: value for name, value in job.seconds.items() if name in KEPT_APART}
     return end, added([kept, {SpentOn.PROBE: _total(job.seconds) - _total(kept)}])
 

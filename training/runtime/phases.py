@@ -46,6 +46,7 @@ class _Teller:
         self._loops: deque[float] = deque(maxlen=LAST_LOOPS)
         self._slowest: float | None = None
         self.sheet = TimeSheet()
+        self._account = threading.Lock()
 
     def enter(self, name: PhaseName) -> None:
         self._names.append(name)
@@ -81,7 +82,11 @@ class _Teller:
     def _write(self) -> None:
         self._written = time.monotonic()
         write_for_agent(PHASE_FILE, self._now)
-        write_for_agent(TIME_FILE, self.sheet.told())
+        self.write_account()
+
+    def write_account(self) -> None:
+        with self._account:
+            write_for_agent(TIME_FILE, self.sheet.told())
 
 
 _teller = _Teller()
@@ -130,6 +135,8 @@ def saving(step: int) -> None:
 def saved(step: int) -> None:
     """Say that the checkpoint of a step is committed; any thread may."""
     _teller.sheet.saved(step)
+    # At once: if the process is killed before its next word, these steps are not lost.
+    _teller.write_account()
 
 
 def went_back(step: int) -> None:

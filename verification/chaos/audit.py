@@ -18,6 +18,8 @@ class TraceEvent:
     pid: int
     event: str
     step: int
+    time: float = 0.0
+    token: str = ""
 
 
 def read_trace(path: Path) -> list[TraceEvent]:
@@ -25,7 +27,7 @@ def read_trace(path: Path) -> list[TraceEvent]:
     if not path.exists():
         return []
     lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
-    return [TraceEvent(line["pid"], line["event"], line["step"]) for line in lines]
+    return [TraceEvent(**line) for line in lines]
 
 
 def steps_lost(events: list[TraceEvent]) -> list[int]:
@@ -73,6 +75,8 @@ class Report:
     missed: list[str] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
     left: dict[str, Any] = field(default_factory=dict)
+    billed_chip_seconds: float = 0.0
+    """By the service's own bill."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""

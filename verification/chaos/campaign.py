@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,12 @@ class Campaign:
     """Schedules and the folder that remembers which are done.
 
     :param parallel: schedules at a time.
+    :param worker: module whose process runs one schedule, with the arguments of the usual one.
     """
 
     folder: Path
     parallel: int
+    worker: str = "verification.chaos.worker"
 
     def run(self, items: Iterable[Item]) -> list[dict[str, Any]]:
         """Run what is not done yet and return all reports, in order."""
@@ -88,7 +90,7 @@ class Campaign:
                 time.sleep(0.2)
         finally:
             for item, (process, _) in running.items():
-                self._kill(item, process)
+                _kill(self._folder(item), process)
         return [self._report(item) or {} for item in items]
 
     def code(self, *, real: bool) -> Path:
@@ -112,13 +114,28 @@ class Campaign:
 
     def _start(self, item: Item) -> subprocess.Popen[bytes]:
         folder = self._folder(item)
+        arguments = ["--seed", str(item.seed)]
+        if item.real:
+            arguments += ["--prepared", str(self._prepared)]
+        return self._start_worker(folder, arguments, real=item.real)
+
+    def run_one_more(self, folder: Path, arguments: Sequence[str]) -> None:
+        """Run the worker once, in an empty folder, with arguments that are no schedule's."""
+        process = self._start_worker(folder, arguments, real=False)
+        try:
+            process.wait(FAKE_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            _kill(folder, process)
+
+    def _start_worker(
+        self, folder: Path, arguments: Sequence[str], *, real: bool
+    ) -> subprocess.Popen[bytes]:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        code = self.code(real=item.real)
-        command = [sys.executable, "-m", "verification.chaos.worker", "--seed", str(item.seed)]
-        command += ["--folder", str(folder)]
-        if item.real:
-            command += ["--prepared", str(self._prepared)]
+        code = self.code(real=real)
+        command = [sys.executable, "-m", self.worker, "--folder", str(folder), *arguments]
         with (folder / "worker.log").open("wb") as log:
             return subprocess.Popen(
                 command,
@@ -131,8 +148,8 @@ class Campaign:
             )
 
     def _end(self, item: Item, process: subprocess.Popen[bytes], *, is_hanging: bool) -> None:
-        self._kill(item, process)
         folder = self._folder(item)
+        _kill(folder, process)
         report = self._report(item)
         if report is None:
             why = "hangs" if is_hanging else f"ended with exit code {process.returncode}"
@@ -148,13 +165,14 @@ class Campaign:
         if not report["problems"]:
             _keep_only_report(folder)
 
-    def _kill(self, item: Item, process: subprocess.Popen[bytes]) -> None:
-        """End whatever there may be left of a schedule."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        state = str(self._folder(item) / "tpu-emulator")
-        processes.kill(lambda: [p for found in processes.find(state, {}).values() for p in found])
+
+def _kill(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    """End whatever there may be left of a schedule."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    state = str(folder / "tpu-emulator")
+    processes.kill(lambda: [p for found in processes.find(state, {}).values() for p in found])
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

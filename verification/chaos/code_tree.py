@@ -18,6 +18,7 @@ _PACKAGES = (
     "tpu_lifecycle",
     "trained_models",
     "verification/chaos",
+    "verification/spending_check",
 )
 # What of the trainer its fake begins and ends with.
 _REAL_MODULES = (

@@ -82,6 +82,7 @@ def run_schedule(schedule: Schedule, folder: Path, training: Training) -> Report
         report.left = _left_after_teardown(world, group)
         report.failure = group.failure
         report.history, report.caused = group.history, trouble.caused
+        report.billed_chip_seconds = world.emulator.admin.bill()["chip_seconds"]
         report.missed = [str(fault) for fault in trouble.pending]
         _judge(report, group, schedule, training)
     report.seconds = round(time.monotonic() - began, 1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pipeline_store.formats import TrainingResult
+from pipeline_store.formats import PhaseName, TrainingResult
 from pipeline_store.layout import RunLayout
 from trained_models.artifacts import result_checkpoint
 from training.runtime.job import run_job
+from training.runtime.phases import phase
 
 from .train import patiently
 
@@ -22,8 +23,9 @@ def main() -> int:
 
 
 def _evaluate(run: RunLayout) -> None:
-    patiently(lambda: result_checkpoint(run.training.root))
-    result = patiently(lambda: TrainingResult.load(run.training.result))
+    with phase(PhaseName.EVALUATION):
+        patiently(lambda: result_checkpoint(run.training.root))
+        result = patiently(lambda: TrainingResult.load(run.training.result))
     print(f"weights {result.weights_sha256}", flush=True)
 
 

@@ -17,14 +17,14 @@ from typing import TypeVar
 
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
-from pipeline_store.formats import Progress, TrainingInputs, TrainingResult
+from pipeline_store.formats import PhaseName, Progress, TrainingInputs, TrainingResult
 from pipeline_store.layout import RunLayout
 from trained_models.checkpoint_store import CheckpointStore
 from trained_models.commit import CommitGuard
 from trained_models.errors import PreemptedError
 from trained_models.state import TrainingState
 from training.runtime.job import StopRequest, load_config, on_sigterm, run_job
-from training.runtime.phases import write_for_agent
+from training.runtime.phases import begins, looped, phase, saved, saving, write_for_agent
 
 from .chain import FIRST, after
 
@@ -52,10 +52,10 @@ class Trace:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def note(self, event: str, step: int) -> None:
+    def note(self, event: str, step: int, **known: float) -> None:
         """Append a line; a write of a few bytes at the end of a file is never torn."""
         token = os.environ.get("REPRETRAIN_TOKEN", "")
-        line = {"time": time.time(), "pid": os.getpid(), "token": token}
+        line = {"time": time.time(), "pid": os.getpid(), "token": token} | known
         with self._path.open("a") as file:
             file.write(json.dumps(line | {"event": event, "step": step}) + "\n")
 
@@ -75,7 +75,16 @@ def patiently(call: Callable[[], _Result]) -> _Result:
             time.sleep(0.2)
 
 
+def _process_began() -> float:
+    """Return when this process was made, in epoch seconds."""
+    ticks = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    began = ticks / os.sysconf("SC_CLK_TCK")
+    # Not by the time of the boot that the kernel tells: that is in whole seconds.
+    return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+
+
 def _train(run: RunLayout, trace: Trace, stop: StopRequest) -> None:
+    trace.note("process", 0, time=_process_began())
     config = patiently(lambda: load_config(run.config))
     store = CheckpointStore(
         run.training,
@@ -85,16 +94,27 @@ def _train(run: RunLayout, trace: Trace, stop: StopRequest) -> None:
         data_sha256="",
     )
     if patiently(lambda: TrainingResult.load_or_none(run.training.result)) is not None:
+        trace.note("end", config.training.steps)
         return
-    state, weights = patiently(lambda: _resume(run, store))
-    trace.note("start", state.step)
+    with phase(PhaseName.RESTORE):
+        trace.note("restore", 0)
+        state, weights = patiently(lambda: _resume(run, store))
+        trace.note("start", state.step)
+    begins(state.step)
+    first = state.step
     print(f"starting at step {state.step}", flush=True)
     while state.step < config.training.steps:
-        time.sleep(STEP_SECONDS)
         step = state.step + 1
-        weights = after(weights, step)
+        compiles = state.step == first
+        with phase(PhaseName.FIRST_LOOP if compiles else PhaseName.LOOP):
+            moment, began = time.time(), time.monotonic()
+            trace.note("begin", state.step, time=moment)
+            time.sleep(STEP_SECONDS)
+            weights = after(weights, step)
+            seconds = time.monotonic() - began
+            looped(1, seconds, compiled=compiles)
+            trace.note("step", step, time=moment + seconds)
         state = TrainingState(step=step, loss=1.0 / step, resumed_from=state.resumed_from)
-        trace.note("step", step)
         if stop.requested or _is_due(config, step):
             state, weights = _save(store, state, weights, trace)
         _report(state, config)
@@ -121,11 +141,16 @@ def _resume(run: RunLayout, store: CheckpointStore) -> tuple[TrainingState, byte
 def _save(
     store: CheckpointStore, state: TrainingState, weights: bytes, trace: Trace
 ) -> tuple[TrainingState, bytes]:
-    with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "weights.data"
-        file.write_text(weights.hex())
-        patiently(lambda: store.commit([file], state))
-    trace.note("commit", state.step)
+    moment = time.time()
+    with phase(PhaseName.SAVE):
+        trace.note("save", state.step, time=moment)
+        with tempfile.TemporaryDirectory() as scratch:
+            file = Path(scratch) / "weights.data"
+            file.write_text(weights.hex())
+            saving(state.step)
+            patiently(lambda: store.commit([file], state))
+            saved(state.step)
+        trace.note("commit", state.step)
     return state, weights
 
 

@@ -1,0 +1,99 @@
+"""What is known of a run that is over: its ledgers, and what its trainers did, from other hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipeline_store.formats import JobStatus, JobUsage, SpentOn
+from pipeline_store.layout import RunLayout, StoreLayout
+from tpu_lifecycle.records.attempts import AttemptRecord, load_attempts, read_heartbeat
+from tpu_lifecycle.records.ledger import so_far
+from tpu_lifecycle.records.reservation import newest_generation, open_reservation
+from tpu_lifecycle.records.spending import by_lineage, spent_since
+from verification.chaos.audit import TraceEvent, read_trace
+
+TRAINING = "010-train"
+Json = dict[str, Any]
+
+
+def collect(folder: Path, billed_chip_seconds: float) -> Json:
+    """Return plain values of the only run in a schedule's folder.
+
+    :param billed_chip_seconds: by the service's own bill.
+    """
+    store = StoreLayout(str(folder / "store"))
+    runs = sorted((folder / "store" / "runs").iterdir())
+    (run,) = [store.run(path.name) for path in runs if (path / "run.json").exists()]
+    records = [record for _, found in _generations(run) for record in found]
+    return {
+        "service_chip_seconds": billed_chip_seconds,
+        "entries": entries(run),
+        "totals": totals(store),
+        "trace": [asdict(event) for event in _known(read_trace(folder / "trace.jsonl"), records)],
+        "other_startup": sum(
+            usage.seconds.get(SpentOn.PROGRAM_STARTUP, 0.0)
+            for record in records
+            for usage in _usages(record)
+            if usage.job_id != TRAINING
+        ),
+    }
+
+
+def entries(run: RunLayout) -> list[Json]:
+    """Return what the ledgers say of each attempt that was billed."""
+    found = [
+        entry
+        for reservation, _ in _generations(run)
+        for entry in so_far(reservation.record, reservation.layout).entries
+    ]
+    return [entry.model_dump(mode="json") for entry in found if entry.billed_seconds]
+
+
+def totals(store: StoreLayout) -> Json:
+    """Return what the command over runs says of all lineages together.
+
+    :raises OSError: a file of a run cannot be read.
+    """
+    problems: list[str] = []
+    lineages = by_lineage(spent_since(store, datetime(2020, 1, 1, tzinfo=UTC), problems=problems))
+    if problems:
+        raise OSError("; ".join(problems))
+    return {
+        "chip_seconds": sum(one.total.chip_seconds for one in lineages),
+        "cost": sum(one.total.cost for one in lineages),
+    }
+
+
+def _generations(run: RunLayout) -> Iterator[tuple[Any, list[AttemptRecord]]]:
+    for number in range(1, newest_generation(run) + 1):
+        reservation = open_reservation(run.root, number)
+        yield reservation, load_attempts(reservation.layout)
+
+
+def _known(trace: list[TraceEvent], records: list[AttemptRecord]) -> list[TraceEvent]:
+    """Return the events that a store can know of: up to the last word of each VM."""
+    last = {record.attempt.token: _last_word(record) for record in records}
+    return [event for event in trace if event.time <= last.get(event.token, 0.0)]
+
+
+def _last_word(record: AttemptRecord) -> float:
+    """Return until when the store knows of a VM's training, in epoch seconds."""
+    status = JobStatus.load_or_none(record.layout.status(0, TRAINING))
+    if status and status.usage and status.token == record.attempt.token:
+        return float("inf")
+    beat = read_heartbeat(record, 0)
+    return beat.time.timestamp() if beat else 0.0
+
+
+def _usages(record: AttemptRecord) -> list[JobUsage]:
+    beat = read_heartbeat(record, 0)
+    jobs = {usage.job_id: usage for usage in (beat.usage if beat else [])}
+    for job_id in tuple(jobs):
+        status = JobStatus.load_or_none(record.layout.status(0, job_id))
+        if status and status.usage and status.token == record.attempt.token:
+            jobs[job_id] = status.usage
+    return list(jobs.values())

@@ -1,0 +1,55 @@
+"""Runs one schedule as chaos does and adds to its report what the bill is judged by.
+
+``python -m verification.spending_check.worker --seed 123 --folder FOLDER``; ``--outage`` instead of
+a seed: all of Airflow dies in the middle of the training, and comes back much later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+STEPS = 100
+"""More than chaos has: of a training of seconds, what a process takes to start is percents."""
+
+
+def main() -> int:
+    """Run the command line; 0 when all holds that must hold."""
+    parser = argparse.ArgumentParser(prog="python -m verification.spending_check.worker")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--seed", type=int, help="of the schedule")
+    what.add_argument("--outage", action="store_true", help="the outage instead")
+    parser.add_argument("--folder", type=Path, required=True, help="empty; everything is in it")
+    arguments = parser.parse_args()
+    folder = arguments.folder.absolute()
+    # Airflow reads these when it is imported, in the processes forked later.
+    os.environ["AIRFLOW_HOME"] = str(folder / "airflow")
+    os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "false"
+    report = _outage(folder) if arguments.outage else _schedule(folder, arguments.seed)
+    (folder / "report.json").write_text(json.dumps(report, indent=2))
+    return 1 if report["problems"] else 0
+
+
+def _schedule(folder: Path, seed: int) -> dict[str, Any]:
+    from verification.chaos.fake_training import chain
+    from verification.chaos.one import FakeTraining, run_schedule
+    from verification.chaos.schedule import draw
+    from verification.spending_check.evidence import collect
+
+    training = FakeTraining({"training.train_steps": STEPS}, chain.final(STEPS).hex())
+    report = run_schedule(draw(seed), folder, training)
+    return report.to_json() | {"evidence": collect(folder, report.billed_chip_seconds)}
+
+
+def _outage(folder: Path) -> dict[str, Any]:
+    from verification.spending_check.outage import run_outage
+
+    return run_outage(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
