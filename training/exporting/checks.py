@@ -10,17 +10,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from official.nlp.modeling.models import BertPretrainerV2
+import tf_keras
 from tokenizers import Tokenizer
 
 from pipeline_config import PipelineConfig, with_overrides
 from pipeline_store.formats import ExportCheck
 from trained_models.errors import BadDataError
+from training.architectures.models import build_model
 from training.exporting.held_out_rows import Rows
 from training.exporting.saved_model import ENCODE, FILL_MASK, MLM_LOGITS, TOP_WORDS
 from training.exporting.text_ops import MASK
 from training.importing.loading import InitialModel
-from training.model.bert import build_model
 from training.model.checkpoints import load_weights
 
 LARGEST_DIFFERENCE = 1e-4
@@ -40,7 +40,7 @@ class Subject:
     :param texts: the same as text.
     """
 
-    model: BertPretrainerV2
+    model: tf_keras.Model
     config: PipelineConfig
     tokens: tuple[str, ...]
     rows: Rows
@@ -60,7 +60,7 @@ class Outputs(NamedTuple):
     logits: Floats
 
 
-def outputs(model: BertPretrainerV2, rows: Rows, tokens: tuple[str, ...]) -> Outputs:
+def outputs(model: tf_keras.Model, rows: Rows, tokens: tuple[str, ...]) -> Outputs:
     """Run a model of ours, row by row: the logits of many rows are large.
 
     :param tokens: of the vocabulary; further rows of the embedding stand for nothing.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from official.nlp.modeling.models import BertPretrainerV2
+import tf_keras
 
 from training.exporting.text_ops import RowBuilder, Rows
 
@@ -18,7 +18,7 @@ Outputs = dict[str, tf.Tensor]
 
 
 def write_saved_model(
-    folder: Path, model: BertPretrainerV2, rows: RowBuilder, tokens: Sequence[str]
+    folder: Path, model: tf_keras.Model, rows: RowBuilder, tokens: Sequence[str]
 ) -> None:
     """Write the model with the signatures ``fill_mask``, ``encode`` and ``mlm_logits``.
 
@@ -40,7 +40,7 @@ def write_saved_model(
 class Functions:
     """What the SavedModel computes, as graph functions; all results are float32."""
 
-    def __init__(self, model: BertPretrainerV2, rows: RowBuilder, tokens: Sequence[str]) -> None:
+    def __init__(self, model: tf_keras.Model, rows: RowBuilder, tokens: Sequence[str]) -> None:
         self._model = model
         self._rows = rows
         self._tokens = tf.constant(tokens)
