@@ -298,8 +298,10 @@ class ModelConfig(Section):
         description="Line of models that build on each other. Vocabulary and architecture are "
         "frozen within a lineage.",
     )
-    architecture: Literal["bert"] = Field(
-        "bert", description="What is built of the sizes below; frozen for a lineage."
+    architecture: Literal["bert", "distilbert"] = Field(
+        "bert",
+        description="What is built of the sizes below; frozen for a lineage. distilbert: BERT's "
+        "layers without segment types and pooler (arXiv 1910.01108).",
     )
     vocab_size: int = Field(
         30522, ge=300, le=250_000, description="Rows of the embedding; at least the vocabulary."
@@ -342,6 +344,11 @@ class ModelConfig(Section):
         description="Of init_checkpoint, where it is not a model of ours, only the encoder is "
         "loaded; the masked-LM head begins anew. For models without one, or of another task.",
     )
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether the model is told which of two segments a token is of."""
+        return self.architecture == "bert"
 
     def hashed(self) -> dict[str, Any]:
         """Return the settings that trained weights depend on, for a hash.

@@ -36,6 +36,7 @@ class HuggingFaceForm:
         taken by name, the first one where it says nothing.
     :param constants: what else an exported ``config.json`` has.
     :param classifier_dropout: name of the dropout before the classifier.
+    :param own_pooler: name of the layer that pools for a classifier, where the encoder has none.
     :param head_prefix: what the names of the masked-LM head's tensors begin with.
     :param tied: second names of tensors, and the first ones.
     :param counters: tensors that are no weights.
@@ -57,6 +58,7 @@ class HuggingFaceForm:
     tied: Mapping[str, str]
     counters: frozenset[str]
     inputs: tuple[str, ...]
+    own_pooler: str | None = None
 
     def full_name(self, weight: Weight) -> str:
         """Return the name of a weight's tensor in a model with a head."""

@@ -81,16 +81,13 @@ class Functions:
 
         :param text: string [R].
         :returns: ``input_word_ids`` and ``input_mask`` [R, S], ``sequence_output`` [R, S, H],
-            ``pooled_output`` [R, H].
+            ``pooled_output`` [R, H] of a model with a pooler.
         """
         rows = self._rows(text)
         encoded = self._encode(rows)
-        return {
-            "input_word_ids": rows.ids,
-            "input_mask": rows.mask,
-            "sequence_output": encoded["sequence_output"],
-            "pooled_output": encoded["pooled_output"],
-        }
+        names = [name for name in ("sequence_output", "pooled_output") if name in encoded]
+        tokens = {"input_word_ids": rows.ids, "input_mask": rows.mask}
+        return tokens | {name: encoded[name] for name in names}
 
     def mlm_logits(
         self, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor

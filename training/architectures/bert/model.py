@@ -39,7 +39,7 @@ def assemble(
     """Return the configured model around an encoder, which takes the arguments of tf-models'."""
     tf_keras.utils.set_random_seed(config.training.random_seed)
     with arithmetic(config.training.mixed_precision_dtype):
-        encoder = _encoder(config.model, make_encoder, activation)
+        encoder = assemble_encoder(config.model, make_encoder, activation)
         model = BertPretrainerV2(
             encoder,
             mlm_activation=activation,
@@ -66,14 +66,15 @@ def build_plain(config: PipelineConfig) -> BertPretrainerV2:
 def build_encoder(config: PipelineConfig) -> BertEncoderV2:
     """Return an encoder alone, which has its variables once it is called."""
     make_encoder = partial(Encoder, residual_dtype=config.training.residual_dtype)
-    return _encoder(config.model, make_encoder, ACTIVATIONS[config.model.hidden_act])
+    return assemble_encoder(config.model, make_encoder, ACTIVATIONS[config.model.hidden_act])
 
 
-def _encoder(
+def assemble_encoder(
     settings: ModelConfig,
     make_encoder: Callable[..., BertEncoderV2],
     activation: Callable[[tf.Tensor], tf.Tensor],
 ) -> BertEncoderV2:
+    """Return the configured encoder; its arguments are as for :func:`assemble`."""
     return make_encoder(
         vocab_size=settings.vocab_size,
         hidden_size=settings.hidden_size,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import tf_keras
 
 from pipeline_config.schema import ModelConfig
 from pipeline_config.task import TaskConfig
@@ -19,7 +20,7 @@ from training.architectures.models import named_variables
 from training.exporting import hugging_face
 from training.finetuning.model import Classifier
 
-KERNEL, BIAS = "classifier.weight", "classifier.bias"
+CLASSIFIER = "classifier"
 _PROBLEMS = {
     "classification": "single_label_classification",
     "multi_label": "multi_label_classification",
@@ -51,6 +52,13 @@ def write_configuration(
     hugging_face.write_json(folder / "config.json", hugging_face.configuration(model) | own)
 
 
+def added_layers(model: ModelConfig, classifier: Classifier) -> dict[str, tf_keras.layers.Dense]:
+    """Return what fine-tuning puts on an encoder, by its name in the library transformers."""
+    own = architecture_of(model).hugging_face.own_pooler
+    pooler = {} if own is None else {own: classifier.own_pooler}
+    return pooler | {CLASSIFIER: classifier.classifier}
+
+
 def write_weights(folder: Path, model: ModelConfig, classifier: Classifier) -> None:
     """Write ``model.safetensors``: encoder, pooler and classifier, all of them trained."""
     variables = named_variables(classifier.encoder_network)
@@ -61,7 +69,7 @@ def write_weights(folder: Path, model: ModelConfig, classifier: Classifier) -> N
         if weight.part in {Part.ENCODER, Part.POOLER}
     ]
     tensors = hugging_face.tensors(of_encoder, values, architecture_of(model).hugging_face)
-    dense = classifier.classifier
-    tensors[KERNEL] = np.ascontiguousarray(dense.kernel.numpy().T)
-    tensors[BIAS] = dense.bias.numpy()
+    for name, layer in added_layers(model, classifier).items():
+        tensors[f"{name}.weight"] = np.ascontiguousarray(layer.kernel.numpy().T)
+        tensors[f"{name}.bias"] = layer.bias.numpy()
     hugging_face.save_tensors(folder, tensors)
