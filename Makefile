@@ -22,7 +22,7 @@ PACKAGES := beam_jobs corpus dags local model_registry pipeline_alerts pipeline_
 	tpu_lifecycle trained_models training verification
 
 .DEFAULT_GOAL := help
-.PHONY: help install up down status demo demo-domain finetune-docstrings finetune-neighbours finetune-word-order recompute overhead packing-loss \
+.PHONY: help install up down status demo demo-domain finetune-docstrings finetune-neighbours finetune-word-order recompute overhead architecture-check packing-loss \
 	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check attack-check check test test-all lint types imports unit slow parity \
 	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint bill pin-images pinned-images leak-matrix recipe-check schedule-check hang-check spending-check scheduler-kill-check \
 	screenshots update-sweep updates browser format docs lock
@@ -179,6 +179,9 @@ slow: $(INSTALLED)  ## Tests that take minutes, need root or a fresh installatio
 
 parity: $(INSTALLED) $(TORCH_INSTALLED)  ## The tests that compare with PyTorch, in .venv-torch (1 GB)
 	$(BIN)/pytest -m parity
+
+architecture-check: $(INSTALLED) $(TORCH_INSTALLED)  ## Compare each architecture with the library transformers, at real shapes, both ways; ONLY=bert
+	$(BIN)/python -m verification.architecture_check --torch $(dir $(TORCH_INSTALLED))bin/python $(if $(ONLY),--only $(ONLY))
 
 e2e: $(INSTALLED)  ## All tests on the local stack, one after the other
 	$(BIN)/pytest -m "stack and not browser"

@@ -139,8 +139,15 @@ def _extra_rows_differ(config: PipelineConfig) -> Iterator[str]:
 
 def _pairs_need_two_segment_types(config: PipelineConfig) -> Iterator[str]:
     """The model tells two segments apart."""
-    types = config.model.type_vocab_size
-    if config.masking.packing == "segment_pair" and types < 2:
+    types, architecture = config.model.type_vocab_size, config.model.architecture
+    if config.masking.packing != "segment_pair":
+        return
+    if not config.model.has_segments:
+        yield (
+            "masking.packing: segment_pair needs a model that is told segments apart, which "
+            f"model.architecture={architecture} is not; pack doc_sentences or full_sentences."
+        )
+    elif types < 2:
         yield (
             "masking.packing: segment_pair needs two segment types, but model.type_vocab_size is "
             f"{types}; set it to 2."

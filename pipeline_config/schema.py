@@ -290,13 +290,18 @@ class MaskingConfig(Section):
 
 
 class ModelConfig(Section):
-    """The BERT encoder (names as in bert_config.json) and the lineage it belongs to."""
+    """The model (names as in bert_config.json) and the lineage it belongs to."""
 
     lineage_id: str = Field(
         "default",
         pattern=r"^[a-z][a-z0-9-]{0,39}$",
         description="Line of models that build on each other. Vocabulary and architecture are "
         "frozen within a lineage.",
+    )
+    architecture: Literal["bert", "distilbert"] = Field(
+        "bert",
+        description="What is built of the sizes below; frozen for a lineage. distilbert: BERT's "
+        "layers without segment types and pooler (arXiv 1910.01108).",
     )
     vocab_size: int = Field(
         30522, ge=300, le=250_000, description="Rows of the embedding; at least the vocabulary."
@@ -339,6 +344,21 @@ class ModelConfig(Section):
         description="Of init_checkpoint, where it is not a model of ours, only the encoder is "
         "loaded; the masked-LM head begins anew. For models without one, or of another task.",
     )
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether the model is told which of two segments a token is of."""
+        return self.architecture == "bert"
+
+    def hashed(self) -> dict[str, Any]:
+        """Return the settings that trained weights depend on, for a hash.
+
+        The architecture is only among them where it is another than that of the time before there
+        was a choice, so that its trainings keep their hashes. Whether random weights were meant is
+        not: those of a training without a start are.
+        """
+        added = {"architecture"} if self.architecture == "bert" else set()
+        return self.model_dump(mode="json", exclude={"from_scratch"} | added)
 
 
 class OptimizerConfig(Section):
@@ -1015,8 +1035,7 @@ class PipelineConfig(Section):
             scored |= {"rows_per_checkpoint", *(["pattern"] if self.evaluation.pattern else [])}
             intervals.remove("checkpoint_interval")
         return {
-            # Whether random weights were meant: those of a training without a start are.
-            "model": self.model.model_dump(mode="json", exclude={"from_scratch"}),
+            "model": self.model.hashed(),
             "optimizer": self.optimizer.model_dump(mode="json"),
             "training": self.training.model_dump(mode="json", exclude=intervals | guards | limits),
             "evaluation": self.evaluation.model_dump(mode="json", include=scored),

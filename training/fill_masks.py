@@ -175,9 +175,9 @@ def _predict(
     places: list[_Place],
     tokens: Sequence[str],
 ) -> list[Sentence]:
+    from training.architectures.models import build_model
     from training.exporting.held_out_rows import texts_of
     from training.exporting.text_ops import MASK
-    from training.model.bert import build_model
     from training.model.checkpoints import load_weights
 
     numbers = [place.row for place in places]

@@ -63,7 +63,7 @@ def program_id(
     shape = (model.num_hidden_layers, model.hidden_size)
     dropout = max(model.hidden_dropout_prob, model.attention_probs_dropout_prob)
     return ProgramId(
-        model=f"bert_{SIZES.get(shape, 'x'.join(map(str, shape)))}",
+        model=f"{model.architecture}_{SIZES.get(shape, 'x'.join(map(str, shape)))}",
         rows=rows,
         max_seq_length=config.masking.max_seq_length,
         dropout=dropout if step == "train" else 0.0,

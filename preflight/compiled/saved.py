@@ -21,6 +21,7 @@ SETTINGS = (
     "masking.max_seq_length",
     "masking.max_predictions_per_seq",
     "masking.packing",
+    "model.architecture",
     "model.vocab_size",
     "model.hidden_size",
     "model.num_hidden_layers",

@@ -7,6 +7,7 @@ import math
 from pipeline_config import PipelineConfig
 from pipeline_store.layout import StoreLayout
 from preflight.estimates.rows import text_characters
+from trained_models.architectures.architecture import weights
 
 # A row of 128 tokens is some 600 characters of text and 800 bytes of record.
 _RECORD_BYTES_PER_CHARACTER = 2
@@ -25,16 +26,8 @@ def model_bytes(config: PipelineConfig) -> int:
 
 
 def weight_count(config: PipelineConfig) -> int:
-    """Return the number of the model's weights, with pooler and masked-LM head."""
-    model = config.model
-    hidden, inner = model.hidden_size, model.intermediate_size
-    rows = model.vocab_size + model.max_position_embeddings + model.type_vocab_size
-    attention = 4 * hidden * hidden + 4 * hidden
-    feed_forward = 2 * hidden * inner + hidden + inner
-    layer = attention + feed_forward + 4 * hidden
-    pooler = hidden * hidden + hidden
-    head = hidden * hidden + 3 * hidden + model.vocab_size
-    return rows * hidden + 2 * hidden + model.num_hidden_layers * layer + pooler + head
+    """Return the number of the model's weights, with masked-LM head and, if any, pooler."""
+    return sum(math.prod(weight.shape) for weight in weights(config.model, next_sentence=False))
 
 
 def record_bytes(config: PipelineConfig, partition: str, store: StoreLayout) -> int:

@@ -26,7 +26,7 @@ from pipeline_store.formats import (
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.compiled import saved
 from preflight.compiled.slices import replicas
-from trained_models.flops import step_flops
+from trained_models.architectures.architecture import step_flops
 from trained_models.head_phase import STEP_SHARE, head_steps
 from trained_models.phases import Phase, phases
 

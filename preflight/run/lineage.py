@@ -28,9 +28,10 @@ from pipeline_store.layout import StoreLayout, VersionLayout
 from preflight.run.new_lineage import new_lineage_words
 from trained_models import errors as training_errors
 from trained_models import updates
+from trained_models.architectures.architecture import architecture_of
 from trained_models.artifacts import model_files
-from trained_models.importing.descriptions import ARCHITECTURE, check_description
-from trained_models.importing.plan import HEAD, NO_HEAD
+from trained_models.importing.descriptions import ARCHITECTURE, BERT, check_description
+from trained_models.importing.plan import NO_HEAD
 from trained_models.importing.safetensors_headers import tensor_names
 from trained_models.importing.sources import (
     SourceKind,
@@ -47,6 +48,8 @@ from trained_models.importing.vocabulary import (
 
 _read = functools.partial(request_paths.read, model=True)
 _ARCHITECTURE = tuple(f"model.{name}" for name in ARCHITECTURE)
+# Of models from before the setting.
+_BEFORE = {"model.architecture": BERT}
 
 
 def vocabulary_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
@@ -330,9 +333,11 @@ def _check_weights(config: PipelineConfig, uri: str, names: list[str]) -> None:
         file = uris.join(uri, name)
         with request_paths.open_stream(file, model=True) as stream:
             found |= tensor_names(stream, uris.size(file), file)
-    has_head = any(name.startswith(HEAD) for name in found)
+    prefixes = architecture_of(config.model).hugging_face.head_prefix
+    has_head = any(name.startswith(prefixes) for name in found)
     if not has_head and not config.model.init_encoder_only:
-        raise training_errors.UserError(f"{uri} has no tensor named {HEAD}*. {NO_HEAD}")
+        named = " or ".join(f"{prefix}*" for prefix in prefixes)
+        raise training_errors.UserError(f"{uri} has no tensor named {named}. {NO_HEAD}")
 
 
 def _training_differences(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:
@@ -341,7 +346,8 @@ def _training_differences(config: PipelineConfig, store: StoreLayout, uri: str) 
     place = uris.join(files.folder, files.inputs)
     inputs = TrainingInputs.parse(_read(place), place)
     for name in _ARCHITECTURE:
-        wanted, existing = operator.attrgetter(name)(config), inputs.settings.get(name)
+        wanted = operator.attrgetter(name)(config)
+        existing = inputs.settings.get(name, _BEFORE.get(name))
         if wanted != existing:
             shown = existing if type(existing) is type(wanted) is int else "another"
             yield f"{name}: {wanted} is asked for, but {uri} has {shown}. Use its value."

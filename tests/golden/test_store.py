@@ -85,6 +85,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
         ("budget", "max_hangs", 3),
         ("", "hang", _HANG),
         ("evaluation", "pattern", None),
+        ("model", "architecture", "bert"),
         ("model", "from_scratch", False),
         ("corpus", "document", "auto"),
         ("corpus", "group_field", None),

@@ -17,7 +17,7 @@ from pipeline_store.layout import RunLayout, StoreLayout
 from tests.beam_jobs.workspace import as_text, documents
 from tests.parity.conftest import RunTorch
 from training import evaluate, export_model, import_model, train
-from training.model.bert import build_model
+from training.architectures.models import build_model
 from training.model.checkpoints import load_weights
 
 DAY = "2026-01-01"

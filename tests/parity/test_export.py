@@ -20,12 +20,12 @@ from tests.training.corpora import TOKENS, TinyStore, tiny_config
 from tests.training.exporting.test_export_text import of_the_data_job, texts, wordpiece
 from tests.training.jobs import train
 from training import export_model
+from training.architectures.models import build_model
 from training.exporting.hugging_face import (
     wordpiece_tokenizer,
     write_configuration,
     write_tokenizer,
 )
-from training.model.bert import build_model
 from training.model.checkpoints import load_weights
 
 pytestmark = pytest.mark.parity

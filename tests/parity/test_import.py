@@ -15,9 +15,9 @@ from trained_models.importing.torch_files import TorchFile
 from trained_models.importing.vocabulary import source_vocabulary
 from trained_models.loaded_weights import LoadedWeights
 from training import import_model
+from training.architectures.models import build_model
 from training.importing.loading import InitialModel
 from training.model import checkpoints
-from training.model.bert import build_model
 
 pytestmark = pytest.mark.parity
 

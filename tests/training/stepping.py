@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from pipeline_config import PipelineConfig
 from tests.training.corpora import FIRST_WORD
+from training.architectures.models import build_model, named_variables, trained_variables
 from training.loop.step import Batch, StepMetrics, make_replica_step
-from training.model.bert import build_model, named_variables, trained_variables
 from training.model.dropout import make_dropout_stateless
 from training.optimization.optimizers import build_optimizer
 

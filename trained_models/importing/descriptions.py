@@ -11,6 +11,8 @@ import yaml
 from pipeline_config.schema import ModelConfig
 from pipeline_config.unquoted import UNPARSABLE, fault, kind_of
 from pipeline_store import uris
+from trained_models.architectures import architecture
+from trained_models.architectures.bert import record as bert
 from trained_models.errors import UserError
 from trained_models.importing.sources import (
     GOOGLE_CONFIG,
@@ -20,34 +22,10 @@ from trained_models.importing.sources import (
     split,
 )
 
-# Names as in bert_config.json, which are Hugging Face's and ours, too. `hidden_act` besides.
-SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
-# Settings that change what the same weights compute; the rest of the model's follow from shapes.
-ARCHITECTURE = (*SIZES, "hidden_act")
-# By our names. "gelu" is the exact form in Hugging Face's library, the tanh form in Google's.
-# https://github.com/huggingface/transformers/blob/main/src/transformers/activations.py
-_TANH_FORMS = dict.fromkeys(
-    ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"), "gelu_new"
-)
-HUGGING_FACE_ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu"} | _TANH_FORMS
-GOOGLE_ACTIVATIONS = {"gelu": "gelu_new"} | _TANH_FORMS
-# Of the encoder in tf-models.
-LAYER_NORM_EPSILON = 1e-12
-# What BERT has, where Hugging Face's configuration offers something else.
-_AS_BERT: dict[str, tuple[Any, ...]] = {
-    "model_type": ("bert",),
-    "position_embedding_type": ("absolute",),
-    "is_decoder": (False,),
-    "add_cross_attention": (False,),
-}
+BERT = "bert"
+ARCHITECTURE = ("architecture", *bert.SETTINGS)
+"""Settings that change what the same weights compute, or which there are; frozen in a lineage."""
+GOOGLE_ACTIVATIONS = {"gelu": "gelu_new"} | bert.TANH_FORMS
 # Places of the settings in tf-models' experiment configuration, `task.model.encoder.bert`.
 _TF_MODELS_NAMES: dict[str, str] = {
     "num_layers": "num_hidden_layers",
@@ -90,7 +68,7 @@ def describe(uri: str, kind: SourceKind, read: uris.Reader = uris.read) -> Descr
     """Return the description beside weights that are not ours; None when there is no file.
 
     :param read: reads it.
-    :raises UserError: it is not readable, incomplete, or of something that is not BERT.
+    :raises UserError: it is not readable, incomplete, or of an architecture that there is not.
     """
     if kind is SourceKind.HUGGING_FACE:
         config = uris.join(uri, HUGGING_FACE_CONFIG)
@@ -133,26 +111,38 @@ def _gelu(differences: list[str]) -> str:
 
 def _hugging_face(uri: str, data: bytes) -> Description:
     config = _parse_json(uri, data)
+    known = {
+        architecture.named(name).hugging_face.model_type: name for name in architecture.names()
+    }
+    # Old folders of BERT do not say it. What is no text is told as another type, too.
+    name = known.get(str(config.get("model_type", BERT)))
+    if name is None:
+        raise UserError(
+            f"{uri} does not describe a model that can be used: model_type is another than "
+            f"{' or '.join(map(repr, known))}."
+        )
+    record = architecture.named(name)
+    form = record.hugging_face
     problems = [
-        f"{name} is another than {' or '.join(map(repr, allowed))}"
-        for name, allowed in _AS_BERT.items()
-        if config.get(name, allowed[0]) not in allowed
+        f"{fixed} is another than {' or '.join(map(repr, allowed))}"
+        for fixed, allowed in form.fixed.items()
+        if config.get(fixed, allowed[0]) not in allowed
     ]
-    epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
+    epsilon = config.get("layer_norm_eps", record.norm_epsilon)
     if type(epsilon) not in (int, float):
         problems.append(f"layer_norm_eps is {kind_of(epsilon)}, not a number")
-    settings = _settings(uri, config, HUGGING_FACE_ACTIVATIONS, problems)
+    settings = _settings(uri, config, name, form.activations, problems)
     notes = []
-    if epsilon != LAYER_NORM_EPSILON:
+    if epsilon != record.norm_epsilon:
         notes.append(
-            f"Its layer norms add {epsilon} to the variance, those here {LAYER_NORM_EPSILON}: "
+            f"Its layer norms add {epsilon} to the variance, those here {record.norm_epsilon}: "
             "outputs differ a little until training has adapted."
         )
     return Description(uri, settings, tuple(notes))
 
 
 def _google(uri: str, data: bytes) -> Description:
-    return Description(uri, _settings(uri, _parse_json(uri, data), GOOGLE_ACTIVATIONS, []))
+    return Description(uri, _of_bert(uri, _parse_json(uri, data), []))
 
 
 def _tf_models(uri: str, data: bytes) -> Description:
@@ -178,32 +168,46 @@ def _tf_models(uri: str, data: bytes) -> Description:
     if head != items.get("hidden_activation"):
         problems.append("mlm_activation is another than that of the layers")
     config = {_TF_MODELS_NAMES.get(name, name): value for name, value in items.items()}
-    return Description(uri, _settings(uri, config, GOOGLE_ACTIVATIONS, problems))
+    return Description(uri, _of_bert(uri, config, problems))
+
+
+def _of_bert(uri: str, config: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    return _settings(uri, config, BERT, GOOGLE_ACTIVATIONS, problems)
 
 
 def _settings(
-    uri: str, config: Mapping[str, Any], activations: dict[str, str], problems: list[str]
+    uri: str,
+    config: Mapping[str, Any],
+    name: str,
+    activations: Mapping[str, str],
+    problems: list[str],
 ) -> dict[str, Any]:
-    problems = [*problems, *_unusable(config, activations)]
+    record = architecture.named(name)
+    names = record.hugging_face.settings
+    problems = [*problems, *_unusable(config, names, activations)]
     if problems:
-        raise UserError(f"{uri} does not describe a BERT that can be used: {'; '.join(problems)}.")
-    sizes = {name: config[name] for name in SIZES}
-    return sizes | {"hidden_act": activations[config["hidden_act"]]}
+        raise UserError(
+            f"{uri} does not describe a {record.title} that can be used: {'; '.join(problems)}."
+        )
+    found = {ours: config[theirs] for ours, theirs in names.items()}
+    return {"architecture": name} | found | {"hidden_act": activations[found["hidden_act"]]}
 
 
-def _unusable(config: Mapping[str, Any], activations: dict[str, str]) -> Iterator[str]:
-    missing = [name for name in ARCHITECTURE if name not in config]
+def _unusable(
+    config: Mapping[str, Any], names: Mapping[str, str], activations: Mapping[str, str]
+) -> Iterator[str]:
+    missing = [name for name in names.values() if name not in config]
     if missing:
         yield f"it lacks {', '.join(missing)}"
-    for name in SIZES:
+    activation, width = names["hidden_act"], names["hidden_size"]
+    for name in names.values():
         # Nothing else of a file is told: see pipeline_config.unquoted.
-        if name in config and type(config[name]) is not int:
+        if name != activation and name in config and type(config[name]) is not int:
             yield f"{name} is {kind_of(config[name])}, not a whole number"
-    if config.get("hidden_act", "gelu") not in list(activations):
-        yield f"hidden_act is none of {', '.join(activations)}"
-    width = config.get("embedding_size") or config.get("hidden_size")
-    if width != config.get("hidden_size"):
-        yield "embedding_size is another than hidden_size, here they are the same"
+    if config.get(activation, "gelu") not in list(activations):
+        yield f"{activation} is none of {', '.join(activations)}"
+    if (config.get("embedding_size") or config.get(width)) != config.get(width):
+        yield f"embedding_size is another than {width}, here they are the same"
 
 
 def _parse_json(uri: str, data: bytes) -> dict[str, Any]:

@@ -15,19 +15,11 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from pipeline_config.unquoted import fault
+from trained_models.architectures.architecture import HuggingFaceForm
 from trained_models.errors import BadDataError, UserError
 from trained_models.importing.readers import Reader, StoredTensor
 from trained_models.importing.torch_files import TorchFile
 from trained_models.weight_names import Layout, Weight
-
-_ENCODER = "bert."
-# Numbers of positions and segments, which some versions of the library stored.
-_COUNTERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
-# Second names of the same tensor.
-_TIED = {
-    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
 
 
 class _TensorFile(Protocol):
@@ -70,18 +62,20 @@ class HuggingFaceReader(Reader):
 
     :param uri: of the folder, for messages.
     :param paths: its files of weights, on this machine.
+    :param form: of the architecture that they are of.
     :raises BadDataError: a file is damaged.
     :raises UserError: input and output embeddings are different, a tensor has two values, or a file
         of PyTorch asks for more than tensors.
     """
 
-    def __init__(self, uri: str, paths: list[Path]) -> None:
+    def __init__(self, uri: str, paths: list[Path], form: HuggingFaceForm) -> None:
         self.uri, self.paths, self.notes = uri, paths, []
+        self._form = form
         self._files: dict[str, _TensorFile] = {}
         self._tensors: dict[str, StoredTensor] = {}
         for path in paths:
             self._list(path)
-        for second, first in _TIED.items():
+        for second, first in form.tied.items():
             self._join(second, first)
         self.names = {tensor.name for tensor in self._tensors.values()}
 
@@ -101,14 +95,14 @@ class HuggingFaceReader(Reader):
         kind = SafetensorsFile if path.suffix == ".safetensors" else TorchFile
         file: _TensorFile = kind(path, self.uri)
         for name, shape in file.shapes().items():
-            key = _current(name.removeprefix(_ENCODER))
-            if key in _COUNTERS:
+            key = _current(name.removeprefix(self._form.prefix))
+            if key in self._form.counters:
                 continue
             if key in self._tensors:
                 raise UserError(
                     f"{self.uri} has a tensor twice, by its old name and its new one or with and "
-                    f"without {_ENCODER!r} before it; it is not clear which one counts. Save the "
-                    "model again."
+                    f"without {self._form.prefix!r} before it; it is not clear which one counts. "
+                    "Save the model again."
                 )
             self._files[name] = file
             self._tensors[key] = StoredTensor(name, shape, Layout.TRANSPOSED)
@@ -125,7 +119,7 @@ class HuggingFaceReader(Reader):
         if not np.array_equal(self.value(tensor.name), self.value(other.name)):
             raise UserError(
                 f"{self.uri}: {second} differs from {first}, which here are one weight, as in "
-                "BERT. A model with both cannot be used."
+                f"{self._form.masked_lm}. A model with both cannot be used."
             )
 
 

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_config.schema import ModelConfig
+from trained_models.architectures.architecture import weights
 from trained_models.errors import UserError
 from trained_models.importing.readers import Reader, StoredTensor
 from trained_models.importing.vocabulary import Rows
 from trained_models.loaded_weights import LoadedWeights
-from trained_models.weight_names import Part, Weight, weights
+from trained_models.weight_names import Part, Weight
 
 NO_HEAD = (
     "It is an encoder without a masked-LM head. To begin with a new head on purpose, set "
@@ -21,8 +22,6 @@ NO_HEAD = (
     "model (training.head_steps)."
 )
 """What is said of weights that are to be trained from."""
-HEAD = "cls.predictions."
-"""How names of the masked-LM head's tensors begin in Hugging Face's models."""
 # Parts that a source may lack: nothing but next-sentence prediction uses them.
 _OPTIONAL = {Part.POOLER, Part.NEXT_SENTENCE}
 
@@ -140,7 +139,7 @@ def _advice_on_scoring(_uri: str, table: LoadedWeights) -> str:
     if _lacks_the_head_alone(table):
         return (
             "It is an encoder without a masked-LM head, so it predicts nothing that could be "
-            "scored. Give the checkpoint with its head (BertForMaskedLM or BertForPreTraining), or "
+            "scored. Give the checkpoint with its head (such as BertForMaskedLM), or "
             "train from it with model.init_encoder_only=true and score what comes out."
         )
     return "Only a masked language model of the run's architecture can be scored; give another one."

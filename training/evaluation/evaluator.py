@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from official.nlp.modeling.models import BertPretrainerV2
+import tf_keras
 
 from corpus.mlm_records import token_table
 from pipeline_config import PipelineConfig
@@ -23,6 +23,7 @@ from trained_models import record_sources
 from trained_models.errors import BadDataError
 from trained_models.importing.identity import files_sha256
 from trained_models.vocabulary import lineage_tokens
+from training.architectures.models import build_model
 from training.evaluation import unigram
 from training.evaluation.earlier import Earlier, scored_by
 from training.evaluation.evaluation_sets import EvaluationSet, Rows, open_set
@@ -30,7 +31,6 @@ from training.evaluation.retrieval import make_embed, open_halves, score_retriev
 from training.evaluation.scored_models import ScoredModels
 from training.input import data
 from training.model import checkpoints
-from training.model.bert import build_model
 from training.model.losses import masked_lm_losses, next_sentence_scores
 from training.runtime.phases import each
 from training.runtime.strategies import create_strategy, on_replicas
@@ -117,7 +117,7 @@ def evaluate(
 
 
 def make_score_batch(
-    strategy: tf.distribute.Strategy, model: BertPretrainerV2, next_sentence: bool
+    strategy: tf.distribute.Strategy, model: tf_keras.Model, next_sentence: bool
 ) -> ScoreBatch:
     """Return a compiled function from a distributed batch to sums per row.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from official.nlp.modeling.models import BertPretrainerV2
+import tf_keras
 
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import HeldOutScore, Split
@@ -70,7 +70,7 @@ class HeldOut:
         return cls(reader, rows, config)
 
     def scorer(
-        self, strategy: tf.distribute.Strategy, model: BertPretrainerV2
+        self, strategy: tf.distribute.Strategy, model: tf_keras.Model
     ) -> Callable[[], HeldOutScore]:
         """Return what scores the model as it is when it is called; compiled once."""
         score_batch = make_score_batch(strategy, model, next_sentence=False)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from official.nlp.modeling.models import BertPretrainerV2
+import tf_keras
 
 from pipeline_config import PipelineConfig
 from pipeline_store.layout import StoreLayout
 from trained_models.loaded_weights import LoadedWeights
 from trained_models.weight_names import OUTPUT_BIAS, WORD_EMBEDDINGS
+from training.architectures.models import named_variables
 from training.importing.loading import scored_model
-from training.model.bert import named_variables
 from training.model.checkpoints import load_weights
 
 # What weights from elsewhere may lack, wholly or in some rows.
@@ -19,7 +19,7 @@ _PARTIAL = (WORD_EMBEDDINGS, OUTPUT_BIAS, "pooler_transform/kernel", "pooler_tra
 class ScoredModels:
     """Sets a built model to weights, so that nothing of those before is left in it."""
 
-    def __init__(self, model: BertPretrainerV2, store: StoreLayout, config: PipelineConfig) -> None:
+    def __init__(self, model: tf_keras.Model, store: StoreLayout, config: PipelineConfig) -> None:
         self._model = model
         self._store = store
         self._config = config

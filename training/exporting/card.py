@@ -6,6 +6,11 @@ from collections.abc import Iterator
 
 from pipeline_config.schema import ModelConfig
 from pipeline_store.formats import TrainingInputs, VocabularyInfo
+from trained_models.architectures.architecture import (
+    Architecture,
+    HuggingFaceForm,
+    architecture_of,
+)
 from trained_models.heritage import of_inputs, short_name
 from trained_models.record_sources import NEXT_SENTENCE_PACKING
 
@@ -14,7 +19,7 @@ _FRONT = """\
 library_name: transformers
 pipeline_tag: fill-mask
 tags:
-- bert
+- {tag}
 ---
 """
 
@@ -24,10 +29,12 @@ def render(model: ModelConfig, vocabulary: VocabularyInfo, inputs: TrainingInput
 
     :param inputs: what the model was trained with.
     """
-    settings = inputs.settings
+    settings, architecture = inputs.settings, architecture_of(model)
+    front = _FRONT.format(tag=architecture.hugging_face.model_type)
     case = "lower-cases text and removes accents" if vocabulary.do_lower_case else "keeps case"
     lines = [
-        f"{_FRONT}\n# BERT, {model.num_hidden_layers} layers of {model.hidden_size}\n",
+        front,
+        f"# {architecture.title}, {model.num_hidden_layers} layers of {model.hidden_size}\n",
         (
             f"Masked language model: {model.num_attention_heads} heads, feed-forward "
             f"{model.intermediate_size}, {model.max_position_embeddings} positions, "
@@ -52,7 +59,7 @@ def render(model: ModelConfig, vocabulary: VocabularyInfo, inputs: TrainingInput
         "## Limits\n",
         "- Nothing but the pretraining tasks was measured. It repeats what its text says.",
         f"- Longer input than {settings['masking.max_seq_length']} tokens was not seen lately.",
-        f"- {_pooler(inputs)}",
+        *_pooler(inputs, architecture),
         *_sentence_embedding(inputs),
     ]
     return "\n".join(lines) + "\n"
@@ -84,20 +91,25 @@ def _sentence_embedding(inputs: TrainingInputs) -> Iterator[str]:
         )
 
 
-def _pooler(inputs: TrainingInputs) -> str:
+def _pooler(inputs: TrainingInputs, architecture: Architecture) -> Iterator[str]:
+    if architecture.has_pooler:
+        yield f"- {_of_pooler(inputs, architecture.hugging_face)}"
+
+
+def _of_pooler(inputs: TrainingInputs, form: HuggingFaceForm) -> str:
     if inputs.settings["masking.packing"] == NEXT_SENTENCE_PACKING:
         return (
-            "Pooler and next-sentence head are in it; `BertForMaskedLM` has neither and says so "
+            f"Pooler and next-sentence head are in it; `{form.masked_lm}` has neither and says so "
             "when it loads. `BertForPreTraining` has both."
         )
     kept = of_inputs(inputs)
     if kept is None:
         return (
-            "There is no pooler: it is not recorded whether anything trained it. `BertModel` makes "
-            "a random one."
+            "There is no pooler: it is not recorded whether anything trained it. "
+            f"`{form.encoder}` makes a random one."
         )
     if not kept.has_pooler:
-        return "There is no pooler: nothing trained it. `BertModel` makes a random one."
+        return f"There is no pooler: nothing trained it. `{form.encoder}` makes a random one."
     if kept.pooler_trained:
         origin = "was trained with next sentences in an earlier run"
     else:
@@ -106,5 +118,5 @@ def _pooler(inputs: TrainingInputs) -> str:
     return (
         f"The pooler {origin}. The layers below it were trained on since, without it, so that it "
         "gets other input than it learned from: measure it before use, or fine-tune it. "
-        "`BertForMaskedLM` has no pooler and says so when it loads; `BertModel` has it."
+        f"`{form.masked_lm}` has no pooler and says so when it loads; `{form.encoder}` has it."
     )

@@ -11,7 +11,9 @@ from pipeline_config.schema import ModelConfig
 from pipeline_store.formats import ExportCheck, Heritage, TrainingInputs
 from pipeline_store.layout import StoreLayout
 from trained_models import artifacts
+from trained_models.architectures.architecture import architecture_of
 from trained_models.heritage import of_inputs
+from training.architectures.models import build_model, named_variables
 from training.exporting import card, hugging_face
 from training.exporting.checks import Subject, check_hugging_face, check_saved_model
 from training.exporting.held_out_rows import held_out_rows, texts_of
@@ -19,7 +21,6 @@ from training.exporting.lineage_tokenizer import LineageTokenizer
 from training.exporting.saved_model import write_saved_model
 from training.exporting.text_ops import RowBuilder
 from training.exporting.writing import HUGGING_FACE
-from training.model.bert import build_model, named_variables
 from training.model.checkpoints import check_architecture, load_weights
 from training.runtime.job import on_cpu
 
@@ -125,6 +126,7 @@ class Exporter:
             self.tokenizer.hugging_face(self._normalization),
             do_lower_case=self.tokenizer.info.do_lower_case,
             max_seq_length=model.max_position_embeddings,
+            inputs=architecture_of(model).hugging_face.inputs,
         )
         hugging_face.write_sentence_transformers(folder, self._heritage.sentence_transformers)
         text = card.render(model, self.tokenizer.info, self.inputs)

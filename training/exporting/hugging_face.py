@@ -1,6 +1,6 @@
 """A folder that Hugging Face's ``transformers`` reads: configuration, weights, tokenizer, card.
 
-https://huggingface.co/docs/transformers/model_doc/bert
+https://huggingface.co/docs/transformers/model_doc/auto
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from tokenizers.models import WordPiece
 
 from pipeline_config.schema import ModelConfig
 from pipeline_store import uris
-from trained_models.importing.descriptions import LAYER_NORM_EPSILON
+from trained_models.architectures.architecture import HuggingFaceForm, architecture_of, weights
 from trained_models.importing.sources import WEIGHTS
-from trained_models.weight_names import Layout, Part, Weight, weights
+from trained_models.weight_names import Layout, Part, Weight
 from training.exporting.text_ops import CLS, MASK, MAX_WORD_CHARACTERS, SEP, UNK
-from training.model.bert import INITIALIZER_RANGE
 
 PAD = "[PAD]"
 TOKENIZER = "tokenizer.json"
@@ -33,35 +32,23 @@ _SPECIAL_TOKENS = {
     "sep_token": SEP,
     "mask_token": MASK,
 }
-_HEADS = {Part.MASKED_LM, Part.NEXT_SENTENCE}
 
 
 def write_configuration(folder: Path, model: ModelConfig) -> None:
-    """Write ``config.json`` of a ``BertForMaskedLM``."""
-    own = {"architectures": ["BertForMaskedLM"], "tie_word_embeddings": True}
+    """Write ``config.json`` of the class with a masked-LM head, such as ``BertForMaskedLM``."""
+    name = architecture_of(model).hugging_face.masked_lm
+    own = {"architectures": [name], "tie_word_embeddings": True}
     write_json(folder / "config.json", configuration(model) | own)
 
 
 def configuration(model: ModelConfig) -> dict[str, Any]:
     """Return what ``config.json`` says of the encoder."""
-    same = (
-        "vocab_size",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "max_position_embeddings",
-        "type_vocab_size",
-        "hidden_act",
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-    )
+    form = architecture_of(model).hugging_face
+    names = {**form.settings, **form.dropouts}
     return {
-        "model_type": "bert",
-        **{name: getattr(model, name) for name in same},
-        "initializer_range": INITIALIZER_RANGE,
-        "layer_norm_eps": LAYER_NORM_EPSILON,
-        "pad_token_id": 0,
+        "model_type": form.model_type,
+        **{theirs: getattr(model, ours) for ours, theirs in names.items()},
+        **form.constants,
     }
 
 
@@ -73,23 +60,26 @@ def write_weights(
     pooler: bool,
     next_sentence: bool,
 ) -> None:
-    """Write ``model.safetensors`` with the names of ``BertForMaskedLM``.
+    """Write ``model.safetensors`` with the names of the class with a masked-LM head.
 
     The pooler and the next-sentence head, which that class does not have, are written only if they
     are more than random numbers. The output embedding is the input's, so it is not written.
 
-    :param variables: values by name, as :func:`training.model.bert.named_variables` has them.
+    :param variables: values by name, as :func:`training.architectures.models.named_variables` has
+        them.
     :param pooler: whether the pooler was trained or imported.
     :param next_sentence: whether a next-sentence head was trained.
     """
     found = weights(model, next_sentence=next_sentence)
     if not pooler:
         found = [weight for weight in found if weight.part is not Part.POOLER]
-    save_tensors(folder, tensors(found, variables))
+    save_tensors(folder, tensors(found, variables, architecture_of(model).hugging_face))
 
 
 def tensors(
-    found: Iterable[Weight], variables: Mapping[str, npt.NDArray[np.float32]]
+    found: Iterable[Weight],
+    variables: Mapping[str, npt.NDArray[np.float32]],
+    form: HuggingFaceForm,
 ) -> dict[str, npt.NDArray[np.float32]]:
     """Return weights as Hugging Face's models have them, by the names they have there.
 
@@ -99,9 +89,8 @@ def tensors(
     for weight in found:
         ending = f"/{weight.variable}"
         (value,) = [value for name, value in variables.items() if f"/{name}".endswith(ending)]
-        prefix = "" if weight.part in _HEADS else "bert."
         stored = Layout.TRANSPOSED.store(weight, value)
-        values[prefix + weight.tensor] = np.ascontiguousarray(stored)
+        values[form.full_name(weight)] = np.ascontiguousarray(stored)
     return values
 
 
@@ -118,12 +107,14 @@ def write_tokenizer(
     *,
     do_lower_case: bool,
     max_seq_length: int,
+    inputs: Sequence[str],
 ) -> None:
     """Write ``vocab.txt``, ``tokenizer.json`` and the two files that describe them.
 
     :param tokens: of the vocabulary, in order of id.
     :param tokenizer: see :func:`wordpiece_tokenizer`.
     :param max_seq_length: what a text is cut to if the caller asks for that.
+    :param inputs: what the model takes, by the library's names.
     """
     is_berts_own = isinstance(tokenizer.normalizer, normalizers.BertNormalizer)
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
@@ -135,7 +126,7 @@ def write_tokenizer(
         "strip_accents": None,
         "tokenize_chinese_chars": True,
         "model_max_length": max_seq_length,
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "model_input_names": list(inputs),
         **_SPECIAL_TOKENS,
     }
     write_json(folder / "tokenizer_config.json", content)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from official.nlp.modeling.models import BertPretrainerV2
+import tf_keras
 
 from training.exporting.text_ops import RowBuilder, Rows
 
@@ -18,7 +18,7 @@ Outputs = dict[str, tf.Tensor]
 
 
 def write_saved_model(
-    folder: Path, model: BertPretrainerV2, rows: RowBuilder, tokens: Sequence[str]
+    folder: Path, model: tf_keras.Model, rows: RowBuilder, tokens: Sequence[str]
 ) -> None:
     """Write the model with the signatures ``fill_mask``, ``encode`` and ``mlm_logits``.
 
@@ -40,7 +40,7 @@ def write_saved_model(
 class Functions:
     """What the SavedModel computes, as graph functions; all results are float32."""
 
-    def __init__(self, model: BertPretrainerV2, rows: RowBuilder, tokens: Sequence[str]) -> None:
+    def __init__(self, model: tf_keras.Model, rows: RowBuilder, tokens: Sequence[str]) -> None:
         self._model = model
         self._rows = rows
         self._tokens = tf.constant(tokens)
@@ -81,16 +81,13 @@ class Functions:
 
         :param text: string [R].
         :returns: ``input_word_ids`` and ``input_mask`` [R, S], ``sequence_output`` [R, S, H],
-            ``pooled_output`` [R, H].
+            ``pooled_output`` [R, H] of a model with a pooler.
         """
         rows = self._rows(text)
         encoded = self._encode(rows)
-        return {
-            "input_word_ids": rows.ids,
-            "input_mask": rows.mask,
-            "sequence_output": encoded["sequence_output"],
-            "pooled_output": encoded["pooled_output"],
-        }
+        names = [name for name in ("sequence_output", "pooled_output") if name in encoded]
+        tokens = {"input_word_ids": rows.ids, "input_mask": rows.mask}
+        return tokens | {name: encoded[name] for name in names}
 
     def mlm_logits(
         self, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor

@@ -1,4 +1,4 @@
-"""What is fine-tuned: our encoder with a classifier on its pooler, or a classifier alone."""
+"""What is fine-tuned: our encoder with a classifier on its first token, or a classifier alone."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 import tf_keras
-from official.nlp.modeling.networks import BertEncoderV2
 
 from pipeline_config import PipelineConfig
-from training.model.bert import arithmetic, build_encoder, initializer
+from training.architectures.models import architecture_of, arithmetic
 from training.model.forward import INPUTS
 
 CLASSIFIER = "classifier"
@@ -20,28 +19,43 @@ class Classifier(tf_keras.Model):
     """An encoder, and on its pooler dropout and a dense layer, as in Hugging Face's
     ``BertForSequenceClassification`` and tf-models' ``BertClassifier``.
 
-    :param outputs: of the dense layer: labels, or 1 of a regression.
+    :param pooler: what pools where the encoder has no pooler; else None.
+    :param classifier: the dense layer.
     """
 
-    def __init__(self, encoder: BertEncoderV2, outputs: int, dropout: float) -> None:
+    def __init__(
+        self,
+        encoder: tf_keras.layers.Layer,
+        pooler: tf_keras.layers.Layer | None,
+        classifier: tf_keras.layers.Layer,
+        dropout: float,
+    ) -> None:
         super().__init__(name="bert_classifier")
         self.encoder_network = encoder
+        self.own_pooler = pooler
         self.dropout = tf_keras.layers.Dropout(dropout)
-        self.classifier = _dense(outputs)
+        self.classifier = classifier
 
     @property
     def checkpoint_items(self) -> dict[str, Any]:
         """Return the parts under the keys by which tf-models looks for them."""
         return {"encoder": self.encoder_network}
 
+    @property
+    def pooler_layer(self) -> tf_keras.layers.Layer:
+        """Return what makes the features of a row."""
+        return self.own_pooler or self.encoder_network.pooler_layer
+
     def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Return logits, float32 [R, outputs].
 
         :param inputs: int32 [R, S] each, by the names of :data:`training.model.forward.INPUTS`.
         """
-        pooled = self.encoder_network({name: inputs[name] for name in INPUTS}, training=training)[
-            "pooled_output"
-        ]
+        encoded = self.encoder_network({name: inputs[name] for name in INPUTS}, training=training)
+        if self.own_pooler is None:
+            pooled = encoded["pooled_output"]
+        else:
+            pooled = self.own_pooler(encoded["sequence_output"][:, 0])
         logits: tf.Tensor = self.classifier(self.dropout(pooled, training=training))
         return logits
 
@@ -53,12 +67,12 @@ class Probe(tf_keras.Model):
     that one learning rate fits all encoders.
     """
 
-    def __init__(self, width: int, outputs: int, dropout: float) -> None:
+    def __init__(self, width: int, classifier: tf_keras.layers.Layer, dropout: float) -> None:
         super().__init__(name="probe")
         self.mean = self._constant("mean", width, "zeros")
         self.scale = self._constant("scale", width, "ones")
         self.dropout = tf_keras.layers.Dropout(dropout)
-        self.classifier = _dense(outputs)
+        self.classifier = classifier
 
     def _constant(self, name: str, width: int, value: str) -> tf.Variable:
         return self.add_weight(name, [width], tf.float32, initializer=value, trainable=False)
@@ -78,24 +92,32 @@ class Probe(tf_keras.Model):
         return logits
 
 
-def _dense(outputs: int) -> tf_keras.layers.Dense:
+def _dense(config: PipelineConfig, outputs: int) -> tf_keras.layers.Dense:
     # In float32 whatever the encoder computes in: bfloat16 has three digits, and what is compared
     # are differences of logits.
     return tf_keras.layers.Dense(
-        outputs, kernel_initializer=initializer(), dtype="float32", name=CLASSIFIER
+        outputs,
+        kernel_initializer=architecture_of(config.model).initializer(),
+        dtype="float32",
+        name=CLASSIFIER,
     )
 
 
 def build_classifier(config: PipelineConfig, outputs: int, dropout: float) -> Classifier:
-    """Return a model with all its variables, drawn from training.random_seed."""
+    """Return a model with all its variables, drawn from training.random_seed.
+
+    :param outputs: of the dense layer: labels, or 1 of a regression.
+    """
+    architecture = architecture_of(config.model)
     tf_keras.utils.set_random_seed(config.training.random_seed)
     with arithmetic(config.training.mixed_precision_dtype):
         row = dict.fromkeys(INPUTS, tf.zeros([1, 8], tf.int32))
-        encoder = build_encoder(config)
+        encoder = architecture.build_encoder(config)
         # Before it is part of a model, so that its variables have the names that they have in the
         # pretrained one.
         encoder(row)
-        model = Classifier(encoder, outputs, dropout)
+        pooler = None if architecture.make_pooler is None else architecture.make_pooler(config)
+        model = Classifier(encoder, pooler, _dense(config, outputs), dropout)
         model(row)
     return model
 
@@ -103,6 +125,6 @@ def build_classifier(config: PipelineConfig, outputs: int, dropout: float) -> Cl
 def build_probe(config: PipelineConfig, outputs: int, dropout: float) -> Probe:
     """Return a model with all its variables, drawn from training.random_seed."""
     tf_keras.utils.set_random_seed(config.training.random_seed)
-    model = Probe(config.model.hidden_size, outputs, dropout)
+    model = Probe(config.model.hidden_size, _dense(config, outputs), dropout)
     model({FEATURES: tf.zeros([1, config.model.hidden_size])})
     return model

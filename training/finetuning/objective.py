@@ -12,8 +12,9 @@ import tf_keras
 from pipeline_config import PipelineConfig
 from pipeline_config.finetuning import RecipeConfig
 from pipeline_store.formats import TaskManifest, ValidationScore
+from trained_models.architectures.architecture import architecture_of
 from trained_models.downstream import metrics
-from trained_models.flops import TRAINED, layer_flops
+from trained_models.flops import TRAINED
 from training.finetuning.batches import ExampleBatches, order_of
 from training.finetuning.forward import logits_of
 from training.finetuning.losses import ClassWeights, balanced_weights
@@ -133,10 +134,8 @@ class FineTuning:
     def step_flops(self, step: int) -> int:
         """Return the model FLOPs of a step; all are alike."""
         model, length = self.config.model, self.manifest.max_seq_length
-        hidden = model.hidden_size
-        layers = model.num_hidden_layers * length * layer_flops(model, length)
-        head = 2 * hidden * hidden + 2 * hidden * self.task.outputs
-        return TRAINED * self.config.training.global_batch_size * (layers + head)
+        row = architecture_of(model).classifier_flops(model, length, self.task.outputs)
+        return TRAINED * self.config.training.global_batch_size * row
 
     def doubt(self, loss: float) -> str | None:
         """Return a sentence if a classification ends far above guessing."""
@@ -161,5 +160,5 @@ def rate_factors(model: Classifier, decay: float) -> dict[str, float]:
     factors = {v.name: decay ** (len(layers) + 1) for v in encoder.trainable_variables}
     for number, layer in enumerate(layers):
         factors |= {v.name: decay ** (len(layers) - number) for v in layer.trainable_variables}
-    above = [*encoder.pooler_layer.trainable_variables, *model.classifier.trainable_variables]
+    above = [*model.pooler_layer.trainable_variables, *model.classifier.trainable_variables]
     return factors | {v.name: 1.0 for v in above}

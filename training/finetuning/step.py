@@ -9,10 +9,10 @@ import tensorflow as tf
 import tf_keras
 
 from pipeline_config.task import TaskKind
+from training.architectures.one_pass import elementwise_in_one_pass
 from training.finetuning.losses import ClassWeights, example_losses
 from training.finetuning.task_data import LABELS
 from training.loop.step import Batch, apply_summed
-from training.model.one_pass import elementwise_in_one_pass
 
 
 class ClassifierMetrics(NamedTuple):

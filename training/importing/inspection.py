@@ -10,8 +10,9 @@ from pipeline_config import PipelineConfig
 from pipeline_config.loading import with_overrides
 from pipeline_config.schema import ModelConfig
 from pipeline_store import uris
+from trained_models.architectures.architecture import named, weights
 from trained_models.errors import UserError
-from trained_models.importing.descriptions import Description, describe
+from trained_models.importing.descriptions import BERT, Description, describe
 from trained_models.importing.plan import make_plan
 from trained_models.importing.readers import Reader
 from trained_models.importing.sources import SourceKind, file_names, source_kind, split
@@ -26,7 +27,7 @@ from trained_models.importing.vocabulary import (
 )
 from trained_models.loaded_weights import LoadedWeights
 from trained_models.vocabulary import split_tokens
-from trained_models.weight_names import Part, weights
+from trained_models.weight_names import Part
 from training.importing.loading import describe_shapes, embedding_rows, open_reader
 
 
@@ -63,7 +64,7 @@ def inspect(uri: str, vocabulary_uri: str | None = None) -> Inspection:
     :param uri: of weights that are not ours.
     :param vocabulary_uri: ``vocab.txt`` that the model is to have; None: that of the source.
     :raises FileNotFoundError: there is no such vocabulary.
-    :raises UserError: there are no weights that can be read, or they are no BERT.
+    :raises UserError: there are no weights that can be read, or they are of no architecture here.
     :raises BadDataError: a file is damaged.
     """
     kind = source_kind(uri)
@@ -76,7 +77,9 @@ def inspect(uri: str, vocabulary_uri: str | None = None) -> Inspection:
     tokens = known.tokens if known else ()
     if vocabulary_uri is not None:
         tokens = split_tokens(uris.read(vocabulary_uri).decode())
-    with open_reader(uri, kind) as reader:
+    # Only TensorFlow checkpoints can lack a description, and those that are read are BERT's.
+    architecture = named(found.settings["architecture"] if found else BERT)
+    with open_reader(uri, kind, architecture.hugging_face) as reader:
         found = found or describe_shapes(reader)
         settings = {f"model.{name}": value for name, value in found.settings.items()}
         settings |= {"model.init_checkpoint": uri}

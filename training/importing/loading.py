@@ -11,6 +11,7 @@ from pipeline_config import PipelineConfig
 from pipeline_config.schema import ModelConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
+from trained_models.architectures.architecture import HuggingFaceForm, architecture_of, weights
 from trained_models.errors import UserError
 from trained_models.importing.descriptions import (
     GOOGLE_CONFIG,
@@ -32,7 +33,7 @@ from trained_models.importing.sources import (
 from trained_models.importing.vocabulary import plan_rows, source_vocabulary
 from trained_models.loaded_weights import LoadedWeights
 from trained_models.vocabulary import lineage_tokens
-from trained_models.weight_names import WORD_EMBEDDINGS, weights
+from trained_models.weight_names import WORD_EMBEDDINGS
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -76,16 +77,17 @@ def scored_model(uri: str, store: StoreLayout, config: PipelineConfig) -> Initia
 
 
 @contextmanager
-def open_reader(uri: str, kind: SourceKind) -> Iterator[Reader]:
+def open_reader(uri: str, kind: SourceKind, form: HuggingFaceForm) -> Iterator[Reader]:
     """Yield the tensors of weights that are not ours.
 
+    :param form: of the architecture that they are of, for a Hugging Face folder.
     :raises UserError: there are none, or a file beside them is needed.
     :raises BadDataError: a file is damaged.
     """
     if kind is SourceKind.HUGGING_FACE:
         names = weight_files(uri)
         with local_files(uri, names) as folder:
-            yield HuggingFaceReader(uri, [folder / name for name in names])
+            yield HuggingFaceReader(uri, [folder / name for name in names], form)
         return
     # Only here: Hugging Face folders can be looked at without TensorFlow.
     from training.importing.tensorflow_checkpoints import open_checkpoint
@@ -109,7 +111,7 @@ def load_foreign(
     uri, model = initial.uri, initial.model
     kind = source_kind(uri)
     found = check_description(uri, kind, model)
-    with open_reader(uri, kind) as reader:
+    with open_reader(uri, kind, architecture_of(model).hugging_face) as reader:
         notes = [*_digests(reader), *(found or describe_shapes(reader)).notes]
         known = source_vocabulary(uri, kind)
         rows = plan_rows(known, embedding_rows(reader, model), initial.vocabulary, model.vocab_size)
@@ -127,15 +129,16 @@ def load_foreign(
 def embedding_rows(reader: Reader, model: ModelConfig) -> int:
     """Return the number of rows of the source's embedding.
 
-    :raises UserError: no tensor has its name, so this is no BERT.
+    :raises UserError: no tensor has its name, so this is another architecture.
     """
     (weight,) = [w for w in weights(model, next_sentence=False) if w.variable == WORD_EMBEDDINGS]
     stored = reader.find(weight)
     if stored is None:
+        title = architecture_of(model).title
         raise UserError(
-            f"{reader.uri} has no word embeddings under a name of BERT ({weight.tensor}, "
-            f"{weight.variable}) among its {len(reader.names)} tensors. Give a BERT, or rename its "
-            "tensors."
+            f"{reader.uri} has no word embeddings under a name of {title} ({weight.tensor}, "
+            f"{weight.variable}) among its {len(reader.names)} tensors. Give a {title}, or rename "
+            "its tensors."
         )
     return stored.shape[0]
 

@@ -8,10 +8,10 @@ import math
 import tensorflow as tf
 
 from trained_models.phases import phases
+from training.architectures.models import build_model, has_next_sentence_head
 from training.input.data import training_dataset
 from training.loop.pretraining import Pretraining
 from training.model import checkpoints
-from training.model.bert import build_model, has_next_sentence_head
 from training.model.losses import masked_lm_losses, next_sentence_scores
 
 log = logging.getLogger("training")

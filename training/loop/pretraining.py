@@ -8,18 +8,17 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 import tf_keras
-from official.nlp.modeling.models import BertPretrainerV2
 
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import HeldOutScore
-from trained_models.flops import step_flops
+from trained_models.architectures.architecture import step_flops
 from trained_models.phases import phase_of
+from training.architectures.models import build_model, trained_variables
 from training.evaluation.held_out import HeldOut
 from training.importing.loading import InitialModel
 from training.input.data import TrainingBatches, TrainingData
 from training.loop.objective import LoopScores
 from training.loop.step import StepMetrics, TrainLoop, make_train_loop
-from training.model.bert import build_model, trained_variables
 from training.model.starts import Initial, load_initial
 from training.optimization.moments import Moments
 from training.optimization.optimizers import build_optimizer
@@ -38,16 +37,16 @@ class Pretraining:
     held_out: HeldOut | None
     init_model: InitialModel | None
 
-    def build_model(self) -> BertPretrainerV2:
+    def build_model(self) -> tf_keras.Model:
         """Return the model with all its variables."""
         return build_model(self.config)
 
-    def build_optimizer(self, model: BertPretrainerV2) -> tf_keras.optimizers.legacy.Optimizer:
+    def build_optimizer(self, model: tf_keras.Model) -> tf_keras.optimizers.legacy.Optimizer:
         """Return the optimizer with all its slots."""
         return build_optimizer(self.config, trained_variables(model, self.config))
 
     def load_initial(
-        self, model: BertPretrainerV2, optimizer: tf_keras.optimizers.legacy.Optimizer
+        self, model: tf_keras.Model, optimizer: tf_keras.optimizers.legacy.Optimizer
     ) -> Initial | None:
         """Set the model, and moments that are carried, to those of ``init_model``."""
         if self.init_model is None:
@@ -60,7 +59,7 @@ class Pretraining:
     def make_loop(
         self,
         strategy: tf.distribute.Strategy,
-        model: BertPretrainerV2,
+        model: tf_keras.Model,
         optimizer: tf_keras.optimizers.legacy.Optimizer,
     ) -> TrainLoop[StepMetrics]:
         """Return the compiled loop of steps."""
@@ -71,7 +70,7 @@ class Pretraining:
         return TrainingBatches(self.data, strategy)
 
     def scorer(
-        self, strategy: tf.distribute.Strategy, model: BertPretrainerV2
+        self, strategy: tf.distribute.Strategy, model: tf_keras.Model
     ) -> Callable[[], HeldOutScore] | None:
         """Return what scores the model on held-out rows; None: there are none."""
         return None if self.held_out is None else self.held_out.scorer(strategy, model)

@@ -12,15 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 import tf_keras
-from official.nlp.modeling.models import BertPretrainerV2
 
 from pipeline_config import PipelineConfig
 from pipeline_config.rules import training_batches
 from trained_models.errors import UserError
-from training.model.bert import has_next_sentence_head, trained_variables
+from training.architectures.models import has_next_sentence_head, trained_variables
+from training.architectures.one_pass import elementwise_in_one_pass
 from training.model.dropout import part_of_batch
 from training.model.losses import masked_lm_losses, next_sentence_scores
-from training.model.one_pass import elementwise_in_one_pass
 from training.runtime.strategies import on_replicas
 
 Batch = dict[str, tf.Tensor]
@@ -59,7 +58,7 @@ TrainLoop = Callable[[Iterator[tuple[Batch]], tf.Tensor], Metrics]
 
 
 def make_replica_step(
-    model: BertPretrainerV2,
+    model: tf_keras.Model,
     optimizer: tf_keras.optimizers.legacy.Optimizer,
     config: PipelineConfig,
 ) -> Callable[[Batch], StepMetrics]:
@@ -156,7 +155,7 @@ def _split(values: tf.Tensor, parts: int) -> tf.Tensor:
 
 def make_train_loop(
     strategy: tf.distribute.Strategy,
-    model: BertPretrainerV2,
+    model: tf_keras.Model,
     optimizer: tf_keras.optimizers.legacy.Optimizer,
     config: PipelineConfig,
 ) -> TrainLoop[StepMetrics]:

@@ -30,11 +30,11 @@ from trained_models.commit import CommitGuard
 from trained_models.errors import JobError, PreemptedError
 from trained_models.phases import phase_of, phases
 from trained_models.state import TrainingState
+from training.architectures.models import weights_sha256
 from training.loop.guard import Guard, weights_are_finite
 from training.loop.objective import Objective
 from training.loop.saver import Saver
 from training.model import checkpoints
-from training.model.bert import weights_sha256
 from training.model.dropout import make_dropout_stateless
 from training.optimization.schedules import build_schedule
 from training.reporting.progress import LoopReport, Reporter

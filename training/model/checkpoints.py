@@ -8,20 +8,18 @@ from pathlib import Path
 
 import tensorflow as tf
 import tf_keras
-from official.nlp.modeling.models import BertPretrainerV2
-from official.nlp.modeling.networks import BertEncoderV2
 
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import CheckpointManifest, TrainingInputs
 from trained_models import artifacts
 from trained_models.checkpoint_store import WEIGHTS_NAME
 from trained_models.errors import BadDataError, UserError
-from trained_models.importing.descriptions import ARCHITECTURE, check_description
+from trained_models.importing.descriptions import ARCHITECTURE, BERT, check_description
 from trained_models.importing.sources import SourceKind, source_kind
 from trained_models.loaded_weights import LoadedWeights
+from training.architectures.models import has_next_sentence_head, named_variables
 from training.importing.loading import InitialModel, load_foreign
 from training.importing.tensorflow_checkpoints import keys_by_name
-from training.model.bert import has_next_sentence_head, named_variables
 from training.optimization.moments import Moments
 
 # What the names of the weights of pretraining's heads begin with, in a model of ours.
@@ -33,8 +31,8 @@ def _checkpoint(
 ) -> tf.train.Checkpoint:
     # Also under the keys by which tf-models looks for the parts of a pretrained model.
     items = dict(model.checkpoint_items)
-    if isinstance(model, BertPretrainerV2):
-        items |= {f"{head.name}.pooler_dense": head.dense for head in model.classification_heads}
+    for head in getattr(model, "classification_heads", []):
+        items[f"{head.name}.pooler_dense"] = head.dense
     if optimizer is not None:
         items["optimizer"] = optimizer
     return tf.train.Checkpoint(model=model, **items)
@@ -90,14 +88,14 @@ def restore(
 
 
 def load_weights(
-    model: BertPretrainerV2, source: str | InitialModel, moments: Moments | None = None
+    model: tf_keras.Model, source: str | InitialModel, moments: Moments | None = None
 ) -> LoadedWeights:
     """Set all weights, encoder and heads, to those of a trained model, by name.
 
     What may be missing or left over :attr:`LoadedWeights.fits` says: in a model of ours a
     next-sentence head only.
 
-    :param model: built model, as :func:`training.model.bert.build_model` returns it.
+    :param model: built model, as :func:`training.architectures.models.build_model` returns it.
     :param source: a model version folder, or the ``training`` folder of a finished run; or weights
         of any format that :mod:`training.importing` reads, with what they are for.
     :param moments: of the optimizer that goes on with those of a model of ours; None: none does.
@@ -112,7 +110,7 @@ def load_weights(
     return load_ours(named_variables(model), str(source), moments)
 
 
-def load_encoder(encoder: BertEncoderV2, source: InitialModel) -> LoadedWeights:
+def load_encoder(encoder: tf_keras.layers.Layer, source: InitialModel) -> LoadedWeights:
     """Set an encoder's weights to those of a trained model; its heads are dropped.
 
     The pooler is loaded like the rest: without next-sentence prediction training has left it as it
@@ -209,10 +207,13 @@ def check_architecture(model_uri: str, config: PipelineConfig, vocabulary_sha256
     files = artifacts.model_files(model_uri)
     inputs = artifacts.load_inputs(files)
     wanted = config.model.model_dump(mode="json")
+    there = {name: inputs.settings.get(f"model.{name}") for name in ARCHITECTURE}
+    # Models from before the setting do not say it.
+    there["architecture"] = there["architecture"] or BERT
     problems = [
-        f"model.{name} is {inputs.settings.get(f'model.{name}')!r} there and {wanted[name]!r} here"
+        f"model.{name} is {there[name]!r} there and {wanted[name]!r} here"
         for name in ARCHITECTURE
-        if inputs.settings.get(f"model.{name}") != wanted[name]
+        if there[name] != wanted[name]
     ]
     if inputs.vocabulary_sha256 != vocabulary_sha256:
         problems.append(

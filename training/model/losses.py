@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from trained_models.weight_names import NEXT_SENTENCE
-from training.model.one_pass import one_pass
+from training.architectures.one_pass import one_pass
 
 Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, None]]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tensorflow as tf
-from official.nlp.modeling.models import BertPretrainerV2
+import tf_keras
 
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
@@ -20,9 +20,9 @@ from trained_models.importing.sentence_transformers import SentenceFiles, senten
 from trained_models.importing.sources import SourceKind, source_kind
 from trained_models.loaded_weights import LoadedWeights
 from trained_models.state import TrainingState
+from training.architectures.models import build_model, weights_sha256
 from training.importing.loading import InitialModel
 from training.model import checkpoints
-from training.model.bert import build_model, weights_sha256
 from training.optimization.moments import Moments
 
 log = logging.getLogger("training")
@@ -42,7 +42,7 @@ class Initial(NamedTuple):
 
 
 def load_initial(
-    model: BertPretrainerV2,
+    model: tf_keras.Model,
     initial: InitialModel,
     config: PipelineConfig,
     moments: Moments | None = None,

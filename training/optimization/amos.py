@@ -9,7 +9,6 @@ half of Adam's memory. Names in the formulas are the paper's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -90,41 +89,3 @@ class Amos(tf_keras.optimizers.legacy.Optimizer):
     def get_config(self) -> dict[str, Any]:
         """Return the settings that are plain numbers."""
         return super().get_config() | {"beta": self._beta, "momentum": self._momentum}
-
-
-def bert_scale(variable: tf.Variable) -> float:
-    """Return eta of a variable of tf-models' BERT.
-
-    LayerNorm scale 1, bias 1/2, embedding sqrt(2 / width), feed-forward output sqrt(2 / inputs),
-    other kernels sqrt(1 / inputs). Source: the paper, section 4 and appendix A.
-    """
-    name, shape = _plain_name(variable), variable.shape
-    if name.endswith("gamma"):
-        return 1.0
-    if name.endswith(("bias", "beta")):
-        return 0.5
-    if name.endswith("embeddings"):
-        return math.sqrt(2.0 / shape[-1])
-    inputs = math.prod(shape[axis] for axis in bert_averaged_axes(variable))
-    numerator = 2.0 if name.endswith("/output/kernel") else 1.0
-    return math.sqrt(numerator / inputs)
-
-
-def bert_averaged_axes(variable: tf.Variable) -> list[int]:
-    """Return the axes over which the statistics of a variable of tf-models' BERT are averaged.
-
-    The inputs of a kernel, the width of an embedding, all of a vector. Kernels of attention have
-    an axis for the heads: query, key and value [H, A, D], output [A, D, H].
-    """
-    name, rank = _plain_name(variable), len(variable.shape)
-    is_vector = name.endswith(("gamma", "beta", "bias"))
-    if is_vector:
-        return list(range(rank))
-    if name.endswith("embeddings"):
-        return [rank - 1]
-    return [0, 1] if name.endswith("attention_output/kernel") else [0]
-
-
-def _plain_name(variable: tf.Variable) -> str:
-    name: str = variable.name
-    return name.removesuffix(":0")

@@ -12,12 +12,10 @@ from official.modeling.optimization.lamb import LAMB
 from official.modeling.optimization.legacy_adamw import AdamWeightDecay
 
 from pipeline_config import PipelineConfig
-from training.optimization.amos import Amos, bert_averaged_axes, bert_scale
+from training.architectures.models import architecture_of
+from training.optimization.amos import Amos
 from training.optimization.moments import CarryingAdamW, CarryingAmos, CarryingLamb
 from training.optimization.schedules import build_schedule
-
-# As in google-research/bert optimization.py.
-NO_WEIGHT_DECAY = ["LayerNorm", "layer_norm", "bias"]
 
 # What MirroredStrategy adds to the name of a variable's copy on a further device.
 _REPLICA = re.compile(r"/replica_\d+(?=:\d+$)")
@@ -65,13 +63,14 @@ def _optimizer(
     config: PipelineConfig, factors: Mapping[str, float] | None
 ) -> tf_keras.optimizers.legacy.Optimizer:
     settings, schedule = config.optimizer, build_schedule(config)
+    architecture = architecture_of(config.model)
     if settings.type == "amos":
         return (CarryingAmos if settings.carry_slots else Amos)(
             schedule,
             beta=settings.beta_2,
             momentum=settings.beta_1,
-            scale_of=bert_scale,
-            averaged_axes_of=bert_averaged_axes,
+            scale_of=architecture.scale,
+            averaged_axes_of=architecture.averaged_axes,
         )
     arguments: dict[str, Any] = {
         "learning_rate": schedule,
@@ -79,7 +78,7 @@ def _optimizer(
         "beta_2": settings.beta_2,
         "epsilon": settings.epsilon,
         "weight_decay_rate": settings.weight_decay_rate,
-        "exclude_from_weight_decay": NO_WEIGHT_DECAY,
+        "exclude_from_weight_decay": list(architecture.no_weight_decay),
     }
     if settings.type == "adamw":
         # Clipping is the training step's: it has to follow the sum over replicas.

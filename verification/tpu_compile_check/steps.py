@@ -9,20 +9,23 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 from official.modeling.optimization.legacy_adamw import AdamWeightDecay
-from official.nlp.modeling.models import BertPretrainerV2
-from official.nlp.modeling.networks import BertEncoderV2
 from official.nlp.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
 from pipeline_config import PipelineConfig
 from preflight.compiled.errors import CheckError
 from trained_models.record_sources import predicts_next_sentence
 from trained_models.row_format import RowFormat
+from training.architectures.models import (
+    architecture_of,
+    build_model,
+    has_next_sentence_head,
+    trained_variables,
+)
 from training.evaluation.evaluator import make_score_batch
 from training.input.examples import model_inputs, parse
 from training.loop.step import make_replica_step
-from training.model.bert import assemble, build_model, has_next_sentence_head, trained_variables
 from training.model.dropout import make_dropout_stateless
-from training.optimization.optimizers import NO_WEIGHT_DECAY, build_optimizer
+from training.optimization.optimizers import build_optimizer
 from training.optimization.schedules import build_schedule
 
 Batch = dict[str, tf.Tensor]
@@ -78,7 +81,7 @@ def plain_training_step(config: PipelineConfig, rows: int) -> Step:
         beta_1=settings.beta_1,
         beta_2=settings.beta_2,
         epsilon=settings.epsilon,
-        exclude_from_weight_decay=NO_WEIGHT_DECAY,
+        exclude_from_weight_decay=list(architecture_of(config.model).no_weight_decay),
         gradient_clip_norm=settings.clip_norm,
     )
     optimizer._create_all_weights(trained_variables(model, config))
@@ -86,7 +89,7 @@ def plain_training_step(config: PipelineConfig, rows: int) -> Step:
 
 
 def make_plain_step(
-    model: BertPretrainerV2, optimizer: tf_keras.optimizers.legacy.Optimizer
+    model: tf_keras.Model, optimizer: tf_keras.optimizers.legacy.Optimizer
 ) -> Callable[[Batch], Any]:
     """Return the step of tf-models' own task; it changes the model's variables."""
     task, metrics = _plain_task(model)
@@ -97,15 +100,18 @@ def make_plain_step(
     return plain_step
 
 
-def plain_model(config: PipelineConfig) -> BertPretrainerV2:
-    """Return the configured model of tf-models' own encoder and activation, its weights random."""
+def plain_model(config: PipelineConfig) -> tf_keras.Model:
+    """Return the configured model of tf-models' own parts, its weights random.
 
-    def gelu(features: tf.Tensor) -> tf.Tensor:
-        return tf_keras.activations.gelu(
-            features, approximate=config.model.hidden_act == "gelu_new"
+    :raises CheckError: tf-models has no such architecture.
+    """
+    build = architecture_of(config.model).build_plain
+    if build is None:
+        raise CheckError(
+            f"model.architecture={config.model.architecture}: tf-models has no such model to "
+            "compare with; leave the plain step out."
         )
-
-    return assemble(config, BertEncoderV2, gelu)
+    return build(config)
 
 
 def plain_evaluation_step(config: PipelineConfig, rows: int) -> Step:
@@ -120,7 +126,7 @@ def plain_evaluation_step(config: PipelineConfig, rows: int) -> Step:
 
 
 def _plain_task(
-    model: BertPretrainerV2,
+    model: tf_keras.Model,
 ) -> tuple[MaskedLMTask, list[tf_keras.metrics.Metric]]:
     names = ["lm_example_loss", *(["next_sentence_loss"] if has_next_sentence_head(model) else [])]
     return MaskedLMTask(MaskedLMConfig()), [tf_keras.metrics.Mean(name=name) for name in names]

@@ -12,7 +12,8 @@ from pipeline_config.loading import with_overrides
 from pipeline_config.peaks import PEAK_FLOPS_PER_CHIP, peak_flops
 from preflight.compiled.slices import CHIPS
 from tests.training.corpora import tiny_config
-from trained_models.flops import available_flops, step_flops
+from trained_models.architectures.architecture import step_flops
+from trained_models.flops import available_flops
 from trained_models.phases import phases
 from verification.tpu_compile_check import steps
 from verification.tpu_compile_check.export import step_hlo

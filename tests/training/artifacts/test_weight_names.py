@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tests.training.corpora import tiny_config
-from trained_models.weight_names import Layout, weights
-from training.model.bert import build_model, named_variables
+from trained_models.architectures.architecture import weights
+from trained_models.weight_names import Layout
+from training.architectures.models import build_model, named_variables
 
 
 def test_every_variable_is_a_weight() -> None:

@@ -31,6 +31,7 @@ from tests.training.jobs import BAD_DATA, FAILED, USER_ERROR, train
 from trained_models import artifacts, record_sources
 from trained_models.vocabulary import lineage_tokens
 from training import evaluate
+from training.architectures.models import build_model
 from training.evaluation import unigram
 from training.evaluation.evaluation_sets import (
     choose_rows,
@@ -42,7 +43,6 @@ from training.evaluation.evaluator import _score_set, make_score_batch, reciproc
 from training.input import examples
 from training.input.records import RecordReader
 from training.model import checkpoints
-from training.model.bert import build_model
 from training.reporting.report import table
 
 

@@ -19,9 +19,9 @@ from tests.training.jobs import (
     train_until,
 )
 from trained_models import metric_files
+from training.architectures.models import build_model, weights_sha256
 from training.evaluation.evaluator import evaluate
 from training.model import checkpoints
-from training.model.bert import build_model, weights_sha256
 
 ROWS = {"evaluation__rows_per_checkpoint": 12}
 # The rate rises until training falls apart: the best checkpoint is one in the middle.

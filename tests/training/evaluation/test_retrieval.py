@@ -23,6 +23,7 @@ from tests.training.corpora import (
     TinyStore,
     tiny_config,
 )
+from training.architectures.models import build_model, named_variables
 from training.evaluation import retrieval
 from training.evaluation.evaluation_sets import EvaluationSet, open_set
 from training.evaluation.retrieval import (
@@ -34,7 +35,6 @@ from training.evaluation.retrieval import (
     own_tokens,
     score_retrieval,
 )
-from training.model.bert import build_model, named_variables
 
 WIDTH, COUNT = 16, 40
 FRAME = (CLS, SEP)

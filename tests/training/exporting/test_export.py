@@ -28,9 +28,9 @@ from tests.training.corpora import TOKENS, TinyStore, tiny_config
 from tests.training.jobs import BAD_DATA, FAILED, USER_ERROR, all_files, result, train
 from trained_models import artifacts
 from training import export_model
+from training.architectures.models import build_model, named_variables, weights_sha256
 from training.exporting import exporter, hugging_face, saved_model
 from training.exporting.text_ops import WordPieceText
-from training.model.bert import build_model, named_variables, weights_sha256
 from training.model.checkpoints import load_weights
 
 Capture = pytest.CaptureFixture[str]

@@ -26,6 +26,7 @@ from tests.training.finetuning.tasks import (
 )
 from trained_models.downstream import metrics
 from trained_models.flops import available_flops
+from training.architectures.models import named_variables
 from training.finetuning.losses import example_losses
 from training.finetuning.model import build_classifier
 from training.finetuning.objective import rate_factors
@@ -33,7 +34,6 @@ from training.finetuning.setup import trial_config, used_examples
 from training.finetuning.step import ClassifierMetrics, make_replica_step
 from training.finetuning.task_data import Task
 from training.finetuning.trained import load_trial_model, predict_logits
-from training.model.bert import named_variables
 from training.optimization.optimizers import build_optimizer
 
 NO_DROPOUT: dict[str, Any] = {

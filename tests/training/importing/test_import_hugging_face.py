@@ -24,9 +24,9 @@ from tests.training.pretrained import (
 )
 from trained_models.errors import BadDataError, UserError
 from trained_models.loaded_weights import LoadedWeights
+from training.architectures.models import build_model, weights_sha256
 from training.importing.loading import InitialModel
 from training.model import checkpoints
-from training.model.bert import build_model, weights_sha256
 
 CLOSE = 1e-4
 

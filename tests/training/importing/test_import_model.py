@@ -28,9 +28,9 @@ from trained_models.importing.descriptions import check_description
 from trained_models.importing.sources import SourceKind
 from trained_models.importing.vocabulary import source_vocabulary
 from training import import_model
+from training.architectures.models import build_model, named_variables, weights_sha256
 from training.exporting.hugging_face import write_configuration, write_weights
 from training.importing.loading import InitialModel
-from training.model.bert import build_model, named_variables, weights_sha256
 from training.model.checkpoints import load_weights
 
 

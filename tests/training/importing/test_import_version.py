@@ -23,8 +23,8 @@ from tests.training.jobs import BAD_DATA, USER_ERROR, result, train_arguments
 from tests.training.pretrained import SETTINGS, bert_weights, write_hugging_face
 from trained_models import artifacts, heritage
 from training import evaluate, import_version, train
+from training.architectures.models import build_model, weights_sha256
 from training.importing.loading import InitialModel
-from training.model.bert import build_model, weights_sha256
 from training.model.checkpoints import load_weights
 
 DAY = "2026-01-01"

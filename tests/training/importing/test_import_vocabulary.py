@@ -29,9 +29,9 @@ from trained_models.importing.vocabulary import (
     source_vocabulary,
     split_into_pieces,
 )
+from training.architectures.models import build_model
 from training.importing.loading import InitialModel
 from training.model import checkpoints
-from training.model.bert import build_model
 
 SPECIAL = TOKENS[:5]
 PIECES = [*SPECIAL, "[unused0]", "token", "##s", "##ize", "izer", "a", "##b", "##ab"]

@@ -13,8 +13,8 @@ from tests.training.conftest import replicas
 from tests.training.corpora import tiny_config
 from tests.training.stepping import ROWS, Training, random_batch
 from trained_models.errors import UserError
+from training.architectures.models import build_model, trained_variables
 from training.loop.step import make_train_loop
-from training.model.bert import build_model, trained_variables
 from training.optimization.optimizers import build_optimizer
 
 PAIRS = {"masking__packing": "segment_pair"}

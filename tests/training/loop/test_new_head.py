@@ -17,9 +17,9 @@ from tests.training.jobs import PREEMPTED, all_files, result, train, train_until
 from tests.training.pretrained import bert_weights, write_hugging_face
 from trained_models import artifacts, heritage
 from training import evaluate
+from training.architectures.models import build_model, named_variables
 from training.exporting import card
 from training.importing.loading import InitialModel
-from training.model.bert import build_model, named_variables
 from training.model.checkpoints import load_weights
 
 STEPS = 4

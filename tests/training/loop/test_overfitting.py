@@ -13,8 +13,8 @@ from tests.training.corpora import FIRST_WORD, WORDS, TinyStore, tiny_config, tr
 from tests.training.jobs import result, train
 from tests.training.poison import rewrite
 from trained_models import record_sources
+from training.architectures.models import build_model
 from training.input.records import RecordReader
-from training.model.bert import build_model
 from training.model.checkpoints import load_weights
 
 CONFIG = tiny_config(

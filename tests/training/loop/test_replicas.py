@@ -13,9 +13,9 @@ from tests.training.corpora import TinyStore, tiny_config, training_batches
 from tests.training.jobs import PREEMPTED, result, train, train_until
 from trained_models import record_sources
 from trained_models.errors import UserError
+from training.architectures.models import build_model, trained_variables
 from training.input.records import RecordReader
 from training.loop.step import make_train_loop
-from training.model.bert import build_model, trained_variables
 from training.optimization.optimizers import build_optimizer
 from training.runtime.strategies import create_strategy, is_chief, numbers_of_workers
 

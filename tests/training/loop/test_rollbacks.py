@@ -16,9 +16,9 @@ from tests.training.corpora import TinyStore, tiny_config
 from tests.training.jobs import FAILED, PREEMPTED, committed_steps, result, train, train_until
 from tests.training.poison import not_a_number, poison, surprise
 from trained_models import metric_files
+from training.architectures.models import build_model, trained_variables, weights_sha256
 from training.input.data import TrainingBatches
 from training.loop.step import make_train_loop
-from training.model.bert import build_model, trained_variables, weights_sha256
 from training.model.checkpoints import load_weights
 from training.optimization.optimizers import build_optimizer
 

@@ -11,9 +11,9 @@ from pipeline_config import PipelineConfig
 from tests.training.conftest import replicas
 from tests.training.corpora import TinyStore, tiny_config, training_batches
 from trained_models import record_sources
+from training.architectures.models import build_model, named_variables, trained_variables
 from training.input.records import RecordReader
 from training.loop.step import StepMetrics, make_replica_step, make_train_loop
-from training.model.bert import build_model, named_variables, trained_variables
 from training.model.dropout import make_dropout_stateless
 from training.optimization.optimizers import build_optimizer
 

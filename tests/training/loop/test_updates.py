@@ -22,8 +22,8 @@ from tests.training.versions import version_of
 from trained_models import artifacts, updates
 from trained_models.errors import UserError
 from trained_models.metric_files import LOOP, read
+from training.architectures.models import build_model, trained_variables
 from training.model import checkpoints
-from training.model.bert import build_model, trained_variables
 from training.optimization.moments import Moments
 from training.optimization.optimizers import build_optimizer
 

@@ -27,8 +27,8 @@ from tests.training.jobs import (
 )
 from trained_models import artifacts
 from trained_models.errors import UserError
+from training.architectures.models import build_model, named_variables, weights_sha256
 from training.model import checkpoints
-from training.model.bert import build_model, named_variables, weights_sha256
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -8,7 +8,7 @@ import tf_keras
 
 from tests.training.conftest import replicas
 from tests.training.corpora import tiny_config
-from training.model.bert import build_model
+from training.architectures.models import build_model
 from training.model.dropout import make_dropout_stateless, part_of_batch
 
 

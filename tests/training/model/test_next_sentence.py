@@ -17,10 +17,10 @@ from tests.training.corpora import ROWS_PER_DOCUMENT, TinyStore, tiny_config
 from tests.training.jobs import result, train
 from trained_models import artifacts, record_sources
 from training import evaluate
+from training.architectures.models import build_model, named_variables, trained_variables
 from training.importing.tensorflow_checkpoints import keys_by_name
 from training.input import examples
 from training.model import checkpoints
-from training.model.bert import build_model, named_variables, trained_variables
 from training.model.losses import next_sentence_scores
 
 PAIRS = {"masking__packing": "segment_pair"}

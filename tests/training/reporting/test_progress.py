@@ -15,7 +15,7 @@ from pipeline_store.formats import HeldOutScore, Progress, Rollback
 from pipeline_store.layout import TrainingLayout
 from tests.training.corpora import tiny_config
 from trained_models import metric_files
-from trained_models.flops import step_flops
+from trained_models.architectures.architecture import step_flops
 from trained_models.phases import phases
 from training.reporting.progress import LoopReport, Reporter
 from training.runtime.device_memory import device_memory

@@ -12,10 +12,10 @@ from preflight.compiled.errors import CheckError, UncompilableStepError
 from preflight.compiled.programs import Program, program_id
 from tests.training.corpora import TinyStore, tiny_config, training_batches
 from trained_models import record_sources
+from training.architectures.models import build_model, trained_variables
 from training.input.masks import load_masker
 from training.input.records import RecordReader
 from training.loop.step import make_replica_step
-from training.model.bert import build_model, trained_variables
 from training.optimization.optimizers import build_optimizer
 from verification.tpu_compile_check import export as exporting
 from verification.tpu_compile_check import steps

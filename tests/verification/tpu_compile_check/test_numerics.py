@@ -13,8 +13,8 @@ from official.nlp.modeling.models import BertPretrainerV2
 from pipeline_config import PipelineConfig
 from tests.training.corpora import tiny_config
 from tests.training.stepping import random_batch
+from training.architectures.models import build_model, named_variables, trained_variables
 from training.loop.step import make_replica_step
-from training.model.bert import build_model, named_variables, trained_variables
 from verification.tpu_compile_check.steps import make_plain_step, plain_model
 
 Optimizer = tf_keras.optimizers.legacy.Optimizer

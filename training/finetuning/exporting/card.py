@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipeline_config.schema import ModelConfig
 from pipeline_store.formats import TaskSplit, TrialScores
+from trained_models.architectures.architecture import Architecture, architecture_of
 from training.finetuning.exporting.chosen import ChosenTrial
 
 _KINDS = {
@@ -16,18 +18,22 @@ _KINDS = {
 _MOST_LABELS = 50
 
 
-def render(chosen: ChosenTrial) -> str:
-    """Return the card as Markdown."""
-    return "\n".join(_lines(chosen)) + "\n"
+def render(chosen: ChosenTrial, model: ModelConfig) -> str:
+    """Return the card as Markdown.
+
+    :param model: the encoder.
+    """
+    return "\n".join(_lines(chosen, architecture_of(model))) + "\n"
 
 
-def _lines(chosen: ChosenTrial) -> Iterator[str]:
+def _lines(chosen: ChosenTrial, architecture: Architecture) -> Iterator[str]:
     task, manifest, result = chosen.task, chosen.manifest, chosen.result
     trial, settings = result.trial, result.settings
     texts = "a text" if task.text_pair_column is None else "a pair of texts"
     answer = _KINDS[task.kind].format(labels=len(manifest.labels))
-    yield "---\nlibrary_name: transformers\npipeline_tag: text-classification\ntags:\n- bert\n---\n"
-    yield f"# BERT for the task {trial.task}\n"
+    yield "---\nlibrary_name: transformers\npipeline_tag: text-classification"
+    yield f"tags:\n- {architecture.hugging_face.model_type}\n---\n"
+    yield f"# {architecture.title} for the task {trial.task}\n"
     yield f"Of {texts} it tells {answer}{_names(manifest.labels)}.\n"
     yield from _use(chosen)
     yield "## Training\n"

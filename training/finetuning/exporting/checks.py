@@ -28,7 +28,7 @@ from training.finetuning.exporting.functions import (
     make_logits,
     text_arguments,
 )
-from training.finetuning.exporting.hugging_face import BIAS, KERNEL
+from training.finetuning.exporting.hugging_face import CLASSIFIER, added_layers
 from training.finetuning.model import build_classifier
 from training.finetuning.task_data import Examples
 from training.finetuning.trained import TrainedTrial
@@ -107,13 +107,17 @@ def _read_classifier(folder: Path, subject: Subject) -> Any:
     config = subject.trained.config
     training = config.training.model_copy(update={"random_seed": config.training.random_seed ^ 1})
     tensors = load_file(folder / WEIGHTS)
+    outputs = len(tensors[f"{CLASSIFIER}.bias"])
     other = build_classifier(
-        config.model_copy(update={"training": training}), len(tensors[BIAS]), dropout=0.0
+        config.model_copy(update={"training": training}),
+        outputs,
+        dropout=0.0,
     )
     source = InitialModel(str(folder), config.model, subject.tokenizer.tokens)
     load_encoder(other.encoder_network, source)
-    other.classifier.kernel.assign(tensors[KERNEL].T)
-    other.classifier.bias.assign(tensors[BIAS])
+    for name, layer in added_layers(config.model, other).items():
+        layer.kernel.assign(tensors[f"{name}.weight"].T)
+        layer.bias.assign(tensors[f"{name}.bias"])
     return other
 
 

@@ -13,6 +13,7 @@ from pipeline_config import PipelineConfig
 from pipeline_store.formats import ClassifierCheck, FormatError, TaskManifest, TaskSplit
 from pipeline_store.layout import StoreLayout
 from trained_models import artifacts
+from trained_models.architectures.architecture import architecture_of
 from trained_models.errors import BadDataError
 from training.exporting import hugging_face as tokenizer_files
 from training.exporting.lineage_tokenizer import LineageTokenizer
@@ -39,8 +40,8 @@ _PLAIN: dict[str, JsonValue] = {
     "mixed_precision_dtype": "float32",
 }
 _NO_PROBE = (
-    "the encoder was frozen, and the classifier stands on the mean of its hidden states. "
-    "BertForSequenceClassification has no such thing; its classifier stands on the pooler"
+    "the encoder was frozen, and the classifier stands on the mean of its hidden states. {} has no "
+    "such thing; its classifier stands on the first token's"
 )
 
 
@@ -130,7 +131,8 @@ class ClassifierExporter:
         if name != HUGGING_FACE:
             return None
         if self.model.trained.encoder is not None:
-            return _NO_PROBE
+            form = architecture_of(self.model.trained.config.model).hugging_face
+            return _NO_PROBE.format(form.classifier)
         return self.model.tokenizer.reason_against_hugging_face
 
     def write(self, name: str, folder: Path) -> ClassifierCheck:
@@ -176,8 +178,9 @@ class ClassifierExporter:
             tokenizer.hugging_face(task.unicode_normalization),
             do_lower_case=tokenizer.info.do_lower_case,
             max_seq_length=trained.max_seq_length,
+            inputs=architecture_of(model).hugging_face.inputs,
         )
-        (folder / "README.md").write_text(card.render(chosen))
+        (folder / "README.md").write_text(card.render(chosen, model))
 
 
 def _examples(task: Task) -> Examples:

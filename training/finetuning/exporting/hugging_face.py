@@ -1,6 +1,7 @@
-"""A folder that transformers reads as ``BertForSequenceClassification``.
+"""A folder that transformers reads as a sequence classifier, such as
+``BertForSequenceClassification``.
 
-https://huggingface.co/docs/transformers/model_doc/bert#transformers.BertForSequenceClassification
+https://huggingface.co/docs/transformers/model_doc/auto#transformers.AutoModelForSequenceClassification
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import tf_keras
 
 from pipeline_config.schema import ModelConfig
 from pipeline_config.task import TaskConfig
-from trained_models.weight_names import Part, weights
+from trained_models.architectures.architecture import architecture_of, weights
+from trained_models.weight_names import Part
+from training.architectures.models import named_variables
 from training.exporting import hugging_face
 from training.finetuning.model import Classifier
-from training.model.bert import named_variables
 
-KERNEL, BIAS = "classifier.weight", "classifier.bias"
+CLASSIFIER = "classifier"
 _PROBLEMS = {
     "classification": "single_label_classification",
     "multi_label": "multi_label_classification",
@@ -37,15 +40,23 @@ def write_configuration(
 
     :param labels: in order of their ids; of a regression none: its number is called as its column.
     """
+    form = architecture_of(model).hugging_face
     names = dict(enumerate(labels or [task.label_column]))
     own = {
-        "architectures": ["BertForSequenceClassification"],
+        "architectures": [form.classifier],
         "problem_type": _PROBLEMS[task.kind],
         "id2label": names,
         "label2id": {name: number for number, name in names.items()},
-        "classifier_dropout": classifier_dropout,
+        form.classifier_dropout: classifier_dropout,
     }
     hugging_face.write_json(folder / "config.json", hugging_face.configuration(model) | own)
+
+
+def added_layers(model: ModelConfig, classifier: Classifier) -> dict[str, tf_keras.layers.Dense]:
+    """Return what fine-tuning puts on an encoder, by its name in the library transformers."""
+    own = architecture_of(model).hugging_face.own_pooler
+    pooler = {} if own is None else {own: classifier.own_pooler}
+    return pooler | {CLASSIFIER: classifier.classifier}
 
 
 def write_weights(folder: Path, model: ModelConfig, classifier: Classifier) -> None:
@@ -57,8 +68,8 @@ def write_weights(folder: Path, model: ModelConfig, classifier: Classifier) -> N
         for weight in weights(model, next_sentence=False)
         if weight.part in {Part.ENCODER, Part.POOLER}
     ]
-    tensors = hugging_face.tensors(of_encoder, values)
-    dense = classifier.classifier
-    tensors[KERNEL] = np.ascontiguousarray(dense.kernel.numpy().T)
-    tensors[BIAS] = dense.bias.numpy()
+    tensors = hugging_face.tensors(of_encoder, values, architecture_of(model).hugging_face)
+    for name, layer in added_layers(model, classifier).items():
+        tensors[f"{name}.weight"] = np.ascontiguousarray(layer.kernel.numpy().T)
+        tensors[f"{name}.bias"] = layer.bias.numpy()
     hugging_face.save_tensors(folder, tensors)

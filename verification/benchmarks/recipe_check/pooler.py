@@ -19,8 +19,8 @@ from local.demo import tiny
 from pipeline_config import PipelineConfig, load_preset, with_overrides
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
+from trained_models.architectures.architecture import weights
 from trained_models.importing.sources import WEIGHTS
-from trained_models.weight_names import weights
 from training import train
 from training.exporting.writing import HUGGING_FACE, FormatWriter
 from verification.benchmarks.recipe_check.finding import Figures, Finding

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trained_models.flops import step_flops
+from trained_models.architectures.architecture import step_flops
 from trained_models.phases import phases
 from verification.benchmarks.train import machine, shapes
 from verification.benchmarks.train.contest import Measured, SideName, Sizes, contest

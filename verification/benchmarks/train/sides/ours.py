@@ -14,9 +14,9 @@ from pipeline_config import PipelineConfig
 from pipeline_store.layout import StoreLayout
 from trained_models.phases import phases
 from trained_models.record_sources import phase_sources
+from training.architectures.models import build_model, trained_variables
 from training.input.data import load_training_data, training_dataset
 from training.loop.step import Batch, TrainLoop, make_train_loop
-from training.model.bert import build_model, trained_variables
 from training.model.dropout import make_dropout_stateless
 from training.optimization.optimizers import build_optimizer
 from training.runtime.strategies import create_strategy

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tests.training.corpora import tiny_config
 from tests.training.stepping import random_batch
-from training.model.bert import build_model, named_variables
-from training.model.layers import layer_norm
+from training.architectures.bert.layers import layer_norm
+from training.architectures.models import build_model, named_variables
 from verification.tpu_compile_check.steps import plain_model
 
 BFLOAT16 = {"training__mixed_precision_dtype": "bfloat16"}

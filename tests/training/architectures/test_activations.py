@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from training.model.activations import ACTIVATIONS
-from training.model.one_pass import elementwise_in_one_pass
+from training.architectures.activations import ACTIVATIONS
+from training.architectures.one_pass import elementwise_in_one_pass
 
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_new"])

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from tests.training.corpora import tiny_config
-from training.model.activations import ACTIVATIONS
-from training.model.bert import (
+from training.architectures.activations import ACTIVATIONS
+from training.architectures.models import (
     build_model,
     named_variables,
     trained_variables,

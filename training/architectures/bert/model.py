@@ -1,10 +1,8 @@
-"""BERT of tf-models from our configuration; its variables' names, and the hash of its weights."""
+"""BERT from our configuration: tf-models' model around an encoder, ours or theirs."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 import tensorflow as tf
@@ -15,13 +13,12 @@ from official.nlp.modeling.networks import BertEncoderV2
 
 from pipeline_config import PipelineConfig
 from pipeline_config.schema import ModelConfig
+from trained_models.architectures.bert.record import INITIALIZER_RANGE
 from trained_models.record_sources import predicts_next_sentence
 from trained_models.weight_names import NEXT_SENTENCE
-from training.model.activations import ACTIVATIONS
-from training.model.layers import Encoder
-
-# BERT, arXiv 1810.04805; `initializer_range` in its published configurations.
-INITIALIZER_RANGE = 0.02
+from training.architectures.activations import ACTIVATIONS
+from training.architectures.bert.layers import Encoder
+from training.architectures.models import arithmetic, has_next_sentence_head
 
 
 def build_model(config: PipelineConfig) -> BertPretrainerV2:
@@ -42,7 +39,7 @@ def assemble(
     """Return the configured model around an encoder, which takes the arguments of tf-models'."""
     tf_keras.utils.set_random_seed(config.training.random_seed)
     with arithmetic(config.training.mixed_precision_dtype):
-        encoder = _encoder(config.model, make_encoder, activation)
+        encoder = assemble_encoder(config.model, make_encoder, activation)
         model = BertPretrainerV2(
             encoder,
             mlm_activation=activation,
@@ -55,17 +52,29 @@ def assemble(
     return model
 
 
+def build_plain(config: PipelineConfig) -> BertPretrainerV2:
+    """Return the model of tf-models' own encoder and activation, its weights random."""
+
+    def gelu(features: tf.Tensor) -> tf.Tensor:
+        return tf_keras.activations.gelu(
+            features, approximate=config.model.hidden_act == "gelu_new"
+        )
+
+    return assemble(config, BertEncoderV2, gelu)
+
+
 def build_encoder(config: PipelineConfig) -> BertEncoderV2:
     """Return an encoder alone, which has its variables once it is called."""
     make_encoder = partial(Encoder, residual_dtype=config.training.residual_dtype)
-    return _encoder(config.model, make_encoder, ACTIVATIONS[config.model.hidden_act])
+    return assemble_encoder(config.model, make_encoder, ACTIVATIONS[config.model.hidden_act])
 
 
-def _encoder(
+def assemble_encoder(
     settings: ModelConfig,
     make_encoder: Callable[..., BertEncoderV2],
     activation: Callable[[tf.Tensor], tf.Tensor],
 ) -> BertEncoderV2:
+    """Return the configured encoder; its arguments are as for :func:`assemble`."""
     return make_encoder(
         vocab_size=settings.vocab_size,
         hidden_size=settings.hidden_size,
@@ -101,18 +110,6 @@ def initializer() -> tf_keras.initializers.Initializer:
     return tf_keras.initializers.TruncatedNormal(stddev=INITIALIZER_RANGE)
 
 
-@contextmanager
-def arithmetic(dtype: str) -> Iterator[None]:
-    """Build layers that compute in this type; their variables stay float32."""
-    before = tf_keras.mixed_precision.global_policy()
-    policy = "mixed_bfloat16" if dtype == "bfloat16" else "float32"
-    tf_keras.mixed_precision.set_global_policy(policy)
-    try:
-        yield
-    finally:
-        tf_keras.mixed_precision.set_global_policy(before)
-
-
 def _one_row(config: PipelineConfig) -> dict[str, tf.Tensor]:
     row = tf.zeros([1, config.masking.max_seq_length], tf.int32)
     slots = tf.zeros([1, config.masking.max_predictions_per_seq], tf.int32)
@@ -139,23 +136,3 @@ def trained_variables(model: BertPretrainerV2, config: PipelineConfig) -> list[t
         kept += [v for v in encoder.trainable_variables if id(v) not in above]
     left_out = {id(variable) for variable in kept}
     return [v for v in model.trainable_variables if id(v) not in left_out]
-
-
-def has_next_sentence_head(model: BertPretrainerV2) -> bool:
-    """Return whether the model predicts next sentences."""
-    return bool(model.classification_heads)
-
-
-def named_variables(model: tf_keras.Model) -> dict[str, tf.Variable]:
-    """Return the model's variables by name, without TensorFlow's ``:0``."""
-    return {variable.name.removesuffix(":0"): variable for variable in model.variables}
-
-
-def weights_sha256(model: tf_keras.Model) -> str:
-    """Return the hash of all weights: equal hash, bit-identical model."""
-    digest = hashlib.sha256()
-    for name, variable in sorted(named_variables(model).items()):
-        value = variable.numpy()
-        digest.update(f"{name} {value.dtype} {value.shape}\n".encode())
-        digest.update(value.tobytes())
-    return digest.hexdigest()

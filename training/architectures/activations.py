@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from training.model.one_pass import one_pass
+from training.architectures.one_pass import one_pass
 
 Derivative = Callable[[tf.Tensor], tf.Tensor]
 

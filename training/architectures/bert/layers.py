@@ -15,8 +15,7 @@ from official.modeling import tf_utils
 from official.nlp.modeling.layers import TransformerEncoderBlock
 from official.nlp.modeling.networks import BertEncoderV2
 
-# As in tf-models and in Google's BERT.
-NORM_EPSILON = 1e-12
+from trained_models.architectures.bert.record import NORM_EPSILON
 
 
 class SelfAttention(tf_keras.layers.MultiHeadAttention):

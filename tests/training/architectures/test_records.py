@@ -1,0 +1,57 @@
+"""Each architecture answers whatever is asked of it, and its two records speak of one model."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pipeline_config import PipelineConfig, with_overrides
+from preflight.estimates.sizes import weight_count
+from tests.training.corpora import tiny_config
+from trained_models.architectures import architecture
+from training.architectures.models import (
+    architecture_of,
+    build_model,
+    named_variables,
+    trained_variables,
+)
+
+EACH = pytest.mark.parametrize("name", architecture.names())
+
+
+@EACH
+def test_every_variable_is_a_weight(name: str) -> None:
+    config = tiny_config(model__architecture=name)
+    variables = named_variables(build_model(config))
+    found = architecture.weights(config.model, next_sentence=False)
+    names = {}
+    for weight in found:
+        (variable,) = [name for name in variables if name.endswith(f"/{weight.variable}")]
+        assert tuple(variables[variable].shape) == weight.shape
+        names[variable] = weight.tensor
+    assert names.keys() == variables.keys()
+    assert len(set(names.values())) == len(found)
+
+
+@EACH
+def test_the_estimate_counts_all_weights(name: str) -> None:
+    config = tiny_config(model__architecture=name)
+    variables = named_variables(build_model(config)).values()
+    assert weight_count(config) == sum(math.prod(variable.shape) for variable in variables)
+
+
+@EACH
+def test_every_trained_variable_has_a_scale(name: str) -> None:
+    config = tiny_config(model__architecture=name)
+    model, found = build_model(config), architecture_of(config.model)
+    for variable in trained_variables(model, config):
+        assert 0 < found.scale(variable) <= 1
+        assert set(found.averaged_axes(variable)) <= set(range(len(variable.shape)))
+
+
+def test_a_setting_from_before_the_choice_keeps_its_hashes() -> None:
+    plain = PipelineConfig()
+    # Of the version before there was a choice.
+    assert plain.training_sha256.startswith("4bf3221fd7d5e580")
+    assert with_overrides(plain, {"model.architecture": "bert"}) == plain

@@ -1,0 +1,124 @@
+"""What the rest of the code asks of an architecture, but for what needs TensorFlow.
+
+``model.architecture`` names a folder beside this file whose ``record.py`` has the answers as
+``ARCHITECTURE``. What needs TensorFlow is in :mod:`training.architectures`, in a folder of the same
+name. Nothing outside these two folders compares the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, get_args
+
+from pipeline_config import PipelineConfig
+from pipeline_config.schema import ModelConfig
+from trained_models.phases import Phase
+from trained_models.weight_names import Part, Weight
+
+
+@dataclass(frozen=True)
+class HuggingFaceForm:
+    """How the library transformers stores a model of an architecture.
+
+    :param model_type: in ``config.json``.
+    :param masked_lm: its class with a masked-LM head.
+    :param encoder: its class without one.
+    :param classifier: its class for sequence classification.
+    :param prefix: of the encoder's tensors in classes that have a head, such as ``bert.``; not part
+        of :attr:`trained_models.weight_names.Weight.tensor`.
+    :param settings: names in ``config.json`` by ours, of everything that decides what weights
+        compute.
+    :param dropouts: the same of the settings that matter in training only.
+    :param activations: our ``hidden_act`` by its name there.
+    :param fixed: what ``config.json`` may say otherwise and here is always so: values that are
+        taken by name, the first one where it says nothing.
+    :param constants: what else an exported ``config.json`` has.
+    :param classifier_dropout: name of the dropout before the classifier.
+    :param own_pooler: name of the layer that pools for a classifier, where the encoder has none.
+    :param head_prefix: what the names of the masked-LM head's tensors begin with.
+    :param tied: second names of tensors, and the first ones.
+    :param counters: tensors that are no weights.
+    :param inputs: what the tokenizer hands to the model.
+    """
+
+    model_type: str
+    masked_lm: str
+    encoder: str
+    classifier: str
+    prefix: str
+    settings: Mapping[str, str]
+    dropouts: Mapping[str, str]
+    activations: Mapping[str, str]
+    fixed: Mapping[str, tuple[Any, ...]]
+    constants: Mapping[str, Any]
+    classifier_dropout: str
+    head_prefix: tuple[str, ...]
+    tied: Mapping[str, str]
+    counters: frozenset[str]
+    inputs: tuple[str, ...]
+    own_pooler: str | None = None
+
+    def full_name(self, weight: Weight) -> str:
+        """Return the name of a weight's tensor in a model with a head."""
+        prefix = "" if weight.part in {Part.MASKED_LM, Part.NEXT_SENTENCE} else self.prefix
+        return prefix + weight.tensor
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An architecture, as far as files and numbers go.
+
+    :param title: what a model card calls it.
+    :param weights: from sizes, and whether there is a next-sentence head, to all weights from the
+        embeddings up.
+    :param norm_epsilon: what layer norms add to the variance.
+    :param step_flops: model FLOPs of a step of pretraining, over all replicas.
+    :param classifier_flops: from sizes, tokens of a row and outputs to the FLOPs of a row of a
+        classifier, forwards.
+    """
+
+    title: str
+    weights: Callable[[ModelConfig, bool], list[Weight]]
+    norm_epsilon: float
+    step_flops: Callable[[PipelineConfig, Phase], int]
+    classifier_flops: Callable[[ModelConfig, int, int], int]
+    hugging_face: HuggingFaceForm
+
+    @property
+    def has_pooler(self) -> bool:
+        """Return whether it has one: a layer on the first token that pretraining may train."""
+        return any(weight.part is Part.POOLER for weight in self.weights(ModelConfig(), False))
+
+
+def architecture_of(model: ModelConfig) -> Architecture:
+    """Return the architecture of a model."""
+    return named(model.architecture)
+
+
+def named(name: str) -> Architecture:
+    """Return the architecture of a name that the schema knows."""
+    found: Architecture = import_module(f"trained_models.architectures.{name}.record").ARCHITECTURE
+    return found
+
+
+def names() -> tuple[str, ...]:
+    """Return the values of ``model.architecture``."""
+    return get_args(ModelConfig.model_fields["architecture"].annotation)
+
+
+def weights(model: ModelConfig, *, next_sentence: bool) -> list[Weight]:
+    """Return the weights of a model, from the embeddings up.
+
+    :param next_sentence: whether there is a next-sentence head.
+    """
+    return architecture_of(model).weights(model, next_sentence)
+
+
+def step_flops(config: PipelineConfig, phase: Phase) -> int:
+    """Return the model FLOPs of one step of pretraining, over all replicas together.
+
+    :param phase: says how many rows a step has, and of what shape.
+    """
+    return architecture_of(config.model).step_flops(config, phase)

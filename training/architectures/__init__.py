@@ -1,0 +1,1 @@
+"""What an architecture is to TensorFlow: a folder each, named as the setting."""

@@ -1,0 +1,1 @@
+"""Whether models of each architecture compute what the library transformers does."""
