@@ -36,7 +36,7 @@ _DOCUMENT_SECONDS = 10
 _WAIT_SECONDS = 20
 _REFUSED = (40, 41)
 _FAILED = 45
-_ROWS = 2000
+_ROWS = 100
 
 
 def _through(corpora: Sequence[Corpus], **limits: Any) -> Callable[[Path, int], Tally]:
