@@ -10,8 +10,9 @@ TORCH_INSTALLED := .venv-torch/.installed
 GOODPUT_INSTALLED := .venv-goodput/.installed
 ENCODER := .venv-encoder/.installed
 STATE ?= .local
-CORPUS ?=
 BILL ?= requirements.txt
+# By the environment, so that no character of it means anything to make or the shell.
+export CORPUS ?=
 TEST_PROCESSES ?= 3
 # Each of these has a target of its own.
 UNASKED := not browser and not slow and not tpu_compiler and not parity
@@ -40,7 +41,7 @@ $(INSTALLED): requirements.txt requirements-dev.txt requirements-uv.txt
 install: $(INSTALLED)  ## Create .venv from the locked requirements
 
 demo: $(INSTALLED)  ## Run the main job for two days of text; CORPUS=<folder or glob> for your own
-	$(BIN)/python -m local.demo --state-dir $(STATE) $(if $(CORPUS),--corpus '$(CORPUS)')
+	$(BIN)/python -m local.demo --state-dir $(STATE) $(if $(CORPUS),--corpus "$$CORPUS")
 
 $(ENCODER): $(INSTALLED) requirements-encoder.txt
 	rm -rf $(dir $@)

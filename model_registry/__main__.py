@@ -73,6 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _others(options: argparse.Namespace) -> str:
+    """Return which lineages there are instead, as a sentence; nothing if there is none."""
+    known = registry.lineage_ids(StoreLayout(options.store))
+    others = [name for name in known if name != options.lineage]
+    return f" There are: {', '.join(others)}; name one with --lineage." if others else ""
+
+
 def _list(lineage: LineageLayout, options: argparse.Namespace) -> None:
     versions = registry.list_versions(lineage)
     pointer = ProductionPointer.load_or_none(lineage.production)
@@ -86,7 +93,7 @@ def _list(lineage: LineageLayout, options: argparse.Namespace) -> None:
         )
         return
     if not versions:
-        _print(f"Lineage {options.lineage} has no versions in {options.store}.")
+        _print(f"Lineage {options.lineage} has no versions in {options.store}.{_others(options)}")
         return
     rows = [("", "version", "created", "steps", "loss", "partitions", "started from")]
     for model in versions:

@@ -76,7 +76,7 @@ def _report(store: StoreLayout, run: RunLayout) -> None:
         for name, metric in task.metrics.items():
             majority = f"{task.majority[name]:.4f}" if name in task.majority else "not known"
             print(
-                f"{task.task}, {task.model}: {name} {metric.mean:.4f} ± {metric.deviation:.4f} on "
+                f"{task.task}, {task.model}: {name} {metric.in_words} on "
                 f"the test examples, the most frequent answer {majority}; best: {task.best_trial}"
             )
     for comparison in report.comparisons:

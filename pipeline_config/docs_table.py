@@ -17,6 +17,7 @@ from pipeline_config.loading import (
     load_preset,
     preset_names,
 )
+from pipeline_config.patterns import IN_WORDS
 from pipeline_config.preset_reasons import reasons
 from pipeline_config.rules import RENTAL_RULES, RULES
 from pipeline_config.schema import Mark, PipelineConfig
@@ -204,22 +205,29 @@ def limits(schema: dict[str, Any]) -> str:
     merged = {key: v for option in schema.get("anyOf", []) for key, v in option.items()} | schema
     if choices := merged.get("enum", merged.get("items", {}).get("enum")):
         return ", ".join(f"`{choice}`" for choice in choices)
+    return ", ".join(
+        [*_bounds(merged), *(f"each {part}" for part in _bounds(merged.get("items", {})))]
+    )
+
+
+def _bounds(schema: dict[str, Any]) -> list[str]:
     parts = []
     for key, words in (
         ("minimum", "at least {}"),
         ("exclusiveMinimum", "above {}"),
         ("maximum", "at most {}"),
         ("exclusiveMaximum", "below {}"),
-        ("minLength", "length at least {}"),
-        ("maxLength", "length at most {}"),
+        ("minLength", "not empty"),
+        ("maxLength", "at most {} characters"),
         ("minItems", "at least {} item"),
         ("maxItems", "at most {} items"),
-        ("pattern", "`{}`"),
     ):
-        if key in merged:
-            limit = merged[key]
-            parts.append(words.format(f"{limit:g}" if isinstance(limit, float) else limit))
-    return ", ".join(parts)
+        if key in schema:
+            limit = schema[key]
+            parts.append(words.format(int(limit) if limit == int(limit) else f"{limit:g}"))
+    if "pattern" in schema:
+        parts.append(IN_WORDS[schema["pattern"]])
+    return parts
 
 
 def _value(value: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from pipeline_config import patterns
 from pipeline_config.schema import (
     BeamConfig,
     BudgetConfig,
@@ -45,12 +46,12 @@ class EncoderConfig(Section):
 
     lineage_id: str = Field(
         "default",
-        pattern=r"^[a-z][a-z0-9-]{0,39}$",
+        pattern=patterns.NAME,
         description="Line of models; its vocabulary makes the tokens.",
     )
     version: str | None = Field(
         None,
-        pattern=r"^v-[0-9a-f]{12}$",
+        pattern=patterns.VERSION,
         description="Version to fine-tune. Empty: the one that has just been promoted, if that "
         "started the run, else the one in use.",
     )
@@ -73,7 +74,7 @@ class RecipeConfig(Section):
     )
     source_run: str | None = Field(
         None,
-        pattern=r"^[0-9a-f]{12}$",
+        pattern=patterns.RUN_KEY,
         description="Key of the fine-tuning run whose models are measured, used or exported; for "
         "the modes eval, predict and export.",
     )

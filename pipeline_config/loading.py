@@ -18,6 +18,7 @@ from pipeline_config.finetuning import (
     FinetuningConfig,
 )
 from pipeline_config.finetuning_rules import finetuning_violations
+from pipeline_config.patterns import IN_WORDS
 from pipeline_config.rules import violations
 from pipeline_config.schema import FORMAT_VERSION, PipelineConfig, RentalConfig
 from pipeline_config.unquoted import broken_fields, fault, kind_of
@@ -93,14 +94,19 @@ def with_overrides(base: Config, overrides: Mapping[str, Any]) -> Config:
     merged = base.model_dump(mode="json")
     known = dict(fields(schema))
     optional = {name for name, field in known.items() if type(None) in get_args(field.annotation)}
+    lists = {name for name, field in known.items() if get_origin(field.annotation) is list}
     problems = []
     for key, value in overrides.items():
         if key not in known:
             problems.append(_unknown_key(key, value, known, schema))
             continue
         section, name = key.split(".")
+        merged[section][name] = value
         # An empty input of a form or command line means "no value" where there may be none.
-        merged[section][name] = None if value == "" and key in optional else value
+        if value == "" and key in optional:
+            merged[section][name] = None
+        elif value is None and key in lists:
+            merged[section][name] = []
     try:
         config = schema.model_validate(merged)
     except ValidationError as error:
@@ -128,9 +134,15 @@ def _unknown_key(key: str, value: Any, known: Iterable[str], schema: Schema) -> 
 
 def _limit_problems(error: ValidationError) -> list[str]:
     return [
-        f"{'.'.join(map(str, item['loc']))}: {item['msg']}, received {item['input']!r}."
+        f"{'.'.join(map(str, item['loc']))}: {_limit(item)}, received {item['input']!r}."
         for item in error.errors()
     ]
+
+
+def _limit(item: Any) -> str:
+    """Return which limit an error of pydantic is about; of a pattern what it means."""
+    words = IN_WORDS.get(item.get("ctx", {}).get("pattern"))
+    return f"Input should be: {words}" if words else str(item["msg"])
 
 
 def parse_overrides(assignments: list[str], schema: Schema = PipelineConfig) -> dict[str, Any]:

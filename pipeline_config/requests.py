@@ -14,6 +14,30 @@ from pipeline_config.finetuning import FinetuningConfig
 from pipeline_config.loading import Config, ConfigError, Schema, fields, with_overrides
 from pipeline_config.schema import Mark, PipelineConfig
 
+_USUAL: dict[Schema, tuple[str, ...]] = {
+    PipelineConfig: (
+        "corpus.partition",
+        "model.lineage_id",
+        "model.init_checkpoint",
+        "training.max_passes",
+        "training.train_steps",
+        "budget.max_cost",
+        "budget.max_hours",
+        "run.dry_run",
+    ),
+    FinetuningConfig: (
+        "finetuning.tasks",
+        "encoder.lineage_id",
+        "encoder.version",
+        "encoder.compare_with",
+        "finetuning.num_train_epochs",
+        "budget.max_cost",
+        "budget.max_hours",
+        "run.dry_run",
+    ),
+}
+"""What the first section of a form has, in its order."""
+
 
 def marked(schema: Schema, *marks: Mark) -> Iterator[str]:
     """Yield the names of the settings that have one of the marks."""
@@ -31,6 +55,22 @@ def locked_settings(schema: Schema, patterns: Iterable[str]) -> set[str]:
     return set(marked(schema, Mark.BY_INSTALLATION)) | {
         name for name in names for pattern in patterns if fnmatchcase(name, pattern)
     }
+
+
+def form_sections(schema: Schema, patterns: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names of the settings that a form has a field for, by its sections, in order.
+
+    The first section has what differs from one run to the next; the others are the schema's.
+
+    :param patterns: as of :func:`locked_settings`.
+    """
+    locked = locked_settings(schema, patterns)
+    usual = [name for name in _USUAL[schema] if name not in locked]
+    sections = {"usual": usual}
+    for name, _ in fields(schema):
+        if name not in locked and name not in usual:
+            sections.setdefault(f"advanced: {name.partition('.')[0]}", []).append(name)
+    return {title: names for title, names in sections.items() if names}
 
 
 def with_request(preset: Config, conf: Mapping[str, Any], patterns: Iterable[str]) -> Config:

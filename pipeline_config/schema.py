@@ -23,11 +23,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from pipeline_config import patterns
+
 FORMAT_VERSION = 1
 PARTITION_PATTERN = r"[a-z0-9][a-z0-9._-]{0,62}"
 """A partition is a folder name and part of keys."""
-TASK_NAME_PATTERN = r"^[a-z][a-z0-9-]{0,39}$"
-"""A labelled task is a folder name and part of keys."""
 
 
 class Mark(Enum):
@@ -43,7 +43,7 @@ class Mark(Enum):
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
-TaskName = Annotated[str, Field(pattern=TASK_NAME_PATTERN)]
+TaskName = Annotated[str, Field(pattern=patterns.NAME)]
 _LARGEST_STEP = 100_000_000
 _STEP_NUMBER = TypeAdapter(Annotated[int, Field(ge=1, le=_LARGEST_STEP)])
 
@@ -66,7 +66,7 @@ StepCount = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "string", "pattern": r"^(auto|[1-9][0-9]{0,8})$"},
+                {"type": "string", "pattern": patterns.STEPS},
                 {"type": "integer", "minimum": 1, "maximum": _LARGEST_STEP},
             ]
         }
@@ -137,10 +137,10 @@ class CorpusConfig(Section):
     )
     language: str = Field(
         "en",
-        pattern=r"^[a-z]{2,3}$",
+        pattern=patterns.LANGUAGE,
         description="ISO 639 code; where sentences end depends on it (only for segment_pair).",
     )
-    keep_languages: list[Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]] = Field(
+    keep_languages: list[Annotated[str, Field(pattern=patterns.LANGUAGE)]] = Field(
         [],
         max_length=100,
         description="Keep only documents recognised as one of these languages, such as en; the "
@@ -294,7 +294,7 @@ class ModelConfig(Section):
 
     lineage_id: str = Field(
         "default",
-        pattern=r"^[a-z][a-z0-9-]{0,39}$",
+        pattern=patterns.NAME,
         description="Line of models that build on each other. Vocabulary and architecture are "
         "frozen within a lineage.",
     )
@@ -699,15 +699,15 @@ class BeamConfig(Section):
     )
     region: str | None = Field(
         None,
-        pattern=r"^[a-z]+-[a-z]+[0-9]+$",
+        pattern=patterns.REGION,
         description="Dataflow: region of the workers, such as us-central1; the bucket's.",
     )
     temp_location: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
-        None, pattern=r"^gs://", description="Dataflow: folder for temporary files."
+        None, pattern=patterns.BUCKET_FOLDER, description="Dataflow: folder for temporary files."
     )
     sdk_container_image: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None,
-        pattern=r"@sha256:[0-9a-f]{64}$",
+        pattern=patterns.WORKER_IMAGE,
         description="Dataflow: image with the data job's locked requirements, by its digest, as a "
         "tag can be moved to other code: NAME@sha256:DIGEST.",
     )
@@ -725,21 +725,21 @@ class TpuConfig(Section):
 
     accelerator_type: str = Field(
         "v5litepod-8",
-        pattern=r"^[a-z0-9]+-[1-9][0-9]*$",
+        pattern=patterns.ACCELERATOR_TYPE,
         description="Such as v5litepod-8. v5litepod-1, -4 and -8 are one host.",
     )
     runtime_version: str = Field(
         "v2-alpha-tpuv5-lite",
-        pattern=r"^[a-z0-9][a-z0-9.-]*$",
+        pattern=patterns.RUNTIME_VERSION,
         description="Software image of the TPU VM, such as v2-alpha-tpuv5-lite.",
     )
     container_image: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None,
-        pattern=r"^[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}$",
+        pattern=patterns.TPU_IMAGE,
         description="Image that agent and trainer run in, bert-trainer-tpu, by its digest: "
         "NAME@sha256:DIGEST. Empty: the VM's own Python has all they need, as an emulator's.",
     )
-    zones: list[Annotated[str, Field(pattern=r"^[a-z]+-[a-z]+[0-9]+-[a-z]$")]] = Field(
+    zones: list[Annotated[str, Field(pattern=patterns.ZONE)]] = Field(
         ["us-central1-a"],
         min_length=1,
         max_length=20,
@@ -771,7 +771,7 @@ class TpuConfig(Section):
     )
     reservation_name: Annotated[str | None, Mark.BY_INSTALLATION] = Field(
         None,
-        pattern=r"^(projects/[^/]+/locations/[^/]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?$",
+        pattern=patterns.RESERVATION,
         description="Reservation to rent from, with provisioning_model reserved; empty only with "
         "api nodes, which takes from any.",
     )
@@ -788,15 +788,11 @@ class TpuConfig(Section):
         None, description="Account of the TPU VM; empty: the project's default compute account."
     )
     network_tags: Annotated[
-        list[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]],
+        list[Annotated[str, Field(pattern=patterns.NETWORK_TAG)]],
         Mark.BY_INSTALLATION,
     ] = Field([], max_length=64, description="Network tags of the TPU VM, for firewall rules.")
     data_disks: Annotated[
-        list[
-            Annotated[
-                str, Field(pattern=r"^projects/[^/]+/zones/[^/]+/disks/[a-z][-a-z0-9]{0,62}$")
-            ]
-        ],
+        list[Annotated[str, Field(pattern=patterns.DISK)]],
         Mark.BY_INSTALLATION,
     ] = Field(
         [],
@@ -903,10 +899,10 @@ class BudgetConfig(Section):
         "saves is counted against this; empty: not counted.",
     )
     currency: Annotated[str, Mark.BY_INSTALLATION] = Field(
-        "USD", pattern=r"^[A-Z]{3}$", description="Currency of the prices."
+        "USD", pattern=patterns.CURRENCY, description="Currency of the prices."
     )
     price_date: Annotated[str, Mark.BY_INSTALLATION] = Field(
-        "2026-01", pattern=r"^\d{4}-\d{2}(-\d{2})?$", description="When the price was looked up."
+        "2026-01", pattern=patterns.MONTH_OR_DAY, description="When the price was looked up."
     )
 
 

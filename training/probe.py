@@ -299,8 +299,7 @@ def _report(subject: Subject, finished: Sequence[FinishedTrial]) -> ProbeReport:
 def _show(report: ProbeReport) -> None:
     for summary in report.tasks:
         metrics = "  ".join(
-            f"{name} {found.mean:.4f} ± {found.deviation:.4f} (most frequent answer "
-            f"{summary.majority[name]:.4f})"
+            f"{name} {found.in_words} (most frequent answer {summary.majority[name]:.4f})"
             for name, found in summary.metrics.items()
         )
         log.info("%s on %s: %s", summary.model, summary.task, metrics)

@@ -15,7 +15,7 @@ from corpus.errors import UserError
 from corpus.labelled.reading import FORMATS
 from corpus.text.inputs import format_of_name, list_inputs
 from pipeline_config import ConfigError, TaskConfig
-from pipeline_config.schema import TASK_NAME_PATTERN
+from pipeline_config.patterns import NAME
 from pipeline_config.task import task_violations
 from pipeline_config.unquoted import broken_fields, fault
 from pipeline_store import request_paths, uris
@@ -49,7 +49,7 @@ def load_task(store: StoreLayout, name: str) -> TaskConfig:
 
 
 def _content(store: StoreLayout, name: str) -> tuple[str, dict[str, Any]]:
-    if not re.fullmatch(TASK_NAME_PATTERN, name):
+    if not re.fullmatch(NAME, name):
         line = "that is no task's name; use a-z, 0-9 and '-', and begin with a letter."
         raise ConfigError([f"task {name!r}: {line}"])
     uri = store.task(name).description

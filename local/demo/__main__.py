@@ -84,7 +84,9 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     store = StoreLayout(str(stack.paths.store))
     lineage_id = follow.unused_lineage(store, "demo")
     text = Path(store.root) / "corpora" / lineage_id
-    # The corpus first: a bad one must be known before anything is started.
+    # The corpus first: a bad one must be known before anything is started. Its folder has to be
+    # closed to other users before there is text in it.
+    stack.paths.create()
     if options.corpus:
         say(f"corpus: your files, {options.corpus}")
         parts = corpus.from_folder(options.corpus, text, partitions=corpus.PARTITIONS)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from playwright.sync_api import FrameLocator, Locator, Page, sync_playwright
 
 from pipeline_config import PipelineConfig
+from pipeline_config.requests import form_sections
 
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE_MS = 120_000
@@ -51,6 +52,11 @@ def open_trigger_form(page: Page, url: str, dag_id: str) -> Locator:
     return form
 
 
+def open_section(form: Locator, title: str) -> None:
+    """Show the fields of a section, such as *advanced: tpu*; the one that is open closes."""
+    form.get_by_role("button", name=title, exact=True).click()
+
+
 def fill_in(page: Page, form: Locator, name: str, value: Any) -> None:
     """Give a setting a value, as each kind of field wants it."""
     field = form.locator(f'[name="element_{name}"]')
@@ -68,13 +74,13 @@ def fill_in(page: Page, form: Locator, name: str, value: Any) -> None:
 
 
 def fill_in_settings(page: Page, form: Locator, wanted: Mapping[str, Any]) -> None:
-    """Fill in the main DAG's form; its sections are those of the schema."""
-    for section in PipelineConfig.model_fields:
-        chosen = {n: value for n, value in wanted.items() if n.startswith(f"{section}.")}
+    """Fill in the main DAG's form, one section after the other."""
+    for title, names in form_sections(PipelineConfig, ()).items():
+        chosen = [name for name in names if name in wanted]
         if chosen:
-            form.get_by_role("button", name=section, exact=True).click()
-        for name, value in chosen.items():
-            fill_in(page, form, name, value)
+            open_section(form, title)
+        for name in chosen:
+            fill_in(page, form, name, wanted[name])
 
 
 def submit(form: Locator) -> None:

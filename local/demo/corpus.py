@@ -100,7 +100,16 @@ def from_folder(source: str, folder: Path, *, partitions: Sequence[str] = PARTIT
     :raises CorpusError: no file is found, or one cannot be read as text.
     """
     files = find_files(source)
-    documents = {path: count_documents(path) for path in files}
+    documents: dict[Path, int] = {}
+    unusable: list[str] = []
+    for path in files:
+        try:
+            documents[path] = count_documents(path)
+        except CorpusError as error:
+            unusable.append(str(error))
+    if unusable:
+        # All at once: whoever mends one file after the other starts the demo as many times.
+        raise CorpusError("\n".join(unusable))
     if not any(documents.values()):
         raise CorpusError(f"{source}: {len(files)} files, but no document in them.")
     folders = [_new_folder(folder, partition) for partition in partitions]

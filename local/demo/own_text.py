@@ -28,6 +28,15 @@ def find_files(source: str) -> list[Path]:
 
     :raises CorpusError: there is none.
     """
+    try:
+        return _find_files(source)
+    except PermissionError as error:
+        raise CorpusError(
+            f"{error.filename}: it may not be read; change its permissions."
+        ) from None
+
+
+def _find_files(source: str) -> list[Path]:
     path = Path(source).expanduser()
     if path.is_dir():
         entries = sorted(entry for entry in path.iterdir() if entry.is_file())
@@ -68,6 +77,8 @@ def count_documents(path: Path) -> int:
             usable = sum(1 for _ in contents)
     except RejectedFileError as error:
         raise CorpusError(f"{path}: {error.reason}: {error.detail}.") from error
+    except PermissionError:
+        raise CorpusError(f"{path}: it may not be read; change its permissions.") from None
     if rejects and not usable:
         raise CorpusError(f"{path}: no document can be read; {_where(rejects[0])}.")
     return usable

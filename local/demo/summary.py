@@ -96,6 +96,10 @@ def _losses(report: EvaluationReport) -> dict[str, dict[str, float]]:
     return losses
 
 
+def _widest(days: list[Day]) -> int:
+    return max((len(day.partition) for day in days), default=0)
+
+
 def show(days: list[Day], results: list[DayResult], console: Console) -> None:
     """Print the tables."""
     runs = Table(title="Runs", title_justify="left")
@@ -103,10 +107,22 @@ def show(days: list[Day], results: list[DayResult], console: Console) -> None:
         *("partition", "documents", "duplicates", "row fill"),
         *("tokens trained", "steps", "verdict"),
     ):
-        runs.add_column(heading, justify="left" if heading == "verdict" else "right")
+        # Two days cut off at the same place cannot be told apart.
+        runs.add_column(
+            heading,
+            justify="left" if heading == "verdict" else "right",
+            no_wrap=heading == "partition",
+            min_width=_widest(days) if heading == "partition" else None,
+        )
     losses = Table(title="Masked-LM loss on held-out documents (nats)", title_justify="left")
     for heading in ("after", "held-out of", "documents", "candidate", "in use before", "unigram"):
-        losses.add_column(heading, justify="right")
+        is_day = heading in ("after", "held-out of")
+        losses.add_column(
+            heading,
+            justify="right",
+            no_wrap=is_day,
+            min_width=_widest(days) if is_day else None,
+        )
     for day, result in zip(days, results, strict=True):
         runs.add_row(
             day.partition,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import shlex
 import signal
 import sys
@@ -117,7 +118,17 @@ def _assignment(text: str) -> tuple[str, str]:
 def _up(arguments: argparse.Namespace) -> int:
     # Ending it from outside must not leave half a stack: let it unwind like Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    stack = Stack(arguments.state_dir, extra_environment=dict(arguments.env))
+    given = dict(arguments.env)
+    if dropped := sorted(
+        name for name in os.environ if name.startswith("REPRETRAIN_") and name not in given
+    ):
+        words = " ".join(f"--env {name}={shlex.quote(os.environ[name])}" for name in dropped)
+        print(
+            f"warning: {', '.join(dropped)}: the stack takes nothing from your shell. To use it:\n"
+            f"  python -m local.stack up {words}",
+            file=sys.stderr,
+        )
+    stack = Stack(arguments.state_dir, extra_environment=given)
     _welcome(stack.up(arguments.timeout), stack.password(), arguments.state_dir)
     return 0
 

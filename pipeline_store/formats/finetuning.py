@@ -203,6 +203,12 @@ class MetricSummary(BaseModel):
     deviation: float = Field(description="sample standard deviation over seeds; of one seed 0")
     values: list[float] = Field(description="by seed, in the order of the seeds")
 
+    @property
+    def in_words(self) -> str:
+        """The mean, and what it varies by if there are seeds to tell it from."""
+        spread = f" ± {self.deviation:.4f}" if len(self.values) > 1 else ""
+        return f"{self.mean:.4f}{spread}"
+
 
 class TaskSummary(BaseModel):
     """One model on one task, over all seeds, at the learning rate that validation chose."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 from model_registry import lease, registry
 from pages.charts import LineChart, Series, line_chart
@@ -25,6 +26,8 @@ from pipeline_store.layout import LineageLayout, StoreLayout, VersionLayout
 
 MOST_VERSIONS = 100
 MOST_ALERTS = 10
+MOST_READ_ALERTS = 200
+"""Of all lineages, the newest: a page must not take longer with each alert there ever was."""
 
 
 @dataclass(frozen=True)
@@ -102,17 +105,18 @@ def lineage_view(store: StoreLayout, lineage_id: str, known: list[str]) -> Linea
     if holder is not None:
         view.spending = reader.attempt(lambda: spending([store.run(holder)]))
     view.waiting = reader.attempt(lambda: lease.waiting(lineage)) or []
-    view.alerts = newest_alerts(store, reader)
+    view.alerts = newest_alerts(store, lineage_id, reader)
     return view
 
 
-def newest_alerts(store: StoreLayout, reader: Reader) -> list[AlertRow]:
-    """Return the newest alerts of all runs, newest first."""
+def newest_alerts(store: StoreLayout, lineage_id: str, reader: Reader) -> list[AlertRow]:
+    """Return the newest alerts of a lineage and of what is about no lineage, newest first."""
     known = set(list_alerts(store))
     found = [details for details in uris.list_details(store.alerts) if details.uri in known]
-    newest = sorted(found, key=lambda details: details.modified, reverse=True)[:MOST_ALERTS]
+    newest = sorted(found, key=lambda details: details.modified, reverse=True)[:MOST_READ_ALERTS]
     alerts = (reader.load(Alert, details.uri) for details in newest)
-    return [_alert_row(store, alert) for alert in alerts if alert is not None]
+    own = (a for a in alerts if a is not None and a.lineage_id in (None, lineage_id))
+    return [_alert_row(store, alert) for alert in islice(own, MOST_ALERTS)]
 
 
 def _alert_row(store: StoreLayout, alert: Alert) -> AlertRow:

@@ -195,7 +195,8 @@ def _add_comparison(view: RunView, run: RunLayout, reader: Reader) -> None:
             SetRow(
                 name=name,
                 kind=kind,
-                documents=len(scores.document_ids),
+                # As the verdict counts: one without a masked token says nothing.
+                documents=sum(count > 0 for count in scores.token_counts),
                 losses=[losses.get((model, name), float("nan")) for model in view.models],
                 unigram=report.unigram_losses.get(name),
                 recalls=[recalls.get((model, name)) for model in view.models],

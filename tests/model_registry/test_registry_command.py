@@ -59,6 +59,11 @@ def test_list_of_an_empty_lineage(tmp_path: Path, capsys: Capture) -> None:
     assert "no model in use" in capsys.readouterr().err
 
 
+def test_list_names_the_lineages_that_there_are(runs: list[FinishedRun], capsys: Capture) -> None:
+    assert call(runs, "list", "--lineage", "other") == 0
+    assert f"There are: {runs[0].lineage.root.rpartition('/')[2]};" in capsys.readouterr().out
+
+
 def test_show(runs: list[FinishedRun], capsys: Capture) -> None:
     assert call(runs, "show") == 0
     assert capsys.readouterr().out.startswith(f"# BERT {runs[1].version_id}")

@@ -175,9 +175,9 @@ def test_nested_settings_are_refused_with_the_right_spelling() -> None:
         ("masking.masked_lm_prob", float("nan"), "less than 1"),
         ("optimizer.type", "adam", "'adamw', 'lamb' or 'amos'"),
         ("tpu.zones", [], "at least 1 item"),
-        ("tpu.zones", ["Moon"], "match pattern"),
-        ("tpu.accelerator_type", "v5litepod-0", "match pattern"),
-        ("model.lineage_id", "My Models", "match pattern"),
+        ("tpu.zones", ["Moon"], "a zone of Google Cloud"),
+        ("tpu.accelerator_type", "v5litepod-0", "a TPU type, a hyphen and a number"),
+        ("model.lineage_id", "My Models", "small letters, digits and hyphens"),
         ("corpus.partition", 20260131, "valid string"),
     ],
 )

@@ -406,6 +406,23 @@ def test_models_shows_the_newest_alerts_and_what_of_them_is_over(site: Site) -> 
     assert "cleared 2026-01-31 12:00" in site.get("/models")
 
 
+def test_models_shows_no_alert_of_another_lineage(site: Site) -> None:
+    made = finished(site, "1")
+    for cause, lineage_id in (("rejected", "default"), ("failed", "other"), ("reaper", None)):
+        Alert(
+            scope=made.key,
+            cause=cause,
+            title=f"about {lineage_id}",
+            reason="worse",
+            time=NOW,
+            lineage_id=lineage_id,
+        ).write(site.store.alert(made.key, cause))
+    page = site.get("/models")
+    assert "about default" in page
+    assert "about None" in page
+    assert "about other" not in page
+
+
 def rent(made: FinishedRun) -> None:
     """Let a run have a TPU for an hour, of 8 chips at 1.20 each."""
     uris.write(made.run.config, CONFIG.to_bytes())

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 from local.demo import browser
 from pipeline_config import FinetuningConfig, load_preset, parse_config, with_overrides
 from pipeline_config.finetuning import RecipeConfig
+from pipeline_config.requests import form_sections
 from pipeline_store import uris
 from pipeline_store.formats import Answer, ProductionPointer, RunApproval, Verdict
 from tests.stack.driver import DAG_ID, RUN_SECONDS, TINY, Pipeline, until
@@ -174,11 +175,11 @@ def test_the_form_of_fine_tuning_explains_itself_and_what_cannot_work_is_refused
     api.wait_for_dag(FINETUNING)
     known, before = run_ids(pipeline, FINETUNING), pipeline.calls("CreateQueuedResource")
     form = browser.open_trigger_form(page, api.base_url, FINETUNING)
-    for section in FinetuningConfig.model_fields:
-        expect(form.get_by_role("button", name=section, exact=True)).to_be_visible()
+    for title in form_sections(FinetuningConfig, ()):
+        expect(form.get_by_role("button", name=title, exact=True)).to_be_visible()
     help_text = form.get_by_text(str(RecipeConfig.model_fields["source_run"].description))
     expect(help_text).to_be_hidden()
-    form.get_by_role("button", name="finetuning", exact=True).click()
+    browser.open_section(form, "advanced: finetuning")
     expect(help_text).to_be_visible()
     # Each field by itself is right.
     browser.fill_in(page, form, "finetuning.mode", "predict")

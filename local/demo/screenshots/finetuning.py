@@ -58,7 +58,7 @@ def write_task(store: StoreLayout) -> None:
 def _form(studio: Studio) -> None:
     page = studio.page
     form = browser.open_trigger_form(page, studio.url, DAG_ID)
-    form.get_by_role("button", name="finetuning", exact=True).click()
+    browser.open_section(form, "usual")
     browser.fill_in(page, form, "finetuning.tasks", TASK)
     studio.take("finetuning-form")
 

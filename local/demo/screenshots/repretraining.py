@@ -64,8 +64,7 @@ def _results(studio: Studio, run_id: str) -> None:
 def _forms(studio: Studio) -> None:
     page = studio.page
     form = browser.open_trigger_form(page, studio.url, DAG_ID)
-    form.get_by_role("button", name="promotion", exact=True).click()
-    form.locator('[name="element_promotion.min_documents"]').scroll_into_view_if_needed()
+    browser.open_section(form, "usual")
     studio.take("trigger-form")
     form = browser.open_trigger_form(page, studio.url, DAG_ID)
     browser.choose_backfill(page, form, "2026-01-01", "2026-01-07")

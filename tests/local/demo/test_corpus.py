@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 from pathlib import Path
@@ -192,6 +193,36 @@ def test_unusable_own_text_is_refused_by_name(
         from_folder(f"{folder}{source}", tmp_path / "out", partitions=DAYS)
     assert expected in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_all_unusable_files_are_named_at_once(tmp_path: Path) -> None:
+    folder = write(tmp_path / "mine", {"a.txt": b"x", "b.txt": b"\xff\xff", "c.txt": b"\xfe"})
+    with pytest.raises(CorpusError) as caught:
+        from_folder(str(folder), tmp_path / "out", partitions=DAYS)
+    assert [line.partition(":")[0][-5:] for line in str(caught.value).splitlines()] == [
+        "b.txt",
+        "c.txt",
+    ]
+
+
+@pytest.mark.parametrize("name", ["mine", "mine/a.txt"])
+def test_what_may_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = write(tmp_path / "mine", {"a.txt": b"x", "b.txt": b"y"})
+    closed = tmp_path / name
+
+    # Root may read everything.
+    def refuse(path: Path, *arguments: object) -> object:
+        if path == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return original(path, *arguments)
+
+    method = "iterdir" if closed.is_dir() else "open"
+    original = getattr(Path, method)
+    monkeypatch.setattr(Path, method, refuse)
+    with pytest.raises(CorpusError, match=f"{closed}: it may not be read"):
+        from_folder(str(folder), tmp_path / "out", partitions=DAYS)
 
 
 def test_too_few_files_for_many_partitions_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from pathlib import Path
 
@@ -47,6 +48,16 @@ def test_tables_show_the_data(tmp_path: Path) -> None:
     shown = console.file.getvalue()
     for words in ("duplicates", "34", "row fill", "93.8%", "data.prepare", "7.5"):
         assert words in shown
+
+
+def test_partitions_are_never_cut_off(tmp_path: Path) -> None:
+    run, day = finished(tmp_path)
+    result = summary.load_result(day, run.lineage.manifests(run.partition))
+    console = Console(file=io.StringIO(), width=50)
+    day = dataclasses.replace(day, partition="2026-01-31")
+    summary.show([day], [result], console)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("2026-01-31") >= 2
 
 
 def test_a_run_without_a_verdict_is_named(tmp_path: Path) -> None:

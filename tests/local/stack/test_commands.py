@@ -11,6 +11,8 @@ import pytest
 
 from local.stack import migration
 from local.stack.__main__ import NOT_RUNNING, main
+from local.stack.errors import StackError
+from local.stack.stack import Stack
 
 
 def test_down_without_a_stack_is_fine_and_leaves_no_trace(
@@ -48,6 +50,22 @@ def test_malformed_setting_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit):
         main(["up", "--env", "novalue"])
     assert "'novalue' is not of the form NAME=VALUE" in capsys.readouterr().err
+
+
+def test_settings_of_the_shell_are_not_dropped_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(stack: Stack, seconds: float) -> None:
+        raise StackError("enough")
+
+    monkeypatch.setattr(Stack, "up", refuse)
+    monkeypatch.setenv("REPRETRAIN_SCHEDULE", "0 0 1 1 *")
+    monkeypatch.setenv("REPRETRAIN_OWNER", "me")
+    words = ["up", "--state-dir", str(tmp_path), "--env", "REPRETRAIN_OWNER=you"]
+    assert main(words) == 1
+    told = capsys.readouterr().err
+    assert "warning: REPRETRAIN_SCHEDULE: the stack takes nothing from your shell" in told
+    assert "up --env REPRETRAIN_SCHEDULE='0 0 1 1 *'" in told
 
 
 def test_every_airflow_task_can_import_the_host_name_cheaply() -> None:
