@@ -37,9 +37,10 @@ from pipeline_store.request_paths import OutsideRootsError, RequestRoots
 from preflight.request import outside_problems, request_roots
 from preflight.run import fields, lineage
 from preflight.run import inputs as run_inputs
+from trained_models.architectures.bert.record import SETTINGS
 from trained_models.artifacts import model_files
 from trained_models.errors import BadDataError
-from trained_models.importing import descriptions, sources
+from trained_models.importing import sources
 from trained_models.importing.descriptions import describe
 from trained_models.importing.sources import SourceKind
 from trained_models.importing.vocabulary import source_vocabulary
@@ -400,7 +401,7 @@ def test_what_a_job_has_made_itself_is_no_request(tmp_path: Path, roots: Request
     (tmp_path / "vocab.txt").write_text("[PAD]\nword\n")
     (tmp_path / "config.json").write_bytes(
         json.dumps(
-            dict.fromkeys(descriptions.SIZES, 1) | {"hidden_act": "gelu", "model_type": "bert"}
+            dict.fromkeys(SETTINGS, 1) | {"hidden_act": "gelu", "model_type": "bert"}
         ).encode()
     )
     with request_paths.limited_to(roots):
