@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperatorLink
 
-from hooks.tpu import TpuHook
 from links.data import DataflowJobLink
 from operators.own_run import own_run
 from operators.python_module import PythonModuleOperator
@@ -36,7 +35,7 @@ class DataJobOperator(PythonModuleOperator):
 
     operator_extra_links: tuple[BaseOperatorLink, ...] = (DataflowJobLink(),)
 
-    def __init__(self, *, gcp_conn_id: str = TpuHook.default_conn_name, **kwargs: Any) -> None:
+    def __init__(self, *, gcp_conn_id: str = "google_cloud_default", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.gcp_conn_id = gcp_conn_id
         self.dataflow_url: str | None = None
@@ -54,6 +53,9 @@ class DataJobOperator(PythonModuleOperator):
         config = parse_rental_config(uris.read(run.config), run.config)
         if config.beam.runner != "DataflowRunner":
             return arguments
+        # Imported late: Google's provider is slow to load, and DAG files import this module.
+        from hooks.tpu import TpuHook
+
         dag_run = context["dag_run"]
         run_key = identity.run_key(dag_run.dag_id, dag_run.run_id)
         labels = {DAG: label_value(dag_run.dag_id), RUN_KEY: run_key}

@@ -15,6 +15,7 @@ HEAVY = (
     *("tensorflow", "tf_keras", "official", "orbit"),
     *("apache_beam", "tokenizers", "sentencepiece", "sentencex", "py3langid", "pyarrow"),
     *("datasketch", "scipy", "sklearn", "matplotlib"),
+    *("airflow.providers.google.common.hooks.base_google", "google.cloud.tpu_v2"),
 )
 
 # Parsing happens in a process of its own, with an empty environment and without a network, and with
