@@ -24,7 +24,7 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import LineageLayout, VersionLayout
 
-CANDIDATE = "candidate"
+CANDIDATE, BASELINE = "candidate", "baseline"
 Floats = npt.NDArray[np.float64]
 Sets = dict[str, BestScore]
 
@@ -40,37 +40,50 @@ def best_scores(lineage: LineageLayout, version_id: str | None) -> Sets:
     :raises FormatError: a record is damaged.
     """
     best: Sets = {}
-    without: list[str] = []
+    without: list[ModelVersion] = []
     while version_id is not None:
         stored = BestScores.load_or_none(VersionLayout(lineage.version(version_id)).best_scores)
         if stored is not None:
             best = stored.sets
             break
-        without.append(version_id)
-        version_id = _parent(lineage, load_version(lineage, version_id))
+        without.append(load_version(lineage, version_id))
+        version_id = _parent(lineage, without[-1])
     # One at a time: an evaluation holds the scores of every document.
     for older in reversed(without):
-        report = EvaluationReport.load(VersionLayout(lineage.version(older)).evaluation)
-        best = with_candidate(best, report, older)
+        layout = VersionLayout(lineage.version(older.version_id))
+        report = EvaluationReport.load(layout.evaluation)
+        best = with_evaluation(best, report, older.version_id, older.parent)
     return best
 
 
-def with_candidate(best: Sets, report: EvaluationReport, version_id: str) -> Sets:
+def with_evaluation(
+    best: Sets, report: EvaluationReport, version_id: str, parent: str | None
+) -> Sets:
     """Return the best scores after a candidate has become a version.
 
-    A set whose partition was prepared anew since has other documents: its best score begins again.
+    The model that it was compared with counts as well: a set may be new to the evaluations, or the
+    parent be scored under a head for the first time. A set whose partition was prepared anew since
+    has other documents: its best score begins again.
 
     :param best: before.
     :param report: the candidate's evaluation.
+    :param parent: what it was compared with; None: with no model.
     """
     updated = dict(best)
-    for scores in next(model for model in report.models if model.name == CANDIDATE).sets:
-        name, manifest = scores.set_name, report.evaluated[scores.set_name]
-        known = best.get(name)
-        if known is None or known.manifest_sha256 != manifest or _is_better(scores, known.scores):
-            updated[name] = BestScore(
-                version_id=version_id, manifest_sha256=manifest, scores=scores
-            )
+    versions = {BASELINE: parent, CANDIDATE: version_id}
+    # The parent first: an equal score of the candidate is no better one.
+    for model in sorted(report.models, key=lambda model: model.name != BASELINE):
+        version = versions.get(model.name)
+        if version is None:
+            continue
+        for scores in model.sets:
+            manifest = report.evaluated[scores.set_name]
+            known = updated.get(scores.set_name)
+            is_same = known is not None and known.manifest_sha256 == manifest
+            if known is None or not is_same or _is_better(scores, known.scores):
+                updated[scores.set_name] = BestScore(
+                    version_id=version, manifest_sha256=manifest, scores=scores
+                )
     return updated
 
 

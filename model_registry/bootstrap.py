@@ -23,8 +23,9 @@ Units = npt.NDArray[np.int64] | None
 RESAMPLES = 2000
 # Documents drawn at once: a few tens of megabytes, whatever the size of the set.
 _DRAWS_AT_ONCE = 1 << 20
-FEWEST_DRAWN = 5
-"""Fewer units have too few different resamples to tell an interval by."""
+FEWEST_DRAWN = 10
+"""Of fewer units a percentile interval is too narrow: with five, models that are alike differ in up
+to 6 % of cases where 2.5 % are meant (simulated, with units of equal and of uneven sizes)."""
 
 
 class Interval(NamedTuple):

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from model_registry.best_scores import CANDIDATE, Floats, on_common_documents
+from model_registry.best_scores import BASELINE, CANDIDATE, Floats, on_common_documents
 from model_registry.bootstrap import FEWEST_DRAWN, Interval, interval, units_of
 from model_registry.retrieval import compare_retrieval, decide_retrieval, retrieval_limit
 from model_registry.row_lengths import both_lengths, extra_length, judged
@@ -37,7 +37,7 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import is_head
 
-BASELINE, UNIGRAM = "baseline", "unigram"
+UNIGRAM = "unigram"
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ def judge(
     run's own documents must lie above ``min_improvement``; then the loss on no other set may have
     risen by more than ``max_forgetting`` with confidence, nor above that of the lineage's best
     version on it by more than ``max_total_forgetting``. Without one, it must lie above zero,
-    measured from the unigram loss. A candidate is worse if the whole interval lies below zero: an
+    measured from the unigram loss, and so it must in the first update of a model that came without
+    a head, beside being better than that model under a head trained alone. A candidate is worse if the whole interval lies below zero: an
     improvement that is smaller than what is asked for, however sure, is no evidence either.
 
     The interval says how sure the difference of these two models is on documents like these. It
@@ -111,6 +112,12 @@ def judge(
     named = reference if baseline is None else _named(baseline, reference)
     kind, reason = _decide(current, others, config, named)
     forgetting = list(_forgotten(report, candidate, best or {}, config.confidence, random_seed))
+    if kind is VerdictKind.PROMOTED and baseline is not None and is_head(baseline.model_uri):
+        own = next(scores for scores in candidate.sets if scores.set_name == report.current_set)
+        frequencies = _compare(
+            report, own, None, confidence=config.confidence, random_seed=random_seed
+        )
+        kind, reason = _decide_new_head(frequencies, config, reason)
     if kind is VerdictKind.PROMOTED:
         kind, reason = _decide_forgetting(forgetting, config, reason)
     probes = _probed(probe, candidate, config, baseline_version)
@@ -200,6 +207,25 @@ def _decide(
                 f"promotion.max_forgetting={config.max_forgetting:g} allows. {comparison}."
             )
     return VerdictKind.PROMOTED, f"{comparison}, above the {needed:.4f} that is needed."
+
+
+def _decide_new_head(
+    frequencies: _Comparison, config: PromotionConfig, better: str
+) -> tuple[VerdictKind, str]:
+    """Return what becomes of a candidate that is better than a model under a head trained alone.
+
+    That head had fewer steps than the candidate's, and may still be worse than token frequencies.
+    """
+    if frequencies.improvement.low > 0:
+        return VerdictKind.PROMOTED, better
+    kind = VerdictKind.NOT_ENOUGH_EVIDENCE
+    if frequencies.improvement.high < 0:
+        kind = VerdictKind.WORSE
+    return kind, (
+        f"{_sentence(frequencies, config.confidence, UNIGRAM)}, which does not lie wholly above 0: "
+        "a model whose head is new has to predict better than token frequencies do as well. Train "
+        f"for more steps. {better}"
+    )
 
 
 def _forgotten(

@@ -6,7 +6,7 @@ import hashlib
 from datetime import UTC, datetime
 
 from model_registry import model_card
-from model_registry.best_scores import best_scores, with_candidate
+from model_registry.best_scores import best_scores, with_evaluation
 from model_registry.errors import ProductionMovedError, RegistryError
 from model_registry.model_card import ModelFacts
 from model_registry.plans import scored_sets
@@ -66,7 +66,8 @@ def publish(store: StoreLayout, run: RunLayout) -> ModelVersion:
     if uris.exists(folder.model):
         return ModelVersion.load(folder.model)
     _require_still_in_use(lineage, baseline, facts.version_id)
-    best = with_candidate(best_scores(lineage, baseline), facts.report, facts.version_id)
+    before = best_scores(lineage, baseline)
+    best = with_evaluation(before, facts.report, facts.version_id, baseline)
     best = scored_sets(best, {*plan.evaluated}, facts.config.evaluation.max_sets)
     named, copies = _named_manifests(lineage, facts, folder)
     files = weights + formats + _write_documents(facts, folder, BestScores(sets=best), copies)

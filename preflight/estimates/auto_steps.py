@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -9,9 +10,10 @@ from pipeline_config import PipelineConfig
 from pipeline_config.rules import chips, core_count
 from pipeline_store.layout import StoreLayout
 from preflight.estimates import passes
-from preflight.estimates.speed import find_speed
+from preflight.estimates.speed import find_speed, new_head_steps
 from trained_models.decided_steps import RowCounts, decided_config, fewest_steps, with_steps
 from trained_models.errors import UserError
+from trained_models.head_phase import STEP_SHARE, head_steps
 
 BUDGET_SHARE = 0.8
 """Part of a budget that is planned with: speed is an estimate, and a TPU is waited for."""
@@ -82,23 +84,29 @@ def _within_budget(
     config: PipelineConfig, found: AutoSteps, store: StoreLayout | None
 ) -> AutoSteps:
     """Return the steps that the budgets buy, if these are fewer."""
+    if found.steps < fewest_steps(config):
+        return found
     name, hours = _budget(config)
-    bought = found.steps
-    # Twice: of fewer steps, those of a new head alone are a larger part.
-    for _ in range(2):
-        probe = max(bought, fewest_steps(config))
-        speed = find_speed(with_steps(config, probe), store)
-        if speed is None:
-            return found
-        seconds = BUDGET_SHARE * hours * 3600 - speed.other_seconds
-        enough = int(max(seconds, 0.0) / speed.training_seconds * probe)
-        if enough >= bought:
-            break
-        bought = enough
+    most = with_steps(config, found.steps)
+    speed = find_speed(most, store)
+    if speed is None:
+        return found
+    has_new_head = new_head_steps(most, store) > 0
+
+    def counted(steps: int) -> float:
+        """Return steps as those of the whole model, with those of a new head alone."""
+        alone = head_steps(with_steps(config, steps)) if has_new_head else 0
+        return steps + STEP_SHARE * alone
+
+    seconds = max(0.0, BUDGET_SHARE * hours * 3600 - speed.other_seconds)
+    enough = seconds / speed.training_seconds * counted(found.steps)
+    bought = bisect_right(range(found.steps + 1), enough, key=counted) - 1
     if bought >= found.steps:
         return found
     because = f"what {BUDGET_SHARE:.0%} of {name} buys at the estimated speed"
-    return AutoSteps(bought, "budget", f"{because}, instead of {found.steps:,}")
+    if bought < 0:
+        because = f"as {BUDGET_SHARE:.0%} of {name} does not buy the steps of the new head alone"
+    return AutoSteps(max(0, bought), "budget", f"{because}, instead of {found.steps:,}")
 
 
 def _budget(config: PipelineConfig) -> tuple[str, float]:
@@ -120,7 +128,7 @@ def _too_few(config: PipelineConfig, rows: RowCounts, found: AutoSteps, fewest: 
         f"{config.training.steps_per_loop}). "
     )
     if found.limited_by == "budget":
-        return f"{head}Raise the budget, or take a TPU of more chips."
+        return f"{head}Raise the budget, take a TPU of more chips, or lower training.head_steps."
     if found.limited_by == "max_train_steps":
         return f"{head}Raise training.max_train_steps."
     by_rows = max(1, _steps_of_passes(config, rows))

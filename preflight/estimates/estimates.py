@@ -72,7 +72,7 @@ def _estimate(asked: PipelineConfig, store: StoreLayout | None) -> RunEstimate:
         *(() if auto is None else _auto_lines(config, auto, rows, by_size)),
         *_lines(config, found),
         *egress_lines(config, store, lambda it: pretraining_traffic(config, rows or by_size, it)),
-        *(() if store is None else _partition_lines(config, manifest, rows)),
+        *(() if store is None else _partition_lines(asked, config, manifest, rows)),
         *(() if store is None else _disk_lines(config, store)),
         *_warnings(config, found),
     ]
@@ -170,18 +170,25 @@ def _auto_lines(
     yield f"training.train_steps: auto, {how} {auto.steps:,} steps: {auto.because}"
     if by_size is not None:
         yield "rows: guessed by the size of the files, and counted when they are prepared"
-    if rows is not None and (fewest := fewest_steps(config)) > auto.steps:
+    if (fewest := fewest_steps(config)) > auto.steps:
         yield (
             f"WARNING: training.train_steps: auto is fewer than the {fewest} steps that are "
-            "needed, and the run will be refused. Use a smaller training.global_batch_size, or "
-            "train on more."
+            f"needed, and the run {'will' if rows is not None else 'would'} be refused; what "
+            f"follows is for {fewest} steps. Use a smaller training.global_batch_size, or train on "
+            "more."
         )
 
 
 def _partition_lines(
-    config: PipelineConfig, manifest: PartitionManifest | None, rows: RowCounts | None
+    asked: PipelineConfig,
+    config: PipelineConfig,
+    manifest: PartitionManifest | None,
+    rows: RowCounts | None,
 ) -> Iterator[str]:
-    """Yield how often the steps go over the partition's rows, if these are known."""
+    """Yield how often the steps go over the partition's rows, if these are known.
+
+    :param config: as asked, with a number of steps.
+    """
     partition = config.corpus.partition
     if partition is None:
         return
@@ -192,7 +199,8 @@ def _partition_lines(
     if rows.new:
         documents = f"of {manifest.documents:,} documents in {partition}"
         yield f"rows: {_passes_words(config, rows, documents)}"
-        if problem := passes.refusal(config, rows):
+        problem = passes.refusal(config, rows)
+        if problem and asked.training.train_steps != "auto":
             yield f"WARNING: as it was prepared last, the run will be refused: {problem}"
         else:
             yield from passes.warnings(config, rows)

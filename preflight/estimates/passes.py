@@ -72,7 +72,7 @@ def refusal(config: PipelineConfig, rows: RowCounts) -> str | None:
 
 
 def warnings(config: PipelineConfig, rows: RowCounts) -> Iterator[str]:
-    """Yield a sentence for each kind of rows that is seen so often that the model memorizes them.
+    """Yield a sentence for each kind of rows that is memorized, and one if some are never seen.
 
     :param config: its steps are decided.
     :param rows: as of :func:`passes`.
@@ -86,6 +86,12 @@ def warnings(config: PipelineConfig, rows: RowCounts) -> Iterator[str]:
             f"WARNING: training.train_steps: {steps:,} steps go over {rows.new:,} rows {found:.3g} "
             f"times. {_memorizes(config)} Use {enough:,} steps or fewer{others}, or train on more "
             "text."
+        )
+    if found < 1:
+        yield (
+            f"WARNING: training.train_steps: {steps:,} steps go over {found:.1%} of {rows.new:,} "
+            "rows, and no later run comes back to the others of this partition. Raise what limits "
+            "the steps (training.max_train_steps, the budget), or give the text in more partitions."
         )
     if (again := replay_passes(config, rows)) > most:
         yield (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model_registry import registry
-from model_registry.best_scores import best_scores, loss_histories, with_candidate
+from model_registry.best_scores import best_scores, loss_histories, with_evaluation
 from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_store import uris
@@ -63,7 +63,7 @@ def updates(limits: PromotionConfig) -> list[VerdictKind]:
         verdicts.append(found.verdict)
         if found.verdict is VerdictKind.PROMOTED:
             lost += 0.085
-            best = with_candidate(best, report, f"v-{update:012d}")
+            best = with_evaluation(best, report, f"v-{update + 1:012d}", f"v-{update:012d}")
     return verdicts
 
 
@@ -108,18 +108,32 @@ def test_only_documents_that_both_were_scored_on_count() -> None:
     prepared_anew = report.model_copy(update={"evaluated": {"day-1": "0" * 64, OLD: "2" * 64}})
     found = judge(prepared_anew, PromotionConfig(), baseline_version="v-000000000001", best=best)
     assert found.forgetting == []
-    assert with_candidate(best, prepared_anew, "v-new")[OLD].version_id == "v-new"
+    anew = with_evaluation(best, prepared_anew, "v-new", "v-1")[OLD]
+    assert (anew.version_id, anew.manifest_sha256) == ("v-1", "2" * 64)
+
+
+def test_on_a_set_that_was_never_scored_the_parent_may_be_the_best() -> None:
+    # General text that is added late, or a model that had no head when it was imported.
+    best = with_evaluation({}, evaluation(1, {GENERAL: (0.095, 0.0)}), "v-1", "v-0")
+    assert best[GENERAL].version_id == "v-0"
+    lost = judge(
+        evaluation(2, {GENERAL: (0.185, 0.095)}),
+        PromotionConfig(max_total_forgetting=0.15),
+        baseline_version="v-000000000002",
+        best=best,
+    )
+    assert lost.verdict is VerdictKind.FORGETTING
 
 
 def test_the_best_stays_until_it_is_beaten() -> None:
-    best = with_candidate({}, evaluation(1, {OLD: (0.0, 0.1)}), "v-1")
-    best = with_candidate(best, evaluation(2, {OLD: (0.05, 0.0)}), "v-2")
+    best = with_evaluation({}, evaluation(1, {OLD: (0.0, 0.1)}), "v-1", "v-0")
+    best = with_evaluation(best, evaluation(2, {OLD: (0.05, 0.0)}), "v-2", "v-1")
     assert {name: one.version_id for name, one in best.items()} == {
         "day-1": "v-1",
         "day-2": "v-2",
         OLD: "v-1",
     }
-    assert with_candidate(best, evaluation(3, {OLD: (-0.1, 0.0)}), "v-3")[OLD].version_id == "v-3"
+    assert with_evaluation(best, evaluation(3, {OLD: (-0.1, 0.0)}), "v-3", "v-2")[OLD].version_id == "v-3"
 
 
 def test_versions_carry_the_best_scores_on(any_store: str) -> None:

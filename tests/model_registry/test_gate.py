@@ -171,6 +171,42 @@ def test_few_units_have_students_interval() -> None:
     assert in_units(30, [-0.2, -0.7]).verdict is VerdictKind.NOT_ENOUGH_EVIDENCE
 
 
+def test_nine_units_are_few() -> None:
+    shifts = [-0.20 - 0.01 * unit for unit in range(9)]
+    verdict = in_units(90, shifts)
+    # The quantile for eight degrees of freedom, from a table.
+    margin = 2.3060 * np.std(shifts, ddof=1) / math.sqrt(9)
+    assert verdict.improvement_low == pytest.approx(0.24 - margin, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("unigram", "expected"),
+    [
+        (6.5, VerdictKind.PROMOTED),
+        (5.0, VerdictKind.WORSE),
+        (None, VerdictKind.NOT_ENOUGH_EVIDENCE),
+    ],
+)
+def test_under_a_new_head_token_frequencies_are_to_be_beaten_too(
+    unigram: float | None, expected: VerdictKind
+) -> None:
+    documents = Documents(NEW)
+    candidate, baseline = documents.score(-0.3), documents.score(0, 0)
+    own = sum(candidate.loss_sums) / sum(candidate.token_counts)
+    scores = report([candidate], [baseline], {NEW: own if unigram is None else unigram})
+    under_head = f"/store/runs/k/head/{VERSION}"
+    scores.models[1] = scores.models[1].model_copy(update={"model_uri": under_head})
+    verdict = judge(scores, PromotionConfig(), baseline_version=VERSION)
+    assert verdict.verdict is expected
+    if expected is not VerdictKind.PROMOTED:
+        assert "better than token frequencies" in verdict.reason
+        # Where the model had its own head, it is what counts.
+        scores.models[1] = scores.models[1].model_copy(update={"model_uri": f"/v/{VERSION}"})
+        assert judge(scores, PromotionConfig(), baseline_version=VERSION).verdict is (
+            VerdictKind.PROMOTED
+        )
+
+
 def test_one_unit_is_no_evidence() -> None:
     verdict = in_units(30, [-0.2])
     assert verdict.verdict is VerdictKind.NOT_ENOUGH_EVIDENCE

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from model_registry.best_scores import with_candidate
+from model_registry.best_scores import with_evaluation
 from model_registry.gate import judge
 from model_registry.plans import scored_sets
 from pipeline_config import PipelineConfig
@@ -106,7 +106,7 @@ def test_small_losses_do_not_add_up_in_a_lineage_that_has_grown() -> None:
         promoted.append(update)
         lost += loses
         before[new] = lost
-        best = with_candidate(best, report, f"v-{update}")
+        best = with_evaluation(best, report, f"v-{update}", VERSION)
         best = scored_sets(best, {*report.evaluated}, MOST)
         assert len(best) <= MOST
     assert promoted == [*range(SOUND + 2)]

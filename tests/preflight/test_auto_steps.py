@@ -162,6 +162,18 @@ def test_a_budget_buys_the_steps_of_a_new_head_too() -> None:
     assert 0.95 * BUDGET_SHARE < speed.hours * 8 / 1.5 <= BUDGET_SHARE
 
 
+@pytest.mark.parametrize("hours", [4.0, 8.0])
+def test_a_budget_holds_with_many_steps_of_a_new_head(hours: float) -> None:
+    head = {**NEW_HEAD, "training__head_steps": 50_000}
+    asked = config(**head, training__max_train_steps=10**6, budget__max_hours=hours)
+    speed = find_speed(decided(asked, RowCounts(10**9)), None)
+    assert speed is not None
+    assert 0.99 * BUDGET_SHARE < speed.hours / hours <= BUDGET_SHARE
+    dear = config(asked, training__head_steps=200_000)
+    with pytest.raises(UserError, match="does not buy the steps of the new head alone"):
+        decide(dear, RowCounts(10**9), None)
+
+
 def test_a_head_is_new_only_until_the_lineages_first_update(tmp_path: Path) -> None:
     run = published(str(tmp_path))
     asked = config(SMOKE, **NEW_HEAD, model__lineage_id=run.lineage.root.rpartition("/")[2])

@@ -52,6 +52,13 @@ def test_a_prepared_partition_that_would_be_memorized_is_refused(run: FinishedRu
     assert refused(run, training__train_steps=6000) == []
 
 
+def test_a_prepared_partition_that_is_too_small_for_auto_is_refused(run: FinishedRun) -> None:
+    [line] = refused(run, **AUTO, training__global_batch_size=20_000)
+    assert line.startswith("training.train_steps: auto is 10 steps, 40 passes over 5,000 rows, but")
+    # With a fifth of each batch replayed it would be enough.
+    assert refused(run, **AUTO, training__global_batch_size=11_000) == []
+
+
 def test_what_is_not_certain_is_left_to_the_plan(run: FinishedRun) -> None:
     # With a fifth of each batch replayed it would be 38 passes.
     assert refused(run, training__train_steps=7500) == []
@@ -95,6 +102,14 @@ def test_the_steps_of_auto_are_told_by_rows_by_files_or_by_limits(run: FinishedR
 def test_too_few_rows_for_auto_are_warned_of(run: FinishedRun) -> None:
     lines = estimated(run, **AUTO, training__global_batch_size=20_000).lines
     assert any("WARNING: training.train_steps: auto is fewer than the 20 steps" in x for x in lines)
+    uris.write(f"{run.store.root}/corpus/day-2/a.txt", b"x" * 1000)
+    [warning] = [x for x in estimated(run, "day-2", **AUTO).lines if "auto is fewer than" in x]
+    assert "the run would be refused; what follows is for 20 steps" in warning
+
+
+def test_rows_that_are_never_come_to_are_warned_of(run: FinishedRun) -> None:
+    lines = estimated(run, training__train_steps=100).lines
+    assert any("100 steps go over 64.0% of 5,000 rows" in x for x in lines)
 
 
 def test_of_many_files_some_are_looked_at(run: FinishedRun) -> None:

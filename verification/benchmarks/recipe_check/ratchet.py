@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from model_registry.best_scores import CANDIDATE, with_candidate
-from model_registry.gate import BASELINE, judge
+from model_registry.best_scores import BASELINE, CANDIDATE, with_evaluation
+from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_store.formats import (
     BestScore,
@@ -80,7 +80,7 @@ def _update(limits: PromotionConfig) -> Figures:
         if verdict.verdict is VerdictKind.PROMOTED:
             promoted += 1
             lost += LOST
-            best = with_candidate(best, report, _version(update))
+            best = with_evaluation(best, report, _version(update + 1), _version(update))
     return {"promoted": promoted, "lost": round(lost, 4)}
 
 

@@ -6,7 +6,8 @@ import statistics
 from dataclasses import dataclass
 from itertools import permutations
 
-from model_registry.gate import BASELINE, CANDIDATE, judge
+from model_registry.best_scores import BASELINE, CANDIDATE
+from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_store.formats import EvaluationReport, ModelScore, VerdictKind
 
