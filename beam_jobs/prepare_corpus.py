@@ -85,7 +85,7 @@ def prepare_partition(
     refuse_misread(inputs, config)
     # Also what no signature is needed for, and before any work is done.
     lineage = store.lineage(config.model.lineage_id)
-    kept_unit(config, load_manifests(lineage).values())
+    kept_unit(config, load_manifests(lineage).values(), partition)
     vocabulary = load_vocabulary(config, store)
     refuse_other(config, store, vocabulary)
     job = PartitionJob(config, store, partition, arguments.pattern, vocabulary.sha256)

@@ -74,9 +74,9 @@ def judge(
     run's own documents must lie above ``min_improvement``; then the loss on no other set may have
     risen by more than ``max_forgetting`` with confidence, nor above that of the lineage's best
     version on it by more than ``max_total_forgetting``. Without one, it must lie above zero,
-    measured from the unigram loss, and so it must in the first update of a model that came without
-    a head, beside being better than that model under a head trained alone. A candidate is worse if the whole interval lies below zero: an
-    improvement that is smaller than what is asked for, however sure, is no evidence either.
+    measured from the unigram loss; in the first update of a model that came without a head, too. A
+    candidate is worse if the whole interval lies below zero: an improvement that is smaller than
+    what is asked for, however sure, is no evidence either.
 
     The interval says how sure the difference of these two models is on documents like these. It
     does not say that training again with another seed would give the same difference: two models

@@ -63,9 +63,8 @@ def _decisions(
     if not files:
         return {}
     lineage = store.lineage(config.model.lineage_id)
-    split_by = choose_unit(
-        config, lineage, {different[rank]: signatures for rank, signatures in files.items()}
-    )
+    known = {different[rank]: signatures for rank, signatures in files.items()}
+    split_by = choose_unit(config, lineage, arguments.partition, known)
     decided, _ = decide_partition(
         list(files.values()), config, lineage, arguments.partition, split_by
     )

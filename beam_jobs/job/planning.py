@@ -107,7 +107,8 @@ def _decide(
     with ThreadPoolExecutor(_PARALLEL_CALLS) as pool:
         files = list(pool.map(lambda signed: _signatures(store, signed), different))
     lineage = store.lineage(config.model.lineage_id)
-    split_by = choose_unit(config, lineage, dict(zip(different, files, strict=True)))
+    known = dict(zip(different, files, strict=True))
+    split_by = choose_unit(config, lineage, partition, known)
     decided, snapshot = decide_partition(files, config, lineage, partition, split_by)
     _warn_of_gaps(snapshot)
     index = store_documents(lineage, partition, decided.owned, snapshot)
@@ -115,13 +116,16 @@ def _decide(
 
 
 def choose_unit(
-    config: PipelineConfig, lineage: LineageLayout, files: Mapping[SignedInput, Signatures]
+    config: PipelineConfig,
+    lineage: LineageLayout,
+    partition: str,
+    files: Mapping[SignedInput, Signatures],
 ) -> SplitUnit:
     """Return what is held out as a whole: what the lineage began with, or now begins with.
 
     :raises UserError: the lineage began with something else than is asked for.
     """
-    kept = kept_unit(config, load_manifests(lineage).values())
+    kept = kept_unit(config, load_manifests(lineage).values(), partition)
     if kept is not None:
         return kept
     return unit_of_new_lineage(

@@ -23,14 +23,23 @@ def load_manifests(lineage: LineageLayout) -> dict[str, PartitionManifest]:
         return dict(zip(found, pool.map(PartitionManifest.load, found), strict=True))
 
 
-def kept_unit(config: PipelineConfig, manifests: Iterable[PartitionManifest]) -> SplitUnit | None:
+def kept_unit(
+    config: PipelineConfig, manifests: Iterable[PartitionManifest], partition: str | None
+) -> SplitUnit | None:
     """Return what a lineage's documents are split by; None: it has no partition yet.
 
+    Nothing is trained on of ``evaluation.general_partition``, so it decides nothing for the others:
+    of one long file, it would have their paragraphs on both sides.
+
     :param manifests: those of the lineage.
+    :param partition: for which one this is asked; None: not known.
     :raises UserError: its documents were made, or split, by another rule than is asked for.
     """
     unit: SplitUnit | None = None
+    general = config.evaluation.general_partition
     for manifest in manifests:
+        if general is not None and manifest.partition == general != partition:
+            continue
         unit = manifest.split_by
         before = manifest.settings.get("corpus", {})
         _refuse_other_documents(config, manifest, before)

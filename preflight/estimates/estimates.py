@@ -230,8 +230,14 @@ def _passes_words(config: PipelineConfig, rows: RowCounts, documents: str = "to 
 
 
 def _warnings(config: PipelineConfig, found: RunEstimate) -> Iterator[str]:
-    """Yield a line for each budget that the estimate is over."""
+    """Yield a line for each budget that the estimate is over, and for a guard that is missing."""
     budget = config.budget
+    if config.model.init_checkpoint is not None and config.evaluation.general_partition is None:
+        yield (
+            "WARNING: evaluation.general_partition: empty, so nothing watches what a first update "
+            "forgets of the general language that its model came with; see "
+            "docs/first-real-model.md, step 3."
+        )
     if found.hours is not None and found.hours > budget.max_hours:
         yield (
             f"WARNING: budget.max_hours: {budget.max_hours:g} h are less than the estimated "

@@ -13,7 +13,7 @@ from pipeline_store.formats import PartitionManifest
 from pipeline_store.layout import StoreLayout
 from trained_models.decided_steps import RowCounts
 
-_CHARACTERS_A_TOKEN = 4.7
+CHARACTERS_A_TOKEN = 4.7
 """A row of 128 tokens is some 600 characters of text."""
 _COMPRESSION = 4
 _LOOKED_AT = 100
@@ -45,7 +45,7 @@ def rows_by_size(config: PipelineConfig, partition: str, store: StoreLayout) -> 
     """
     characters = text_characters(config, partition, store)
     training = characters * (1 - config.corpus.validation_fraction)
-    rows = math.ceil(training / _CHARACTERS_A_TOKEN / config.masking.max_seq_length)
+    rows = math.ceil(training / CHARACTERS_A_TOKEN / config.masking.max_seq_length)
     if not rows:
         return None
     copies = config.masking.dupe_factor

@@ -102,7 +102,7 @@ def document_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[st
     """Yield a line when the lineage's documents were made, or split, by another rule."""
     lineage = store.lineage(config.model.lineage_id)
     try:
-        kept_unit(config, load_manifests(lineage).values())
+        kept_unit(config, load_manifests(lineage).values(), config.corpus.partition)
     except UserError as error:
         yield f"{error} {new_lineage_words(config, store)}".rstrip()
 

@@ -262,14 +262,23 @@ def manifest(split_by: SplitUnit = "document", **corpus: Any) -> PartitionManife
 
 
 def test_a_lineage_keeps_the_unit_it_began_with() -> None:
-    assert kept_unit(make_config(), []) is None
-    assert kept_unit(make_config(corpus__split_by="file"), []) is None
-    assert kept_unit(make_config(), [manifest()]) == "document"
-    assert kept_unit(make_config(corpus__group_field="a"), [manifest()]) == "document"
-    assert kept_unit(make_config(), [manifest("file")]) == "file"
+    assert kept_unit(make_config(), [], "day") is None
+    assert kept_unit(make_config(corpus__split_by="file"), [], "day") is None
+    assert kept_unit(make_config(), [manifest()], "day") == "document"
+    assert kept_unit(make_config(corpus__group_field="a"), [manifest()], "day") == "document"
+    assert kept_unit(make_config(), [manifest("file")], "day") == "file"
     blank = make_config(corpus__document="blank_line")
-    assert kept_unit(blank, [manifest(), manifest()]) == "document"
-    assert kept_unit(make_config(corpus__document="file"), [manifest(document="file")])
+    assert kept_unit(blank, [manifest(), manifest()], "day") == "document"
+    assert kept_unit(make_config(corpus__document="file"), [manifest(document="file")], "day")
+
+
+def test_general_text_decides_for_itself_alone() -> None:
+    general = manifest()
+    config = make_config(evaluation__general_partition=general.partition)
+    assert kept_unit(config, [general], "day") is None
+    assert kept_unit(config, [general], general.partition) == "document"
+    domain = manifest("file").model_copy(update={"partition": "day"})
+    assert kept_unit(config, [domain, general], "next-day") == "file"
 
 
 @pytest.mark.parametrize(
@@ -292,7 +301,7 @@ def test_another_rule_than_the_lineages_is_refused(
 ) -> None:
     config = make_config(**{f"corpus__{name}": value for name, value in asked.items()})
     with pytest.raises(UserError, match=r"use a new model\.lineage_id") as caught:
-        kept_unit(config, [before])
+        kept_unit(config, [before], "day")
     assert words in str(caught.value)
 
 

@@ -133,7 +133,10 @@ def test_the_best_stays_until_it_is_beaten() -> None:
         "day-2": "v-2",
         OLD: "v-1",
     }
-    assert with_evaluation(best, evaluation(3, {OLD: (-0.1, 0.0)}), "v-3", "v-2")[OLD].version_id == "v-3"
+    assert (
+        with_evaluation(best, evaluation(3, {OLD: (-0.1, 0.0)}), "v-3", "v-2")[OLD].version_id
+        == "v-3"
+    )
 
 
 def test_versions_carry_the_best_scores_on(any_store: str) -> None:

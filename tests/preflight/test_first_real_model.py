@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -10,13 +11,13 @@ import pytest
 from pipeline_config import load_preset
 from preflight.estimates import estimates, passes
 from preflight.estimates.auto_steps import decide
+from preflight.estimates.rows import CHARACTERS_A_TOKEN
 from preflight.estimates.speed import find_speed
 from trained_models.decided_steps import RowCounts, decided_config
 from trained_models.errors import UserError
 
 PAGE = Path(__file__).parents[2] / "docs" / "first-real-model.md"
 CONFIG = load_preset("bert_base_v5e")
-CHARACTERS_A_TOKEN = 4.5
 MEGABYTES = {
     "1 MB": 1,
     "10 MB": 10,
@@ -37,7 +38,7 @@ def row(text: str) -> list[str]:
 @pytest.mark.parametrize("text", MEGABYTES)
 def test_the_table_is_what_the_plan_would_decide(text: str) -> None:
     training = MEGABYTES[text] * 1e6 * (1 - CONFIG.corpus.validation_fraction)
-    rows = RowCounts(int(training / CHARACTERS_A_TOKEN / CONFIG.masking.max_seq_length + 0.5), 0)
+    rows = RowCounts(math.ceil(training / CHARACTERS_A_TOKEN / CONFIG.masking.max_seq_length), 0)
     cells = row(text)
     assert cells[0] == f"{rows.new:,}"
     if text == "1 MB":

@@ -168,9 +168,9 @@ def test_jobs_that_must_not_run_are_refused(world: World) -> None:
 
 
 def test_an_unreadable_job_is_refused(world: World) -> None:
-    path = world.root / "store/runs/0a1b2c3d4e5f/reservations/g1/attempts/a1/jobs/010-train.json"
-    path.parent.mkdir(parents=True)
-    path.write_text('{"format": "job-spec", "format_version": 99}')
+    data = b'{"format": "job-spec", "format_version": 99}'
+    job_signatures.sign(world.mailbox, "010-train", data, JOB_KEY)
+    uris.write(world.mailbox.job("010-train"), data)
     world.start_agent()
     status = world.wait_status("010-train")
     assert status.exit_kind is ExitKind.USER_ERROR
