@@ -914,7 +914,7 @@ class HangConfig(Section):
         ge=1.0,
         le=86_400.0,
         description="A loop of steps hangs after so long or, if that is longer, after 6 times the "
-        "slowest of the last 20.",
+        "slowest of the last 20, at most what the first loop has.",
     )
     first_loop_seconds: float = Field(
         3600.0,

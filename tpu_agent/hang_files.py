@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from pipeline_store import uris
-from pipeline_store.formats import HangReport
+from pipeline_store.formats import FormatError, HangReport
 from tpu_agent.answered import Answered
 from tpu_agent.config import AgentConfig
 from tpu_agent.state import JobFolder, remember
@@ -76,7 +77,12 @@ class HangFiles:
         """
         with self._lock:
             for path in sorted(self._folder.glob("*.json")):
-                report = HangReport.load(str(path))
+                try:
+                    report = HangReport.load(str(path))
+                except FormatError as error:
+                    _log.warning("%s; it is set aside", error)
+                    path.rename(Path(f"{path}.unreadable"))
+                    continue
                 uri = self._config.mailbox.hang(self._job_id, report.number, report.worker)
                 with store_call(f"writing {uri}"):
                     report.create(uri)
@@ -85,16 +91,24 @@ class HangFiles:
     def _run(self) -> None:
         while not self._ended.is_set():
             self._now.clear()
-            try:
-                self.upload()
-                self._look()
-            except StoreUnavailableError as error:
+            # A report that cannot be written says nothing of whether the store answers.
+            self._survive(self.upload)
+            if not self._survive(self._look):
                 self.answered.fail()
-                _log.warning("%s; the agent asks again", error)
-            except Exception:  # noqa: BLE001 - without an answer no job would count as hung any more
-                self.answered.fail()
-                _log.exception("looking for hang reports failed; the agent looks again")
             self._now.wait(self._config.poll_interval)
+
+    @staticmethod
+    def _survive(action: Callable[[], None]) -> bool:
+        """Return whether it succeeded."""
+        try:
+            action()
+        except StoreUnavailableError as error:
+            _log.warning("%s; the agent tries again", error)
+            return False
+        except Exception:  # noqa: BLE001 - without this thread no job would count as hung any more
+            _log.exception("reports of hangs failed; the agent tries again")
+            return False
+        return True
 
     def _look(self) -> None:
         mailbox = self._config.mailbox

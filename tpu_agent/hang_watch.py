@@ -46,7 +46,11 @@ class HangWatch:
         self._looked = clock()
         self._ran = 0.0
         self._doubted: float | None = None
-        # What other hosts called before this start is not about this start.
+        self._moved = clock()
+        # What other hosts reported before this start is not about this start. That is known once
+        # they were asked after it.
+        self._began = clock()
+        self._is_known = False
         self._known = max(files.newest, job.record.hangs)
 
     def look(self) -> Standing | None:
@@ -59,6 +63,11 @@ class HangWatch:
         self._looked = now
         seen = self._judge.see(self._phase.read(), self._ran - self._files.answered.away())
         self._job.phase, self._job.phase_limit = seen.phase, seen.limit
+        if not seen.still:
+            self._moved = now
+        if not self._is_known:
+            self._is_known = self._files.answered.last_asked > self._began
+            self._known = max(self._known, self._files.newest)
         if self._files.newest > self._known:
             return replace(seen, limit=None)
         if not seen.is_hang:
@@ -72,7 +81,8 @@ class HangWatch:
     def report(self, hang: Standing) -> HangReport:
         """Take the stacks and keep a report of them; the hang counts from here on."""
         number = max(self._files.newest, self._known + 1)
-        self._job.note_hang(number, hang.still)
+        # By the clock: what was not held against the job was paid for all the same.
+        self._job.note_hang(number, self._clock() - self._moved)
         found = stacks.take(self._config.work_dir, self._job.folder.stacks, self._config.bundle_dir)
         progress = self._job.progress()
         report = HangReport(

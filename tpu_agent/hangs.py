@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pipeline_store.formats import JobLimits, JobPhase, PhaseName
 
 TIMES_SLOWEST = 6.0
+LEAST_TIMES_SLOWEST = 2.0
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Judge:
     """Sees the phases of one start of a job, one after the other.
 
     A limit follows from the phase: of loops it is the floor or, if that is longer, 6 times the
-    slowest of the last ones; of all others a stated one. A phase that moves has it anew.
+    slowest of the last ones, but no more than the first one has, which compiles, unless that is
+    less than twice the slowest; of all others a stated one. A phase that moves has it anew.
     """
 
     def __init__(self, limits: JobLimits) -> None:
@@ -47,5 +49,9 @@ class Judge:
     def _limit(self, phase: JobPhase) -> float | None:
         if phase.name is PhaseName.LOOP:
             slowest = phase.slowest_loop_seconds or 0.0
-            return max(self._limits.loop_floor_seconds, TIMES_SLOWEST * slowest)
+            several = TIMES_SLOWEST * slowest
+            first = self._limits.phase_seconds.get(PhaseName.FIRST_LOOP)
+            if first is not None:
+                several = min(several, max(first, LEAST_TIMES_SLOWEST * slowest))
+            return max(self._limits.loop_floor_seconds, several)
         return self._limits.phase_seconds.get(phase.name)

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -17,12 +18,15 @@ from tpu_agent.config import AgentConfig
 from tpu_agent.hang_files import HangFiles
 from tpu_agent.logs import LogUploader
 from tpu_agent.state import JobRecord, ProcessRun, WorkDir, remember
-from tpu_agent.store import store_call
+from tpu_agent.store import StoreUnavailableError, store_call
 from tpu_agent.usage import job_progress, job_usage
 from tpu_agent.watch import TICK_SECONDS
 
 # The bundle also holds the agent and the libraries; only the trainer's programs are jobs.
 _ENTRY_POINT = re.compile(r"training(\.[a-z][a-z0-9_]*)+")
+
+KILL_SECONDS = 5.0
+"""After SIGKILL a process is gone at once, unless the kernel itself waits for something."""
 
 _log = logging.getLogger(__name__)
 
@@ -90,9 +94,14 @@ class Job:
     def publish(self, outcome: JobStatus) -> None:
         """Upload the rest of the log and what is known of hangs, then create the status.
 
+        Without the reports of hangs, if these alone cannot be written.
+
         :raises StoreUnavailableError: call it again later.
         """
-        self.hangs.upload()
+        try:
+            self.hangs.upload()
+        except StoreUnavailableError as error:
+            _log.warning("%s; the status does not wait for it", error)
         self.log.upload(everything=True)
         used = job_usage(self.folder, datetime.now(UTC))
         status = outcome.model_copy(update={"log_chunks": self.log.chunks, "usage": used})
@@ -176,11 +185,14 @@ class JobProcess:
     def stop(self, grace: float) -> int:
         """End it: SIGTERM, and SIGKILL after the grace period.
 
-        Its helpers are left; :func:`processes.kill` finds them wherever they are.
+        Its helpers are left; :func:`processes.kill` finds them wherever they are, and says what is
+        to be done about a process that survives, as one that waits for a driver may.
         """
         self._process.terminate()
         deadline = time.monotonic() + grace
         while self._process.poll() is None and time.monotonic() < deadline:
             time.sleep(TICK_SECONDS)
         self._process.kill()
-        return self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(KILL_SECONDS)
+        return -signal.SIGKILL

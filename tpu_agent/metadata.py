@@ -29,15 +29,20 @@ def notice() -> str | None:
     Sources: https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption and
     https://cloud.google.com/compute/docs/metadata/getting-live-migration-notice
     """
-    try:
-        if _value("preempted") == "TRUE":
-            return "the platform is taking this VM away (preempted)"
-        event = _value("maintenance-event")
-    except (OSError, http.client.HTTPException):
-        return None
+    if _told("preempted") == "TRUE":
+        return "the platform is taking this VM away (preempted)"
+    event = _told("maintenance-event")
     if event.startswith("TERMINATE"):
         return f"the platform is about to stop this VM for maintenance ({event})"
     return None
+
+
+def _told(name: str) -> str:
+    """Return a value, or nothing where the server does not say: one may have what another lacks."""
+    try:
+        return _value(name)
+    except (OSError, http.client.HTTPException):
+        return ""
 
 
 def attribute(name: str) -> str | None:

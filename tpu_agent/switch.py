@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline_store import uris
+from pipeline_store.formats import FormatError, Heartbeat
 from pipeline_store.layout import AttemptLayout
 from tpu_agent import own_tpu, processes
 from tpu_agent.dead_man import DeadMan, Sight
@@ -96,26 +97,41 @@ class Switch:
         with store_call(f"reading {lease_uri} and looking for {config.released_uri}"):
             lease = uris.read_or_none(lease_uri)
             is_released = uris.exists(config.released_uri)
+            step_of_first = self._step_of_first_worker()
         return Sight(
             lease=lease,
             is_released=is_released,
-            steps=steps(WorkDir(config.work_dir)),
+            steps=(steps(WorkDir(config.work_dir)), step_of_first),
             job_runs=bool(processes.marked(config.work_dir)),
         )
 
+    def _step_of_first_worker(self) -> tuple[str | None, int] | None:
+        """Return job and step of worker 0, which may drive the chips of this one.
+
+        A worker that only lends its chips has no step of its own to tell.
+        """
+        if self._config.worker == 0:
+            return None
+        try:
+            beat = Heartbeat.load_or_none(self._config.mailbox.heartbeat(0))
+        except FormatError as error:
+            _log.warning("%s", error)
+            return None
+        return None if beat is None or beat.progress is None else (beat.job_id, beat.progress.step)
+
     def _prepare(self, reason: str, *, is_first: bool) -> None:
         """Say why, and let the job save: the shutdown of a VM may leave it less time."""
-        if is_first:
-            text = f"this VM deletes its own TPU {self._config.tpu_name}: {reason}"
-            _log.warning("%s", text)
-            self._note_in_logs(text)
-            # The first worker's call ends all of them; the others ask in case it cannot.
-            time.sleep(min(self._config.worker, LONGEST_HEADSTART_SECONDS))
-            self._wait_for_agent()
+        text = f"this VM deletes its own TPU {self._config.tpu_name}: {reason}"
         try:
+            if is_first:
+                _log.warning("%s", text)
+                self._note_in_logs(text)
+                # The first worker's call ends all of them; the others ask in case it cannot.
+                time.sleep(min(self._config.worker, LONGEST_HEADSTART_SECONDS))
+                self._wait_for_agent()
             processes.end(self._config.work_dir, SAVE_SECONDS)
-        except Exception as error:  # noqa: BLE001 - a job that does not end keeps no TPU
-            _log.warning("%s", error)
+        except Exception as error:  # noqa: BLE001 - nothing here keeps the TPU
+            _log.warning("%s; the TPU is deleted all the same", error)
 
     def _wait_for_agent(self) -> None:
         end = time.monotonic() + AGENT_SECONDS

@@ -40,6 +40,8 @@ class Stop:
 
     kind: StopKind
     reason: str
+    is_doubtful: bool = False
+    """One look may have seen what is not so, such as a file while it is replaced."""
 
 
 class Watch:
@@ -118,9 +120,13 @@ class Watch:
         return stop
 
     def _run(self) -> None:
+        doubtful: Stop | None = None
         while not (self._seen or self._ended.wait(self._config.poll_interval)):
             try:
-                self._seen = self._look()
+                found = self._look()
+                if found is None or not found.is_doubtful or doubtful is not None:
+                    self._seen = found
+                doubtful = found
             except StoreUnavailableError as error:
                 _log.warning("%s; the agent goes on and asks again", error)
             except Exception:  # noqa: BLE001 - the watch must not end silently
@@ -129,21 +135,23 @@ class Watch:
     def _look(self) -> Stop | None:
         if notice := self._notice():
             return Stop(StopKind.SHUTDOWN, notice)
-        reason = self._revocation()
-        return Stop(StopKind.REVOKED, reason) if reason else None
+        return self._revocation()
 
-    def _revocation(self) -> str | None:
+    def _revocation(self) -> Stop | None:
         config = self._config
         record = config.mailbox.record
         try:
             with store_call(f"looking for {config.released_uri} and {record}"):
                 if uris.exists(config.released_uri):
-                    return f"{config.released_uri} exists: the TPU is released"
+                    released = f"{config.released_uri} exists: the TPU is released"
+                    return Stop(StopKind.REVOKED, released)
                 attempt = Attempt.load_or_none(record)
         except FormatError as error:
-            return str(error)
+            return Stop(StopKind.REVOKED, str(error), is_doubtful=True)
         if attempt is None:
-            return f"{record} does not exist: this TPU is nobody's"
+            missing = f"{record} does not exist: this TPU is nobody's"
+            return Stop(StopKind.REVOKED, missing, is_doubtful=True)
         if attempt.token != config.token:
-            return f"{record} belongs to token {attempt.token}, this agent to {config.token}"
+            other = f"{record} belongs to token {attempt.token}, this agent to {config.token}"
+            return Stop(StopKind.REVOKED, other)
         return None

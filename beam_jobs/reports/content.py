@@ -41,6 +41,8 @@ MEANINGS: dict[str, str] = {
     DropReason.UNCLOSED_QUOTE: "A quote in the table is never closed; nothing of the file is used.",
     DropReason.MISSING_COLUMN: "The table has no column corpus.text_field; nothing is used.",
     DropReason.COLUMN_IS_NOT_TEXT: "The column corpus.text_field holds no text; nothing is used.",
+    DropReason.CORRUPT_TFRECORD: "The TFRecord file is damaged; what comes after that is not used.",
+    DropReason.INVALID_RECORD: "A TFRecord holds no row for BERT; dead_letter says what is wrong.",
     DropReason.CORRUPT_PARQUET: "The Parquet file is damaged; nothing of it is used.",
     DropReason.DUPLICATE: "Equal to a document that came earlier.",
     DropReason.NEAR_DUPLICATE: "Similar to a document that came earlier.",

@@ -18,6 +18,7 @@ from pipeline_store.formats import (
     FileDigest,
     FormatError,
     Holder,
+    LedgerEntry,
     LineageLease,
     StoredFile,
     VerdictKind,
@@ -28,6 +29,8 @@ SHA256 = st.text("0123456789abcdef", min_size=64, max_size=64)
 st.register_type_strategy(
     FileDigest, st.builds(FileDigest, path=st.text(), bytes=st.integers(), sha256=SHA256)
 )
+# By itself Hypothesis takes the mark of a default that is made anew each time for the default.
+st.register_type_strategy(LedgerEntry, st.builds(LedgerEntry))
 
 KINDS: list[Any] = [
     kind

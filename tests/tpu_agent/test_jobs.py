@@ -7,8 +7,9 @@ import signal
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pipeline_store import job_signatures, uris
 from pipeline_store.formats import AgentHello, ExitKind
-from tests.tpu_agent.world import TOKEN, Clock, World, is_running, wait_for
+from tests.tpu_agent.world import JOB_KEY, TOKEN, Clock, World, is_running, wait_for
 
 
 def test_two_jobs_run_in_order_and_report(world: World) -> None:

@@ -127,6 +127,7 @@ def test_a_working_job_keeps_its_forgotten_tpu_until_it_is_done(tpu: Cloud, worl
     assert_deleted_by_itself(tpu)
 
 
+@pytest.mark.thorough
 def test_a_hung_job_does_not_keep_its_forgotten_tpu(tpu: Cloud, world: World) -> None:
     world.add_job("010-train", "steps")
     begin_to_work(tpu, world)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_store.formats import ExitKind, JobStatus, Lease, Progress, Released
+from pipeline_store.formats import ExitKind, Heartbeat, JobStatus, Lease, Progress, Released
 from pipeline_store.layout import AttemptLayout
 from tests.tpu_agent.world import TOKEN
 from tpu_agent import self_delete, switch
@@ -222,6 +222,19 @@ def test_a_job_that_does_not_end_keeps_no_tpu(vm: Vm, caplog: pytest.LogCaptureF
 
 
 @pytest.mark.usefixtures("quiet")
+def test_what_cannot_be_prepared_keeps_no_tpu(
+    vm: Vm, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_self: WorkDir) -> list[JobFolder]:
+        raise OSError("the disk is broken")
+
+    monkeypatch.setattr(WorkDir, "jobs", refuse)
+    vm.watch(vm.switch(expires_at=NOON))
+    assert vm.deletions[:2] == [0.0, 1.0]
+    assert "the disk is broken; the TPU is deleted all the same" in caplog.text
+
+
+@pytest.mark.usefixtures("quiet")
 def test_the_logs_of_unfinished_jobs_say_why(vm: Vm, caplog: pytest.LogCaptureFixture) -> None:
     status = JobStatus(
         worker=0,
@@ -295,6 +308,31 @@ def test_a_job_that_makes_steps_is_none_and_one_that_hangs_is_one(vm: Vm) -> Non
     vm.every_time = step
     vm.ends = 1000.0
     watching = vm.switch()
+    assert vm.look(watching) is None
+    vm.ends = 1300.0
+    reason = vm.look(watching)
+    assert reason is not None
+    assert "its job has made no step for " in reason
+
+
+def test_a_worker_that_lends_its_chips_goes_by_the_step_of_the_first(vm: Vm) -> None:
+    vm.job("010-train")
+    vm.running = lambda: [4711]
+
+    def beat() -> None:
+        Heartbeat(
+            worker=0,
+            token=TOKEN,
+            time=NOON,
+            job_id="010-train",
+            progress=Progress(step=int(min(vm.now, 1000)), train_steps=2000),
+            log_chunks=0,
+            disk_free_bytes=1,
+        ).write(vm.mailbox.heartbeat(0))
+
+    vm.every_time = beat
+    vm.ends = 1000.0
+    watching = vm.switch(worker=1)
     assert vm.look(watching) is None
     vm.ends = 1300.0
     reason = vm.look(watching)

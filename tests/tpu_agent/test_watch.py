@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import time
 
+from pipeline_store import uris
 from tests.tpu_agent.world import World, wait_for
 from tpu_agent.__main__ import parse_arguments
 from tpu_agent.watch import StopKind, Watch
 
 INTERVAL = 0.1
+
+
+def test_a_record_that_cannot_be_read_is_looked_at_twice(world: World) -> None:
+    options = world.agent_command(poll_interval=str(INTERVAL))[3:]
+    good = uris.read(world.mailbox.record)
+    looks = 0
+
+    def notice() -> None:
+        # Between two writes of it, and then for good.
+        nonlocal looks
+        looks += 1
+        uris.write(world.mailbox.record, b"{" if looks in (2, 5, 6) else good)
+
+    with Watch(parse_arguments(options), notice) as watch:
+        wait_for("the fourth look", lambda: looks >= 4)
+        assert watch.stop() is None
+        stop = wait_for("a reason", watch.stop)
+        assert stop.kind is StopKind.REVOKED
+        assert looks == 6
 
 
 def test_there_is_one_look_per_interval_until_a_reason_is_seen(world: World) -> None:

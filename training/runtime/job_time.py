@@ -44,6 +44,8 @@ class TimeSheet:
         self._first_loop: tuple[float, int] | None = None
         self._marks: dict[int, float] = {}
         self._kept = 0.0
+        self._kept_step: int | None = None
+        self._marked_since_first: set[int] = set()
 
     def enter(self, phase: PhaseName) -> None:
         """Go on in a phase; what has passed until now is the one before's."""
@@ -64,6 +66,7 @@ class TimeSheet:
         with self._lock:
             if compiled:
                 self._first_loop = (seconds - input_wait, steps)
+                self._marked_since_first = set()
                 return
             elapsed = self._elapsed()
             waited = min(input_wait, elapsed)
@@ -74,32 +77,46 @@ class TimeSheet:
             if self._first_loop is not None:
                 longest, first_steps = self._first_loop
                 self._first_loop = None
-                self._move(
+                first = self._move(
                     SpentOn.COMPILE, SpentOn.STEP, min(longest, stepped / steps * first_steps)
                 )
+                self._raise_marks(first)
+
+    def _raise_marks(self, seconds: float) -> None:
+        """Count steps of a first loop as those of the checkpoints that have been begun since."""
+        for step in self._marked_since_first & self._marks.keys():
+            self._marks[step] += seconds
+        if self._kept_step in self._marked_since_first:
+            self._kept += seconds
 
     def begins(self, step: int) -> None:
         """Note that training begins or goes on from a step; what was before is done with."""
         with self._lock:
             self._kept = self._seconds[SpentOn.STEP]
+            self._kept_step = step
             self._marks = {step: self._kept}
+            self._marked_since_first = set()
 
     def saving(self, step: int) -> None:
         """Note that a checkpoint of all steps so far is under way."""
         with self._lock:
             self._marks[step] = self._seconds[SpentOn.STEP]
+            if self._first_loop is not None:
+                self._marked_since_first.add(step)
 
     def saved(self, step: int) -> None:
         """Note that the checkpoint of a step is committed."""
         with self._lock:
-            self._kept = max(self._kept, self._marks.get(step, 0.0))
+            mark = self._marks.get(step)
+            if mark is not None and mark >= self._kept:
+                self._kept, self._kept_step = mark, step
 
     def went_back(self, step: int) -> None:
         """Note that training went back to a step, and that what came after it is lost."""
         with self._lock:
             kept = self._marks.get(step, 0.0)
             self._move(SpentOn.STEP, SpentOn.LOST_STEPS, self._seconds[SpentOn.STEP] - kept)
-            self._kept = kept
+            self._kept, self._kept_step = kept, step
             self._marks = {at: mark for at, mark in self._marks.items() if at <= step}
 
     def told(self) -> JobTime:
@@ -128,7 +145,9 @@ class TimeSheet:
     def _add(self, name: SpentOn, seconds: float) -> None:
         self._seconds[name] += seconds
 
-    def _move(self, source: SpentOn, target: SpentOn, seconds: float) -> None:
+    def _move(self, source: SpentOn, target: SpentOn, seconds: float) -> float:
+        """Return how much of that there was to move."""
         moved = max(0.0, min(seconds, self._seconds[source]))
         self._seconds[source] -= moved
         self._seconds[target] += moved
+        return moved

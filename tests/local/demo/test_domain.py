@@ -34,6 +34,7 @@ def documents_of(folder: Path, partition: str) -> list[str]:
     return [json.loads(line)["text"] for line in lines]
 
 
+@pytest.mark.thorough
 def test_partitions_have_other_packages_and_no_module_of_the_task(tmp_path: Path) -> None:
     found = harvest(max_characters=30_000)
     for partition in (text.DOMAIN, text.GENERAL):

@@ -76,6 +76,7 @@ def report(scored: Scored, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_a_folder_has_the_same_scores_whatever_was_scored_before(
     scored: Scored, report: Path, tmp_path: Path
 ) -> None:

@@ -105,6 +105,7 @@ class Long(Lineage):
         self.manifests = self.scored(number)
 
 
+@pytest.mark.thorough
 def test_the_hundredth_update_is_evaluated_as_cheaply_as_the_tenth(
     two_days: TwoDays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

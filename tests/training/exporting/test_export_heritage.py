@@ -83,6 +83,7 @@ def test_an_imported_pooler_leaves_as_it_came(
         assert np.abs(load_file(folder / "model.safetensors")[query] - weights[query]).max() > 0
 
 
+@pytest.mark.thorough
 def test_a_pooler_that_nothing_trained_is_left_out(lineage: Lineage, tmp_path: Path) -> None:
     encoder = without(bert_weights(), "bert.pooler", "cls.seq")
     source = write_hugging_face(tmp_path / "hf", encoder)
@@ -92,6 +93,7 @@ def test_a_pooler_that_nothing_trained_is_left_out(lineage: Lineage, tmp_path: P
         assert "There is no pooler: nothing trained it." in (folder / "README.md").read_text()
 
 
+@pytest.mark.thorough
 def test_a_pooler_that_next_sentences_trained_stays(lineage: Lineage, tmp_path: Path) -> None:
     pairs = lineage.store.using(
         tiny_config(
@@ -108,6 +110,7 @@ def test_a_pooler_that_next_sentences_trained_stays(lineage: Lineage, tmp_path: 
     assert "was trained with next sentences in an earlier run" in (folder / "README.md").read_text()
 
 
+@pytest.mark.thorough
 def test_models_of_a_time_when_it_was_not_recorded(lineage: Lineage, tmp_path: Path) -> None:
     source = write_hugging_face(tmp_path / "hf", bert_weights())
     run = lineage.train("run", source)
@@ -158,6 +161,7 @@ SENTENCE_FILES: dict[str, object] = {
 }
 
 
+@pytest.mark.thorough
 def test_files_of_sentence_transformers_come_along(lineage: Lineage, tmp_path: Path) -> None:
     source = Path(write_hugging_face(tmp_path / "hf", bert_weights()))
     (source / "1_Pooling").mkdir()

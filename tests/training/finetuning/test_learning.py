@@ -162,6 +162,7 @@ def test_it_stops_early_by_the_metric(tiny: TinyStore) -> None:
     assert result.train_steps_total == result.train_steps + 2 * 6
 
 
+@pytest.mark.thorough
 def test_balanced_weights_make_a_rare_label_as_likely(tiny: TinyStore) -> None:
     words = rows(32, seed=0)
     label_ids = (labels_of("classification", words) == 0).astype(np.int64)

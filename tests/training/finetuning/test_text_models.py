@@ -323,6 +323,7 @@ def wrong_bias() -> Callable[..., None]:
     return write_wrongly
 
 
+@pytest.mark.thorough
 def test_a_wrong_format_is_found_before_anything_is_committed(
     one: TextRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

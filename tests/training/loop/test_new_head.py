@@ -93,6 +93,7 @@ def new_head(model_uri: str) -> NewHead | None:
     return kept.new_head
 
 
+@pytest.mark.thorough
 def test_how_the_head_began_goes_from_run_to_run(beginning: Beginning, updated: RunLayout) -> None:
     imported = beginning.lineage.version(beginning.version.version_id)
     assert new_head(imported) == NewHead(steps=0)
@@ -125,6 +126,7 @@ def test_again_nothing_is_trained(beginning: Beginning, updated: RunLayout) -> N
     assert all_files(updated.root) == before
 
 
+@pytest.mark.thorough
 def test_interrupted_in_either_part_it_has_the_same_weights(
     beginning: Beginning, updated: RunLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:

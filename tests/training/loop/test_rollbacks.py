@@ -129,6 +129,7 @@ def test_interrupted_around_a_rollback_ends_bit_identical(
         assert result(interrupted).model_dump(exclude=own) == expected
 
 
+@pytest.mark.thorough
 def test_what_sigterm_saved_is_no_place_to_go_back_to(
     tiny: TinyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def test_model_learns(tiny: TinyStore) -> None:
     assert done.seconds > first.seconds > 0
 
 
+@pytest.mark.thorough
 def test_steps_that_a_plan_has_decided_are_those_of_a_resumed_training_too(
     tiny: TinyStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,6 +106,7 @@ def test_an_update_has_a_rate_of_its_own_and_a_first_run_has_not(tmp_path: Path)
     assert inputs_of(run).settings["optimizer.carry_slots"] is True
 
 
+@pytest.mark.thorough
 def test_only_a_version_of_the_lineage_makes_an_update(lineages: Lineages) -> None:
     lineage = lineages()
     # The same weights, but not as the lineage's version: by a run's folder, and by the setting.

@@ -87,6 +87,33 @@ def test_steps_are_kept_once_a_checkpoint_has_them(sheet: TimeSheet, clock: Cloc
     assert sheet.told().unsaved_seconds == 10.0
 
 
+def test_steps_of_the_first_loop_are_kept_by_a_checkpoint_after_it(
+    sheet: TimeSheet, clock: Clock
+) -> None:
+    sheet.begins(0)
+    first_loop(sheet, clock, 40.0, 10)
+    # How many of the 40 seconds were steps is known when the next loop is done.
+    sheet.saving(10)
+    sheet.saved(10)
+    loop(sheet, clock)
+    assert told(sheet)[SpentOn.STEP] == 20.0
+    assert sheet.told().unsaved_seconds == 10.0
+    sheet.went_back(10)
+    assert told(sheet) == {SpentOn.COMPILE: 30.0, SpentOn.STEP: 10.0, SpentOn.LOST_STEPS: 10.0}
+
+
+def test_a_checkpoint_of_the_first_loop_may_be_committed_later(
+    sheet: TimeSheet, clock: Clock
+) -> None:
+    sheet.begins(0)
+    first_loop(sheet, clock, 40.0, 10)
+    sheet.saving(10)
+    loop(sheet, clock)
+    assert sheet.told().unsaved_seconds == 20.0
+    sheet.saved(10)
+    assert sheet.told().unsaved_seconds == 10.0
+
+
 def test_steps_before_a_rollback_are_lost_once(sheet: TimeSheet, clock: Clock) -> None:
     sheet.begins(0)
     sheet.enter(PhaseName.LOOP)

@@ -19,6 +19,7 @@ def traces(run: RunLayout) -> list[Path]:
     return sorted(Path(run.training.events).glob("plugins/profile/*/*.xplane.pb"))
 
 
+@pytest.mark.thorough
 def test_trace_lies_where_tensorboard_looks_and_changes_nothing(
     tiny: TinyStore, two_days: TwoDays, capsys: pytest.CaptureFixture[str]
 ) -> None:

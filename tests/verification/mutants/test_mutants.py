@@ -192,6 +192,7 @@ def mutant(function: str, before: str, after: str) -> Mutant:
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_what_a_test_looks_at_is_noticed_and_nothing_else(
     reach: Reach, tree: Path, tmp_path: Path
 ) -> None:
@@ -219,6 +220,7 @@ def test_tests_that_are_gone_are_no_kill(tree: Path) -> None:
         run_tests(tree, [f"{FILE}::test_gone"])
 
 
+@pytest.mark.thorough
 def test_a_test_that_fails_after_the_same_others_anyway_kills_nothing(
     reach: Reach, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

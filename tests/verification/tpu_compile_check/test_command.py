@@ -17,6 +17,7 @@ from verification.tpu_compile_check.compiling import compile_program
 SMALL = ["--preset", "bert_base_v5e_smoke", "--set", "model.num_hidden_layers=1"]
 
 
+@pytest.mark.thorough
 def test_export_only_writes_program_and_description(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
