@@ -267,17 +267,27 @@ def _failing_reads(error: Exception, after: int) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _little_memory(more: int) -> Iterator[None]:
-    """Let a process have not many bytes more than it has when it begins to read Parquet."""
+    """Let a process have not many bytes more than it has when it begins to read Parquet.
+
+    Only while it reads: what is done with the rows may need a thread, and libraries that get none
+    end the process.
+    """
     real = parquet_documents._rows
 
     def rows(*arguments: Any) -> Iterator[Any]:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         before = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, before[1]))
-        try:
-            yield from real(*arguments)
-        finally:
-            resource.setrlimit(resource.RLIMIT_AS, before)
+        limit = (pages * resource.getpagesize() + more, before[1])
+        found = real(*arguments)
+        while True:
+            resource.setrlimit(resource.RLIMIT_AS, limit)
+            try:
+                row = next(found, None)
+            finally:
+                resource.setrlimit(resource.RLIMIT_AS, before)
+            if row is None:
+                return
+            yield row
 
     with mock.patch.object(parquet_documents, "_rows", rows):
         yield

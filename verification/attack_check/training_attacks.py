@@ -36,7 +36,8 @@ from verification.attack_check.data_job import Ended, watched
 from verification.attack_check.rows import Row, Tally
 from verification.attack_check.storage_attacks import fill, small_disk, without_words
 
-_MEMORY = 4 << 30
+_LIMITS = {"memory": 4 << 30, "cpu_seconds": 300, "seconds": 1200}
+"""Of a command with TensorFlow, on a machine that does other things besides."""
 _STEPS = 48
 _FORMATS = ("hugging_face", "saved_model")
 _LEVELS = (0, 60_000, 500_000, 1_500_000)
@@ -82,7 +83,7 @@ class _Trainings:
 
     def train(self, run: RunLayout) -> Ended:
         """Train in a process of its own."""
-        return watched(lambda: self.command(run), self._told, memory=_MEMORY)
+        return watched(lambda: self.command(run), self._told, **_LIMITS)
 
     def problems(self, run: RunLayout) -> Iterator[str]:
         """Yield what is wrong with a training's checkpoints: all that count must be whole."""
@@ -182,17 +183,18 @@ def full_disks(folder: Path, times: int) -> Tally:
     Every other time this machine's temporary files lie there, too.
     """
     tally = Tally()
-    for number in range(times):
-        with small_disk(folder / str(number), 96) as disk:
-            trainings = _Trainings(disk, times)
+    with small_disk(folder / "disk", 96) as disk:
+        trainings = _Trainings(disk, times)
+        for number in range(times):
+            run = trainings.store.run(f"disturbed-{number}")
             filler = fill(disk, _LEVELS[number // 2 % len(_LEVELS)])
             temporary = disk if number % 2 else None
             with mock.patch.object(tempfile, "tempdir", temporary and str(temporary)):
-                ended = trainings.train(trainings.run)
-            found = [*_unclear(ended), *trainings.problems(trainings.run)]
+                ended = trainings.train(run)
+            found = [*_unclear(ended), *trainings.problems(run)]
             filler.unlink()
-            trainings.train(trainings.run)
-            lost = [f"with room again: {line}" for line in trainings.differences(trainings.run)]
+            trainings.train(run)
+            lost = [f"with room again: {line}" for line in trainings.differences(run)]
             tally.add(*found, *lost, lost=bool(lost))
     return tally
 
@@ -284,7 +286,7 @@ def killed_exports(folder: Path, times: int) -> Tally:
 
         _kill_when(trainings.export, is_time, draw.uniform(0, 0.01), folder)
         found = [*_export_problems(layout)]
-        ended = watched(trainings.export, folder / "told", memory=_MEMORY)
+        ended = watched(trainings.export, folder / "told", **_LIMITS)
         if ended.exit_code:
             found.append(f"doing it again fails: {ended.last_line[:300]}")
         found += [*_export_problems(layout, is_done=True)]
