@@ -29,7 +29,8 @@ ASIDE_MARK = ".aside-"
 LOCK_SUFFIX = ".lock~"
 _ASIDE = re.compile(re.escape(ASIDE_MARK) + r"[0-9a-f]{32}")
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of errors of a disk that is full, or of what an account may have of it."""
 _NO_RIGHT = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 _AT_ONCE = 8
@@ -127,7 +128,7 @@ def _aside(path: Path, size: int) -> Iterator[Path]:
 
 def _explained(error: OSError, path: Path, size: int) -> OSError:
     """Return an error of writing with what it needs and what to do, where that is known."""
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         free = shutil.disk_usage(next(folder for folder in path.parents if folder.exists())).free
         text = (
             f"no room to write {size:,} bytes, {free:,} are free on this disk; make room, for "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import random
 import re
@@ -13,6 +14,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from corpus import partitions
 from corpus.errors import UserError
@@ -275,6 +279,7 @@ def _little_memory(more: int) -> Iterator[None]:
     real = parquet_documents._rows
 
     def rows(*arguments: Any) -> Iterator[Any]:
+        _have_threads()
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         before = resource.getrlimit(resource.RLIMIT_AS)
         limit = (pages * resource.getpagesize() + more, before[1])
@@ -291,6 +296,15 @@ def _little_memory(more: int) -> Iterator[None]:
 
     with mock.patch.object(parquet_documents, "_rows", rows):
         yield
+
+
+def _have_threads() -> None:
+    """Let Arrow have all the threads that it wants: if it gets none, the process ends."""
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    file = io.BytesIO()
+    pq.write_table(pa.table({"x": [1]}), file)
+    pq.read_table(file)
 
 
 def _failures_are_damage() -> AbstractContextManager[Any]:

@@ -24,6 +24,8 @@ _CLOCK_SECONDS = 3600
 """In which the job has ended also on a machine that does other things besides."""
 _MOST_WAITS = 13
 """How often the job waits for the disk for the sake of one file."""
+_OTHER_WAITS = 100
+"""And for that of the partition as a whole."""
 _MOST_CALLS = 4
 """Of the store, however many partitions there are; a listing counts as one."""
 _CALLS = ("list", "list_details", "list_named", "read", "read_versioned", "open", "size")
@@ -44,7 +46,7 @@ def small_files(folder: Path, times: int) -> Tally:
         found.append(f"exit code {ended.exit_code}: {ended.last_line[:300]}")
     elif ended.summary["shards_processed"] != times:
         found.append(f"{ended.summary['shards_processed']} files are accounted for")
-    if waits() > times * _MOST_WAITS:
+    if waits() > times * _MOST_WAITS + _OTHER_WAITS:
         found.append(f"it waits for the disk {waits() / times:.1f} times a file")
     tally.add(*found)
     tally.tried = times
