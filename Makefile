@@ -8,6 +8,7 @@ BILL_INSTALLED := .venv-bill/.installed
 COMPILER_INSTALLED := .venv-tpu-compile/.installed
 TORCH_INSTALLED := .venv-torch/.installed
 GOODPUT_INSTALLED := .venv-goodput/.installed
+TEAM_INSTALLED := .venv-team/.installed
 ENCODER := .venv-encoder/.installed
 STATE ?= .local
 BILL ?= requirements.txt
@@ -25,7 +26,7 @@ PACKAGES := beam_jobs corpus dags local model_registry pipeline_alerts pipeline_
 .DEFAULT_GOAL := help
 .PHONY: help install up down status demo demo-domain finetune-docstrings finetune-neighbours finetune-word-order recompute overhead architecture-check packing-loss \
 	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check attack-check check test test-all lint types imports unit slow parity \
-	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint bill pin-images pinned-images leak-matrix recipe-check schedule-check hang-check spending-check scheduler-kill-check \
+	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint bill pin-images pinned-images leak-matrix recipe-check schedule-check hang-check spending-check scheduler-kill-check team-login-check \
 	screenshots update-sweep updates browser format docs lock
 
 help:  ## List the targets
@@ -144,7 +145,16 @@ imports: $(INSTALLED)  ## Who may import whom
 unit: $(INSTALLED)  ## The tests of `make test`, without lint and types
 	$(BIN)/pytest -n $(TEST_PROCESSES) --no-loadscope-reorder -m "$(FAST)"
 
-compose-check: $(INSTALLED)  ## The DAG from end to end as docker/compose/compose.yaml says, without an engine; needs root
+$(TEAM_INSTALLED): requirements.txt requirements-team.txt requirements-uv.txt
+	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@)
+	$(dir $@)bin/uv pip install --compile-bytecode --python $(dir $@)bin/python --require-hashes \
+		-r requirements.txt -r requirements-team.txt
+	@touch $@
+
+team-login-check: $(INSTALLED) $(TEAM_INSTALLED)  ## Ask the real auth manager of a team server what each role may do, and try wrong passwords
+	$(BIN)/pytest -m slow tests/plugins/test_team_login.py
+
+compose-check: $(INSTALLED) $(TEAM_INSTALLED)  ## The DAG from end to end as docker/compose/compose.yaml says, without an engine; needs root
 	@$(BIN)/python -c "import sys; from tests.verification.compose.engine import why_not; sys.exit(why_not())"
 	$(BIN)/pytest tests/verification/compose -m slow
 
@@ -255,8 +265,9 @@ lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the 
 	$(COMPILE) -c requirements.txt --group dev -o requirements-dev.txt
 	$(COMPILE) -c requirements.txt --group bench -o requirements-bench.txt
 	$(COMPILE) -c requirements.txt requirements.in --group training -o docker/requirements-training.txt
-	$(COMPILE) -c requirements.txt requirements.in --group orchestrator --group beam --group training \
-		-o docker/requirements-airflow.txt
+	$(COMPILE) -c requirements.txt --group team -o requirements-team.txt
+	$(COMPILE) -c requirements.txt -c requirements-team.txt requirements.in --group orchestrator --group team --group beam \
+		--group training -o docker/requirements-airflow.txt
 	$(COMPILE) -c requirements.txt requirements.in docker/requirements-tpu.in --group training \
 		--excludes docker/requirements-tpu-excludes.in -o docker/requirements-tpu.txt
 	$(COMPILE) --no-deps requirements-encoder.in -o requirements-encoder.txt

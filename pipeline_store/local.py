@@ -2,6 +2,7 @@
 
 What is written survives a power cut once the call has returned: the file's bytes are synced before
 it gets its name, and the folder after it. So a commit never names what a power cut can take away.
+Within :func:`together` it survives once that has ended.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -26,8 +29,13 @@ ASIDE_MARK = ".aside-"
 LOCK_SUFFIX = ".lock~"
 _ASIDE = re.compile(re.escape(ASIDE_MARK) + r"[0-9a-f]{32}")
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of errors of a disk that is full, or of what an account may have of it."""
 _NO_RIGHT = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+_AT_ONCE = 8
+_later: ContextVar[dict[Path, None] | None] = ContextVar("later", default=None)
+"""Files and folders that are synced at the end of :func:`together`."""
 
 
 class UnwritableError(OSError):
@@ -43,6 +51,41 @@ def _path(uri: str) -> Path:
 
 def _version(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Sync what is written in here when it ends, all of it at once.
+
+    For files that nothing names before. A disk brings many small files to last in the time of one,
+    if it is asked for all of them before it has answered.
+
+    :raises UnwritableError: there is no room for what was written.
+    """
+    paths: dict[Path, None] = {}
+    token = _later.set(paths)
+    try:
+        yield
+    finally:
+        _later.reset(token)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for path, done in [(path, pool.submit(_sync, path)) for path in paths]:
+            try:
+                done.result()
+            except OSError as error:
+                raise _explained(error, path, path.stat().st_size) from error
+
+
+def _last(path: Path, name: Path | None = None) -> None:
+    """Let a file's bytes, or the names in a folder, last.
+
+    :param name: that the file will have, if it is another.
+    """
+    later = _later.get()
+    if later is None:
+        _sync(path)
+    else:
+        later[name or path] = None
 
 
 def _sync(path: Path) -> None:
@@ -61,7 +104,7 @@ def _make_parent(path: Path) -> None:
     made = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     for folder in made:
-        _sync(folder.parent)
+        _last(folder.parent)
 
 
 @contextmanager
@@ -80,12 +123,12 @@ def _aside(path: Path, size: int) -> Iterator[Path]:
             aside.unlink(missing_ok=True)
     except OSError as error:
         raise _explained(error, path, size) from error
-    _sync(path.parent)
+    _last(path.parent)
 
 
 def _explained(error: OSError, path: Path, size: int) -> OSError:
     """Return an error of writing with what it needs and what to do, where that is known."""
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         free = shutil.disk_usage(next(folder for folder in path.parents if folder.exists())).free
         text = (
             f"no room to write {size:,} bytes, {free:,} are free on this disk; make room, for "
@@ -101,11 +144,13 @@ def _explained(error: OSError, path: Path, size: int) -> OSError:
     return UnwritableError(error.errno, text, str(path))
 
 
-def _fill(aside: Path, data: bytes) -> None:
-    with aside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def _fill(aside: Path, data: bytes, path: Path) -> None:
+    """Write a file's bytes, which last.
+
+    :param path: the name that it will have.
+    """
+    aside.write_bytes(data)
+    _last(aside, path)
 
 
 @contextmanager
@@ -208,7 +253,7 @@ class LocalBackend:
         """Write aside, then rename over the target."""
         path = _path(uri)
         with _aside(path, len(data)) as aside:
-            _fill(aside, data)
+            _fill(aside, data, path)
             aside.replace(path)
 
     def upload(self, uri: str, path: str) -> None:
@@ -216,7 +261,7 @@ class LocalBackend:
         target = _path(uri)
         with _aside(target, Path(path).stat().st_size) as aside:
             shutil.copyfile(path, aside)
-            _sync(aside)
+            _last(aside, target)
             aside.replace(target)
 
     def create(self, uri: str, data: bytes) -> bool:
@@ -225,7 +270,7 @@ class LocalBackend:
         if path.exists():
             return False
         with _aside(path, len(data)) as aside:
-            _fill(aside, data)
+            _fill(aside, data, path)
             try:
                 os.link(aside, path)
             except FileExistsError:
@@ -240,7 +285,7 @@ class LocalBackend:
             if (None if found is None else found[1]) != version:
                 return None
             with _aside(path, len(data)) as aside:
-                _fill(aside, data)
+                _fill(aside, data, path)
                 aside.replace(path)
         return _version(data)
 
@@ -275,7 +320,7 @@ class LocalBackend:
         path = _path(uri)
         try:
             path.unlink()
-            _sync(path.parent)
+            _last(path.parent)
         except FileNotFoundError:
             return
         except OSError as error:

@@ -18,6 +18,7 @@ import posixpath
 import re
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import BinaryIO, Protocol
 
@@ -201,6 +202,16 @@ def write(uri: str, data: bytes) -> None:
 def upload(path: str, uri: str) -> None:
     """Copy a file of this machine into the store atomically."""
     _backend(uri).upload(uri, path)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Let what is stored in here last when this ends, which takes less time for several files.
+
+    For files that nothing names before. Objects in a bucket last at once.
+    """
+    with local.together():
+        yield
 
 
 def copy(source: str, target: str) -> None:

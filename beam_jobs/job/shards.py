@@ -6,11 +6,12 @@ import hashlib
 import importlib.metadata
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, cast
 
 from corpus.arrays import to_npz
@@ -154,7 +155,8 @@ class ShardProcessor:
             if source.finish() != work.source.sha256:
                 raise InputChangedError(work.source.uri)
             stack.close()
-            return self._upload(work, outputs, statistics)
+            with uris.together():
+                return self._upload(work, outputs, statistics)
 
     def _upload(
         self, work: ShardWork, outputs: ShardOutputs, statistics: ShardStatistics
@@ -182,8 +184,14 @@ class ShardProcessor:
             ),
             held_out_groups=_groups(folder, statistics),
             statistics=statistics.data,
-            libraries={name: importlib.metadata.version(name) for name in _LIBRARIES},
+            libraries=dict(_libraries()),
         )
+
+
+@cache
+def _libraries() -> Mapping[str, str]:
+    """Return the versions of libraries that records depend on; looking takes milliseconds."""
+    return MappingProxyType({name: importlib.metadata.version(name) for name in _LIBRARIES})
 
 
 def _groups(folder: _UploadFolder, statistics: ShardStatistics) -> FileDigest | None:

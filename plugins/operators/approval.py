@@ -233,7 +233,8 @@ def _unfit_approver(given: RunApproval, config: PipelineConfig, dag_run: Any) ->
     if not approvers:
         return None
     requester = _requester(dag_run)
-    if given.answered_by_id not in approvers:
+    # Ids of Flask AppBuilder's users are numbers, so a team server's are named by login name.
+    if {given.answered_by_id, given.answered_by}.isdisjoint(approvers):
         why = f"is not among promotion.approvers ({', '.join(approvers)})"
     elif requester in (given.answered_by_id, given.answered_by):
         why = "triggered this run, and nobody approves a run of their own"

@@ -94,13 +94,18 @@ class Candidate:
             self.execute()
         return waiting.value
 
-    def answer(self, choice: str, *, user: str | None = "ada", comment: str = "") -> Any:
-        """Go on as Airflow does with an answer; without a user it is the default's turn."""
+    def answer(
+        self, choice: str, *, user: str | None = "ada", number: str = "", comment: str = ""
+    ) -> Any:
+        """Go on as Airflow does with an answer; without a user it is the default's turn.
+
+        :param number: the id that the auth manager has for the user, if that is not the name.
+        """
         event = {
             "chosen_options": [choice],
             "params_input": {"comment": comment},
             "responded_at": NOW,
-            "responded_by_user": {"id": user, "name": user} if user else None,
+            "responded_by_user": {"id": number or user, "name": user} if user else None,
             "timedout": user is None,
         }
         return self.operator().execute_complete(self.context(), event)
@@ -284,6 +289,17 @@ def test_whoever_promotes_looks_again_at_who_has_answered(
     run = dag_run(requester, run_type)
     found = missing_approval(candidate.run, candidate.config, None, run)
     assert found is None if reason is None else reason in (found or "")
+
+
+@pytest.mark.parametrize(("user", "is_fit"), [("grace", True), ("ada", False), ("mallory", False)])
+def test_a_team_servers_approvers_are_login_names(
+    candidate: Candidate, user: str, *, is_fit: bool
+) -> None:
+    candidate.configure(APPROVERS)
+    candidate.ask()
+    candidate.answer("Approve", user=user, number="7")
+    found = missing_approval(candidate.run, candidate.config, None, dag_run("ada"))
+    assert (found is None) is is_fit
 
 
 @pytest.mark.parametrize("run_type", ["manual", "backfill"])

@@ -6,6 +6,7 @@ import argparse
 import logging
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
@@ -13,6 +14,7 @@ from typing import TextIO
 from pipeline_config import PipelineConfig, parse_config, with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import ExitKind, PhaseName
+from pipeline_store.local import NO_ROOM, UnwritableError
 from trained_models.errors import JobError, exit_kind_of
 from training.runtime import stacks
 from training.runtime.phases import phase
@@ -84,8 +86,17 @@ def _log_to(stream: TextIO) -> Iterator[None]:
 
 def _log_failure(error: Exception, kind: ExitKind) -> None:
     if kind is ExitKind.FAILED:
+        if not isinstance(error, UnwritableError) and getattr(error, "errno", None) in NO_ROOM:
+            log.error(
+                "%s. Free room there, or name a folder for temporary files that has some: TMPDIR, "
+                "now %s",
+                error,
+                tempfile.gettempdir(),
+            )
+            return
         # What we raise ourselves says all there is to say.
-        log.error("%s", error, exc_info=None if isinstance(error, JobError) else error)
+        is_said = isinstance(error, JobError | UnwritableError)
+        log.error("%s", error, exc_info=None if is_said else error)
     elif kind is ExitKind.OUT_OF_MEMORY:
         log.error(
             "Out of memory: %s. Twice the training.gradient_accumulation_steps makes the same "

@@ -6,11 +6,13 @@ from verification.attack_check import (
     clock_attacks,
     corpus_attacks,
     damage_attacks,
+    many_attacks,
     people_attacks,
     registry_attacks,
     storage_attacks,
     training_attacks,
     vm_attacks,
+    web_attacks,
     word_attacks,
 )
 from verification.attack_check.rows import Row
@@ -22,7 +24,9 @@ ROWS: tuple[Row, ...] = (
     *storage_attacks.ROWS,
     *corpus_attacks.ROWS,
     *damage_attacks.ROWS,
+    *many_attacks.ROWS,
     *training_attacks.ROWS,
     *word_attacks.ROWS,
     *vm_attacks.ROWS,
+    *web_attacks.ROWS,
 )

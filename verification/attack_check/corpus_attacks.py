@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import random
 import re
@@ -13,6 +14,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from corpus import partitions
 from corpus.errors import UserError
@@ -267,20 +271,40 @@ def _failing_reads(error: Exception, after: int) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _little_memory(more: int) -> Iterator[None]:
-    """Let a process have not many bytes more than it has when it begins to read Parquet."""
+    """Let a process have not many bytes more than it has when it begins to read Parquet.
+
+    Only while it reads: what is done with the rows may need a thread, and libraries that get none
+    end the process.
+    """
     real = parquet_documents._rows
 
     def rows(*arguments: Any) -> Iterator[Any]:
+        _have_threads()
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         before = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, before[1]))
-        try:
-            yield from real(*arguments)
-        finally:
-            resource.setrlimit(resource.RLIMIT_AS, before)
+        limit = (pages * resource.getpagesize() + more, before[1])
+        found = real(*arguments)
+        while True:
+            resource.setrlimit(resource.RLIMIT_AS, limit)
+            try:
+                row = next(found, None)
+            finally:
+                resource.setrlimit(resource.RLIMIT_AS, before)
+            if row is None:
+                return
+            yield row
 
     with mock.patch.object(parquet_documents, "_rows", rows):
         yield
+
+
+def _have_threads() -> None:
+    """Let Arrow have all the threads that it wants: if it gets none, the process ends."""
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    file = io.BytesIO()
+    pq.write_table(pa.table({"x": [1]}), file)
+    pq.read_table(file)
 
 
 def _failures_are_damage() -> AbstractContextManager[Any]:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -168,6 +169,46 @@ def several_at_once(folder: Path, times: int) -> Tally:
     return tally
 
 
+def changes_at_once(folder: Path, times: int) -> Tally:
+    """Change the model in use, or remove old ones, by two processes at the same time.
+
+    Each may be told that another was first; what says that it is done must be done.
+    """
+    tally = Tally()
+    for number in range(times):
+        path = str(folder / str(number))
+        runs = line_of_models(path, 4)
+        lineage, parent = runs[-1].lineage, runs[-1].version_id
+        rival = finished(path, "rival", parent)
+        registry.publish(rival.store, rival.run)
+        age(path)
+        back = [partial(registry.rollback, lineage, one.version_id, reason="x") for one in runs[:2]]
+        promotes = partial(
+            registry.promote, lineage, rival.version_id, expected_baseline=parent, reason="better"
+        )
+        prunes = partial(pruning.prune, rival.store, POLICY)
+        pairs = ((back[0], back[1]), (promotes, back[0]), (prunes, back[0]), (prunes, prunes))
+        kind = _KINDS[number % len(_KINDS)]
+        before = ProductionPointer.load(lineage.production).sequence
+        codes = at_once([*pairs[kind]])
+        found = problems(rival)
+        done = sum(
+            not code for work, code in zip(pairs[kind], codes, strict=True) if work is not prunes
+        )
+        changed = ProductionPointer.load(lineage.production).sequence - before
+        if changed != done:
+            found.append(f"{done} changes are done, {changed} are there")
+        if prunes in pairs[kind] and codes[0]:
+            found.append("a pass of retention fails")
+        tally.add(*found, lost=bool(found))
+        shutil.rmtree(path)
+    return tally
+
+
+# Two rollbacks, a promotion and a rollback, retention and a rollback, two passes of retention.
+_KINDS = (*((0, 1, 2, 2) * 6), 2, 2, 2, 3, 3)
+
+
 def looking(
     read: Callable[..., Any], looked: threading.Event, moved: threading.Event
 ) -> Callable[..., Any]:
@@ -274,6 +315,7 @@ ROWS = (
     Row("crash point before or after each change", crash_points, 304, bytes_before_commits, 120),
     Row("kill -9 at random", random_kills, 140, bytes_before_commits, 40),
     Row("two promotions at once", several_at_once, 60, without_preconditions, 20),
+    Row("two other changes at once", changes_at_once, 290, without_preconditions, 20),
     Row(
         "retention between a rollback's two steps",
         retention_and_rollback,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -49,7 +51,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """A row's line. ``notes`` has examples of what was bad."""
+    """A row's line. ``notes`` has examples of what was bad.
+
+    :ivar seconds: that it took, with its control.
+    :ivar cpu_seconds: of the processor, in this process and all that it has waited for.
+    """
 
     name: str
     tried: int
@@ -57,6 +63,8 @@ class Result:
     lost: int
     control_bad: int
     notes: list[str]
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -74,10 +82,25 @@ def try_row(row: Row, folder: Path) -> Result:
     """Try an attack and its control, in an empty folder each."""
     (folder / "mended").mkdir(parents=True)
     (folder / "control").mkdir()
+    began, cpu_began = time.monotonic(), _cpu_seconds()
     found = row.attack(folder / "mended", row.times)
     with row.without():
         control = row.attack(folder / "control", row.control_times)
-    return Result(row.name, found.tried, found.bad, found.lost, control.bad, found.notes)
+    return Result(
+        row.name,
+        found.tried,
+        found.bad,
+        found.lost,
+        control.bad,
+        found.notes,
+        seconds=round(time.monotonic() - began, 1),
+        cpu_seconds=round(_cpu_seconds() - cpu_began, 1),
+    )
+
+
+def _cpu_seconds() -> float:
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 class Journal:

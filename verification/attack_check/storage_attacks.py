@@ -157,7 +157,7 @@ def without_words() -> Any:
 
 
 def without_sync() -> Any:
-    """Let neither bytes nor names be synced, but for the bytes of records."""
+    """Let neither bytes nor names be synced."""
     return mock.patch.object(local, "_sync")
 
 

@@ -12,7 +12,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,12 +31,14 @@ from trained_models import artifacts, checkpoint_store
 from trained_models.checkpoint_store import CheckpointStore
 from trained_models.commit import CommitGuard
 from training.exporting import writing
+from training.runtime import job
 from verification.attack_check.crashes import count_changes, die_at, in_child
 from verification.attack_check.data_job import Ended, watched
 from verification.attack_check.rows import Row, Tally
 from verification.attack_check.storage_attacks import fill, small_disk, without_words
 
-_MEMORY = 4 << 30
+_LIMITS = {"memory": 4 << 30, "cpu_seconds": 300, "seconds": 1200}
+"""Of a command with TensorFlow, on a machine that does other things besides."""
 _STEPS = 48
 _FORMATS = ("hugging_face", "saved_model")
 _LEVELS = (0, 60_000, 500_000, 1_500_000)
@@ -47,14 +49,15 @@ class _Trainings:
     """A store with a partition and what a training of it comes to that nothing disturbs.
 
     :param folder: an empty one.
+    :param told: for what is printed, if not there.
     """
 
-    def __init__(self, folder: Path, times: int) -> None:
+    def __init__(self, folder: Path, times: int, told: Path | None = None) -> None:
         config = tiny_config(training__train_steps=_STEPS, training__checkpoint_interval=2)
         self.store = TinyStore.create(folder / "store", config)
         self._manifest = self.store.partition("2026-01-01")
         self.run = self.store.run("disturbed")
-        self._told = folder / "told"
+        self._told = told or folder / "told"
         self.straight = self.store.run("straight")
         self.wanted = ""
         if times:
@@ -82,7 +85,7 @@ class _Trainings:
 
     def train(self, run: RunLayout) -> Ended:
         """Train in a process of its own."""
-        return watched(lambda: self.command(run), self._told, memory=_MEMORY)
+        return watched(lambda: self.command(run), self._told, **_LIMITS)
 
     def problems(self, run: RunLayout) -> Iterator[str]:
         """Yield what is wrong with a training's checkpoints: all that count must be whole."""
@@ -182,17 +185,19 @@ def full_disks(folder: Path, times: int) -> Tally:
     Every other time this machine's temporary files lie there, too.
     """
     tally = Tally()
-    for number in range(times):
-        with small_disk(folder / str(number), 96) as disk:
-            trainings = _Trainings(disk, times)
+    with small_disk(folder / "disk", 96) as disk:
+        # What is said needs room, too.
+        trainings = _Trainings(disk, times, folder / "told")
+        for number in range(times):
+            run = trainings.store.run(f"disturbed-{number}")
             filler = fill(disk, _LEVELS[number // 2 % len(_LEVELS)])
             temporary = disk if number % 2 else None
             with mock.patch.object(tempfile, "tempdir", temporary and str(temporary)):
-                ended = trainings.train(trainings.run)
-            found = [*_unclear(ended), *trainings.problems(trainings.run)]
+                ended = trainings.train(run)
+            found = [*_unclear(ended), *trainings.problems(run)]
             filler.unlink()
-            trainings.train(trainings.run)
-            lost = [f"with room again: {line}" for line in trainings.differences(trainings.run)]
+            trainings.train(run)
+            lost = [f"with room again: {line}" for line in trainings.differences(run)]
             tally.add(*found, *lost, lost=bool(lost))
     return tally
 
@@ -284,7 +289,7 @@ def killed_exports(folder: Path, times: int) -> Tally:
 
         _kill_when(trainings.export, is_time, draw.uniform(0, 0.01), folder)
         found = [*_export_problems(layout)]
-        ended = watched(trainings.export, folder / "told", memory=_MEMORY)
+        ended = watched(trainings.export, folder / "told", **_LIMITS)
         if ended.exit_code:
             found.append(f"doing it again fails: {ended.last_line[:300]}")
         found += [*_export_problems(layout, is_done=True)]
@@ -298,6 +303,13 @@ def _without_sweep() -> AbstractContextManager[Any]:
     return mock.patch.object(writing, "_sweep")
 
 
+@contextmanager
+def _without_words() -> Iterator[None]:
+    """Let errors of the disk through as they come."""
+    with without_words(), mock.patch.object(job, "NO_ROOM", ()):
+        yield
+
+
 ROWS = (
     Row("kill -9 of a training", killed_trainings, 16, commits_before_bytes, 4),
     Row("kill -9 of an export", killed_exports, 4, _without_sweep, 1),
@@ -308,5 +320,5 @@ ROWS = (
         _without_sweep,
         30,
     ),
-    Row("full disk during a checkpoint", full_disks, 8, without_words, 2),
+    Row("full disk during a checkpoint", full_disks, 8, _without_words, 2),
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,10 @@ from corpus.labelled.problems import LabelError
 from pipeline_alerts import messages, raising
 from pipeline_alerts.causes import Cause
 from pipeline_config import TaskConfig
+from pipeline_store import uris
+from pipeline_store.formats import EncoderSource, FinetuningPlan, TaskManifest, TaskSplit
 from pipeline_store.layout import StoreLayout
+from trained_models.downstream import page, report
 from verification.attack_check.rows import Row, Tally
 
 _LINE_ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\u2029", "\0", "\x1b[2J")
@@ -109,6 +114,81 @@ def hostile_labels(folder: Path, times: int) -> Tally:
     return tally
 
 
+def fine_tuned_labels(folder: Path, times: int) -> Tally:
+    """Prepare tasks with hostile labels by the real job, and write the report of their trials.
+
+    What is not printable has to be a dead letter that does not quote it; what is has to be text on
+    the page.
+    """
+    # TensorFlow and pytest, which no other row needs.
+    from tests.beam_jobs.labelled.tasks import TRAIN, jsonl, make_bench, sentence
+
+    tally = Tally()
+    for number in range(times):
+        bench = make_bench(folder / str(number))
+        bench.describe(validation="validation.*", test="test.*", max_bad_fraction=0.5)
+        good = ["plain", _MARKUP[number % len(_MARKUP)]]
+        bad = f"q7z{_LINE_ENDS[number % len(_LINE_ENDS)]}{_MARKUP[number % len(_MARKUP)]}"
+        for part, name in enumerate(("train", "validation", "test")):
+            first = 100 * part
+            lines = [[sentence(first + n), good[n % 2]] for n in range(12)]
+            lines += [[sentence(first + 50 + n), bad] for n in range(2)]
+            bench.put(f"{name}.jsonl", jsonl(lines))
+        prepared = bench.prepare()
+        made = prepared.manifest
+        letters = str(bench.letters(prepared)) if made.dead_letter else ""
+        text = _report_page(folder / f"{number}-report", made)
+        harmless = _report_page(folder / f"{number}-plain", _relabelled(made))
+        tally.add(
+            *(f"{label!r} is a label" for label in made.labels if not label.isprintable()),
+            *([] if made.splits[TRAIN].records == 12 else ["examples are missing"]),
+            *(["a label is quoted"] if "q7z" in letters + text else []),
+            *([] if good[1] in made.labels else ["a printable label is refused"]),
+            *(f"a tag {tag}" for tag in _Tags(text).found - _Tags(harmless).found),
+        )
+        shutil.rmtree(folder / str(number))
+    return tally
+
+
+def _relabelled(manifest: TaskManifest) -> TaskManifest:
+    return manifest.model_copy(update={"labels": [f"l{n}" for n in range(len(manifest.labels))]})
+
+
+def _report_page(folder: Path, manifest: TaskManifest) -> str:
+    """Return the page of a fine-tuning run on a task whose trial has guessed."""
+    import numpy as np
+
+    from tests.trained_models.downstream.written import guesses, write_trial
+
+    store = StoreLayout(str(folder))
+    run, count = store.run("0123456789ab"), len(manifest.labels)
+    key = manifest.key
+    manifest.write(store.task(manifest.name).manifest(key))
+    right = np.arange(60) % count
+    splits = {
+        split: guesses(right, 0.8, 1, count) for split in (TaskSplit.VALIDATION, TaskSplit.TEST)
+    }
+    trial = write_trial(run.trials, manifest, splits)
+    FinetuningPlan(
+        lineage_id="default",
+        models={"model": EncoderSource(uri=None, version_id=None)},
+        manifests={manifest.name: store.task(manifest.name).manifest(key)},
+        trials=[trial.result.trial],
+        created=datetime.now(UTC),
+    ).write(run.finetuning_plan)
+    report.write_report(store, run)
+    return uris.read(run.training_page).decode()
+
+
+@contextmanager
+def _labels_as_they_are() -> Iterator[None]:
+    """Take any text for a label, and write it into the page as it is."""
+    template = page._template()
+    plain = template.environment.overlay(autoescape=False).get_template(str(template.name))
+    with _any_label(), mock.patch.object(page, "_template", return_value=plain):
+        yield
+
+
 def _any_label() -> AbstractContextManager[Any]:
     """Take any text for a label."""
     return mock.patch.object(labels, "_word", str)
@@ -117,4 +197,5 @@ def _any_label() -> AbstractContextManager[Any]:
 ROWS = (
     Row("hostile words in alert mails", mails, 2 * len(_WORDS), _words_as_they_are, len(_WORDS)),
     Row("hostile words as labels", hostile_labels, 2 * len(_WORDS), _any_label, len(_WORDS)),
+    Row("hostile labels through job and report", fine_tuned_labels, 10, _labels_as_they_are, 1),
 )

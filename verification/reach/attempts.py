@@ -60,7 +60,7 @@ def secrets(site: Site) -> Found:
 
 
 def logins(site: Site) -> Found:
-    """Read the passwords of the simple auth manager."""
+    """Read the passwords that are in a file."""
     return _read([Path(site.passwords)])
 
 

@@ -38,7 +38,10 @@ class Site:
         database = "@postgres:5432/airflow" if is_server else f"@/postgres?host={folder}/postgres"
         return cls(
             airflow_home=home,
-            passwords=environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"],
+            # On a server that of the administrator; all others are hashes in the database.
+            passwords=environment.get(
+                "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", "/run/secrets/logins"
+            ),
             database=f"postgresql://airflow{database}",
             database_files=os.path.join(os.path.dirname(home), "postgres", "data"),
             api=api.removesuffix("/execution/"),

@@ -19,7 +19,17 @@ def work(store: str, source: Path) -> None:
     """Store what a training does: bytes, records, a commit, a pointer; then remove all of it."""
     uris.upload(str(source), f"{store}/runs/x/attempts/1/weights")
     uris.write(f"{store}/runs/x/plan.json", b"the plan")
-    names = {"attempts/1/weights": "many weights", "plan.json": "the plan"}
+    with uris.together():
+        uris.upload(str(source), f"{store}/runs/x/y/1/weights")
+        uris.write(f"{store}/runs/x/y/1/index", b"an index")
+        uris.create_if_absent(f"{store}/runs/x/y/2", b"a number")
+    names = {
+        "attempts/1/weights": "many weights",
+        "plan.json": "the plan",
+        "y/1/weights": "many weights",
+        "y/1/index": "an index",
+        "y/2": "a number",
+    }
     uris.create_if_absent(f"{store}/runs/x/commit.json", json.dumps(names).encode())
     version = uris.compare_and_set(f"{store}/pointer.json", b'{"run": "x"}', None)
     uris.compare_and_set(f"{store}/pointer.json", b'{"run": null}', version)
@@ -29,13 +39,16 @@ def work(store: str, source: Path) -> None:
 
 def problems(store: Path) -> Iterator[str]:
     """Yield what is wrong with a store after a power cut."""
-    commit = store / "runs" / "x" / "commit.json"
+    commit, pointer = store / "runs" / "x" / "commit.json", store / "pointer.json"
+    empty = [path.name for path in (commit, pointer) if path.exists() and not path.read_bytes()]
+    if empty:
+        yield f"{empty} are empty"
+        return
     if commit.exists():
         for name, content in json.loads(commit.read_bytes()).items():
             path = commit.parent / name
             if not path.exists() or path.read_text() != content:
                 yield f"{name} is not what the commit says"
-    pointer = store / "pointer.json"
     if pointer.exists() and json.loads(pointer.read_bytes())["run"] and not commit.exists():
         yield "the pointer names what is not there"
 

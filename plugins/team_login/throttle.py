@@ -1,0 +1,69 @@
+"""Limits wrong passwords, counted in Airflow's database over all processes of the API server.
+
+Each try is a line of the audit log, written before the password is looked at and taken back when it
+was right. Of tries at the same time so many pass as of tries one after the other: whichever is
+written last sees all others.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from datetime import UTC, datetime, timedelta
+
+from airflow.models.log import Log
+from airflow.utils.session import create_session
+from sqlalchemy import delete, func, select
+
+EVENT = "login_failed"
+MOST_FAILURES = 10
+"""Wrong passwords of one account within :data:`WINDOW`; from then on it is not looked at."""
+WINDOW = timedelta(minutes=1)
+_COUNTERS = 64
+"""Names that share a counter are few, and a flood of invented names writes few lines."""
+
+
+class TooManyFailuresError(Exception):
+    """An account had too many wrong passwords of late.
+
+    :ivar seconds: until another one is looked at.
+    """
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(
+            f"{MOST_FAILURES} wrong passwords within {WINDOW.seconds} s are the most that is "
+            f"looked at. Try again in {seconds} s."
+        )
+        self.seconds = seconds
+
+
+def begin(name: str, *, is_known: bool) -> int:
+    """Count a try as failed; return its number, for :func:`succeeded`.
+
+    :param name: of the account, the same for all ways to write it.
+    :param is_known: there is such an account. If not, the name is not written down: people type
+        passwords into the wrong field.
+    :raises TooManyFailuresError: the account had too many; this try does not count.
+    """
+    counter = str(zlib.crc32(name.casefold().encode(errors="replace")) % _COUNTERS)
+    with create_session(scoped=False) as session:
+        line = Log(EVENT, owner=name if is_known else None, extra=counter)
+        session.add(line)
+        session.commit()
+        number, now = line.id, datetime.now(UTC)
+        since = (Log.event == EVENT, Log.extra == counter, Log.dttm > now - WINDOW)
+        count, first = session.execute(select(func.count(), func.min(Log.dttm)).where(*since)).one()
+        if count <= MOST_FAILURES:
+            return number
+        session.execute(delete(Log).where(Log.id == number))
+    raise TooManyFailuresError(_seconds(first or now, now))
+
+
+def succeeded(number: int) -> None:
+    """Take back a try that was right."""
+    with create_session(scoped=False) as session:
+        session.execute(delete(Log).where(Log.id == number))
+
+
+def _seconds(first: datetime, now: datetime) -> int:
+    return max(1, math.ceil((first + WINDOW - now).total_seconds()))
