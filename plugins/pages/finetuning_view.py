@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pages.reading import Reader
+from pages.settings_view import SettingsView, settings_view
 from pages.spending import Spending, spending
 from pipeline_config import FinetuningConfig, parse_finetuning_config
 from pipeline_store import identity, uris
@@ -57,6 +58,7 @@ class FinetuningView:
 
     record: RunRecord
     config: FinetuningConfig | None = None
+    settings: SettingsView | None = None
     estimate: RunEstimate | None = None
     plan: FinetuningPlan | None = None
     rows: list[TrialRow] = field(default_factory=list)
@@ -83,6 +85,7 @@ def finetuning_view(store: StoreLayout, dag_id: str, run_id: str) -> FinetuningV
         return None
     view = FinetuningView(record=record, problems=reader.problems)
     view.config = reader.attempt(lambda: _config(run))
+    view.settings = settings_view(view.config, reader)
     view.estimate = reader.load(RunEstimate, run.estimate)
     view.plan = reader.load(FinetuningPlan, run.finetuning_plan)
     if view.plan is not None and view.config is not None:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag
 from airflow.configuration import conf
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from model_registry import registry
 from pages import formatting
+from pages.compare_view import MOST_RUNS, compare_view
 from pages.finetuning_view import finetuning_view
 from pages.lineage_view import lineage_view
 from pages.pausing import is_paused
@@ -61,6 +62,7 @@ def application() -> FastAPI:
     app.get("/data-report", dependencies=[may_read_runs])(data_report)
     app.get("/training-summary", dependencies=[may_read_runs])(training_summary)
     app.get("/models", dependencies=[may_read_models])(models_page)
+    app.get("/compare", dependencies=[may_read_models])(compare_page)
     app.get("/spending", dependencies=[may_read_models])(spending_page)
     app.get("/card", dependencies=[may_read_models])(model_card)
     app.get("/style.css", dependencies=[may_read_models])(style_sheet)
@@ -115,6 +117,14 @@ def models_page(lineage: str | None = None) -> Response:
     paused = view.lease is not None and is_paused(view.lease.dag_id)
     dags = {"main_dag": MAIN_DAG, "rollback_dag": ROLLBACK_DAG}
     return _html("models.html", view=view, paused=paused, **dags)
+
+
+def compare_page(lineage: str, run: Annotated[list[str] | None, Query()] = None) -> Response:
+    """Show some runs of a lineage side by side; fewer than two: which there are to choose."""
+    if lineage not in registry.lineage_ids(_store()):
+        raise HTTPException(404, "There is no such lineage in the store.")
+    view = compare_view(_store(), lineage, run or [])
+    return _html("compare.html", view=view, most=MOST_RUNS, dag_id=MAIN_DAG)
 
 
 def spending_page() -> Response:

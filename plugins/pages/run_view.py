@@ -9,7 +9,10 @@ from typing import Any
 from model_registry import lease
 from model_registry.best_scores import loss_histories
 from pages.charts import IntervalChart, LineChart, Series, interval_chart, line_chart
+from pages.compare_view import parent_key
+from pages.curves import metric_records, training_curve
 from pages.reading import Reader
+from pages.settings_view import SettingsView, settings_view
 from pages.spending import Spending, spending
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import identity, uris
@@ -25,7 +28,7 @@ from pipeline_store.formats import (
     Verdict,
     VerdictKind,
 )
-from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, TrainingLayout
+from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 from trained_models import metric_files
 
 MOST_FORGOTTEN = 2
@@ -51,6 +54,9 @@ class RunView:
 
     record: RunRecord
     config: PipelineConfig | None = None
+    settings: SettingsView | None = None
+    parent_key: str | None = None
+    """Of the run that made what it starts from."""
     estimate: RunEstimate | None = None
     plan: RunPlan | None = None
     result: TrainingResult | None = None
@@ -99,8 +105,10 @@ def run_view(store: StoreLayout, dag_id: str, run_id: str) -> RunView | None:
     view = RunView(record=record, problems=reader.problems)
     lineage = store.lineage(record.lineage_id)
     view.config = reader.attempt(lambda: _config(run))
+    view.settings = settings_view(view.config, reader)
     view.estimate = reader.load(RunEstimate, run.estimate)
     view.plan = reader.load(RunPlan, run.plan)
+    view.parent_key = parent_key(lineage, view.plan, reader)
     view.result = reader.load(TrainingResult, run.training.result)
     _add_training(view, run, reader)
     _add_comparison(view, run, reader)
@@ -137,34 +145,12 @@ def _add_training(view: RunView, run: RunLayout, reader: Reader) -> None:
     if view.plan is not None:
         head = run.head(view.plan.parent_version)
         view.head = reader.load(TrainingResult, head.result)
-        view.head_curve = _curve("Masked-LM loss of the new head alone", _metrics(head, reader))
-    records = _metrics(run.training, reader)
-    view.curve = _curve("Masked-LM loss while training", records)
+        view.head_curve = training_curve(
+            "Masked-LM loss of the new head alone", metric_records(head, reader)
+        )
+    records = metric_records(run.training, reader)
+    view.curve = training_curve("Masked-LM loss while training", records)
     view.rollbacks = [record for record in records if record["kind"] == metric_files.ROLLBACK]
-
-
-def _metrics(training: TrainingLayout, reader: Reader) -> list[dict[str, Any]]:
-    return reader.attempt(lambda: metric_files.read(training.metrics)) or []
-
-
-def _curve(title: str, records: list[dict[str, Any]]) -> LineChart | None:
-    def points(kind: str) -> list[tuple[float, float]]:
-        # A number that was not finite is null.
-        return [
-            (float(record["step"]), float(record["loss"]))
-            for record in records
-            if record["kind"] == kind and record.get("loss") is not None
-        ]
-
-    return line_chart(
-        title,
-        "step",
-        "nats per token",
-        [
-            Series("training", "a", points(metric_files.LOOP)),
-            Series("held out", "b", points(metric_files.HELD_OUT), dots=True),
-        ],
-    )
 
 
 def _add_comparison(view: RunView, run: RunLayout, reader: Reader) -> None:
