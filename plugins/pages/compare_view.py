@@ -6,14 +6,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 
 from pages import formatting
 from pages.charts import LineChart, Point, Series, line_chart
 from pages.curves import NATS, STEP, losses, metric_records
 from pages.reading import Reader
-from pages.settings_view import AnyConfig, SettingRow, differing
+from pages.settings_view import SettingRow, differing
 from pages.spending import Spending, spending
-from pipeline_config import parse_config
+from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
     ModelVersion,
@@ -47,7 +48,7 @@ class ComparedRun:
     version_id: str | None
     """What it published, if it is still there."""
     record: RunRecord | None
-    config: AnyConfig | None
+    config: PipelineConfig | None
     plan: RunPlan | None
     result: TrainingResult | None
     verdict: Verdict | None
@@ -162,7 +163,7 @@ def _label(record: RunRecord | None, plan: RunPlan | None, run_key: str) -> str:
     return f"{partition} {run_key[:6]}".strip()
 
 
-def _config(uri: str) -> AnyConfig | None:
+def _config(uri: str) -> PipelineConfig | None:
     data = uris.read_or_none(uri)
     return None if data is None else parse_config(data, uri)
 
@@ -187,44 +188,34 @@ def _chart(
 
 def _numbers(runs: list[ComparedRun]) -> Iterator[SettingRow]:
     """Yield what the runs came to, leaving out what is known of none."""
-
-    def row(name: str, text: Callable[[ComparedRun], str | None]) -> SettingRow:
-        return SettingRow(name, [text(run) or formatting.UNKNOWN for run in runs])
-
-    rows = [
-        row("outcome", lambda run: run.state),
-        row("begun, UTC", lambda run: run.record and formatting.time(run.record.created)),
-        row("starts from", lambda run: run.plan and (run.plan.parent_version or "nothing")),
-        row("trains on", lambda run: run.plan and ", ".join(sorted(run.plan.trained))),
-        row("replays", lambda run: run.plan and ", ".join(sorted(run.plan.replayed))),
-        row("steps", lambda run: run.result and formatting.number(run.result.train_steps)),
-        row("tokens", lambda run: run.result and formatting.number(run.result.tokens)),
-        row("time in steps", lambda run: run.result and formatting.duration(run.result.seconds)),
-        row(
-            "last training loss", lambda run: run.result and formatting.loss(run.result.final_loss)
-        ),
-        row(
-            "loss on its own set",
-            lambda run: run.verdict and formatting.loss(run.verdict.candidate_loss),
-        ),
-        row(
-            "compared with", lambda run: run.verdict and formatting.loss(run.verdict.reference_loss)
-        ),
-        row("improvement", lambda run: run.verdict and formatting.signed(run.verdict.improvement)),
-        row("improvement, interval", lambda run: run.verdict and _interval(run.verdict)),
-        row("chip-hours", lambda run: run.spending and f"{run.spending.chip_hours:.3f}"),
-        row("cost, at most", lambda run: run.spending and _cost(run.spending)),
-    ]
-    return (one for one in rows if set(one.values) != {formatting.UNKNOWN})
+    plan, result = attrgetter("plan"), attrgetter("result")
+    verdict, spent = attrgetter("verdict"), attrgetter("spending")
+    for name, part, text in (
+        ("outcome", attrgetter("state"), str),
+        ("begun, UTC", attrgetter("record"), lambda one: formatting.time(one.created)),
+        ("starts from", plan, lambda one: one.parent_version or "no version"),
+        ("trains on", plan, lambda one: ", ".join(sorted(one.trained))),
+        ("replays", plan, lambda one: ", ".join(sorted(one.replayed)) or "nothing"),
+        ("steps", result, lambda one: formatting.number(one.train_steps)),
+        ("tokens", result, lambda one: formatting.number(one.tokens)),
+        ("time in steps", result, lambda one: formatting.duration(one.seconds)),
+        ("last training loss", result, lambda one: formatting.loss(one.final_loss)),
+        ("loss on its own set", verdict, lambda one: formatting.loss(one.candidate_loss)),
+        ("compared with", verdict, lambda one: formatting.loss(one.reference_loss)),
+        ("improvement", verdict, lambda one: formatting.signed(one.improvement)),
+        ("improvement, interval", verdict, _interval),
+        ("chip-hours", spent, lambda one: f"{one.chip_hours:.3f}"),
+        ("cost, at most", spent, lambda one: f"{one.cost:,.2f} {one.currency}"),
+    ):
+        parts = [part(run) for run in runs]
+        if any(found is not None for found in parts):
+            unknown = formatting.UNKNOWN
+            yield SettingRow(name, [unknown if one is None else text(one) for one in parts])
 
 
 def _interval(verdict: Verdict) -> str:
     low, high = verdict.improvement_low, verdict.improvement_high
     return f"{formatting.signed(low)} to {formatting.signed(high)}"
-
-
-def _cost(spent: Spending) -> str:
-    return f"{spent.cost:,.2f} {spent.currency}"
 
 
 def _offers(store: StoreLayout, lineage_id: str, chosen: set[str], reader: Reader) -> list[Offer]:

@@ -11,6 +11,7 @@ from model_registry.best_scores import loss_histories
 from pages.charts import IntervalChart, LineChart, Series, interval_chart, line_chart
 from pages.compare_view import parent_key
 from pages.curves import metric_records, training_curve
+from pages.progress import JobProgress, running_jobs
 from pages.reading import Reader
 from pages.settings_view import SettingsView, settings_view
 from pages.spending import Spending, spending
@@ -19,6 +20,7 @@ from pipeline_store import identity, uris
 from pipeline_store.formats import (
     EvaluationReport,
     LineageLease,
+    PreparedInput,
     RunApproval,
     RunEstimate,
     RunOutcome,
@@ -71,6 +73,8 @@ class RunView:
     improvements: IntervalChart | None = None
     forgetting: list[LineChart] = field(default_factory=list)
     """Of the sets on which most is forgotten: the loss over the lineage's versions."""
+    jobs: list[JobProgress] = field(default_factory=list)
+    """What runs on its TPU now."""
     spending: Spending | None = None
     approval: RunApproval | None = None
     outcome: RunOutcome | None = None
@@ -116,6 +120,8 @@ def run_view(store: StoreLayout, dag_id: str, run_id: str) -> RunView | None:
     view.spending = reader.attempt(lambda: spending([run]))
     view.approval = reader.load(RunApproval, run.approval)
     view.outcome = reader.load(RunOutcome, run.outcome)
+    if view.outcome is None:
+        view.jobs = running_jobs(run, reader)
     version_id = identity.version_id(run_key)
     view.version_id = version_id if uris.exists(lineage.model(version_id)) else None
     view.reports = sorted(known_reports(run, reader))
@@ -124,11 +130,13 @@ def run_view(store: StoreLayout, dag_id: str, run_id: str) -> RunView | None:
 
 
 def known_reports(run: RunLayout, reader: Reader) -> dict[str, str]:
-    """Return the page with a partition's statistics, by partition, of all that the plan names."""
+    """Return the page with a partition's statistics, of all that are prepared or planned."""
     plan = reader.load(RunPlan, run.plan)
-    if plan is None:
-        return {}
-    manifests = plan.evaluated | plan.replayed | plan.trained
+    manifests = {} if plan is None else plan.evaluated | plan.replayed | plan.trained
+    record = reader.load(RunRecord, run.record)
+    prepared = reader.load(PreparedInput, run.prepared_partition)
+    if record is not None and prepared is not None:
+        manifests.setdefault(record.partition, prepared.manifest)
     return {
         name: uri.removesuffix(".json") + ".html"
         for name, uri in manifests.items()

@@ -43,11 +43,13 @@ def settings_view(config: AnyConfig | None, reader: Reader) -> SettingsView | No
     if config is None:
         return None
     settings = load_settings()
+    preset: AnyConfig | None
     if isinstance(config, FinetuningConfig):
-        name, load = settings.finetuning_preset, load_finetuning_preset
+        name = settings.finetuning_preset
+        preset = reader.attempt(lambda: load_finetuning_preset(name))
     else:
-        name, load = settings.preset, load_preset
-    preset = reader.attempt(lambda: load(name))
+        name = settings.preset
+        preset = reader.attempt(lambda: load_preset(name))
     if preset is None:
         return None
     return SettingsView(name, differing([preset, config]), all_settings([config]))

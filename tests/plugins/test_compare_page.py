@@ -134,3 +134,13 @@ def test_the_tab_shows_settings_and_what_differs_from_the_preset(site: Site) -> 
     assert "<th>training.train_steps</th>" in page
     uris.write(made.run.config, load_preset("smoke").to_bytes())
     assert "As in the preset <code>smoke</code>" in run_page(site, made)
+
+
+def test_the_tab_links_to_tensorboard_where_there_is_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = finished(site, "1")
+    assert "TensorBoard" not in run_page(site, made)
+    monkeypatch.setenv("REPRETRAIN_TENSORBOARD_URL", "http://127.0.0.1:6006/")
+    address = f"http://127.0.0.1:6006/?runFilter={made.key}#timeseries"
+    assert f'<a target="_blank" rel="noopener" href="{address}">' in run_page(site, made)
