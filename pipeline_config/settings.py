@@ -74,6 +74,12 @@ class Settings:
             "`slackwebhook` or `http`; none: alerts are only logged"
         }
     )
+    tensorboard_url: str = field(
+        metadata={
+            "help": "address, as people's browsers see it, of a TensorBoard on the store's runs, "
+            "to which the pages link; empty: no links"
+        }
+    )
     alert_with_text: bool = field(
         metadata={"help": "`1`: alerts may quote log lines, in which corpus text can occur"}
     )
@@ -110,6 +116,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         gcp_conn_id=environment.get("REPRETRAIN_GCP_CONN_ID", "google_cloud_default"),
         owner=environment.get("REPRETRAIN_OWNER", "repretraining"),
         alert_conn_ids=_words(environment.get("REPRETRAIN_ALERT_CONN_IDS", "")),
+        tensorboard_url=environment.get("REPRETRAIN_TENSORBOARD_URL", "").rstrip("/"),
         alert_with_text=environment.get("REPRETRAIN_ALERT_WITH_TEXT", "0") == "1",
         overdue_hours=float(environment.get("REPRETRAIN_OVERDUE_HOURS", "30")),
         quiet_days=float(environment.get("REPRETRAIN_QUIET_DAYS", "3")),

@@ -152,19 +152,14 @@ def media_url(uri: str) -> str:
 
 
 def browser_url(folder: str) -> str:
-    """Return an address under which a person can look at a folder."""
+    """Return an address under which a person can look at a folder of a bucket.
+
+    Empty of a folder of this machine: browsers follow no ``file://`` address from a page.
+    """
     if not is_cloud(folder):
-        return "file://" + urllib.parse.quote(for_library(folder))
+        return ""
     path = urllib.parse.quote(folder.removeprefix("gs://"))
     return f"https://console.cloud.google.com/storage/browser/{path}"
-
-
-def file_url(uri: str) -> str:
-    """Return an address under which a person can look at one file."""
-    if not is_cloud(uri):
-        return browser_url(uri)
-    path = urllib.parse.quote(uri.removeprefix("gs://"))
-    return f"https://console.cloud.google.com/storage/browser/_details/{path}"
 
 
 def read(uri: str) -> bytes:

@@ -7,14 +7,10 @@ made when the API server is first asked for one.
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
-from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
-PREFIX = "/repretraining"
-# Airflow may lie below a path of its host; what it mounts does so too, but links must say it.
-HOME = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/") + PREFIX
+from hooks.addresses import PAGES, page_path
 
 
 async def pages_app(scope: Any, receive: Any, send: Any) -> None:
@@ -24,24 +20,24 @@ async def pages_app(scope: Any, receive: Any, send: Any) -> None:
     await application()(scope, receive, send)
 
 
-APPS = [{"app": pages_app, "url_prefix": PREFIX, "name": "Model pages"}]
+APPS = [{"app": pages_app, "url_prefix": PAGES, "name": "Model pages"}]
 VIEWS = [
     {
         "name": "Model",
-        "href": f"{HOME}/run?dag_id={{DAG_ID}}&run_id={{RUN_ID}}",
+        "href": page_path("run") + "?dag_id={DAG_ID}&run_id={RUN_ID}",
         "destination": "dag_run",
         "url_route": "model",
     },
     {
         "name": "Models",
-        "href": f"{HOME}/models",
+        "href": page_path("models"),
         "destination": "nav",
         "category": "browse",
         "url_route": "models",
     },
     {
         "name": "Spending",
-        "href": f"{HOME}/spending",
+        "href": page_path("spending"),
         "destination": "nav",
         "category": "browse",
         "url_route": "spending",

@@ -109,7 +109,8 @@ def all_parts(
             name=TENSORBOARD,
             command=_python(
                 "local.stack.tensorboard_server",
-                *("--logdir", str(paths.runs)),
+                *("--runs", str(paths.runs)),
+                *("--logdir", str(paths.named_runs)),
                 *("--host", HOST),
                 *("--port", str(ports[TENSORBOARD])),
             ),

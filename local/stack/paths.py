@@ -90,8 +90,13 @@ class StatePaths:
 
     @property
     def runs(self) -> Path:
-        """The store's folder of runs, in which TensorBoard looks for events."""
+        """The store's folder of runs."""
         return self.store / "runs"
+
+    @property
+    def named_runs(self) -> Path:
+        """Links to the events of runs by their names, in which TensorBoard looks for them."""
+        return self.root / "tensorboard"
 
     @property
     def no_gcloud(self) -> Path:

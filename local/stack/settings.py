@@ -99,6 +99,7 @@ def environment(
     result["PYTHONPATH"] = str(REPOSITORY)
     result |= _airflow(paths, runtime, ports)
     result |= _project(paths, runtime)
+    result["REPRETRAIN_TENSORBOARD_URL"] = url(ports[TENSORBOARD])
     result |= _quiet(paths)
     return result | dict(extra)
 

@@ -2,17 +2,23 @@
 
 Copy-paste: ``python -m local.stack.tensorboard_server --logdir .local/store/runs --port 6006``
 
-All options of ``tensorboard`` are accepted. It has no login, so it answers only requests that are
+All options of ``tensorboard`` are accepted. With ``--runs FOLDER``, a store's folder of runs, the
+folder of ``--logdir`` is made anew and holds links by which runs are called by lineage, partition
+and date; see :mod:`local.stack.named_runs`. It has no login, so it answers only requests that are
 addressed to this machine or to ``--host``: a web page of somebody else could otherwise have its own
 name resolve to this machine (DNS rebinding) and read runs through a browser here.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import types
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from local.stack.named_runs import keep_linked
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -40,6 +46,14 @@ def only_for(hosts: Collection[str], application: WSGIApplication) -> WSGIApplic
 
 def main() -> None:
     """Run TensorBoard with the command line's options."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--runs", type=Path)
+    own, sys.argv[1:] = parser.parse_known_args()
+    if own.runs is not None:
+        parser.add_argument("--logdir", type=Path, required=True)
+        keep_linked(
+            own.runs, parser.parse_known_args(["--runs", str(own.runs), *sys.argv[1:]])[0].logdir
+        )
     sys.modules[SWITCH] = types.ModuleType(SWITCH)
     from absl import app  # type: ignore[import-untyped]
     from tensorboard import default, main_lib, program  # type: ignore[import-untyped]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperatorLink
 
-from pipeline_store import uris
+from hooks.addresses import page_path
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
@@ -19,7 +19,14 @@ class DataReportLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         """Return the page's address; called in the worker, when the task has ended."""
-        return uris.file_url(operator.report_uri) if operator.report_uri else ""
+        if not operator.report_partition:
+            return ""
+        return page_path(
+            "data-report",
+            dag_id=ti_key.dag_id,
+            run_id=ti_key.run_id,
+            partition=operator.report_partition,
+        )
 
 
 class DataflowJobLink(BaseOperatorLink):

@@ -15,7 +15,10 @@ _CONSOLE = "https://console.cloud.google.com/compute/tpus/details"
 
 
 class RunFolderLink(BaseOperatorLink):
-    """Where the run's configuration, mailbox, logs and results are."""
+    """Where the run's configuration, mailbox, logs and results are; empty of a folder.
+
+    No browser opens a folder of its machine from a page, and the tab *Model* shows what is in it.
+    """
 
     name = "Run folder"
 

@@ -41,14 +41,15 @@ class PrepareCorpusOperator(DataJobOperator):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(module="beam_jobs.prepare_corpus", **kwargs)
-        self.report_uri: str | None = None
+        self.report_partition: str | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job to its end."""
         summary = super().execute(context)
         run = own_run(context, self.store_uri)
         PreparedInput(manifest=summary["manifest"]).write(run.prepared_partition)
-        self.report_uri = summary.get("report")
+        if "report" in summary:
+            self.report_partition = RunRecord.load(run.record).partition
         return summary
 
     def command_line(self, context: Context) -> list[str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from pages.curves import metric_records
+from pages.progress import JobProgress, running_jobs
 from pages.reading import Reader
+from pages.settings_view import SettingsView, settings_view
 from pages.spending import Spending, spending
 from pipeline_config import FinetuningConfig, parse_finetuning_config
 from pipeline_store import identity, uris
@@ -20,8 +23,9 @@ from pipeline_store.formats import (
     Trial,
     TrialResult,
 )
-from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.layout import RunLayout, StoreLayout, TrialLayout
 from tpu_lifecycle.records.trainings import rental_folders
+from trained_models import metric_files
 
 MOST_TRIALS = 200
 
@@ -35,6 +39,12 @@ class TrialRow:
     metric: str
     """What models are compared by; empty while the task is not known."""
     result: TrialResult | None
+    steps: int | None = None
+    """Of one that is not done: how many steps it has reported."""
+    train_steps: int | None = None
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    eta_seconds: float | None = None
 
     @property
     def validation(self) -> float | None:
@@ -57,6 +67,7 @@ class FinetuningView:
 
     record: RunRecord
     config: FinetuningConfig | None = None
+    settings: SettingsView | None = None
     estimate: RunEstimate | None = None
     plan: FinetuningPlan | None = None
     rows: list[TrialRow] = field(default_factory=list)
@@ -64,6 +75,8 @@ class FinetuningView:
     """Trials that are not shown."""
     report: FinetuningReport | None = None
     has_page: bool = False
+    jobs: list[JobProgress] = field(default_factory=list)
+    """What runs on its TPUs now."""
     spending: Spending | None = None
     outcome: RunOutcome | None = None
     problems: list[str] = field(default_factory=list)
@@ -83,6 +96,7 @@ def finetuning_view(store: StoreLayout, dag_id: str, run_id: str) -> FinetuningV
         return None
     view = FinetuningView(record=record, problems=reader.problems)
     view.config = reader.attempt(lambda: _config(run))
+    view.settings = settings_view(view.config, reader)
     view.estimate = reader.load(RunEstimate, run.estimate)
     view.plan = reader.load(FinetuningPlan, run.finetuning_plan)
     if view.plan is not None and view.config is not None:
@@ -92,6 +106,8 @@ def finetuning_view(store: StoreLayout, dag_id: str, run_id: str) -> FinetuningV
     view.has_page = uris.exists(run.training_page)
     view.spending = reader.attempt(lambda: spending(rental_folders(run)))
     view.outcome = reader.load(RunOutcome, run.outcome)
+    if view.outcome is None:
+        view.jobs = running_jobs(run, reader)
     return view
 
 
@@ -118,5 +134,26 @@ def _rows(
         for trial in share
     }
     for trial in plan.trials[:MOST_TRIALS]:
-        result = reader.load(TrialResult, run.trial(trial.trial_id).result)
-        yield TrialRow(trial, tpus[trial.trial_id], metrics.get(trial.task, ""), result)
+        place, tpu = run.trial(trial.trial_id), tpus[trial.trial_id]
+        result = reader.load(TrialResult, place.result)
+        row = TrialRow(trial, tpu, metrics.get(trial.task, ""), result)
+        yield row if result is not None else _with_progress(row, place, reader)
+
+
+def _with_progress(row: TrialRow, place: TrialLayout, reader: Reader) -> TrialRow:
+    """Return a trial that is not done with what its training has reported last."""
+    records = metric_records(place.training, reader)
+    loops = [one for one in records if one["kind"] == metric_files.LOOP]
+    starts = [one for one in records if one["kind"] == metric_files.START]
+    if not loops or not starts:
+        return row
+    last, train_steps = loops[-1], int(starts[-1]["train_steps"])
+    pace = last.get("steps_per_second")
+    return replace(
+        row,
+        steps=int(last["step"]),
+        train_steps=train_steps,
+        loss=last.get("loss"),
+        tokens_per_second=last.get("tokens_per_second"),
+        eta_seconds=(train_steps - int(last["step"])) / pace if pace else None,
+    )

@@ -58,6 +58,14 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def size(count: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for power, unit in ((3, "GB"), (2, "MB"), (1, "kB")):
+        if count >= 1000**power:
+            return f"{count / 1000**power:,.1f} {unit}"
+    return f"{count} bytes"
+
+
 def sentence(text: str) -> str:
     """Return a text with a capital first letter, the rest as it is."""
     return text[:1].upper() + text[1:]
@@ -77,6 +85,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "percent": percent,
     "time": time,
     "duration": duration,
+    "bytes": size,
     "segment": segment,
     "sentence": sentence,
     "lease": lease.describe,

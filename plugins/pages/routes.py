@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag
-from airflow.configuration import conf
-from fastapi import Depends, FastAPI, HTTPException
-from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
+from fastapi import Depends, FastAPI, HTTPException, Query
+from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 
+from hooks.addresses import airflow_path
 from model_registry import registry
 from pages import formatting
+from pages.compare_view import MOST_RUNS, compare_view
+from pages.downloads import archived_files, folder_sizes, tar_stream
 from pages.finetuning_view import finetuning_view
 from pages.lineage_view import lineage_view
 from pages.pausing import is_paused
@@ -29,16 +33,27 @@ from pages.spending import spending_view, spent_bar
 from pipeline_config import load_preset
 from pipeline_config.settings import load_settings
 from pipeline_store import identity, uris
-from pipeline_store.layout import StoreLayout, VersionLayout
+from pipeline_store.formats import ModelVersion
+from pipeline_store.layout import LineageLayout, StoreLayout, VersionLayout
 
 MAIN_DAG, ROLLBACK_DAG = "bert_repretraining", "model_rollback"
 FINETUNING_DAG = "bert_finetuning"
 FOLDER = Path(__file__).parent
+REFRESH_SECONDS = 10
+"""After so long a page is loaded anew while what it shows is going on."""
+
+STATIC = {
+    "style.css": "text/css",
+    "frame.js": "text/javascript",
+    "refresh.js": "text/javascript",
+    "tables.js": "text/javascript",
+}
+"""Files that the pages load, with their types."""
 
 _PAGE = {
-    # Nothing from elsewhere, and no script but our own file.
+    # Nothing from elsewhere, and no script but our own files.
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+    "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -59,12 +74,16 @@ def application() -> FastAPI:
     app = FastAPI(title="Model pages", docs_url=None, redoc_url=None, openapi_url=None)
     app.get("/run", dependencies=[may_read_runs])(run_page)
     app.get("/data-report", dependencies=[may_read_runs])(data_report)
+    app.get("/data-report-text", dependencies=[may_read_runs])(data_report_text)
     app.get("/training-summary", dependencies=[may_read_runs])(training_summary)
+    app.get("/training-summary-text", dependencies=[may_read_runs])(training_summary_text)
     app.get("/models", dependencies=[may_read_models])(models_page)
+    app.get("/compare", dependencies=[may_read_models])(compare_page)
     app.get("/spending", dependencies=[may_read_models])(spending_page)
     app.get("/card", dependencies=[may_read_models])(model_card)
-    app.get("/style.css", dependencies=[may_read_models])(style_sheet)
-    app.get("/frame.js", dependencies=[may_read_models])(frame_script)
+    app.get("/download", dependencies=[may_read_models])(download)
+    for name in STATIC:
+        app.get(f"/{name}", dependencies=[may_read_models])(functools.partial(_static, name))
     return app
 
 
@@ -74,33 +93,75 @@ def run_page(dag_id: str, run_id: str) -> Response:
     if finetuning is not None:
         paused = finetuning.outcome is None and is_paused(dag_id)
         return _html(
-            "finetuning.html", view=finetuning, dag_id=dag_id, run_id=run_id, paused=paused
+            "finetuning.html",
+            view=finetuning,
+            dag_id=dag_id,
+            run_id=run_id,
+            paused=paused,
+            refresh=_refresh(finetuning.outcome is None),
+            curves=_curves(finetuning.record.run_key),
         )
     view = run_view(_store(), dag_id, run_id)
     if view is None:
         dags = {"main_dag": MAIN_DAG, "finetuning_dag": FINETUNING_DAG}
         return _html("no_run.html", dag_id=dag_id, run_id=run_id, **dags)
-    paused = view.outcome is None and is_paused(dag_id)
-    return _html("run.html", view=view, dag_id=dag_id, run_id=run_id, paused=paused)
+    is_open = view.outcome is None
+    return _html(
+        "run.html",
+        view=view,
+        dag_id=dag_id,
+        run_id=run_id,
+        paused=is_open and is_paused(dag_id),
+        refresh=_refresh(is_open),
+        curves=_curves(view.record.run_key),
+    )
 
 
 def data_report(dag_id: str, run_id: str, partition: str) -> Response:
-    """Show the statistics of a partition that a run's plan names."""
+    """Show the statistics of a partition of a run, with a way back to it."""
+    _require_data_report(dag_id, run_id, partition)
+    query = {"dag_id": dag_id, "run_id": run_id, "partition": partition}
+    return _report(f"Data report of {partition}", "data-report-text", query)
+
+
+def data_report_text(dag_id: str, run_id: str, partition: str) -> Response:
+    """Return the statistics of a partition that a run has prepared or its plan names."""
+    return HTMLResponse(_require_data_report(dag_id, run_id, partition), headers=_REPORT)
+
+
+def training_summary(dag_id: str, run_id: str) -> Response:
+    """Show what a fine-tuning run came to, with a way back to it."""
+    _require_summary(dag_id, run_id)
+    query = {"dag_id": dag_id, "run_id": run_id}
+    return _report("Report of the fine-tuning run", "training-summary-text", query)
+
+
+def training_summary_text(dag_id: str, run_id: str) -> Response:
+    """Return the report: tables, confusion pictures, whether it has paid."""
+    return HTMLResponse(_require_summary(dag_id, run_id), headers=_REPORT)
+
+
+def _require_data_report(dag_id: str, run_id: str, partition: str) -> bytes:
     run = _store().run(identity.run_key(dag_id, run_id))
     uri = known_reports(run, Reader()).get(partition)
     data = uris.read_or_none(uri) if uri is not None else None
     if data is None:
-        raise HTTPException(404, "This run's plan names no such partition, or it has no report.")
-    return HTMLResponse(data, headers=_REPORT)
+        raise HTTPException(404, "This run has prepared no such partition, or it has no report.")
+    return data
 
 
-def training_summary(dag_id: str, run_id: str) -> Response:
-    """Show what a fine-tuning run came to: tables, confusion pictures, whether it has paid."""
+def _require_summary(dag_id: str, run_id: str) -> bytes:
     run = _store().run(identity.run_key(dag_id, run_id))
     data = uris.read_or_none(run.training_page)
     if data is None:
         raise HTTPException(404, "This run has no report yet: its task report writes it.")
-    return HTMLResponse(data, headers=_REPORT)
+    return data
+
+
+def _report(title: str, path: str, query: dict[str, str]) -> Response:
+    content = f"{path}?{urlencode(query)}"
+    run = {"dag_id": query["dag_id"], "run_id": query["run_id"]}
+    return _html("report.html", title=title, content=content, **run)
 
 
 def models_page(lineage: str | None = None) -> Response:
@@ -114,7 +175,16 @@ def models_page(lineage: str | None = None) -> Response:
     view = lineage_view(store, chosen, known)
     paused = view.lease is not None and is_paused(view.lease.dag_id)
     dags = {"main_dag": MAIN_DAG, "rollback_dag": ROLLBACK_DAG}
-    return _html("models.html", view=view, paused=paused, **dags)
+    refresh = _refresh(view.lease is not None)
+    return _html("models.html", view=view, paused=paused, refresh=refresh, **dags)
+
+
+def compare_page(lineage: str, run: Annotated[list[str] | None, Query()] = None) -> Response:
+    """Show some runs of a lineage side by side; fewer than two: which there are to choose."""
+    if lineage not in registry.lineage_ids(_store()):
+        raise HTTPException(404, "There is no such lineage in the store.")
+    view = compare_view(_store(), lineage, run or [])
+    return _html("compare.html", view=view, most=MOST_RUNS, dag_id=MAIN_DAG)
 
 
 def spending_page() -> Response:
@@ -123,25 +193,61 @@ def spending_page() -> Response:
 
 
 def model_card(lineage: str, version: str) -> Response:
-    """Show the model card of a published version, as it was written: Markdown."""
+    """Show the model card of a published version, and what of it can be downloaded."""
+    place, model = _require_version(lineage, version)
+    card = uris.read(VersionLayout(place.version(model.version_id)).card).decode()
+    # HTML in it is shown as text: what people wrote is in it.
+    shown = Markup(_markdown().render(card))  # noqa: S704 - nothing but what the parser made
+    return _html("card.html", model=model, card=shown, sizes=folder_sizes(model))
+
+
+def download(lineage: str, version: str, folder: str = "") -> Response:
+    """Stream a version, or one of its folders, as a tar archive."""
+    place, model = _require_version(lineage, version)
+    files = archived_files(model, folder)
+    if not files:
+        raise HTTPException(404, "The version has no such folder.")
+    name = "-".join(filter(None, (model.version_id, folder.replace("/", "-"))))
+    return StreamingResponse(
+        tar_stream(place, model, files),
+        media_type="application/x-tar",
+        headers={
+            "Content-Disposition": f'attachment; filename="{name}.tar"',
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        },
+    )
+
+
+def _require_version(lineage: str, version: str) -> tuple[LineageLayout, ModelVersion]:
+    """Return a version that the store knows; no name in an address becomes a path."""
     store = _store()
     if lineage not in registry.lineage_ids(store):
         raise HTTPException(404, "There is no such lineage in the store.")
     place = store.lineage(lineage)
-    if version not in {model.version_id for model in registry.list_versions(place)}:
-        raise HTTPException(404, "The lineage has no such version.")
-    card = uris.read(VersionLayout(place.version(version)).card)
-    return PlainTextResponse(card, headers=_PAGE)
+    for model in registry.list_versions(place):
+        if model.version_id == version:
+            return place, model
+    raise HTTPException(404, "The lineage has no such version.")
 
 
-def style_sheet() -> Response:
-    """Return the pages' style sheet."""
-    return FileResponse(FOLDER / "templates" / "style.css", media_type="text/css")
+def _static(name: str) -> Response:
+    return FileResponse(FOLDER / "templates" / name, media_type=STATIC[name])
 
 
-def frame_script() -> Response:
-    """Return the script by which links leave Airflow's frame."""
-    return FileResponse(FOLDER / "templates" / "frame.js", media_type="text/javascript")
+def _curves(run_key: str) -> str:
+    """Return the address of a run's curves in TensorBoard, whose names of runs have the key."""
+    base = load_settings().tensorboard_url
+    return f"{base}/?{urlencode({'runFilter': run_key})}#timeseries" if base else ""
+
+
+def _refresh(is_open: bool) -> int:
+    return REFRESH_SECONDS if is_open else 0
+
+
+@functools.cache
+def _markdown() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 def _store() -> StoreLayout:
@@ -158,8 +264,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(formatting.FILTERS)
-    base = urlsplit(conf.get("api", "base_url", fallback="")).path
-    environment.globals["airflow"] = base.rstrip("/")
+    environment.globals["airflow"] = airflow_path()
     return environment
 
 

@@ -9,13 +9,18 @@ from typing import Any
 from model_registry import lease
 from model_registry.best_scores import loss_histories
 from pages.charts import IntervalChart, LineChart, Series, interval_chart, line_chart
+from pages.compare_view import parent_key
+from pages.curves import metric_records, training_curve
+from pages.progress import JobProgress, running_jobs
 from pages.reading import Reader
+from pages.settings_view import SettingsView, settings_view
 from pages.spending import Spending, spending
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
     EvaluationReport,
     LineageLease,
+    PreparedInput,
     RunApproval,
     RunEstimate,
     RunOutcome,
@@ -25,7 +30,7 @@ from pipeline_store.formats import (
     Verdict,
     VerdictKind,
 )
-from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, TrainingLayout
+from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 from trained_models import metric_files
 
 MOST_FORGOTTEN = 2
@@ -51,6 +56,9 @@ class RunView:
 
     record: RunRecord
     config: PipelineConfig | None = None
+    settings: SettingsView | None = None
+    parent_key: str | None = None
+    """Of the run that made what it starts from."""
     estimate: RunEstimate | None = None
     plan: RunPlan | None = None
     result: TrainingResult | None = None
@@ -65,6 +73,8 @@ class RunView:
     improvements: IntervalChart | None = None
     forgetting: list[LineChart] = field(default_factory=list)
     """Of the sets on which most is forgotten: the loss over the lineage's versions."""
+    jobs: list[JobProgress] = field(default_factory=list)
+    """What runs on its TPU now."""
     spending: Spending | None = None
     approval: RunApproval | None = None
     outcome: RunOutcome | None = None
@@ -99,8 +109,10 @@ def run_view(store: StoreLayout, dag_id: str, run_id: str) -> RunView | None:
     view = RunView(record=record, problems=reader.problems)
     lineage = store.lineage(record.lineage_id)
     view.config = reader.attempt(lambda: _config(run))
+    view.settings = settings_view(view.config, reader)
     view.estimate = reader.load(RunEstimate, run.estimate)
     view.plan = reader.load(RunPlan, run.plan)
+    view.parent_key = parent_key(lineage, view.plan, reader)
     view.result = reader.load(TrainingResult, run.training.result)
     _add_training(view, run, reader)
     _add_comparison(view, run, reader)
@@ -108,6 +120,8 @@ def run_view(store: StoreLayout, dag_id: str, run_id: str) -> RunView | None:
     view.spending = reader.attempt(lambda: spending([run]))
     view.approval = reader.load(RunApproval, run.approval)
     view.outcome = reader.load(RunOutcome, run.outcome)
+    if view.outcome is None:
+        view.jobs = running_jobs(run, reader)
     version_id = identity.version_id(run_key)
     view.version_id = version_id if uris.exists(lineage.model(version_id)) else None
     view.reports = sorted(known_reports(run, reader))
@@ -116,11 +130,13 @@ def run_view(store: StoreLayout, dag_id: str, run_id: str) -> RunView | None:
 
 
 def known_reports(run: RunLayout, reader: Reader) -> dict[str, str]:
-    """Return the page with a partition's statistics, by partition, of all that the plan names."""
+    """Return the page with a partition's statistics, of all that are prepared or planned."""
     plan = reader.load(RunPlan, run.plan)
-    if plan is None:
-        return {}
-    manifests = plan.evaluated | plan.replayed | plan.trained
+    manifests = {} if plan is None else plan.evaluated | plan.replayed | plan.trained
+    record = reader.load(RunRecord, run.record)
+    prepared = reader.load(PreparedInput, run.prepared_partition)
+    if record is not None and prepared is not None:
+        manifests.setdefault(record.partition, prepared.manifest)
     return {
         name: uri.removesuffix(".json") + ".html"
         for name, uri in manifests.items()
@@ -137,34 +153,12 @@ def _add_training(view: RunView, run: RunLayout, reader: Reader) -> None:
     if view.plan is not None:
         head = run.head(view.plan.parent_version)
         view.head = reader.load(TrainingResult, head.result)
-        view.head_curve = _curve("Masked-LM loss of the new head alone", _metrics(head, reader))
-    records = _metrics(run.training, reader)
-    view.curve = _curve("Masked-LM loss while training", records)
+        view.head_curve = training_curve(
+            "Masked-LM loss of the new head alone", metric_records(head, reader)
+        )
+    records = metric_records(run.training, reader)
+    view.curve = training_curve("Masked-LM loss while training", records)
     view.rollbacks = [record for record in records if record["kind"] == metric_files.ROLLBACK]
-
-
-def _metrics(training: TrainingLayout, reader: Reader) -> list[dict[str, Any]]:
-    return reader.attempt(lambda: metric_files.read(training.metrics)) or []
-
-
-def _curve(title: str, records: list[dict[str, Any]]) -> LineChart | None:
-    def points(kind: str) -> list[tuple[float, float]]:
-        # A number that was not finite is null.
-        return [
-            (float(record["step"]), float(record["loss"]))
-            for record in records
-            if record["kind"] == kind and record.get("loss") is not None
-        ]
-
-    return line_chart(
-        title,
-        "step",
-        "nats per token",
-        [
-            Series("training", "a", points(metric_files.LOOP)),
-            Series("held out", "b", points(metric_files.HELD_OUT), dots=True),
-        ],
-    )
 
 
 def _add_comparison(view: RunView, run: RunLayout, reader: Reader) -> None:

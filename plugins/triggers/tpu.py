@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
@@ -38,6 +39,9 @@ KILL_SECONDS = 20.0
 
 ERROR = "error"
 """Outcome of an event when looking itself failed; another try of the task goes on from there."""
+
+_STEPS = re.compile(r"\bstep \d+/\d+ ")
+"""In a line of a job's log that says how far it is."""
 
 # Threads of their own: asyncio's few would let looks that hang, one for each of hundreds of
 # triggers, keep cancellations waiting longer than Airflow does.
@@ -246,6 +250,7 @@ class TpuJobTrigger(_TpuTrigger):
     """
 
     _shown = ""
+    _tells_steps = False
 
     def __init__(self, *, job_id: str, viewer: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -272,7 +277,9 @@ class TpuJobTrigger(_TpuTrigger):
     def _show(self, seen: Observation) -> None:
         for line in seen.log_lines:
             self.log.info("%s | %s", self.job_id, line)
-        text = progress_text(seen.progress) if seen.progress else ""
+        self._tells_steps |= any(_STEPS.search(line) for line in seen.log_lines)
+        # A trainer says the same in its own log; a job that does not is spoken for.
+        text = progress_text(seen.progress) if seen.progress and not self._tells_steps else ""
         if text and text != self._shown:
             self.log.info("%s: %s", self.job_id, text)
             self._shown = text

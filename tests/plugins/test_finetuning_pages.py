@@ -25,6 +25,8 @@ from pipeline_store.formats import (
 from tests.model_registry.finetunings import FinetuningRun
 from tests.model_registry.retained import promoted
 from tests.model_registry.runs import NOW
+from trained_models import metric_files
+from trained_models.metric_files import MetricFiles
 
 SENTENCE = "On weather re-pretraining helped: 0.91 instead of 0.85."
 
@@ -113,7 +115,7 @@ def test_trials_are_shown_as_far_as_they_are(site: Site, run: FinetuningRun) -> 
     assert "weather.model.0.001.1" in page
     assert "resumed from 20" in page
     assert "0.9125" in page
-    assert "not done yet" in page
+    assert "not begun yet" in page
     assert "Said when all trainings are done." in page
     assert "0 chip-hours, at most 0 USD" in page
     assert run.plan.models["model"].version_id in page
@@ -163,7 +165,8 @@ def test_a_finished_run_shows_whether_it_paid(site: Site, run: FinetuningRun) ->
     assert "0.5000" in page
     uris.write(run.run.training_page, b"<html>the report</html>")
     assert "training-summary?dag_id=bert_finetuning" in page
-    assert site.get("/training-summary") == "<html>the report</html>"
+    assert "the report</html>" not in site.get("/training-summary")
+    assert site.get("/training-summary-text") == "<html>the report</html>"
 
 
 def test_a_damaged_file_is_named_and_hides_nothing_else(site: Site, run: FinetuningRun) -> None:
@@ -190,3 +193,19 @@ def test_a_paused_dag_says_so(
     page = site.get("/run")
     assert '<span class="badge wait">paused</span>' in page
     assert "The DAG is paused" in page
+
+
+def test_a_trial_that_is_trained_shows_how_far_it_is(site: Site, run: FinetuningRun) -> None:
+    trial = run.plan.trials[0]
+    metrics = MetricFiles(run.run.trial(trial.trial_id).training.metrics)
+    metrics.add(metric_files.START, 0, train_steps=60)
+    said = {"loss": 0.4321, "tokens_per_second": 1500.0, "steps_per_second": 2.0}
+    metrics.add(metric_files.LOOP, 20, **said)
+    metrics.publish()
+    page = site.get("/run")
+    row = page[page.index(f"<code>{trial.trial_id}</code>") :].split("</tr>")[0]
+    assert "under way" in row
+    assert "20 of 60" in row
+    assert "20 s left" in row
+    assert "loss 0.4321, 1,500 tokens/s" in row
+    assert "data-refresh" in page

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
 from model_registry import lease, outcomes, registry
 from pages import formatting, routes
@@ -30,56 +29,18 @@ from pipeline_store.formats import (
     TrainingResult,
     Verdict,
 )
-from pipeline_store.layout import StoreLayout
 from tests.golden.more_files import full
 from tests.model_registry.runs import CONFIG, NOW, FinishedRun
 from tests.model_registry.test_gate_probes import comparison
+from tests.plugins.page_site import DAG_ID, Site, finished, publish, run_page
 from tpu_lifecycle.records.reservation import reserve
 from trained_models import metric_files
 from trained_models.metric_files import MetricFiles
 
-DAG_ID = "dag"
-"""Of the runs that the registry's tests make; their run ids are `1`, `2`, …"""
-
-
-class Site:
-    """The pages over a store, without Airflow's login."""
-
-    def __init__(self, store: StoreLayout) -> None:
-        self.store = store
-        app = routes.application.__wrapped__()
-        for login in (routes.may_read_runs, routes.may_read_models):
-            app.dependency_overrides[login.dependency] = lambda: None
-        self.client = TestClient(app)
-
-    def get(self, path: str, **query: str) -> str:
-        answer = self.client.get(path, params=query)
-        assert answer.status_code == 200, answer.text
-        return answer.text
-
-    def status(self, path: str, **query: str) -> int:
-        return self.client.get(path, params=query).status_code
-
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setenv("REPRETRAIN_STORE_URI", str(tmp_path))
-    monkeypatch.setenv("REPRETRAIN_PRESET", "smoke")
-    monkeypatch.setattr(routes, "is_paused", lambda _dag_id: False)
-    return Site(StoreLayout(str(tmp_path)))
-
-
-def finished(site: Site, name: str, *, parent: str | None = None) -> FinishedRun:
-    return FinishedRun(site.store.root, name, parent=parent)
-
-
-def publish(made: FinishedRun, baseline: str | None = None) -> None:
-    registry.publish(made.store, made.run)
-    registry.promote(made.lineage, made.version_id, expected_baseline=baseline, reason="better")
-
-
-def run_page(site: Site, made: FinishedRun) -> str:
-    return site.get("/run", dag_id=DAG_ID, run_id=made.partition.removeprefix("day-"))
+    return Site.over(tmp_path, monkeypatch)
 
 
 def test_a_run_of_another_dag_is_told_so(site: Site) -> None:
@@ -352,7 +313,7 @@ def test_pages_load_nothing_from_elsewhere(site: Site) -> None:
         assert "http://" not in answer.text
         assert "https://" not in answer.text
         assert "style=" not in answer.text
-    assert site.status("/style.css") == site.status("/frame.js") == 200
+    assert {site.status(f"/{name}") for name in routes.STATIC} == {200}
 
 
 def test_models_lists_versions_newest_first(site: Site) -> None:
@@ -478,19 +439,15 @@ def test_an_empty_store_has_pages_too(site: Site) -> None:
     assert "No model is in use" in site.get("/models")
 
 
-def test_the_card_is_plain_text(site: Site) -> None:
-    made = finished(site, "1")
-    publish(made)
-    answer = site.client.get("/card", params={"lineage": "default", "version": made.version_id})
-    assert answer.text.startswith(f"# BERT {made.version_id}")
-    assert answer.headers["Content-Type"].startswith("text/plain")
-
-
 def test_the_data_report_runs_no_script(site: Site) -> None:
     made = finished(site, "1")
     uris.write(made.manifest_uri.removesuffix(".json") + ".html", b"<h1>words</h1>")
     query = {"dag_id": DAG_ID, "run_id": "1", "partition": made.partition}
-    answer = site.client.get("/data-report", params=query)
+    page = site.get("/data-report", **query)
+    assert "words" not in page
+    assert f'sandbox src="data-report-text?dag_id={DAG_ID}&amp;run_id=1&amp;partition=' in page
+    assert f'<a href="run?dag_id={DAG_ID}&amp;run_id=1">' in page
+    answer = site.client.get("/data-report-text", params=query)
     assert answer.text == "<h1>words</h1>"
     assert answer.headers["Content-Security-Policy"].startswith("sandbox; default-src 'none'")
 

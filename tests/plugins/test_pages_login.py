@@ -12,6 +12,12 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 
+UNKNOWN = (
+    *("/card", "/download", "/models", "/compare"),
+    *("/data-report", "/data-report-text", "/training-summary", "/training-summary-text"),
+)
+"""Pages about something that the address names."""
+
 # In a process of its own: an API server reads its settings from the environment, once.
 ASK = """
 import json
@@ -87,7 +93,7 @@ def answers(asked: dict[str, Any], who: str) -> dict[str, int]:
 
 
 def test_there_are_pages(asked: dict[str, Any]) -> None:
-    pages = {"/run", "/models", "/card", "/data-report", "/training-summary"}
+    pages = {"/run", "/models", "/compare", "/card", "/data-report", "/training-summary"}
     assert pages <= set(asked["paths"])
 
 
@@ -107,7 +113,7 @@ def test_nothing_is_shown_to_those_who_may_not_read_the_dag(asked: dict[str, Any
 def test_those_who_may_read_the_dag_see_all_pages(asked: dict[str, Any]) -> None:
     shown = answers(asked, "viewer")
     # What the store does not know is not found; that is said to those only who may ask.
-    for page in ("/card", "/data-report", "/training-summary", "/models"):
+    for page in UNKNOWN:
         assert shown.pop(page) == 404
     assert set(shown.values()) == {200}
     assert asked["bearer"] == 200

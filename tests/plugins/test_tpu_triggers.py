@@ -146,6 +146,32 @@ def test_a_job_is_followed_in_the_log_until_it_ends(
     assert "building the model" not in shown
 
 
+def test_a_job_that_tells_its_steps_is_not_spoken_for(
+    rented: OpenReservation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = rented.attempt(1)
+    submit_job(rented, record, job_id=JOB, entry_point="training.train", arguments=[])
+    mailbox = Mailbox(record)
+    mailbox.log(0, "step 10/60  loss 5.1000  learning rate 1.00e-04\n")
+    mailbox.beat(progress=Progress(step=10, train_steps=60, loss=5.1), chunks=1)
+
+    async def follow() -> dict[str, Any]:
+        event = asyncio.create_task(first_event(trigger_for(TpuJobTrigger, rented)))
+        shown = ""
+        while "10/60" not in shown:
+            await asyncio.sleep(0.02)
+            shown += capsys.readouterr().out
+        mailbox.beat(progress=Progress(step=60, train_steps=60, loss=4.2), chunks=1)
+        await asyncio.sleep(0.2)
+        mailbox.end(chunks=1)
+        await event
+        return {"shown": shown + capsys.readouterr().out}
+
+    shown = asyncio.run(follow())["shown"]
+    assert f"{JOB} | step 10/60" in shown
+    assert f"{JOB}: step" not in shown
+
+
 def test_a_restarted_trigger_does_not_repeat_the_log(
     rented: OpenReservation, capsys: pytest.CaptureFixture[str]
 ) -> None:

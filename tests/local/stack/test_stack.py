@@ -22,6 +22,8 @@ from local.stack.airflow_api import AirflowApi, BackfillRequest, TaskInstance
 from local.stack.airflow_session import AirflowApiError
 from local.stack.errors import StackError
 from local.stack.stack import Stack
+from pipeline_store.formats import RunRecord
+from pipeline_store.layout import RunLayout
 from tests.local.stack.crashing import crash
 
 pytestmark = [pytest.mark.stack, pytest.mark.thorough, pytest.mark.timeout(900)]
@@ -188,14 +190,24 @@ def test_tensorboard_shows_what_a_run_wrote(stack: Stack) -> None:
         "with tf.summary.create_file_writer(sys.argv[1]).as_default():\n"
         "    tf.summary.scalar('loss', 2.5, step=1)"
     )
-    folder = stack.paths.runs / "abc" / "events"
-    subprocess.run([sys.executable, "-c", write, str(folder)], check=True, capture_output=True)
+    run = RunLayout(str(stack.paths.runs / "0a1b2c3d4e5f"))
+    RunRecord(
+        run_key="0a1b2c3d4e5f",
+        dag_id="dag",
+        run_id="1",
+        partition="2026-01-31",
+        lineage_id="laws",
+        config_sha256="c",
+        created=datetime(2026, 2, 1, tzinfo=UTC),
+    ).write(run.record)
+    folder = run.training.events
+    subprocess.run([sys.executable, "-c", write, folder], check=True, capture_output=True)
     page = f"{stack.status().tensorboard_url}/data/plugin/timeseries/tags"
     deadline = time.monotonic() + PATIENCE
     while True:
         found = httpx.get(page, trust_env=False).json()
         runs = set(found["scalars"]["runTagInfo"])
-        if runs == {"abc/events"}:
+        if runs == {"laws/2026-01-31/2026-02-01_0a1b2c3d4e5f"}:
             break
         assert time.monotonic() < deadline, found
         time.sleep(0.5)

@@ -1,0 +1,9 @@
+// Loads the page anew while something runs. It stays as it is while somebody uses it: a box that is
+// ticked, a word that is typed or a part that is opened would be lost.
+const seconds = Number(document.body.dataset.refresh);
+const used = () =>
+  document.hidden ||
+  document.querySelector("input:checked, details[open]") ||
+  String(window.getSelection()) ||
+  [...document.querySelectorAll("input[type=search]")].some((field) => field.value);
+if (seconds) setInterval(() => used() || window.location.reload(), seconds * 1000);

@@ -1,0 +1,78 @@
+"""What the tab of a run shows while it trains, and that it loads itself anew until then."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from model_registry import outcomes
+from pages import routes
+from pipeline_store.formats import Heartbeat, JobPhase, OutcomeKind, PhaseName, Progress
+from tests.model_registry.runs import FinishedRun
+from tests.plugins.page_site import Site, finished, run_page
+from tests.plugins.test_pages import rent
+from tpu_lifecycle.records.attempts import load_attempts
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    return Site.over(tmp_path, monkeypatch)
+
+
+def beat(made: FinishedRun, **changes: object) -> None:
+    [record] = load_attempts(made.run.reservation(1))
+    now = datetime.now(UTC)
+    Heartbeat(
+        worker=0,
+        token=record.attempt.token,
+        time=now - timedelta(seconds=5),
+        job_id="train",
+        progress=Progress(
+            step=120,
+            train_steps=400,
+            loss=5.1234,
+            tokens_per_second=3400.0,
+            eta_seconds=600.0,
+            checkpoint_step=100,
+        ),
+        log_chunks=0,
+        disk_free_bytes=1,
+        phase=JobPhase(name=PhaseName.LOOP, entered=now),
+    ).model_copy(update=changes).write(record.layout.heartbeat(0))
+
+
+def test_a_run_that_trains_shows_how_far_it_is_and_loads_itself_anew(site: Site) -> None:
+    made = finished(site, "1")
+    rent(made)
+    beat(made)
+    page = run_page(site, made)
+    assert f'<body data-refresh="{routes.REFRESH_SECONDS}">' in page
+    now = page[page.index("<h2>Now</h2>") :].split("</section>")[0]
+    text = " ".join(now.split())
+    assert "step 120 of 400, 10.0 min left, loss 5.1234, 3,400 tokens/s" in text
+    assert "checkpoint at step 100" in text
+    assert '<progress max="100" value="30.0"' in now
+    assert "At most 9.60 USD so far" in text
+
+
+def test_a_job_without_a_step_says_what_it_does(site: Site) -> None:
+    made = finished(site, "1")
+    rent(made)
+    beat(made, progress=None)
+    page = run_page(site, made)
+    assert "<b>train</b>: " in page
+    assert "<progress" not in page
+
+
+def test_the_heartbeat_of_another_attempt_and_a_finished_run_show_nothing(site: Site) -> None:
+    made = finished(site, "1")
+    rent(made)
+    beat(made, token="0" * 32)
+    assert "<h2>Now</h2>" not in run_page(site, made)
+    beat(made)
+    outcomes.record(made.run, OutcomeKind.REJECTED, "worse", written_by="judge")
+    page = run_page(site, made)
+    assert "<h2>Now</h2>" not in page
+    assert "data-refresh" not in page
