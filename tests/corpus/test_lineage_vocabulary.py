@@ -194,7 +194,7 @@ def test_sentencepiece_is_trained_once_and_stored_with_its_tokens(filled: Worksp
     assert info.sha256 == hashlib.sha256(model).hexdigest()
     assert info.tokens_sha256 == hashlib.sha256(tokens).hexdigest()
     vocabulary = load_vocabulary(filled.config, filled.store)
-    assert vocabulary.sentencepiece_model == model
+    assert vocabulary.model == model
     assert vocabulary.to_bytes() == tokens
     assert info.size == len(vocabulary.tokens) <= 400
     assert ensure_vocabulary(filled.arguments) == (info, False)
@@ -202,8 +202,8 @@ def test_sentencepiece_is_trained_once_and_stored_with_its_tokens(filled: Worksp
 
 def test_given_sentencepiece_model_is_copied(filled: Workspace) -> None:
     given = train_sentencepiece(documents(60), size=400, do_lower_case=True)
-    assert given.sentencepiece_model is not None
-    uri = store_given(filled, given.sentencepiece_model, "given.model")
+    assert given.model is not None
+    uri = store_given(filled, given.model, "given.model")
     filled.config = make_config(vocabulary__kind="sentencepiece", vocabulary__uri=uri)
     info, created = ensure_vocabulary(filled.arguments)
     assert created
