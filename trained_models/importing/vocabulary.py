@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -58,8 +58,7 @@ def source_vocabulary(
     :raises UserError: there is one that cannot be read.
     """
     folder = uri if kind is not SourceKind.TENSORFLOW else split(uri)[0]
-    parsers = {VOCABULARY: _read_vocabulary, TOKENIZER: _read_tokenizer, VOCAB_JSON: json.loads}
-    for name, parse in parsers.items():
+    for name, parse in _PARSERS.items():
         file, added = uris.join(folder, name), uris.join(folder, ADDED_TOKENS)
         if not uris.exists(file):
             continue
@@ -105,6 +104,13 @@ def _read_tokenizer(data: bytes) -> dict[str, int]:
     # Unigram models have a list of pieces and scores.
     ids = found if isinstance(found, dict) else {piece: n for n, (piece, _) in enumerate(found)}
     return ids | {token["content"]: token["id"] for token in content.get("added_tokens", [])}
+
+
+_PARSERS: dict[str, Callable[[bytes], dict[str, int]]] = {
+    VOCABULARY: _read_vocabulary,
+    TOKENIZER: _read_tokenizer,
+    VOCAB_JSON: json.loads,
+}
 
 
 def _named(ids: Mapping[str, int]) -> dict[str, int]:

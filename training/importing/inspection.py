@@ -84,6 +84,9 @@ def inspect(uri: str, vocabulary_uri: str | None = None) -> Inspection:
         settings |= {"model.init_checkpoint": uri}
         settings |= _fitted(reader, found, len(tokens))
         settings |= _tokenization(vocabulary_uri or (known.uri if known else None), tokens)
+        if ModelConfig.model_construct(**found.settings).has_byte_tokens:
+            # Also where no vocabulary is there to tell.
+            settings |= {"vocabulary.kind": "bpe", "vocabulary.do_lower_case": False}
         model = with_overrides(PipelineConfig(), settings).model
         rows = plan_rows(known, embedding_rows(reader, model), tokens, model.vocab_size)
         plan = make_plan(reader, model, rows, next_sentence=False)
