@@ -18,6 +18,7 @@ from typing import Any
 from beam_jobs.cli import JobArguments, read_arguments, run_cli
 from corpus.errors import BadDataError, UserError
 from corpus.text.inputs import list_inputs, refuse_misread
+from corpus.tokens.bpe_training import train_bpe
 from corpus.tokens.domain_words import find_domain_words
 from corpus.tokens.lineage_vocabulary import (
     create_vocabulary,
@@ -84,11 +85,13 @@ def _extended(given: Vocabulary, arguments: JobArguments) -> Vocabulary:
 
 def _train(arguments: JobArguments) -> Vocabulary:
     settings = arguments.config.vocabulary
-    train = train_wordpiece if settings.kind == "wordpiece" else train_sentencepiece
+    text, size, lower = _text(arguments), settings.size, settings.do_lower_case
     try:
-        vocabulary = train(
-            _text(arguments), size=settings.size, do_lower_case=settings.do_lower_case
-        )
+        if settings.kind == "bpe":
+            vocabulary = train_bpe(text, size=size)
+        else:
+            train = train_wordpiece if settings.kind == "wordpiece" else train_sentencepiece
+            vocabulary = train(text, size=size, do_lower_case=lower)
     except UntrainableTextError as error:
         raise BadDataError(f"{arguments.pattern}: {error}") from error
     refuse_unfit(vocabulary, arguments.config, f"vocabulary trained on {arguments.pattern}")

@@ -20,10 +20,11 @@ from pipeline_store.formats import (
     VocabularyInfo,
 )
 from pipeline_store.layout import is_head
+from trained_models.architectures.architecture import architecture_of
 from trained_models.heritage import short_name
 from trained_models.updates import effective_config
 
-_KINDS = {"wordpiece": "WordPiece", "sentencepiece": "SentencePiece"}
+_KINDS = {"wordpiece": "WordPiece", "sentencepiece": "SentencePiece", "bpe": "byte-level BPE"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class ModelFacts:
     manifest_files: dict[str, tuple[bytes, str]]
     """Content of each as it is stored, and where."""
     vocabulary: bytes
-    sentencepiece_model: bytes | None
+    vocabulary_model: bytes | None
     vocabulary_info: VocabularyInfo
     train_steps_total: int
     checkpoint_prefix: str
@@ -60,10 +61,11 @@ def render(facts: ModelFacts) -> str:
 def _what(facts: ModelFacts) -> Iterator[str]:
     model, record, parent_version = facts.config.model, facts.record, facts.plan.parent_version
     parent = f"`{parent_version}`" if parent_version else _start(facts.config)
-    made = "A BERT encoder with a masked-language-model head"
+    title = architecture_of(model).title
+    made = f"A {title} encoder with a masked-language-model head"
     others = sorted({*facts.plan.trained} - {record.partition})
     also = f" and, as nobody had trained on them, on {_names(others)}" if others else ""
-    yield f"# BERT {facts.version_id}\n"
+    yield f"# {title} {facts.version_id}\n"
     verdict = facts.verdict
     if facts.plan.trained:
         yield (
@@ -308,6 +310,17 @@ _FORMATS = {
     ),
 }
 
+_FORMATS_OF_BPE = {
+    "hugging_face": (
+        "Hugging Face, `transformers`",
+        'pipeline("fill-mask", model="{folder}")("It is a <mask>.")',
+    ),
+    "saved_model": (
+        "SavedModel of tokens, which the Hugging Face folder's tokenizer makes",
+        'tf.saved_model.load("{folder}").signatures["mlm_logits"]',
+    ),
+}
+
 
 def _formats(facts: ModelFacts) -> Iterator[str]:
     """Yield where each format is and what to write to use it."""
@@ -321,8 +334,9 @@ def _formats(facts: ModelFacts) -> Iterator[str]:
             f'`task.init_checkpoint: "{facts.folder}/{facts.checkpoint_prefix}"`',
         )
     ]
+    is_bpe = facts.vocabulary_info.vocabulary_kind == "bpe"
     for name, exported in facts.exports.formats.items():
-        title, line = _FORMATS[name]
+        title, line = (_FORMATS_OF_BPE if is_bpe else _FORMATS)[name]
         rows.append(
             (
                 title,
@@ -355,7 +369,8 @@ def _use(facts: ModelFacts) -> Iterator[str]:
 
 def _limitations(facts: ModelFacts) -> Iterator[str]:
     yield "## Limitations\n"
-    if facts.plan.trained and facts.result.next_sentence_loss is None:
+    has_pooler = architecture_of(facts.config.model).has_pooler
+    if has_pooler and facts.plan.trained and facts.result.next_sentence_loss is None:
         yield (
             "- Trained to predict masked tokens only. There was no next-sentence task, so "
             f"{_pooler(facts.heritage)}"

@@ -28,7 +28,13 @@ from pipeline_store.formats import (
     VerdictKind,
     VocabularyInfo,
 )
-from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, VersionLayout
+from pipeline_store.layout import (
+    LineageLayout,
+    RunLayout,
+    StoreLayout,
+    VersionLayout,
+    vocabulary_model,
+)
 from trained_models.artifacts import (
     copy_checkpoint_files,
     copy_exports,
@@ -104,7 +110,7 @@ def _gather(lineage: LineageLayout, run: RunLayout, record: RunRecord, plan: Run
     seen = {name: uri for name, uri in seen.items() if name not in plan.trained} | plan.trained
     manifest_files = {name: (uris.read(uri), uri) for name, uri in seen.items()}
     vocabulary_info = VocabularyInfo.load(lineage.vocabulary_info)
-    is_sentencepiece = vocabulary_info.vocabulary_kind == "sentencepiece"
+    vocabulary_file = vocabulary_model(lineage, vocabulary_info.vocabulary_kind)
     result = TrainingResult.load(run.training.result)
     weights = model_files(run.training.root)
     facts = ModelFacts(
@@ -119,7 +125,7 @@ def _gather(lineage: LineageLayout, run: RunLayout, record: RunRecord, plan: Run
         manifests={name: PartitionManifest.parse(*found) for name, found in manifest_files.items()},
         manifest_files=manifest_files,
         vocabulary=uris.read(lineage.vocabulary),
-        sentencepiece_model=uris.read(lineage.sentencepiece_model) if is_sentencepiece else None,
+        vocabulary_model=uris.read(vocabulary_file) if vocabulary_file else None,
         vocabulary_info=vocabulary_info,
         train_steps_total=result.train_steps + (parent.train_steps_total if parent else 0),
         checkpoint_prefix=version_prefix(weights),
@@ -160,8 +166,9 @@ def _require_wanted_formats(facts: ModelFacts) -> None:
 def _require_one_vocabulary(lineage: LineageLayout, facts: ModelFacts) -> None:
     info = facts.vocabulary_info
     found = {lineage.vocabulary: (facts.vocabulary, info.tokens_sha256)}
-    if facts.sentencepiece_model is not None:
-        found[lineage.sentencepiece_model] = (facts.sentencepiece_model, info.sha256)
+    file = vocabulary_model(lineage, info.vocabulary_kind)
+    if file is not None and facts.vocabulary_model is not None:
+        found[file] = (facts.vocabulary_model, info.sha256)
     wrong = [uri for uri, (data, sha256) in found.items() if _sha256(data) != sha256]
     wrong += [
         f"partition {name}"
@@ -227,8 +234,9 @@ def _write_documents(
         folder.best_scores: best.to_bytes(),
         folder.card: model_card.render(facts).encode(),
     }
-    if facts.sentencepiece_model is not None:
-        documents[folder.sentencepiece_model] = facts.sentencepiece_model
+    file = vocabulary_model(folder, facts.vocabulary_info.vocabulary_kind)
+    if file is not None and facts.vocabulary_model is not None:
+        documents[file] = facts.vocabulary_model
     files = []
     for uri, data in (documents | manifests).items():
         # All of it follows from the run and its plan, so another try writes the same bytes.

@@ -29,6 +29,7 @@ from pipeline_config.schema import (
     TaskName,
     TpuConfig,
     TrainingConfig,
+    VocabularyConfig,
 )
 
 FINETUNING_FORMAT = "finetuning-config"
@@ -213,7 +214,9 @@ def training_config(
     :param train_steps: of this trial: the epochs of its examples.
     :param tpu: what trains, and by whose peak utilisation is measured. None: neither is asked for.
     """
+    own = {"kind": "bpe", "do_lower_case": False} if model.has_byte_tokens else {}
     return PipelineConfig(
+        vocabulary=VocabularyConfig.model_validate(own),
         model=model.model_copy(
             update={
                 "hidden_dropout_prob": recipe.hidden_dropout_prob,

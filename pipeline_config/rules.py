@@ -176,6 +176,22 @@ def _domain_words_need_a_vocabulary(config: PipelineConfig) -> Iterator[str]:
         )
 
 
+def _tokens_are_of_the_architecture(config: PipelineConfig) -> Iterator[str]:
+    """RoBERTa counts positions from the padding token of its vocabulary; BERT's pads with 0."""
+    kind, model = config.vocabulary.kind, config.model
+    if (kind == "bpe") != model.has_byte_tokens:
+        other = "bpe" if model.has_byte_tokens else "wordpiece or sentencepiece"
+        yield (
+            f"vocabulary.kind: {kind} is not what model.architecture={model.architecture} is used "
+            f"with; set it to {other}."
+        )
+    if kind == "bpe" and config.vocabulary.do_lower_case:
+        yield (
+            "vocabulary.do_lower_case: true has no meaning for vocabulary.kind=bpe, whose tokens "
+            "are of the text as it is; set it to false."
+        )
+
+
 def _dataflow_is_complete(config: RentalConfig) -> Iterator[str]:
     """Dataflow has its region, image and folder."""
     if config.beam.runner != "DataflowRunner":
@@ -635,6 +651,7 @@ RULES = (
     _heads_divide_width,
     _vocabulary_fits_model,
     _domain_words_need_a_vocabulary,
+    _tokens_are_of_the_architecture,
     _loop_divides_intervals,
     _auto_has_a_limit,
     _rate_schedule_fits,

@@ -207,15 +207,16 @@ class CorpusConfig(Section):
 class VocabularyConfig(Section):
     """The vocabulary; frozen for a lineage once it exists."""
 
-    kind: Literal["wordpiece", "sentencepiece"] = Field(
+    kind: Literal["wordpiece", "sentencepiece", "bpe"] = Field(
         "wordpiece",
         description="wordpiece as in BERT; sentencepiece (unigram) also suits languages without "
-        "spaces between words.",
+        "spaces between words; bpe (byte-level) as in RoBERTa, and only for it.",
     )
     uri: Annotated[str | None, Mark.MODEL_PATH] = Field(
         None,
-        description="Vocabulary to use: a vocab.txt, one token a line, or a SentencePiece .model. "
-        "Empty: the lineage's own, trained on its first partition.",
+        description="Vocabulary to use: a vocab.txt, one token a line; a SentencePiece .model; or, "
+        "of byte-level BPE, a tokenizer.json, or a vocab.json with merges.txt beside it. Empty: "
+        "the lineage's own, trained on its first partition.",
     )
     domain_words: int = Field(
         0,
@@ -233,7 +234,9 @@ class VocabularyConfig(Section):
         "script that the vocabulary does not have.",
     )
     do_lower_case: bool = Field(
-        True, description="Lower-case the text and strip accents, as BERT's uncased models do."
+        True,
+        description="Lower-case the text and strip accents, as BERT's uncased models do. Not of "
+        "vocabulary.kind=bpe, which takes text as it is: set it to false there.",
     )
 
 
@@ -298,10 +301,11 @@ class ModelConfig(Section):
         description="Line of models that build on each other. Vocabulary and architecture are "
         "frozen within a lineage.",
     )
-    architecture: Literal["bert", "distilbert"] = Field(
+    architecture: Literal["bert", "distilbert", "roberta"] = Field(
         "bert",
         description="What is built of the sizes below; frozen for a lineage. distilbert: BERT's "
-        "layers without segment types and pooler (arXiv 1910.01108).",
+        "layers without segment types and pooler (arXiv 1910.01108). roberta: the same with "
+        "byte-level BPE (arXiv 1907.11692).",
     )
     vocab_size: int = Field(
         30522, ge=300, le=250_000, description="Rows of the embedding; at least the vocabulary."
@@ -349,6 +353,11 @@ class ModelConfig(Section):
     def has_segments(self) -> bool:
         """Whether the model is told which of two segments a token is of."""
         return self.architecture == "bert"
+
+    @property
+    def has_byte_tokens(self) -> bool:
+        """Whether its vocabulary is byte-level BPE; that of all others is not."""
+        return self.architecture == "roberta"
 
     def hashed(self) -> dict[str, Any]:
         """Return the settings that trained weights depend on, for a hash.

@@ -414,6 +414,11 @@ class VersionLayout:
         return uris.join(self.root, "sentencepiece.model")
 
     @property
+    def bpe_tokenizer(self) -> str:
+        """``tokenizer.json``, only with a vocabulary of byte-level BPE."""
+        return uris.join(self.root, "tokenizer.json")
+
+    @property
     def plan(self) -> str:
         """RunPlan of the run that made it."""
         return uris.join(self.root, "plan.json")
@@ -462,6 +467,11 @@ class LineageLayout:
     def sentencepiece_model(self) -> str:
         """``sentencepiece.model``, only of vocabularies of that kind."""
         return uris.join(self.root, "vocabulary", "sentencepiece.model")
+
+    @property
+    def bpe_tokenizer(self) -> str:
+        """``tokenizer.json``, only of vocabularies of byte-level BPE."""
+        return uris.join(self.root, "vocabulary", "tokenizer.json")
 
     @property
     def vocabulary_info(self) -> str:
@@ -688,3 +698,12 @@ class StoreLayout:
     def scratch(self, unique: str) -> str:
         """ShardOutcomes; the data job's workers write it, its launcher reads and deletes it."""
         return uris.join(self.root, "scratch", f"{unique}.json")
+
+
+def vocabulary_model(folder: VersionLayout | LineageLayout, kind: str) -> str | None:
+    """Return the file that defines a vocabulary besides ``vocab.txt``; None: there is none.
+
+    :param kind: as in ``vocabulary.kind``.
+    """
+    files = {"sentencepiece": folder.sentencepiece_model, "bpe": folder.bpe_tokenizer}
+    return files.get(kind)

@@ -20,9 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from corpus.tokens.byte_level import text_of
+from corpus.tokens.vocabulary import MASK, PAD
 from pipeline_config import PipelineConfig
 from pipeline_store.layout import StoreLayout
 from trained_models.errors import BadDataError
+from trained_models.importing.vocabulary import vocabulary_kind
 from trained_models.vocabulary import lineage_tokens
 from training.runtime.job import load_config, named, on_cpu, run_job
 
@@ -35,6 +38,8 @@ SHOWN = 5
 _CONTEXT = 9
 _SHORTEST_WORD = 5
 _COMMONEST = 100
+# With which SentencePiece and byte-level BPE begin a word.
+_BEGINNINGS = "\u2581\u0120"
 
 Ids = npt.NDArray[np.int32]
 
@@ -132,13 +137,15 @@ def choose_places(ids: Ids, tokens: Sequence[str], count: int) -> list[_Place]:
     """
     often = Counter(ids.ravel().tolist())
     common = {number for number, _ in often.most_common(_COMMONEST)}
-    places, words = list[_Place](), set[str]()
+    places, words, padding = list[_Place](), set[str](), tokens.index(PAD)
+    marks_words = vocabulary_kind(tokens) != "wordpiece"
     for row, numbers in enumerate(ids.tolist()):
         for position in range(_CONTEXT, len(numbers) - _CONTEXT):
             word = tokens[numbers[position]]
             is_usual = often[numbers[position]] > 1 and numbers[position] not in common
+            is_usual &= word[0] in _BEGINNINGS or not marks_words
             if is_usual and word not in words and _is_word(word, tokens[numbers[position + 1]]):
-                if numbers[position + _CONTEXT] == 0:
+                if numbers[position + _CONTEXT] == padding:
                     break
                 places.append(_Place(row, position, word))
                 words.add(word)
@@ -149,10 +156,10 @@ def choose_places(ids: Ids, tokens: Sequence[str], count: int) -> list[_Place]:
 
 
 def _is_word(token: str, following: str) -> bool:
-    bare = token.removeprefix("\u2581")
+    bare = token.lstrip(_BEGINNINGS)
     is_whole = not following.startswith("##")
     if token != bare:
-        is_whole = following.startswith("\u2581") or not following.isalpha()
+        is_whole = following[0] in _BEGINNINGS or not following.isalpha()
     return is_whole and bare.isalpha() and len(bare) >= _SHORTEST_WORD
 
 
@@ -177,7 +184,6 @@ def _predict(
 ) -> list[Sentence]:
     from training.architectures.models import build_model
     from training.exporting.held_out_rows import texts_of
-    from training.exporting.text_ops import MASK
     from training.model.checkpoints import load_weights
 
     numbers = [place.row for place in places]
@@ -186,8 +192,9 @@ def _predict(
     batch["masked_lm_positions"] = np.array([[place.position] for place in places], np.int32)
     for number, place in enumerate(places):
         batch["input_word_ids"][number, place.position] = tokens.index(MASK)
-    bare = [token.removeprefix("\u2581") for token in tokens]
+    bare = [token.lstrip(_BEGINNINGS) for token in tokens]
     is_shown = np.array([len(token) > 1 and token.isalnum() for token in bare])
+    shown = _text_of_bytes if config.vocabulary.kind == "bpe" else str
     model, found = build_model(config), dict[str, list[list[str]]]()
     for name, uri in models.items():
         load_weights(model, uri)
@@ -195,7 +202,7 @@ def _predict(
         # Signs and pieces of words are likely everywhere, and say little.
         logits[:, ~is_shown] = -np.inf
         best = np.argsort(-logits, axis=1)[:, :SHOWN]
-        found[name] = [[tokens[token] for token in row] for row in best.tolist()]
+        found[name] = [[shown(tokens[token]) for token in row] for row in best.tolist()]
     around = np.stack(
         [
             batch["input_word_ids"][number, place.position - _CONTEXT : place.position + _CONTEXT]
@@ -204,9 +211,13 @@ def _predict(
     )
     texts = texts_of({"input_word_ids": around}, tokens, config.vocabulary.kind)
     return [
-        Sentence(text, place.word, {name: found[name][number] for name in models})
+        Sentence(text, shown(place.word), {name: found[name][number] for name in models})
         for number, (text, place) in enumerate(zip(texts, places, strict=True))
     ]
+
+
+def _text_of_bytes(token: str) -> str:
+    return text_of([token]).strip()
 
 
 def table(sentences: Sequence[Sentence]) -> Iterator[str]:

@@ -81,7 +81,7 @@ def import_model(arguments: argparse.Namespace) -> None:
     log.info("Settings that fit it, for a new model.lineage_id:\n\n%s", found.preset())
     refuse_unfit(source, found.table)
     if target:
-        if vocabulary is None and found.vocabulary and found.vocabulary.uri.endswith(TOKENIZER):
+        if vocabulary is None and found.vocabulary and _is_without_words(found):
             found = _with_vocabulary(found, target.with_suffix(".vocab.txt"))
         head = f'# From {source}\nextends = "{arguments.extends}"\n'
         target.write_text(f"{head}\n{found.preset()}")
@@ -92,6 +92,13 @@ def import_model(arguments: argparse.Namespace) -> None:
 def _absolute(uri: str) -> str:
     """Return a URI that means the same in a configuration, where paths are below the store."""
     return uri if uris.is_absolute(uri) else str(Path(uri).absolute())
+
+
+def _is_without_words(found: Inspection) -> bool:
+    """Return whether there is no file of the tokens that ``vocabulary.uri`` could name."""
+    assert found.vocabulary is not None  # noqa: S101 - the caller has looked
+    is_bpe = found.settings["vocabulary.kind"] == "bpe"
+    return found.vocabulary.uri.endswith(TOKENIZER) and not is_bpe
 
 
 def _with_vocabulary(found: Inspection, file: Path) -> Inspection:

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.labelled.segments import lay_out
+from beam_jobs.labelled.segments import Frame, lay_out
 from corpus.labelled.labels import Label
 from corpus.labelled.reading import Example
 from corpus.rows.examples import serialize_examples
 from corpus.tokens.tokenizing import Tokenizer
-from corpus.tokens.vocabulary import CLS, SEP, Vocabulary
+from corpus.tokens.vocabulary import Vocabulary
 from pipeline_config import TaskConfig
 
 
@@ -55,7 +55,7 @@ class TaskRecordBuilder:
         self._ids = {label: number for number, label in enumerate(labels)}
         self._tokenizer = tokenizer
         self._max_seq_length = max_seq_length
-        self._cls_id, self._sep_id = vocabulary.ids[CLS], vocabulary.ids[SEP]
+        self._frame = Frame.of(vocabulary)
 
     def build(self, examples: Sequence[Example], first_id: int) -> BuiltRecords:
         """Return the records of R examples, of which all have labels or none has.
@@ -68,8 +68,7 @@ class TaskRecordBuilder:
             lengths,
             self._texts,
             max_seq_length=self._max_seq_length,
-            cls_id=self._cls_id,
-            sep_id=self._sep_id,
+            frame=self._frame,
         )
         arrays: dict[str, npt.NDArray[Any]] = {
             "input_ids": rows.input_ids,

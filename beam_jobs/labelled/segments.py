@@ -1,7 +1,8 @@
 """Tokens of one or two texts to rows, as in google-research/bert's ``run_classifier.py``.
 
-``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]``. What is too long is cut token by token, always from
-the longer text, from the second one where both are equally long (``_truncate_seq_pair``).
+``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]``; of byte-level BPE, as in RoBERTa, whose segments
+nothing else tells apart, ``<s> a </s></s> b </s>``. What is too long is cut token by token, always
+from the longer text, from the second one where both are equally long (``_truncate_seq_pair``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from corpus.tokens.vocabulary import CLS, PAD, SEP, Vocabulary
 
 Ids = npt.NDArray[np.int32]
 Lengths = npt.NDArray[np.int64]
@@ -27,6 +30,21 @@ class SegmentRows(NamedTuple):
     truncated: npt.NDArray[np.bool_]
 
 
+class Frame(NamedTuple):
+    """The tokens around texts, by id; ``between``: how many separators two texts have there."""
+
+    cls_id: int
+    sep_id: int
+    pad_id: int = 0
+    between: int = 1
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> Frame:
+        """Return what a vocabulary's models are used with."""
+        ids = vocabulary.ids
+        return cls(ids[CLS], ids[SEP], ids[PAD], 2 if vocabulary.kind == "bpe" else 1)
+
+
 def truncated_lengths(first: Lengths, second: Lengths, room: int) -> tuple[Lengths, Lengths]:
     """Return how many tokens of each text are kept, [R] each, so that both fit into ``room``."""
     too_long = first + second > room
@@ -36,7 +54,7 @@ def truncated_lengths(first: Lengths, second: Lengths, room: int) -> tuple[Lengt
 
 
 def lay_out(
-    ids: Ids, lengths: Lengths, texts: int, *, max_seq_length: int, cls_id: int, sep_id: int
+    ids: Ids, lengths: Lengths, texts: int, *, max_seq_length: int, frame: Frame
 ) -> SegmentRows:
     """Return the rows of some examples.
 
@@ -49,18 +67,22 @@ def lay_out(
     if texts == 1:
         kept = [np.minimum(by_example[:, 0], max_seq_length - 2)]
     else:
-        kept = list(truncated_lengths(by_example[:, 0], by_example[:, 1], max_seq_length - 3))
+        room = max_seq_length - 2 - frame.between
+        kept = list(truncated_lengths(by_example[:, 0], by_example[:, 1], room))
     rows = len(by_example)
-    input_ids = np.zeros((rows, max_seq_length), np.int32)
+    input_ids = np.full((rows, max_seq_length), frame.pad_id, np.int32)
     segment_ids = np.zeros((rows, max_seq_length), np.uint8)
     numbers = np.arange(rows)
-    input_ids[:, 0] = cls_id
+    input_ids[:, 0] = frame.cls_id
     ends = np.ones(rows, np.int64)
     for text, sizes in enumerate(kept):
+        for _ in range(frame.between - 1 if text else 0):
+            input_ids[numbers, ends] = frame.sep_id
+            ends += 1
         row = np.repeat(numbers, sizes)
         within = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         input_ids[row, ends[row] + within] = ids[starts[row, text] + within]
-        input_ids[numbers, ends + sizes] = sep_id
+        input_ids[numbers, ends + sizes] = frame.sep_id
         if text:
             columns: npt.NDArray[Any] = np.arange(max_seq_length)
             segment_ids[(columns >= ends[:, None]) & (columns <= (ends + sizes)[:, None])] = 1

@@ -60,7 +60,7 @@ def mask_rows(
 
     That is decided for each token by itself, or, with spans, for each span.
 
-    :param tokens: rows of token ids, zero-padded, shape [R, S]; they are not changed.
+    :param tokens: rows of token ids, padded, shape [R, S]; they are not changed.
     :param lengths: real tokens of each row, [CLS] and [SEP] included, shape [R].
     :param keys: :func:`corpus.mlm_records.row_keys` of the rows, shape [R].
     :returns: the masked rows. A row has no predictions if it has no maskable token, or if the

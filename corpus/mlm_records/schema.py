@@ -1,7 +1,8 @@
 """The features of a masked-LM record, named as in google-research/bert and tf-models.
 
 A row has ``S = max_seq_length`` positions and ``P = max_predictions_per_seq`` prediction slots;
-both are padded with zeros, so every record of a file has the same shape.
+both are padded, positions with the vocabulary's padding token and slots with zeros, so every record
+of a file has the same shape.
 """
 
 from __future__ import annotations

@@ -10,14 +10,20 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-VocabularyKind = Literal["wordpiece", "sentencepiece"]
+VocabularyKind = Literal["wordpiece", "sentencepiece", "bpe"]
 
 MASK = "[MASK]"
 # Tokens that stand for no text: BERT's, and those that SentencePiece models have besides, such as
 # <s> and <eod>. (A byte, <0x0A>, does stand for text.)
 _RESERVED = re.compile(r"\[(?:PAD|UNK|CLS|SEP|MASK|unused\d+)\]|</?[a-z]\w*>")
+# The same in a vocabulary of RoBERTa, whose text never becomes such a token: letters and signs are
+# not merged with each other.
+_RESERVED_OF_BPE = re.compile(rf"{_RESERVED.pattern}|<\|[a-z]+\|>|madeupword\d+")
 # Begins a word in SentencePiece (arXiv 1808.06226, section 3.1).
 _WORD_START = "\u2581"
+# Byte-level BPE's tab, newline, vertical tab, form feed, carriage return and space, with which a
+# token begins a word.
+_WORD_STARTS_OF_BPE = ("\u0109", "\u010a", "\u010b", "\u010c", "\u010d", "\u0120")
 _CONTINUATION = "##"
 
 
@@ -46,11 +52,14 @@ def token_table(tokens: Sequence[str], kind: VocabularyKind) -> TokenTable:
     """
     if MASK not in tokens:
         raise ValueError(f"the vocabulary of {len(tokens)} tokens has no {MASK}")
-    maskable = np.array([_RESERVED.fullmatch(token) is None for token in tokens], bool)
+    reserved = _RESERVED_OF_BPE if kind == "bpe" else _RESERVED
+    maskable = np.array([reserved.fullmatch(token) is None for token in tokens], bool)
     if not maskable.any():
         raise ValueError(f"the vocabulary of {len(tokens)} tokens has only special tokens")
     if kind == "wordpiece":
         continues = [token.startswith(_CONTINUATION) for token in tokens]
+    elif kind == "bpe":
+        continues = [not token.startswith(_WORD_STARTS_OF_BPE) for token in tokens]
     else:
         continues = [not token.startswith(_WORD_START) for token in tokens]
     return TokenTable(

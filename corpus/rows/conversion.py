@@ -175,7 +175,12 @@ class ShardConverter:
                 raise UserError(f"vocabulary.uri: rows were made with another vocabulary: {why}.")
             pieces = [piece for row in rows for piece in row.pieces]
             return np.concatenate(pieces), np.array([len(piece) for piece in pieces], np.int64)
-        texts = [text for content in contents for text in content.sentences]
+        between = self._tokenizer.between
+        texts = [
+            between + text if number and between else text
+            for content in contents
+            for number, text in enumerate(content.sentences)
+        ]
         return self._tokenizer.encode(texts, statistics.new_words)
 
     def _tokenized(self, batch: _Batch, statistics: ShardStatistics) -> dict[Split, Documents]:

@@ -20,7 +20,7 @@ from corpus.mlm_records import (
 )
 from corpus.rows.examples import serialize_examples
 from corpus.rows.plans import RowBuilder, RowPlan, Rows
-from corpus.tokens.vocabulary import CLS, SEP, Vocabulary
+from corpus.tokens.vocabulary import CLS, PAD, SEP, Vocabulary
 from pipeline_config.schema import MaskingConfig
 
 # Bounds the memory of the arrays in use, and keeps them in the processor's cache. A row's bytes do
@@ -67,9 +67,8 @@ class RecordBuilder:
         self._features = record_features(
             masked=copies > 0, next_sentence=masking.packing == "segment_pair"
         )
-        self._rows = RowBuilder(
-            max_seq_length, cls_id=vocabulary.ids[CLS], sep_id=vocabulary.ids[SEP]
-        )
+        cls_id, sep_id, pad_id = (vocabulary.ids[token] for token in (CLS, SEP, PAD))
+        self._rows = RowBuilder(max_seq_length, cls_id=cls_id, sep_id=sep_id, pad_id=pad_id)
         self._rows_at_once = max(1, _TOKENS_AT_ONCE // max_seq_length)
 
     def build(self, plan: RowPlan) -> Iterator[Records]:

@@ -38,7 +38,7 @@ class Documents(NamedTuple):
 class Rows(NamedTuple):
     """R rows of ``S = max_seq_length`` tokens.
 
-    ``tokens`` [R, S] int32, zero-padded; ``lengths`` [R] int32, ``[CLS]`` and ``[SEP]`` included;
+    ``tokens`` [R, S] int32, padded; ``lengths`` [R] int32, ``[CLS]`` and ``[SEP]`` included;
     ``documents`` [R] uint64, key of the row's (first) document; ``numbers`` [R] uint64, the row's
     number among those of this document, from 0. With two segments ``first_lengths`` [R] int32 is
     the length of the first one, ``[CLS]`` and its ``[SEP]`` included, and ``random_next`` [R] uint8
@@ -105,8 +105,9 @@ def join_plans(plans: Sequence[RowPlan]) -> RowPlan:
 class RowBuilder:
     """Turns plans into rows."""
 
-    def __init__(self, max_seq_length: int, *, cls_id: int, sep_id: int) -> None:
+    def __init__(self, max_seq_length: int, *, cls_id: int, sep_id: int, pad_id: int) -> None:
         self._width = max_seq_length
+        self._pad_id = pad_id
         self._cls_id = cls_id
         self._sep_id = sep_id
 
@@ -137,7 +138,7 @@ class RowBuilder:
         tokens[:, 0] = self._cls_id
         tokens[rows, lengths - 1] = self._sep_id
         short = np.flatnonzero(lengths < self._width)
-        tokens[short] *= columns < lengths[short, None]
+        tokens[short] = np.where(columns < lengths[short, None], tokens[short], self._pad_id)
         return Rows(
             tokens,
             lengths.astype(np.int32),

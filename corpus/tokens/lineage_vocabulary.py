@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from corpus.errors import UserError
+from corpus.tokens.bpe_model import parse_tokenizer_json, parse_vocab_json
 from corpus.tokens.sentencepiece_model import parse_sentencepiece
 from corpus.tokens.unused_places import domain_words
 from corpus.tokens.vocabulary import Vocabulary, check_vocabulary, parse_vocabulary
@@ -12,10 +13,15 @@ from pipeline_config import PipelineConfig
 from pipeline_config.unquoted import fault
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import VocabularyInfo
-from pipeline_store.layout import LineageLayout, StoreLayout
+from pipeline_store.layout import LineageLayout, StoreLayout, vocabulary_model
 from pipeline_store.request_paths import OutsideRootsError
 
 MODEL_SUFFIX = ".model"
+TOKENIZER_JSON, VOCAB_JSON, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
+_NAMES = (
+    f"a SentencePiece model is called *{MODEL_SUFFIX}, byte-level BPE {TOKENIZER_JSON}, or "
+    f"{VOCAB_JSON} with {MERGES} beside it"
+)
 
 
 def load_vocabulary(config: PipelineConfig, store: StoreLayout) -> Vocabulary:
@@ -86,8 +92,8 @@ def read_committed(info: VocabularyInfo, lineage: LineageLayout) -> Vocabulary:
     :raises UserError: one is missing, or not what was committed.
     """
     expected = {lineage.vocabulary: info.tokens_sha256}
-    if info.vocabulary_kind == "sentencepiece":
-        expected[lineage.sentencepiece_model] = info.sha256
+    if (model := vocabulary_model(lineage, info.vocabulary_kind)) is not None:
+        expected[model] = info.sha256
     for uri, sha256 in expected.items():
         data = uris.read_or_none(uri)
         if data is None:
@@ -103,22 +109,35 @@ def read_committed(info: VocabularyInfo, lineage: LineageLayout) -> Vocabulary:
 
 
 def _defining_file(kind: str, lineage: LineageLayout) -> str:
-    return lineage.vocabulary if kind == "wordpiece" else lineage.sentencepiece_model
+    return vocabulary_model(lineage, kind) or lineage.vocabulary
 
 
 def read_vocabulary(uri: str, *, by_request: bool = False) -> Vocabulary:
-    """Read a ``vocab.txt``, or a SentencePiece model if the name ends in ``.model``.
+    """Read a ``vocab.txt``, or another kind of vocabulary if the file is called so.
+
+    A SentencePiece model is called ``*.model``, byte-level BPE ``tokenizer.json``, or
+    ``vocab.json`` with ``merges.txt`` beside it.
 
     :param by_request: whether a request has named it, and may so only name what it may read.
     :raises UserError: there is none, or it is not what its name says.
     """
-    parse = parse_sentencepiece if uri.endswith(MODEL_SUFFIX) else parse_vocabulary
+
+    def read(file: str) -> bytes:
+        return request_paths.read(file, model=True) if by_request else uris.read(file)
+
+    name = uri.rpartition("/")[2]
     try:
-        return parse(request_paths.read(uri, model=True) if by_request else uris.read(uri))
+        if name == VOCAB_JSON:
+            return parse_vocab_json(read(uri), read(uri.removesuffix(VOCAB_JSON) + MERGES))
+        if name == TOKENIZER_JSON:
+            return parse_tokenizer_json(read(uri))
+        parse = parse_sentencepiece if name.endswith(MODEL_SUFFIX) else parse_vocabulary
+        return parse(read(uri))
     except OutsideRootsError as error:
         raise UserError(f"vocabulary.uri: {error}") from error
     except FileNotFoundError as error:
-        raise UserError(f"vocabulary {uri} does not exist.") from error
+        beside = f" with {MERGES} beside it" if name == VOCAB_JSON else ""
+        raise UserError(f"vocabulary {uri}{beside} does not exist.") from error
     except UnicodeDecodeError as error:
         raise UserError(f"vocabulary {uri} is not UTF-8 text: {fault(error)}.") from None
     except ValueError as error:
@@ -132,13 +151,14 @@ def unfit(vocabulary: Vocabulary, config: PipelineConfig) -> list[str]:
         problem = (
             f"it is of the kind {vocabulary.kind}, but vocabulary.kind is "
             f"{config.vocabulary.kind}. Set vocabulary.kind to {vocabulary.kind}, or use another "
-            f"vocabulary (the name of a SentencePiece model ends in {MODEL_SUFFIX})."
+            f"vocabulary ({_NAMES})."
         )
         return [problem]
     return check_vocabulary(
         vocabulary.tokens,
         do_lower_case=config.vocabulary.do_lower_case,
         vocab_size=config.model.vocab_size,
+        kind=vocabulary.kind,
     )
 
 
@@ -190,13 +210,14 @@ def create_vocabulary(
 def _store(vocabulary: Vocabulary, config: PipelineConfig, lineage: LineageLayout) -> Vocabulary:
     """Write the vocabulary's files; return what is in them then."""
     uri = _defining_file(vocabulary.kind, lineage)
-    if vocabulary.kind == "wordpiece" and uris.exists(lineage.sentencepiece_model):
-        raise _left_over(lineage.sentencepiece_model)
-    data = vocabulary.sentencepiece_model or vocabulary.to_bytes()
+    for other in {lineage.sentencepiece_model, lineage.bpe_tokenizer} - {uri}:
+        if uris.exists(other):
+            raise _left_over(other)
+    data = vocabulary.model or vocabulary.to_bytes()
     if not uris.create_if_absent(uri, data):
         vocabulary = read_vocabulary(uri)
         refuse_unfit(vocabulary, config, uri)
-    # Of the kind sentencepiece, the readable list of tokens is still to be written.
+    # Of other kinds than wordpiece, the readable list of tokens is still to be written.
     tokens = vocabulary.to_bytes()
     uris.create_if_absent(lineage.vocabulary, tokens)
     if uris.read(lineage.vocabulary) != tokens:

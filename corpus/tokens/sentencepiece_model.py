@@ -74,7 +74,7 @@ def parse_sentencepiece(data: bytes) -> Vocabulary:
             f"has {', '.join(not_control)} as ordinary or user-defined symbols, so that these "
             "words in a text would become special tokens; train it with them in control_symbols"
         )
-    return Vocabulary(tuple(tokens), data)
+    return Vocabulary(tuple(tokens), "sentencepiece", data)
 
 
 def _token(piece: Piece) -> str:

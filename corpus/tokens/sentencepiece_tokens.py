@@ -34,10 +34,10 @@ class SentencePieceTokenizer:
     where two ways to cut a word score the same, which one is taken depends on what comes before.
     """
 
+    between = ""
+
     def __init__(self, vocabulary: Vocabulary, do_lower_case: bool) -> None:
-        self._processor = sentencepiece.SentencePieceProcessor(
-            model_proto=vocabulary.sentencepiece_model
-        )
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
         self._do_lower_case = do_lower_case
         self._whole = {token.removeprefix(SPACE) for token in vocabulary.tokens}
 

@@ -1,4 +1,4 @@
-"""Text to the ids of a vocabulary: the tokenizers of both kinds, with a memory for words."""
+"""Text to the ids of a vocabulary: the tokenizers of all kinds, with a memory for words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from corpus.tokens.new_words import NewWords
 from corpus.tokens.vocabulary import Vocabulary
 from corpus.tokens.word_ids import MAX_WORDS, WordIds, WordTokens
-from corpus.tokens.word_split import ByteRules, split_words
+from corpus.tokens.word_split import Words
 
 # Text that is looked up at once: enough that the cost of an array operation does not count, and
 # little enough that the arrays stay in the processor's cache.
@@ -22,7 +22,13 @@ Lengths = npt.NDArray[np.int64]
 
 
 class Tokenizer(Protocol):
-    """Turns text into ids."""
+    """Turns text into ids.
+
+    :ivar between: what a document's pieces have to have between them, as they would be joined:
+        nothing, or the space that is part of byte-level BPE's tokens.
+    """
+
+    between: str
 
     def encode(
         self, pieces: Sequence[str], new_words: NewWords | None = None
@@ -41,17 +47,12 @@ class WordRules(Protocol):
     A piece's tokens must be those of its words one after the other, whatever stands around them.
     """
 
-    @property
-    def bytes(self) -> ByteRules:
-        """Where words begin and end."""
+    def split(self, pieces: Sequence[str]) -> Words:
+        """Return the words of pieces of text."""
         ...
 
-    def prepare(self, text: str) -> str:
-        """Return text that is not ASCII with more spaces in it, and the same tokens."""
-        ...
-
-    def tokenize(self, word: str) -> WordTokens:
-        """Return the tokens of a word."""
+    def tokenize(self, spelling: bytes) -> WordTokens:
+        """Return the tokens of a word of :meth:`split`."""
         ...
 
 
@@ -59,9 +60,12 @@ class WordTokenizer:
     """Tokenizes word by word; each different word only once, as long as it is remembered.
 
     Not to be used by two threads at once: they would change its memory under each other.
+
+    :param between: see :class:`Tokenizer`.
     """
 
-    def __init__(self, rules: WordRules, *, max_words: int = MAX_WORDS) -> None:
+    def __init__(self, rules: WordRules, *, between: str = "", max_words: int = MAX_WORDS) -> None:
+        self.between = between
         self._rules = rules
         self._word_ids = WordIds(rules.tokenize, max_words=max_words)
 
@@ -72,7 +76,7 @@ class WordTokenizer:
         ids: list[Ids] = [np.empty(0, np.int32)]
         lengths: list[Lengths] = [np.empty(0, np.int64)]
         for chunk in _chunks(pieces):
-            words = split_words(self._to_bytes(chunk), self._rules.bytes)
+            words = self._rules.split(chunk)
             numbers = self._word_ids.look_up(words)
             chunk_ids, totals = self._word_ids.ids(numbers)
             ids.append(chunk_ids)
@@ -82,27 +86,23 @@ class WordTokenizer:
                 new_words.add(self._word_ids.count_new(numbers))
         return np.concatenate(ids), np.concatenate(lengths)
 
-    def _to_bytes(self, pieces: list[str]) -> list[bytes]:
-        """Return pieces as UTF-8 without newlines; those that are not ASCII are prepared."""
-        pieces = [piece.replace("\n", " ") if "\n" in piece else piece for piece in pieces]
-        others = [number for number, piece in enumerate(pieces) if not piece.isascii()]
-        if others:
-            text = self._rules.prepare("\n".join([pieces[number] for number in others]))
-            for number, piece in zip(others, text.split("\n"), strict=True):
-                pieces[number] = piece
-        return [piece.encode() for piece in pieces]
-
 
 def make_tokenizer(vocabulary: Vocabulary, do_lower_case: bool) -> Tokenizer:
     """Return the tokenizer of a vocabulary, whichever kind it is.
 
     Special tokens are added by whoever builds rows. In the text, ``[MASK]`` is four characters and
     a word like any other.
+
+    :param do_lower_case: byte-level BPE takes text as it is.
     """
-    if vocabulary.sentencepiece_model is None:
+    if vocabulary.kind == "wordpiece":
         from corpus.tokens.wordpiece import WordPieceRules
 
         return WordTokenizer(WordPieceRules(vocabulary, do_lower_case))
+    if vocabulary.kind == "bpe":
+        from corpus.tokens.bpe import BpeRules
+
+        return WordTokenizer(BpeRules(vocabulary), between=" ")
     from corpus.tokens.sentencepiece_tokens import SentencePieceTokenizer
 
     return SentencePieceTokenizer(vocabulary, do_lower_case)

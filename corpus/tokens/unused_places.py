@@ -26,7 +26,7 @@ def domain_words(given: Vocabulary, own: Vocabulary) -> list[str] | None:
     """
     if given.kind != own.kind or len(given.tokens) != len(own.tokens):
         return None
-    if given.kind == "sentencepiece":
+    if given.kind != "wordpiece":
         return [] if given == own else None
     differ = [(a, b) for a, b in zip(given.tokens, own.tokens, strict=True) if a != b]
     return [b for _, b in differ] if all(_UNUSED.fullmatch(a) for a, _ in differ) else None

@@ -1,4 +1,4 @@
-"""What a vocabulary has to be, of either kind. Light: checks before a run import it."""
+"""What a vocabulary has to be, of any kind. Light: checks before a run import it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+VocabularyKind = Literal["wordpiece", "sentencepiece", "bpe"]
+"""As in ``vocabulary.kind``."""
+
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 # Also their order, and ids, in a vocabulary that is trained here.
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
+# In RoBERTa, where positions are counted from it, too.
+BPE_PAD_ID = 1
 _RESERVED = re.compile(r"\[(?:PAD|UNK|CLS|SEP|MASK|unused\d+)\]")
 # A vocabulary is cased if a fair share of the tokens that could have capitals has; an uncased one
 # has none. With fewer such tokens than the minimum (Chinese, say) the share tells nothing.
@@ -23,17 +28,15 @@ _CASED_SHARE = 0.02
 class Vocabulary:
     """The tokens of a vocabulary; a token's id is its place.
 
-    :param tokens: the lines of ``vocab.txt``.
-    :param sentencepiece_model: the ``.model`` that the tokens are read from, for that kind.
+    :param tokens: the lines of ``vocab.txt``; special ones have BERT's names in every kind.
+    :param kind: how text becomes tokens.
+    :param model: the file that the tokens are read from: a SentencePiece ``.model``, or the
+        ``tokenizer.json`` of byte-level BPE. None of WordPiece, which the tokens define alone.
     """
 
     tokens: tuple[str, ...]
-    sentencepiece_model: bytes | None = None
-
-    @property
-    def kind(self) -> Literal["wordpiece", "sentencepiece"]:
-        """As in ``vocabulary.kind``."""
-        return "wordpiece" if self.sentencepiece_model is None else "sentencepiece"
+    kind: VocabularyKind = "wordpiece"
+    model: bytes | None = None
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -56,10 +59,10 @@ class Vocabulary:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of what defines the vocabulary: the SentencePiece model, or else ``vocab.txt``."""
-        if self.sentencepiece_model is None:
+        """Hash of what defines the vocabulary: :attr:`model`, or else ``vocab.txt``."""
+        if self.model is None:
             return self.tokens_sha256
-        return hashlib.sha256(self.sentencepiece_model).hexdigest()
+        return hashlib.sha256(self.model).hexdigest()
 
 
 def parse_vocabulary(data: bytes) -> Vocabulary:
@@ -73,29 +76,37 @@ def parse_vocabulary(data: bytes) -> Vocabulary:
     return Vocabulary(tuple(line.removesuffix("\r") for line in lines))
 
 
-def check_vocabulary(tokens: Sequence[str], *, do_lower_case: bool, vocab_size: int) -> list[str]:
+def check_vocabulary(
+    tokens: Sequence[str],
+    *,
+    do_lower_case: bool,
+    vocab_size: int,
+    kind: VocabularyKind = "wordpiece",
+) -> list[str]:
     """Return one line for every way in which a vocabulary cannot serve; empty when it can.
 
     :param tokens: the lines of ``vocab.txt``.
     :param do_lower_case: ``vocabulary.do_lower_case``.
     :param vocab_size: ``model.vocab_size``, the rows of the embedding.
+    :param kind: byte-level BPE has no casing, and pads with another token.
     """
+    is_bpe = kind == "bpe"
     return [
-        *_special_tokens_are_there(tokens),
+        *_special_tokens_are_there(tokens, pad_id=BPE_PAD_ID if is_bpe else 0),
         *_tokens_are_tokens(tokens),
         *_fits_embedding(tokens, vocab_size),
-        *_case_fits(tokens, do_lower_case),
+        *([] if is_bpe else _case_fits(tokens, do_lower_case)),
     ]
 
 
-def _special_tokens_are_there(tokens: Sequence[str]) -> Iterator[str]:
+def _special_tokens_are_there(tokens: Sequence[str], pad_id: int) -> Iterator[str]:
     missing = [token for token in SPECIAL_TOKENS if token not in tokens]
     if missing:
         yield f"the vocabulary lacks {', '.join(missing)}; BERT needs {', '.join(SPECIAL_TOKENS)}."
-    elif tokens[0] != PAD:
+    elif tokens[pad_id] != PAD:
         yield (
-            f"{PAD} is token {tokens.index(PAD)} of the vocabulary; it must be the first, because "
-            "rows are padded with zeros."
+            f"{PAD} is token {tokens.index(PAD)} of the vocabulary; it must be token {pad_id}, "
+            "which rows are padded with."
         )
 
 

@@ -31,12 +31,12 @@ class WordIds:
     Words of up to 8 bytes are one integer, those of up to 32 are four; there is a table for each.
     Longer ones are tokenized wherever they occur.
 
-    :param tokenize: the slow tokenizer.
+    :param tokenize: the slow tokenizer; of words as :class:`Words` has them.
     :param max_words: how many words are remembered, not counting those met at once.
     """
 
     def __init__(
-        self, tokenize: Callable[[str], WordTokens], *, max_words: int = MAX_WORDS
+        self, tokenize: Callable[[bytes], WordTokens], *, max_words: int = MAX_WORDS
     ) -> None:
         self._tokenize = tokenize
         self._max_words = max_words
@@ -113,7 +113,7 @@ class WordIds:
         different = sorted(dict.fromkeys(spellings), key=len)
         first = self._kept
         numbers = dict(zip(different, range(first, first + len(different)), strict=True))
-        self._append(list(map(self._tokenize, map(bytes.decode, different))))
+        self._append(list(map(self._tokenize, different)))
         sizes = np.fromiter(map(len, different), np.int64, len(different))
         begin = 0
         for table, longest, width in (

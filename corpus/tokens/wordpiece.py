@@ -6,6 +6,7 @@ so that no word needs to be asked for twice; and even that is found by asking th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -16,7 +17,14 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from corpus.tokens.vocabulary import UNK, Vocabulary
 from corpus.tokens.word_ids import WordTokens
-from corpus.tokens.word_split import ALONE, INSIDE_WORD, SEPARATOR, ByteRules
+from corpus.tokens.word_split import (
+    ALONE,
+    INSIDE_WORD,
+    SEPARATOR,
+    ByteRules,
+    Words,
+    split_words,
+)
 
 # Words longer than this are [UNK], as in Hugging Face's BERT tokenizer.
 _MAX_WORD_CHARACTERS = 100
@@ -64,14 +72,24 @@ class WordPieceRules:
         self._split = pipeline.pre_tokenizer.pre_tokenize_str
         self._model = pipeline.model
         self._unknown = vocabulary.ids[UNK]
-        self.bytes = self._byte_rules()
+        self._bytes = self._byte_rules()
         self._borders = np.zeros(0x10000, np.bool_)
         for code in chain.from_iterable(_BLOCKS):
             self._borders[code] = self._is_border(code)
         for block in _IDEOGRAPHS:
             self._borders[block.start : block.stop] = True
 
-    def prepare(self, text: str) -> str:
+    def split(self, pieces: Sequence[str]) -> Words:
+        """Return the words of pieces of text, without the spaces between them."""
+        pieces = [piece.replace("\n", " ") if "\n" in piece else piece for piece in pieces]
+        others = [number for number, piece in enumerate(pieces) if not piece.isascii()]
+        if others:
+            text = self._prepare("\n".join([pieces[number] for number in others]))
+            for number, piece in zip(others, text.split("\n"), strict=True):
+                pieces[number] = piece
+        return split_words([piece.encode() for piece in pieces], self._bytes)
+
+    def _prepare(self, text: str) -> str:
         """Put spaces around what is a word of its own anyway."""
         codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
         # The last code of the table is no character.
@@ -81,8 +99,9 @@ class WordPieceRules:
         around = np.sort(np.concatenate([alone, alone + 1]))
         return np.insert(codes, around, ord(" ")).tobytes().decode("utf-32-le")
 
-    def tokenize(self, word: str) -> WordTokens:
+    def tokenize(self, spelling: bytes) -> WordTokens:
         """Return the pieces of what lies between two borders, usually one word."""
+        word = spelling.decode()
         # ASCII is clean and split already.
         if word.isascii():
             ids = [token.id for token in self._model.tokenize(word)]

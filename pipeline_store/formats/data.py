@@ -63,14 +63,17 @@ class RecordFile(BaseModel):
 class VocabularyInfo(StoredFile):
     """``vocabulary.json``: the commit of a lineage's vocabulary, frozen for the lineage's life.
 
-    Beside it lie ``vocab.txt``, one token a line in order of id, and for the kind
-    ``sentencepiece`` the ``sentencepiece.model`` that it was read from.
+    Beside it lie ``vocab.txt``, one token a line in order of id, and the file that it was read
+    from: for the kind ``sentencepiece`` the ``sentencepiece.model``, for ``bpe`` the
+    ``tokenizer.json``.
     """
 
     kind = "vocabulary"
 
-    vocabulary_kind: Literal["wordpiece", "sentencepiece"]
-    sha256: str = Field(description="of what defines it: vocab.txt, or sentencepiece.model")
+    vocabulary_kind: Literal["wordpiece", "sentencepiece", "bpe"]
+    sha256: str = Field(
+        description="of what defines it: vocab.txt, sentencepiece.model, or tokenizer.json"
+    )
     tokens_sha256: str = Field(description="of vocab.txt")
     size: int
     do_lower_case: bool

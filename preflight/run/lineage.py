@@ -159,8 +159,8 @@ def _vocabulary_not_given(config: PipelineConfig, store: StoreLayout, start: str
     if config.vocabulary.uri is None and not uris.exists(lineage.vocabulary_info):
         yield (
             f"vocabulary.uri: {start} was trained with a vocabulary of its own, and none is named: "
-            "one made from this partition would have other words. Name the model's (vocab.txt, or "
-            "sentencepiece.model); `python -m training.import_model` shows where it is."
+            "one made from this partition would have other words. Name the model's (vocab.txt, "
+            "sentencepiece.model or tokenizer.json); `python -m training.import_model` shows it."
         )
 
 
@@ -264,8 +264,8 @@ def _start(config: PipelineConfig, store: StoreLayout, version: VersionLayout) -
         "Use its value, or leave model.init_checkpoint empty.",
     )
     if _lineage_vocabulary_sha256(config, store) != model.vocabulary_sha256:
-        has_model = uris.exists(version.sentencepiece_model)
-        vocabulary = version.sentencepiece_model if has_model else version.vocabulary
+        models = (version.sentencepiece_model, version.bpe_tokenizer)
+        vocabulary = next((uri for uri in models if uris.exists(uri)), version.vocabulary)
         yield (
             f"model.init_checkpoint: {version.root} was trained with another vocabulary, so its "
             "token ids would mean other words. Start a new model.lineage_id with "
@@ -303,8 +303,10 @@ def _other_casing(
     """Yield a line when a source's words have capitals and the lineage's have not, or conversely.
 
     Its tokenizer says it, else its vocabulary. That of the lineage is compared with the setting
-    elsewhere.
+    elsewhere. Byte-level BPE has none.
     """
+    if config.vocabulary.kind == "bpe":
+        return
     lower = tokenizer_lower_cases(uri, _read) if kind is SourceKind.HUGGING_FACE else None
     if lower is None and known is not None and known.tokens != tokens:
         cased = is_cased(known.tokens)

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from beam_jobs.prepare_corpus import prepare_partition
 from beam_jobs.train_vocabulary import ensure_vocabulary
 from corpus.errors import BadDataError, UserError
 from corpus.text.content import split_of
+from corpus.text.record_documents import _features
+from corpus.tokens.bpe_model import ids_of, merges_of
+from corpus.tokens.bpe_training import train_bpe
 from corpus.tokens.lineage_vocabulary import create_vocabulary, load_vocabulary
 from corpus.tokens.sentencepiece_training import train_sentencepiece
 from corpus.tokens.tokenizing import make_tokenizer
@@ -194,7 +199,7 @@ def test_sentencepiece_is_trained_once_and_stored_with_its_tokens(filled: Worksp
     assert info.sha256 == hashlib.sha256(model).hexdigest()
     assert info.tokens_sha256 == hashlib.sha256(tokens).hexdigest()
     vocabulary = load_vocabulary(filled.config, filled.store)
-    assert vocabulary.sentencepiece_model == model
+    assert vocabulary.model == model
     assert vocabulary.to_bytes() == tokens
     assert info.size == len(vocabulary.tokens) <= 400
     assert ensure_vocabulary(filled.arguments) == (info, False)
@@ -202,14 +207,60 @@ def test_sentencepiece_is_trained_once_and_stored_with_its_tokens(filled: Worksp
 
 def test_given_sentencepiece_model_is_copied(filled: Workspace) -> None:
     given = train_sentencepiece(documents(60), size=400, do_lower_case=True)
-    assert given.sentencepiece_model is not None
-    uri = store_given(filled, given.sentencepiece_model, "given.model")
+    assert given.model is not None
+    uri = store_given(filled, given.model, "given.model")
     filled.config = make_config(vocabulary__kind="sentencepiece", vocabulary__uri=uri)
     info, created = ensure_vocabulary(filled.arguments)
     assert created
     assert (info.source, info.sha256) == (uri, given.sha256)
     assert load_vocabulary(filled.config, filled.store) == given
     assert ensure_vocabulary(filled.arguments) == (info, False)
+
+
+BPE = {
+    "vocabulary__kind": "bpe",
+    "vocabulary__do_lower_case": False,
+    "model__architecture": "roberta",
+}
+
+
+def test_byte_level_bpe_is_trained_once_and_makes_rows(filled: Workspace) -> None:
+    filled.config = make_config(**BPE, vocabulary__size=400)
+    info, created = ensure_vocabulary(filled.arguments)
+    assert created
+    assert info.vocabulary_kind == "bpe"
+    assert files(filled) == {"vocab.txt", "tokenizer.json", "vocabulary.json"}
+    vocabulary = load_vocabulary(filled.config, filled.store)
+    assert vocabulary.model == (vocabulary_folder(filled) / "tokenizer.json").read_bytes()
+    assert (vocabulary.tokens[0], vocabulary.tokens[1]) == ("[CLS]", "[PAD]")
+    assert ensure_vocabulary(filled.arguments) == (info, False)
+
+    manifest = prepare_partition(filled.arguments).manifest
+    [shard] = filled.shards(manifest)
+    assert shard.statistics.unknown_tokens == 0
+    # The last row of a document is short.
+    row = _features(filled.records(manifest, Split.TRAIN)[-1])["input_ids"]
+    (end,) = np.flatnonzero(row == 2)
+    assert row[0] == 0
+    assert 1 <= len(row[end + 1 :]) == np.count_nonzero(row == 1)
+
+
+def test_byte_level_bpe_is_given_in_either_form(filled: Workspace) -> None:
+    given = train_bpe(documents(60), size=400)
+    ids, merges = json.dumps(ids_of(given)).encode(), merges_of(given)
+    store_given(filled, "".join(f"{a} {b}\n" for a, b in merges).encode(), "merges.txt")
+    both = store_given(filled, ids, "vocab.json")
+    one = store_given(filled, given.model or b"", "tokenizer.json")
+    for number, uri in enumerate((both, one)):
+        settings = BPE | {"vocabulary__uri": uri, "model__lineage_id": f"lineage-{number}"}
+        filled.config = make_config(**settings)
+        info, created = ensure_vocabulary(filled.arguments)
+        assert created
+        assert (info.source, info.sha256) == (uri, given.sha256)
+        assert load_vocabulary(filled.config, filled.store) == given
+    Path(both).with_name("merges.txt").unlink()
+    filled.config = make_config(**BPE, vocabulary__uri=both, model__lineage_id="other")
+    assert "with merges.txt beside it does not exist" in refusal(filled)
 
 
 def test_given_vocabulary_has_to_be_of_the_kind_asked_for(filled: Workspace) -> None:

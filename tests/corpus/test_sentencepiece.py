@@ -49,7 +49,7 @@ def test_equal_text_trains_an_equal_model_in_whatever_order() -> None:
     shuffled = list(TEXT)
     random.Random(1).shuffle(shuffled)
     again = train_sentencepiece(shuffled, size=500, do_lower_case=True)
-    assert again.sentencepiece_model == trained().sentencepiece_model
+    assert again.model == trained().model
     assert again == trained()
     other = train_sentencepiece([*TEXT, "unheard-of " * 50], size=500, do_lower_case=True)
     assert other.sha256 != again.sha256
@@ -60,8 +60,8 @@ def test_special_tokens_come_first_and_are_control_symbols() -> None:
     assert vocabulary.kind == "sentencepiece"
     assert vocabulary.tokens[:5] == SPECIAL_TOKENS
     assert len(vocabulary.tokens) == 500
-    assert vocabulary.sentencepiece_model is not None
-    types = [piece.type for piece in read_pieces(vocabulary.sentencepiece_model)[:5]]
+    assert vocabulary.model is not None
+    types = [piece.type for piece in read_pieces(vocabulary.model)[:5]]
     control = PieceType.CONTROL
     assert types == [control, PieceType.UNKNOWN, control, control, control]
     assert check_vocabulary(vocabulary.tokens, do_lower_case=True, vocab_size=500) == []
@@ -69,7 +69,7 @@ def test_special_tokens_come_first_and_are_control_symbols() -> None:
 
 
 def test_tokens_and_types_are_what_the_library_says() -> None:
-    for data in (trained().sentencepiece_model, library_model(byte_fallback=True, vocab_size=600)):
+    for data in (trained().model, library_model(byte_fallback=True, vocab_size=600)):
         assert data is not None
         library = sentencepiece.SentencePieceProcessor(model_proto=data)
         pieces = read_pieces(data)
@@ -106,7 +106,7 @@ def test_case_and_accents_are_removed_if_asked_for() -> None:
 def test_any_text_has_the_ids_that_the_library_gives(texts: list[str]) -> None:
     vocabulary = trained(False)
     ids, lengths = make_tokenizer(vocabulary, False).encode(texts)
-    library = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.sentencepiece_model)
+    library = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
     expected = [library.encode(text) for text in texts]
     assert ids.tolist() == [number for part in expected for number in part]
     assert lengths.tolist() == [len(part) for part in expected]
@@ -161,7 +161,7 @@ def test_any_bytes_have_pieces_or_are_refused(data: bytes) -> None:
 
 
 def test_a_model_cut_short_is_refused() -> None:
-    data = trained().sentencepiece_model
+    data = trained().model
     assert data is not None
     with pytest.raises(ValueError, match="is not a SentencePiece model"):
         parse_sentencepiece(data[:-1])

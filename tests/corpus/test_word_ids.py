@@ -17,7 +17,8 @@ class Spelling:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def __call__(self, word: str) -> WordTokens:
+    def __call__(self, spelling: bytes) -> WordTokens:
+        word = spelling.decode()
         self.asked.append(word)
         return WordTokens([ord(letter) for letter in word], word if len(word) > 1 else "")
 

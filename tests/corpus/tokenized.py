@@ -77,7 +77,7 @@ def pack(
     packer: Packer, batches: Sequence[Documents], max_seq_length: int, rows_at_once: int = 7
 ) -> list[Row]:
     """Return all rows of the documents."""
-    builder = RowBuilder(max_seq_length, cls_id=CLS, sep_id=SEP)
+    builder = RowBuilder(max_seq_length, cls_id=CLS, sep_id=SEP, pad_id=0)
     plans: list[RowPlan] = [*(packer.add(batch) for batch in batches), packer.finish()]
     return [
         row for plan in plans for rows in builder.build(plan, rows_at_once) for row in plain(rows)

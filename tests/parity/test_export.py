@@ -21,11 +21,8 @@ from tests.training.exporting.test_export_text import of_the_data_job, texts, wo
 from tests.training.jobs import train
 from training import export_model
 from training.architectures.models import build_model
-from training.exporting.hugging_face import (
-    wordpiece_tokenizer,
-    write_configuration,
-    write_tokenizer,
-)
+from training.exporting.hugging_face import write_configuration
+from training.exporting.tokenizer_files import wordpiece_tokenizer, write_tokenizer
 from training.model.checkpoints import load_weights
 
 pytestmark = pytest.mark.parity
@@ -157,7 +154,12 @@ def test_text_has_the_data_jobs_tokens(
     folder.mkdir()
     write_configuration(folder, tiny_config().model)
     write_tokenizer(
-        folder, vocabulary.tokens, tokenizer, do_lower_case=do_lower_case, max_seq_length=512
+        folder,
+        vocabulary,
+        tokenizer,
+        do_lower_case=do_lower_case,
+        max_seq_length=512,
+        inputs=["input_ids", "token_type_ids", "attention_mask"],
     )
     # Special tokens that are written in a text are special there. Composed text, which the data
     # job has made of it, is the same in every form.

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from corpus.mlm_records import MaskingRecipe, document_key, mask_rows, row_keys, token_table
+from corpus.tokens.bpe_model import bpe_vocabulary
+from corpus.tokens.byte_level import CHARACTERS
+from corpus.tokens.vocabulary import Vocabulary
 from pipeline_config import PipelineConfig
 from pipeline_config.loading import with_overrides
 from pipeline_store import identity, uris
@@ -23,7 +26,7 @@ from pipeline_store.formats import (
     Split,
     VocabularyInfo,
 )
-from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.layout import RunLayout, StoreLayout, vocabulary_model
 from trained_models import record_sources
 from trained_models.row_format import RowFormat
 
@@ -38,6 +41,16 @@ VOCABULARY_SIZE = 300
 CLS, SEP, MASK, FIRST_WORD = 2, 3, 4, 5
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TOKENS = SPECIAL_TOKENS + [f"w{i}" for i in range(FIRST_WORD, VOCABULARY_SIZE)]
+_MERGES = [("a", character) for character in CHARACTERS[33:72]]
+BPE = bpe_vocabulary(
+    ["[CLS]", "[PAD]", "[SEP]", "[UNK]", *CHARACTERS, *map("".join, _MERGES), "[MASK]"], _MERGES
+)
+ROBERTA = {
+    "model__architecture": "roberta",
+    "vocabulary__kind": "bpe",
+    "vocabulary__do_lower_case": False,
+}
+"""Settings of a lineage of RoBERTas."""
 # Words that occur in the text; each is followed by the next, and the last one by the first.
 WORDS = 40
 ROWS_PER_DOCUMENT = 2
@@ -84,17 +97,24 @@ class TinyStore:
     def create(cls, folder: Path, config: PipelineConfig | None = None) -> TinyStore:
         store = cls(StoreLayout(str(folder)), config or tiny_config())
         lineage = store.layout.lineage(store.config.model.lineage_id)
-        words = "".join(f"{token}\n" for token in TOKENS).encode()
-        uris.write(lineage.vocabulary, words)
+        settings, vocabulary = store.config.vocabulary, store.vocabulary
+        uris.write(lineage.vocabulary, vocabulary.to_bytes())
+        if (model := vocabulary_model(lineage, settings.kind)) is not None:
+            uris.write(model, vocabulary.model or b"")
         VocabularyInfo(
-            vocabulary_kind="wordpiece",
-            sha256=hashlib.sha256(words).hexdigest(),
-            tokens_sha256=hashlib.sha256(words).hexdigest(),
+            vocabulary_kind=vocabulary.kind,
+            sha256=vocabulary.sha256,
+            tokens_sha256=vocabulary.tokens_sha256,
             size=VOCABULARY_SIZE,
-            do_lower_case=True,
+            do_lower_case=settings.do_lower_case,
             source="test",
         ).write(lineage.vocabulary_info)
         return store
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Return one of the configured kind, of as many tokens in each."""
+        return BPE if self.config.vocabulary.kind == "bpe" else Vocabulary(tuple(TOKENS))
 
     @property
     def vocabulary_sha256(self) -> str:
@@ -242,9 +262,10 @@ class TinyStore:
             words = (begins + columns + jumps * (columns > middle)) % WORDS + FIRST_WORD
             segments[:, middle + 1 :] = 1
         real = columns < lengths[:, None]
-        tokens = np.where(real, words, 0).astype(np.int32)
-        tokens[:, 0] = CLS
-        tokens[np.arange(rows), lengths - 1] = SEP
+        ids = self.vocabulary.ids
+        tokens = np.where(real, words, ids["[PAD]"]).astype(np.int32)
+        tokens[:, 0] = ids["[CLS]"]
+        tokens[np.arange(rows), lengths - 1] = ids["[SEP]"]
         if row_format.next_sentence:
             tokens[:, middle] = SEP
         keys = [
@@ -253,7 +274,7 @@ class TinyStore:
         ]
         document = np.repeat(np.array(keys, np.uint64), ROWS_PER_DOCUMENT)
         row = np.tile(np.arange(ROWS_PER_DOCUMENT, dtype=np.uint64), documents)
-        table = token_table(TOKENS, "wordpiece")
+        table = token_table(self.vocabulary.tokens, self.vocabulary.kind)
         recipe = masking_recipe(self.config, row_format)
         masked = mask_rows(tokens, lengths, row_keys(document, row, 0), table, recipe)
         return {

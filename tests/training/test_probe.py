@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from pipeline_store import uris
-from pipeline_store.formats import PaidVerdict, ProbeReport, TaskSplit
+from pipeline_store.formats import EvaluationReport, PaidVerdict, ProbeReport, TaskSplit
 from pipeline_store.layout import RunLayout
-from tests.training.corpora import TinyStore, tiny_config
+from tests.training.corpora import ROBERTA, TinyStore, tiny_config
 from tests.training.finetuning.tasks import StopAfter, write_task
 from tests.training.jobs import BAD_DATA, PREEMPTED, USER_ERROR, train
 from tests.training.versions import version_of
-from training import probe
+from training import evaluate, probe
 
 TASK = "kind-of-thing"
 EXAMPLES = {TaskSplit.TRAIN: 64, TaskSplit.VALIDATION: 20, TaskSplit.TEST: 40}
@@ -24,14 +24,14 @@ VERSION = "v-parent"
 class World:
     """A model in use, a candidate that was trained from it, and a labelled task."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
         steps = {"training__train_steps": 10, "training__checkpoint_interval": 10}
         promotion: dict[str, Any] = {
             "promotion__probe_tasks": [TASK],
             "promotion__probe_random_seeds": [1, 2],
         }
-        self.store = TinyStore.create(folder, tiny_config(**steps | promotion))
-        manifest = self.store.partition("2026-01-01")
+        self.store = TinyStore.create(folder, tiny_config(**steps | promotion | settings))
+        self.manifest = manifest = self.store.partition("2026-01-01")
         parent = self.store.run("parent")
         assert train(self.store, parent, manifest) == 0
         self.baseline = version_of(self.store, parent)
@@ -83,6 +83,28 @@ def test_both_models_are_compared_on_each_task(report: ProbeReport) -> None:
     assert comparison.low < comparison.difference < comparison.high
     assert comparison.verdict in PaidVerdict
     assert (report.baseline_version, report.mode) == (VERSION, "frozen")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "settings", [{"model__architecture": "distilbert"}, ROBERTA], ids=["distilbert", "roberta"]
+)
+def test_other_architectures_are_judged_and_probed(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    world = World(tmp_path, **settings)
+    assert probe.main(world.words()) == 0
+    report = ProbeReport.load(world.run.probe(VERSION))
+    assert [one.model for one in report.tasks] == ["candidate", "baseline"]
+
+    output = f"{world.store.layout.root}/report.json"
+    words = ["--store", world.store.layout.root, "--config", world.run.config]
+    words += ["--current-set", "2026-01-01", "--set", f"2026-01-01={world.manifest}"]
+    words += ["--model", f"candidate={world.run.training.root}"]
+    words += ["--model", f"baseline={world.baseline}", "--output", output]
+    assert evaluate.main(words) == 0
+    candidate, baseline = (model.sets[0] for model in EvaluationReport.load(output).models)
+    assert candidate.loss < baseline.loss
 
 
 def test_what_is_done_is_not_done_again(

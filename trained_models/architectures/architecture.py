@@ -8,7 +8,7 @@ name. Nothing outside these two folders compares the name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, get_args
 
@@ -30,16 +30,18 @@ class HuggingFaceForm:
         of :attr:`trained_models.weight_names.Weight.tensor`.
     :param settings: names in ``config.json`` by ours, of everything that decides what weights
         compute.
-    :param dropouts: the same of the settings that matter in training only.
+    :param more: by how much a number is larger there.
+    :param dropouts: the same as ``settings``, of those that matter in training only.
     :param activations: our ``hidden_act`` by its name there.
     :param fixed: what ``config.json`` may say otherwise and here is always so: values that are
         taken by name, the first one where it says nothing.
     :param constants: what else an exported ``config.json`` has.
     :param classifier_dropout: name of the dropout before the classifier.
     :param own_pooler: name of the layer that pools for a classifier, where the encoder has none.
+    :param classifier_layer: name of a classifier's last layer.
     :param head_prefix: what the names of the masked-LM head's tensors begin with.
     :param tied: second names of tensors, and the first ones.
-    :param counters: tensors that are no weights.
+    :param left_out: tensors that are no weights, or of layers that nothing here has.
     :param inputs: what the tokenizer hands to the model.
     """
 
@@ -56,9 +58,11 @@ class HuggingFaceForm:
     classifier_dropout: str
     head_prefix: tuple[str, ...]
     tied: Mapping[str, str]
-    counters: frozenset[str]
+    left_out: frozenset[str]
     inputs: tuple[str, ...]
+    more: Mapping[str, int] = field(default_factory=dict)
     own_pooler: str | None = None
+    classifier_layer: str = "classifier"
 
     def full_name(self, weight: Weight) -> str:
         """Return the name of a weight's tensor in a model with a head."""

@@ -33,6 +33,8 @@ class TensorNames(NamedTuple):
     :param head: dense layer and layer norm of the masked-LM head.
     :param head_bias: the head's bias, whole name.
     :param next_sentence: None: nothing can be trained with next sentences.
+    :param first_position: rows of the position embeddings that are before the first token's.
+    :param segment_types: how many there are; None: as many as the configuration says.
     """
 
     layer: str
@@ -42,6 +44,8 @@ class TensorNames(NamedTuple):
     segments: str | None = None
     pooler: str | None = None
     next_sentence: str | None = None
+    first_position: int = 0
+    segment_types: int | None = None
 
 
 def encoder_weights(names: TensorNames) -> Callable[[ModelConfig, bool], list[Weight]]:
@@ -67,12 +71,14 @@ def encoder_weights(names: TensorNames) -> Callable[[ModelConfig, bool], list[We
 
 
 def _embeddings(model: ModelConfig, names: TensorNames) -> Iterator[Weight]:
+    positions = model.max_position_embeddings + names.first_position
     tables = {
         WORD_EMBEDDINGS: ("word_embeddings", model.vocab_size),
-        "position_embedding/embeddings": ("position_embeddings", model.max_position_embeddings),
+        "position_embedding/embeddings": ("position_embeddings", positions),
     }
     if names.segments is not None:
-        tables["type_embeddings/embeddings"] = (names.segments, model.type_vocab_size)
+        types = names.segment_types or model.type_vocab_size
+        tables["type_embeddings/embeddings"] = (names.segments, types)
     for variable, (name, rows) in tables.items():
         yield alike(variable, f"embeddings.{name}.weight", (rows, model.hidden_size))
     yield from norm("embeddings/layer_norm", "embeddings.LayerNorm", model.hidden_size)

@@ -190,6 +190,7 @@ def _settings(
             f"{uri} does not describe a {record.title} that can be used: {'; '.join(problems)}."
         )
     found = {ours: config[theirs] for ours, theirs in names.items()}
+    found |= {ours: found[ours] - more for ours, more in record.hugging_face.more.items()}
     return {"architecture": name} | found | {"hidden_act": activations[found["hidden_act"]]}
 
 

@@ -96,7 +96,7 @@ class HuggingFaceReader(Reader):
         file: _TensorFile = kind(path, self.uri)
         for name, shape in file.shapes().items():
             key = _current(name.removeprefix(self._form.prefix))
-            if key in self._form.counters:
+            if key in self._form.left_out:
                 continue
             if key in self._tensors:
                 raise UserError(

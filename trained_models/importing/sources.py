@@ -26,10 +26,11 @@ GOOGLE_CONFIG = "bert_config.json"
 TF_MODELS_CONFIG = "params.yaml"
 VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
+VOCAB_JSON = "vocab.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 # Tokens that were added to the vocabulary of a Hugging Face tokenizer; ids by token.
 ADDED_TOKENS = "added_tokens.json"
-BESIDE = (GOOGLE_CONFIG, TF_MODELS_CONFIG, VOCABULARY, TOKENIZER, ADDED_TOKENS)
+BESIDE = (GOOGLE_CONFIG, TF_MODELS_CONFIG, VOCABULARY, TOKENIZER, VOCAB_JSON, ADDED_TOKENS)
 # Formats of the same library that are not read, and why.
 _OTHERS = {
     "tf_model.h5": "it is TensorFlow's own export",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from corpus.tokens.bpe_model import ROBERTA_NAMES
+from corpus.tokens.vocabulary import SPECIAL_TOKENS, VocabularyKind
 from pipeline_config.unquoted import UNPARSABLE, fault
 from pipeline_store import uris
 from trained_models.errors import UserError
@@ -18,19 +20,19 @@ from trained_models.importing.sources import (
     ADDED_TOKENS,
     TOKENIZER,
     TOKENIZER_CONFIG,
+    VOCAB_JSON,
     VOCABULARY,
     SourceKind,
     split,
 )
 from trained_models.vocabulary import split_tokens
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Far beyond any vocabulary; a list of tokens is made that is as long as the largest id.
 _LARGEST_ID = 10_000_000
-# WordPiece has this before a piece that continues a word; SentencePiece that before one that begins
-# a word.
+# WordPiece has this before a piece that continues a word; SentencePiece and byte-level BPE have
+# these before one that begins a word.
 CONTINUING = "##"
-BEGINNING = "\u2581"
+BEGINNINGS: dict[str, VocabularyKind] = {"\u2581": "sentencepiece", "\u0120": "bpe"}
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,13 @@ def source_vocabulary(
     :raises UserError: there is one that cannot be read.
     """
     folder = uri if kind is not SourceKind.TENSORFLOW else split(uri)[0]
-    for name, parse in {VOCABULARY: _read_vocabulary, TOKENIZER: _read_tokenizer}.items():
+    for name, parse in _PARSERS.items():
         file, added = uris.join(folder, name), uris.join(folder, ADDED_TOKENS)
         if not uris.exists(file):
             continue
         data, more = read(file), read(added) if uris.exists(added) else b""
         try:
-            ids = parse(data) | (json.loads(more) if more else {})
+            ids = _named(parse(data) | (json.loads(more) if more else {}))
             if not all(isinstance(n, int) and 0 <= n <= _LARGEST_ID for n in ids.values()):
                 raise TypeError
         except UNPARSABLE as error:
@@ -102,6 +104,21 @@ def _read_tokenizer(data: bytes) -> dict[str, int]:
     # Unigram models have a list of pieces and scores.
     ids = found if isinstance(found, dict) else {piece: n for n, (piece, _) in enumerate(found)}
     return ids | {token["content"]: token["id"] for token in content.get("added_tokens", [])}
+
+
+_PARSERS: dict[str, Callable[[bytes], dict[str, int]]] = {
+    VOCABULARY: _read_vocabulary,
+    TOKENIZER: _read_tokenizer,
+    VOCAB_JSON: json.loads,
+}
+
+
+def _named(ids: Mapping[str, int]) -> dict[str, int]:
+    """Return a vocabulary; that of byte-level BPE with BERT's names of RoBERTa's special tokens."""
+    if vocabulary_kind([*ids]) != "bpe":
+        return dict(ids)
+    names = {theirs: ours for ours, theirs in ROBERTA_NAMES.items()}
+    return {names.get(token, token): number for token, number in ids.items()}
 
 
 @dataclass(frozen=True)
@@ -200,11 +217,14 @@ def plan_rows(
     return _grown_rows(source, rows, vocabulary)
 
 
-def vocabulary_kind(tokens: Sequence[str]) -> Literal["wordpiece", "sentencepiece"]:
-    """Return which kind a vocabulary is, as in ``vocabulary.kind``."""
-    beginning = sum(token.startswith(BEGINNING) for token in tokens)
-    continuing = sum(token.startswith(CONTINUING) for token in tokens)
-    return "sentencepiece" if beginning > continuing else "wordpiece"
+def vocabulary_kind(tokens: Sequence[str]) -> VocabularyKind:
+    """Return which kind a vocabulary is: the one whose mark the most tokens begin with."""
+    counts: dict[VocabularyKind, int] = {
+        "wordpiece": sum(token.startswith(CONTINUING) for token in tokens)
+    }
+    for beginning, kind in BEGINNINGS.items():
+        counts[kind] = sum(token.startswith(beginning) for token in tokens)
+    return max(counts, key=counts.__getitem__)
 
 
 def _same_rows(rows: int, tokens: int, vocab_size: int, *notes: str) -> Rows:

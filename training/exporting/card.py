@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from corpus.tokens.bpe_model import ROBERTA_NAMES
+from corpus.tokens.vocabulary import MASK
 from pipeline_config.schema import ModelConfig
 from pipeline_store.formats import TrainingInputs, VocabularyInfo
 from trained_models.architectures.architecture import (
@@ -32,18 +34,20 @@ def render(model: ModelConfig, vocabulary: VocabularyInfo, inputs: TrainingInput
     settings, architecture = inputs.settings, architecture_of(model)
     front = _FRONT.format(tag=architecture.hugging_face.model_type)
     case = "lower-cases text and removes accents" if vocabulary.do_lower_case else "keeps case"
+    is_bpe = vocabulary.vocabulary_kind == "bpe"
+    kind, mask = ("byte-level BPE", ROBERTA_NAMES[MASK]) if is_bpe else ("WordPiece", MASK)
     lines = [
         front,
         f"# {architecture.title}, {model.num_hidden_layers} layers of {model.hidden_size}\n",
         (
             f"Masked language model: {model.num_attention_heads} heads, feed-forward "
             f"{model.intermediate_size}, {model.max_position_embeddings} positions, "
-            f"{model.hidden_act}; {vocabulary.size} WordPiece tokens, the tokenizer {case}.\n"
+            f"{model.hidden_act}; {vocabulary.size} {kind} tokens, the tokenizer {case}.\n"
         ),
         "```python",
         "from transformers import pipeline\n",
         'fill = pipeline("fill-mask", model="THIS_FOLDER")',
-        'fill("It is a [MASK].")',
+        f'fill("It is a {mask}.")',
         "```\n",
         "## Training\n",
         (

@@ -120,11 +120,9 @@ class Exporter:
             pooler=self.has_pooler,
             next_sentence=self.has_next_sentence_head,
         )
-        hugging_face.write_tokenizer(
+        self.tokenizer.write_hugging_face(
             folder,
-            subject.tokens,
-            self.tokenizer.hugging_face(self._normalization),
-            do_lower_case=self.tokenizer.info.do_lower_case,
+            self._normalization,
             max_seq_length=model.max_position_embeddings,
             inputs=architecture_of(model).hugging_face.inputs,
         )
@@ -136,8 +134,10 @@ class Exporter:
     def _write_saved_model(self, folder: Path) -> ExportCheck:
         subject = self.subject
         positions = self.model.max_position_embeddings
-        text_ops = self.tokenizer.text_ops(self._normalization)
-        rows = RowBuilder(text_ops, subject.tokens, positions)
+        rows = None
+        if self.tokenizer.has_text_ops:
+            text_ops = self.tokenizer.text_ops(self._normalization)
+            rows = RowBuilder(text_ops, subject.tokens, positions)
         write_saved_model(folder, subject.model, rows, subject.tokens)
         has_other = self.tokenizer.reason_against_hugging_face is None
         other = self.tokenizer.hugging_face(self._normalization) if has_other else None

@@ -8,16 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from corpus.tokens.byte_level import text_of
+from corpus.tokens.vocabulary import CLS, MASK, PAD, SEP, UNK
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import ShardManifest, Split, TrainingInputs
 from pipeline_store.layout import StoreLayout
 from trained_models.errors import BadDataError
 from trained_models.record_sources import RecordSource
-from training.exporting.text_ops import CLS, MASK, SEP, UNK
 from training.input import examples
 from training.input.records import RecordReader
 
-PAD = "[PAD]"
 _NOT_TEXT = {PAD, CLS, SEP, UNK}
 _CONTINUING = "##"
 _WORD_START = "\u2581"
@@ -72,9 +72,9 @@ def texts_of(rows: Rows, tokens: Sequence[str], kind: str) -> list[str]:
     """Return text for each row: words with ``[MASK]`` among them, other special tokens left out.
 
     :param tokens: of the vocabulary, in order of id.
-    :param kind: ``wordpiece`` or ``sentencepiece``.
+    :param kind: as in ``vocabulary.kind``.
     """
-    join = _words if kind == "wordpiece" else _sentence
+    join = {"wordpiece": _words, "sentencepiece": _sentence, "bpe": _bytes}[kind]
     return [join([tokens[number] for number in row]) for row in rows["input_word_ids"].tolist()]
 
 
@@ -86,3 +86,15 @@ def _words(row: list[str]) -> str:
 def _sentence(row: list[str]) -> str:
     pieces = [f" {token} " if token == MASK else token for token in row if token not in _NOT_TEXT]
     return "".join(pieces).replace(_WORD_START, " ").strip()
+
+
+def _bytes(row: list[str]) -> str:
+    kept = [token for token in row if token not in _NOT_TEXT]
+    parts: list[list[str]] = [[]]
+    for token in kept:
+        if token == MASK:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    # The space before a masked word was part of its token.
+    return f" {MASK}".join(map(text_of, parts))

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from corpus.tokens.vocabulary import Vocabulary
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.formats import FormatError, VocabularyInfo
-from pipeline_store.layout import StoreLayout
+from pipeline_store.layout import StoreLayout, vocabulary_model
 from trained_models import record_sources
 from trained_models.vocabulary import lineage_tokens
-from training.exporting.hugging_face import wordpiece_tokenizer
-from training.exporting.text_ops import SentencePieceText, WordPieceText
+from training.exporting import tokenizer_files
+from training.exporting.bpe_text import BpeText
+from training.exporting.text_ops import SentencePieceText, TextTokenizer, WordPieceText
 
 _NO_SENTENCEPIECE = (
     "the vocabulary is a SentencePiece model. Hugging Face's tokenizers compute it with other "
@@ -25,15 +29,10 @@ _NO_SENTENCEPIECE = (
 
 @dataclass(frozen=True)
 class LineageTokenizer:
-    """A lineage's vocabulary, verified.
-
-    :param tokens: in order of id.
-    :param sentencepiece_model: content of the ``.model``, for vocabularies of that kind.
-    """
+    """A lineage's vocabulary, verified."""
 
     info: VocabularyInfo
-    tokens: tuple[str, ...]
-    sentencepiece_model: bytes | None
+    vocabulary: Vocabulary
 
     @classmethod
     def load(cls, store: StoreLayout, config: PipelineConfig) -> LineageTokenizer:
@@ -44,36 +43,75 @@ class LineageTokenizer:
         :raises UserError: there are more tokens than the model has embeddings.
         """
         info = record_sources.vocabulary_info(store, config)
-        model = _sentencepiece_model(store, config.model.lineage_id, info)
-        return cls(info, lineage_tokens(store, config), model)
+        model = _model(store, config.model.lineage_id, info)
+        tokens = lineage_tokens(store, config)
+        return cls(info, Vocabulary(tokens, info.vocabulary_kind, model))
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Return the tokens in order of id."""
+        return self.vocabulary.tokens
+
+    @property
+    def separators(self) -> int:
+        """Return how many separators stand between two texts."""
+        return 2 if self.vocabulary.kind == "bpe" else 1
+
+    @property
+    def has_text_ops(self) -> bool:
+        """Return whether a SavedModel can take text: TensorFlow has no op for byte-level BPE."""
+        return self.vocabulary.kind != "bpe"
 
     @property
     def reason_against_hugging_face(self) -> str | None:
         """Return why no Hugging Face tokenizer makes the same tokens, or None."""
-        return None if self.sentencepiece_model is None else _NO_SENTENCEPIECE
+        return _NO_SENTENCEPIECE if self.vocabulary.kind == "sentencepiece" else None
 
     def hugging_face(self, normalization: str) -> Tokenizer:
-        """Return the tokenizer of a WordPiece vocabulary.
+        """Return the tokenizer of a vocabulary of WordPiece or byte-level BPE.
 
         :param normalization: ``NFC``, ``NFKC`` or ``none``.
         """
+        if self.vocabulary.kind == "bpe":
+            return tokenizer_files.bpe_tokenizer(self.vocabulary, normalization=normalization)
         lower = self.info.do_lower_case
-        return wordpiece_tokenizer(self.tokens, do_lower_case=lower, normalization=normalization)
-
-    def text_ops(self, normalization: str) -> WordPieceText | SentencePieceText:
-        """Return the tokenizer as TensorFlow's ops; arguments as above."""
-        lower = self.info.do_lower_case
-        if self.sentencepiece_model is None:
-            return WordPieceText(self.tokens, do_lower_case=lower, normalization=normalization)
-        return SentencePieceText(
-            self.sentencepiece_model, do_lower_case=lower, normalization=normalization
+        return tokenizer_files.wordpiece_tokenizer(
+            self.tokens, do_lower_case=lower, normalization=normalization
         )
 
+    def write_hugging_face(
+        self, folder: Path, normalization: str, *, max_seq_length: int, inputs: Sequence[str]
+    ) -> None:
+        """Write the tokenizer's files.
 
-def _sentencepiece_model(store: StoreLayout, lineage_id: str, info: VocabularyInfo) -> bytes | None:
-    if info.vocabulary_kind != "sentencepiece":
+        :param max_seq_length: what a text is cut to if the caller asks for that.
+        :param inputs: what the model takes, by the library's names.
+        """
+        tokenizer_files.write_tokenizer(
+            folder,
+            self.vocabulary,
+            self.hugging_face(normalization),
+            do_lower_case=self.info.do_lower_case,
+            max_seq_length=max_seq_length,
+            inputs=inputs,
+        )
+
+    def text_ops(self, normalization: str) -> TextTokenizer:
+        """Return the tokenizer as TensorFlow's ops, or, without :attr:`has_text_ops`, as a function
+        of tensors that no graph can hold; arguments as above.
+        """
+        lower, model = self.info.do_lower_case, self.vocabulary.model
+        if self.vocabulary.kind == "bpe":
+            return BpeText(self.vocabulary, normalization=normalization)
+        if model is None:
+            return WordPieceText(self.tokens, do_lower_case=lower, normalization=normalization)
+        return SentencePieceText(model, do_lower_case=lower, normalization=normalization)
+
+
+def _model(store: StoreLayout, lineage_id: str, info: VocabularyInfo) -> bytes | None:
+    uri = vocabulary_model(store.lineage(lineage_id), info.vocabulary_kind)
+    if uri is None:
         return None
-    uri = store.lineage(lineage_id).sentencepiece_model
     data = uris.read(uri)
     if (sha256 := hashlib.sha256(data).hexdigest()) != info.sha256:
         raise FormatError(

@@ -1,4 +1,4 @@
-"""A SavedModel that takes text: tokenizing and the model in one graph."""
+"""A SavedModel that takes text: tokenizing and the model in one graph. Without ops, one of ids."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ Outputs = dict[str, tf.Tensor]
 
 
 def write_saved_model(
-    folder: Path, model: tf_keras.Model, rows: RowBuilder, tokens: Sequence[str]
+    folder: Path, model: tf_keras.Model, rows: RowBuilder | None, tokens: Sequence[str]
 ) -> None:
     """Write the model with the signatures ``fill_mask``, ``encode`` and ``mlm_logits``.
 
     :param folder: to be created.
     :param model: float32, without dropout, never trained in this process: what a training adds to
         its layers cannot be saved.
-    :param rows: makes rows of texts.
+    :param rows: makes rows of texts; None: no graph can, so ``encode`` takes what ``mlm_logits``
+        takes, which is the default, and there is no ``fill_mask``.
     :param tokens: of the vocabulary, in order of id.
     """
     module = tf.Module()
@@ -33,25 +34,29 @@ def write_saved_model(
     # The bare variables: Keras would trace every layer by itself, to no use.
     module.weights = list(model.variables)
     functions = Functions(model, rows, tokens).by_name
-    signatures = functions | {"serving_default": functions[FILL_MASK]}
+    default = functions[MLM_LOGITS if rows is None else FILL_MASK]
+    signatures = functions | {"serving_default": default}
     tf.saved_model.save(module, str(folder), signatures=signatures)
 
 
 class Functions:
     """What the SavedModel computes, as graph functions; all results are float32."""
 
-    def __init__(self, model: tf_keras.Model, rows: RowBuilder, tokens: Sequence[str]) -> None:
+    def __init__(
+        self, model: tf_keras.Model, rows: RowBuilder | None, tokens: Sequence[str]
+    ) -> None:
         self._model = model
-        self._rows = rows
         self._tokens = tf.constant(tokens)
         text = tf.TensorSpec([None], tf.string, name="text")
         names = ("input_word_ids", "input_mask", "input_type_ids")
         ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
-        self.by_name: dict[str, Any] = {
-            FILL_MASK: _function(self.fill_mask, text),
-            ENCODE: _function(self.encode, text),
-            MLM_LOGITS: _function(self.mlm_logits, *ids),
-        }
+        self.by_name: dict[str, Any] = {MLM_LOGITS: _function(self.mlm_logits, *ids)}
+        if rows is None:
+            self.by_name[ENCODE] = _function(self.encode_ids, *ids)
+        else:
+            self._rows = rows
+            self.by_name[FILL_MASK] = _function(self.fill_mask, text)
+            self.by_name[ENCODE] = _function(self.encode, text)
 
     def fill_mask(self, text: tf.Tensor) -> Outputs:
         """Return what may stand in the place of each ``[MASK]``, the most likely first.
@@ -84,10 +89,14 @@ class Functions:
             ``pooled_output`` [R, H] of a model with a pooler.
         """
         rows = self._rows(text)
-        encoded = self._encode(rows)
-        names = [name for name in ("sequence_output", "pooled_output") if name in encoded]
         tokens = {"input_word_ids": rows.ids, "input_mask": rows.mask}
-        return tokens | {name: encoded[name] for name in names}
+        return tokens | _states(self._encode(rows))
+
+    def encode_ids(
+        self, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor
+    ) -> Outputs:
+        """Return the hidden states of rows that are tokenized already, int32 [R, S] each."""
+        return _states(self._encode(Rows(input_word_ids, input_mask), input_type_ids))
 
     def mlm_logits(
         self, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor
@@ -114,6 +123,11 @@ class Functions:
 
     def _masked_lm(self, sequence_output: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         return self._model.masked_lm(sequence_output, masked_positions=positions)
+
+
+def _states(encoded: Outputs) -> Outputs:
+    names = [name for name in ("sequence_output", "pooled_output") if name in encoded]
+    return {name: encoded[name] for name in names}
 
 
 def _places(ids: tf.Tensor) -> tf.Tensor:

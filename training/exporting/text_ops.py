@@ -16,7 +16,8 @@ from typing import NamedTuple, Protocol
 import tensorflow as tf
 import tensorflow_text
 
-CLS, SEP, MASK, UNK = "[CLS]", "[SEP]", "[MASK]", "[UNK]"
+from corpus.tokens.vocabulary import CLS, MASK, SEP, UNK
+
 # Longer words are unknown, as in Hugging Face's tokenizer, and so in the data job.
 MAX_WORD_CHARACTERS = 100
 _MAX_BYTES_PER_CHARACTER = 4

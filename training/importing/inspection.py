@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from corpus.tokens.vocabulary import SPECIAL_TOKENS
 from pipeline_config import PipelineConfig
 from pipeline_config.loading import with_overrides
 from pipeline_config.schema import ModelConfig
@@ -15,10 +16,8 @@ from trained_models.errors import UserError
 from trained_models.importing.descriptions import BERT, Description, describe
 from trained_models.importing.plan import make_plan
 from trained_models.importing.readers import Reader
-from trained_models.importing.sources import SourceKind, file_names, source_kind, split
+from trained_models.importing.sources import TOKENIZER, SourceKind, file_names, source_kind, split
 from trained_models.importing.vocabulary import (
-    SPECIAL_TOKENS,
-    TOKENIZER,
     SourceVocabulary,
     plan_rows,
     source_vocabulary,
@@ -85,6 +84,9 @@ def inspect(uri: str, vocabulary_uri: str | None = None) -> Inspection:
         settings |= {"model.init_checkpoint": uri}
         settings |= _fitted(reader, found, len(tokens))
         settings |= _tokenization(vocabulary_uri or (known.uri if known else None), tokens)
+        if ModelConfig.model_construct(**found.settings).has_byte_tokens:
+            # Also where no vocabulary is there to tell.
+            settings |= {"vocabulary.kind": "bpe", "vocabulary.do_lower_case": False}
         model = with_overrides(PipelineConfig(), settings).model
         rows = plan_rows(known, embedding_rows(reader, model), tokens, model.vocab_size)
         plan = make_plan(reader, model, rows, next_sentence=False)
@@ -111,9 +113,12 @@ def _tokenization(file: str | None, tokens: Sequence[str]) -> dict[str, Any]:
     if file is None:
         return {}
     kind, folder = vocabulary_kind(tokens), split(file)[0]
-    lower = _lower_cases(folder, tokens)
+    # Byte-level BPE takes text as it is.
+    lower = kind != "bpe" and _lower_cases(folder, tokens)
     settings: dict[str, Any] = {"vocabulary.kind": kind, "vocabulary.do_lower_case": lower}
     if kind == "wordpiece" and not file.endswith(TOKENIZER):
+        settings["vocabulary.uri"] = file
+    if kind == "bpe":
         settings["vocabulary.uri"] = file
     if kind == "sentencepiece":
         models = [name for name in file_names(folder) if name.endswith(".model")]

@@ -2,7 +2,9 @@
 
 ``python -m verification.architecture_check --torch .venv-torch/bin/python`` prints a line of JSON
 for each check, with ``name``, ``value``, ``limit`` and ``holds``, and exits with 1 if one does not
-hold. Sizes are the library's own, of the published base models; weights are random.
+hold. Sizes are those of the published base models; weights are random. Tokens are those of the
+tokenizer that is exported with a model, and, of byte-level BPE, of the published merges of GPT-2,
+which are RoBERTa's.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +23,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_config import PipelineConfig, with_overrides
+from pipeline_config.schema import ModelConfig
 from trained_models.architectures import architecture
 from trained_models.importing.descriptions import describe
 from trained_models.importing.sources import SourceKind
+from verification.architecture_check import token_texts
 
 LIMIT = 1e-4
 """Largest difference of a logit, relative to the largest logit."""
 ROWS, LENGTH = 4, 128
+TEXTS = 10_000
 _PROGRAM = Path(__file__).with_name("in_transformers.py")
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _NOISE = 0.02
@@ -43,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     names = [options.only] if options.only else architecture.names()
     found = []
     for name in names:
-        for result in check(name, options.torch):
+        for result in chain(check_tokens(name, options.torch), check(name, options.torch)):
             print(json.dumps(result), flush=True)
             found.append(result["holds"])
     return 0 if all(found) else 1
@@ -66,11 +72,36 @@ def check(name: str, python: Path) -> Iterator[dict[str, Any]]:
             }
 
 
+def check_tokens(name: str, python: Path) -> Iterator[dict[str, Any]]:
+    """Yield how many texts have other tokens than the library's tokenizer gives them."""
+    texts = token_texts.make(TEXTS)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        (folder / "texts.json").write_text(json.dumps(texts))
+        for direction, made in token_texts.tokenizers(name, folder, python, _PROGRAM):
+            ids, lengths = made.tokenizer.encode(texts)
+            ours = [part.tolist() for part in np.split(ids, np.cumsum(lengths))[:-1]]
+            _start(python, "tokens", made.folder, folder / "texts.json", folder / "ids.json")
+            theirs = json.loads((folder / "ids.json").read_text())
+            value = sum(mine != other for mine, other in zip(ours, theirs, strict=True))
+            yield {
+                "name": f"{name}_{direction}_tokens",
+                "value": value,
+                "limit": 0,
+                "holds": value == 0,
+                "texts": len(texts),
+                "vocabulary": len(made.vocabulary.tokens),
+            }
+
+
 def _imported(name: str, folder: Path, python: Path) -> tuple[Floats, Floats]:
     """Return the logits of a model that the library wrote: the library's, and ours."""
     form = architecture.named(name).hugging_face
     rows = _rows(name, folder)
-    wanted = _run(python, folder, "write", form.model_type, str(folder))
+    published = dict(form.constants)
+    for ours, more in form.more.items():
+        published[form.settings[ours]] = getattr(ModelConfig(), ours) + more
+    wanted = _run(python, folder, "write", form.model_type, json.dumps(published), str(folder))
     config = _config(folder)
     tokens = [*_SPECIAL, *(f"w{n}" for n in range(len(_SPECIAL), config.model.vocab_size))]
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
@@ -89,7 +120,7 @@ def _exported(name: str, folder: Path, python: Path) -> tuple[Floats, Floats]:
     from training.architectures.models import build_model, named_variables
     from training.exporting import hugging_face
 
-    config = with_overrides(PipelineConfig(), {"model.architecture": name})
+    config = with_overrides(PipelineConfig(), _settings(name))
     rows, model = _rows(name, folder), build_model(config)
     random = np.random.default_rng(1)
     for variable in model.variables:
@@ -106,20 +137,27 @@ def _config(folder: Path) -> PipelineConfig:
     if found is None:
         raise FileNotFoundError(folder / "config.json")
     settings = {f"model.{name}": value for name, value in found.settings.items()}
-    return with_overrides(PipelineConfig(), settings)
+    return with_overrides(PipelineConfig(), settings | _settings(found.settings["architecture"]))
+
+
+def _settings(name: str) -> dict[str, Any]:
+    model = ModelConfig.model_validate({"architecture": name})
+    own = {"vocabulary.kind": "bpe", "vocabulary.do_lower_case": False}
+    return {"model.architecture": name} | (own if model.has_byte_tokens else {})
 
 
 def _rows(name: str, folder: Path) -> dict[str, npt.NDArray[np.int32]]:
     """Write rows of several lengths as the library takes them, and return them."""
     random = np.random.default_rng(2)
     mask = (np.arange(LENGTH) < [[LENGTH], [100], [57], [9]]).astype(np.int32)
+    ids = random.integers(5, 30000, (ROWS, LENGTH))
+    form = architecture.named(name).hugging_face
     rows = {
-        "input_ids": random.integers(5, 30000, (ROWS, LENGTH)).astype(np.int32) * mask,
+        "input_ids": np.where(mask, ids, form.constants["pad_token_id"]).astype(np.int32),
         "token_type_ids": (np.arange(LENGTH) > LENGTH // 4).astype(np.int32) * mask,
         "attention_mask": mask,
     }
-    inputs = architecture.named(name).hugging_face.inputs
-    taken = {key: values for key, values in rows.items() if key in inputs}
+    taken = {key: values for key, values in rows.items() if key in form.inputs}
     with (folder / "rows.npz").open("wb") as file:
         np.savez(file, allow_pickle=False, **taken)
     return rows
@@ -142,11 +180,15 @@ def _logits(model: Any, rows: dict[str, npt.NDArray[np.int32]]) -> Floats:
 
 def _run(python: Path, folder: Path, *arguments: str) -> Floats:
     """Return the logits that the program beside PyTorch writes."""
-    rows, logits = folder / "rows.npz", folder / "logits.npy"
-    command = [str(python), str(_PROGRAM), *arguments, str(rows), str(logits)]
-    subprocess.run(command, check=True, stdout=sys.stderr)
+    logits = folder / "logits.npy"
+    _start(python, *arguments, folder / "rows.npz", logits)
     found: Floats = np.load(logits)
     return found
+
+
+def _start(python: Path, *arguments: str | Path) -> None:
+    command = [str(python), str(_PROGRAM), *map(str, arguments)]
+    subprocess.run(command, check=True, stdout=sys.stderr)
 
 
 if __name__ == "__main__":

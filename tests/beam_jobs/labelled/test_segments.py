@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import processors
+from tokenizers import Tokenizer, processors
 
-from beam_jobs.labelled.segments import lay_out, truncated_lengths
+from beam_jobs.labelled.segments import Frame, lay_out, truncated_lengths
+from corpus.tokens.bpe_training import train_bpe
 from corpus.tokens.tokenizing import make_tokenizer
-from corpus.tokens.vocabulary import CLS, SEP
+from corpus.tokens.vocabulary import CLS, SEP, Vocabulary
 from corpus.tokens.wordpiece import wordpiece_pipeline
 from tests.beam_jobs.labelled.tasks import sentence
 from tests.corpus.converted import VOCABULARY
+from tests.corpus.real_text import docstrings
 
 CLS_ID, SEP_ID = VOCABULARY.ids[CLS], VOCABULARY.ids[SEP]
 TOKENIZER = make_tokenizer(VOCABULARY, True)
@@ -58,8 +62,7 @@ def our_rows(texts: list[tuple[str, ...]], max_seq_length: int) -> list[list[lis
         lengths,
         len(texts[0]),
         max_seq_length=max_seq_length,
-        cls_id=CLS_ID,
-        sep_id=SEP_ID,
+        frame=Frame(CLS_ID, SEP_ID),
     )
     arrays = (rows.input_ids, rows.input_mask, rows.segment_ids)
     return [[array[row].tolist() for array in arrays] for row in range(len(texts))]
@@ -99,7 +102,28 @@ def test_what_is_cut_is_counted(texts: int) -> None:
         lengths,
         texts,
         max_seq_length=13,
-        cls_id=CLS_ID,
-        sep_id=SEP_ID,
+        frame=Frame(CLS_ID, SEP_ID),
     )
     assert rows.truncated.tolist() == [False, True]
+
+
+@cache
+def _of_bytes() -> Vocabulary:
+    return train_bpe(docstrings(10_000), size=300)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4), st.integers(3, 20))
+def test_pairs_of_robertas_tokens_are_as_its_tokenizer_encodes_them(
+    texts: list[tuple[str, ...]], half: int
+) -> None:
+    max_seq_length, vocabulary = 2 * half, _of_bytes()
+    library = Tokenizer.from_str((vocabulary.model or b"").decode())
+    library.enable_truncation(max_seq_length, strategy="longest_first")
+    library.enable_padding(length=max_seq_length, pad_id=1, pad_token="<pad>")  # noqa: S106
+    wanted = [library.encode(*pair) for pair in texts]
+    plain = make_tokenizer(vocabulary, False)
+    ids, lengths = plain.encode([text for pair in texts for text in pair])
+    rows = lay_out(ids, lengths, 2, max_seq_length=max_seq_length, frame=Frame.of(vocabulary))
+    assert rows.input_ids.tolist() == [one.ids for one in wanted]
+    assert rows.input_mask.tolist() == [one.attention_mask for one in wanted]

@@ -14,9 +14,15 @@ from pipeline_config import ConfigError
 from pipeline_store.formats import ModelExports
 from pipeline_store.layout import ExportsLayout
 from tests.training.corpora import TOKENS, TinyStore, tiny_config
+from tests.training.finetuning.text_tasks import (
+    folder_of,
+    layout_of,
+    make_store,
+    train_run,
+)
 from tests.training.jobs import result, train, train_until
 from trained_models.errors import UserError
-from training import export_model
+from training import export_classifier, export_model
 from training.architectures.models import build_model, named_variables
 from training.finetuning.exporting.hugging_face import added_layers, write_weights
 from training.finetuning.model import build_classifier
@@ -94,3 +100,16 @@ def test_a_classifier_has_a_first_layer_of_its_own(tmp_path: Path) -> None:
     assert tensors["classifier.weight"].shape == (3, width)
     assert "distilbert.embeddings.word_embeddings.weight" in tensors
     assert not any("vocab_" in name for name in tensors)
+
+
+@pytest.mark.thorough
+def test_a_task_is_fine_tuned_and_exported(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    run = train_run(store, "classification", pairs=True, architecture="distilbert")
+    both = ["--format", "hugging_face", "--format", "saved_model"]
+    assert export_classifier.main([*run.arguments, *both]) == 0
+    assert ModelExports.load(layout_of(run).record).left_out == {}
+    said = json.loads((folder_of(run, "hugging_face") / "config.json").read_text())
+    assert said["architectures"] == ["DistilBertForSequenceClassification"]
+    saved = tf.saved_model.load(str(folder_of(run, "saved_model"))).signatures
+    assert "predict" in saved

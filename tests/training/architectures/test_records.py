@@ -7,8 +7,9 @@ import math
 import pytest
 
 from pipeline_config import PipelineConfig, with_overrides
+from pipeline_config.schema import ModelConfig
 from preflight.estimates.sizes import weight_count
-from tests.training.corpora import tiny_config
+from tests.training.corpora import ROBERTA, tiny_config
 from trained_models.architectures import architecture
 from training.architectures.models import (
     architecture_of,
@@ -17,12 +18,18 @@ from training.architectures.models import (
     trained_variables,
 )
 
+
+def config_of(name: str) -> PipelineConfig:
+    model = ModelConfig.model_validate({"architecture": name})
+    return tiny_config(**(ROBERTA if model.has_byte_tokens else {}) | {"model__architecture": name})
+
+
 EACH = pytest.mark.parametrize("name", architecture.names())
 
 
 @EACH
 def test_every_variable_is_a_weight(name: str) -> None:
-    config = tiny_config(model__architecture=name)
+    config = config_of(name)
     variables = named_variables(build_model(config))
     found = architecture.weights(config.model, next_sentence=False)
     names = {}
@@ -36,14 +43,14 @@ def test_every_variable_is_a_weight(name: str) -> None:
 
 @EACH
 def test_the_estimate_counts_all_weights(name: str) -> None:
-    config = tiny_config(model__architecture=name)
+    config = config_of(name)
     variables = named_variables(build_model(config)).values()
     assert weight_count(config) == sum(math.prod(variable.shape) for variable in variables)
 
 
 @EACH
 def test_every_trained_variable_has_a_scale(name: str) -> None:
-    config = tiny_config(model__architecture=name)
+    config = config_of(name)
     model, found = build_model(config), architecture_of(config.model)
     for variable in trained_variables(model, config):
         assert 0 < found.scale(variable) <= 1

@@ -405,9 +405,9 @@ def test_a_sentencepiece_vocabulary_has_no_folder_of_hugging_face(
 ) -> None:
     lineage = tiny.layout.lineage("default")
     vocabulary = train_sentencepiece(docstrings(50_000), size=300, do_lower_case=True)
-    assert vocabulary.sentencepiece_model is not None
+    assert vocabulary.model is not None
     uris.write(lineage.vocabulary, vocabulary.to_bytes())
-    uris.write(lineage.sentencepiece_model, vocabulary.sentencepiece_model)
+    uris.write(lineage.sentencepiece_model, vocabulary.model)
     VocabularyInfo(
         vocabulary_kind="sentencepiece",
         sha256=vocabulary.sha256,

@@ -20,8 +20,8 @@ from corpus.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
 from corpus.tokens.wordpiece_training import train_wordpiece
 from tests.corpus.google_differences import DIFFERENCES, Difference
 from tests.corpus.real_text import docstrings
-from training.exporting.hugging_face import wordpiece_tokenizer
 from training.exporting.text_ops import RowBuilder, SentencePieceText, WordPieceText
+from training.exporting.tokenizer_files import wordpiece_tokenizer
 
 ROOT = Path(__file__).parents[3]
 SCRIPTS = [
@@ -184,9 +184,9 @@ def test_rows_of_texts() -> None:
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_sentencepiece_differs_in_runs_of_one_character_only(do_lower_case: bool) -> None:
     vocabulary = train_sentencepiece(texts()[::2], size=3000, do_lower_case=do_lower_case)
-    assert vocabulary.sentencepiece_model is not None
+    assert vocabulary.model is not None
     text_ops = SentencePieceText(
-        vocabulary.sentencepiece_model, do_lower_case=do_lower_case, normalization="none"
+        vocabulary.model, do_lower_case=do_lower_case, normalization="none"
     )
     # The data job cleans text first, so that no NUL is left.
     clean = [text.replace("\0", "") for text in texts()]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_jobs.labelled.segments import lay_out
+from beam_jobs.labelled.segments import Frame, lay_out
 from corpus.tokens.tokenizing import make_tokenizer
 from tests.training.finetuning.text_tasks import texts, vocabulary
 from training.exporting.text_ops import SentencePieceText, WordPieceText
@@ -37,18 +37,18 @@ def test_rows_are_those_of_the_data_job(
     kind: Literal["wordpiece", "sentencepiece"], length: int
 ) -> None:
     found = vocabulary(kind)
-    if found.sentencepiece_model is None:
+    if found.model is None:
         text_ops = WordPieceText(found.tokens, **SETTINGS)
     else:
-        text_ops = SentencePieceText(found.sentencepiece_model, **SETTINGS)
+        text_ops = SentencePieceText(found.model, **SETTINGS)
     build = SegmentRowBuilder(text_ops, found.tokens, length)
     tokenizer = make_tokenizer(found, True)
     pairs = examples(200)
     for parts in (1, 2):
         used = [pair[:parts] for pair in pairs]
         ids, lengths = tokenizer.encode([text for texts in used for text in texts])
-        special = {f"{name}_id": found.ids[f"[{name.upper()}]"] for name in ("cls", "sep")}
-        wanted = lay_out(ids, lengths, parts, max_seq_length=length, **special)
+        frame = Frame.of(found)
+        wanted = lay_out(ids, lengths, parts, max_seq_length=length, frame=frame)
         assert 40 < wanted.truncated.sum() < 200
         rows = build(*(tf.constant([texts[n] for texts in used]) for n in range(parts)))
         assert rows.input_word_ids.shape == (200, length)

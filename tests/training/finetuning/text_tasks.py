@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.prepare_task import prepare_task
+from corpus.tokens.bpe_training import train_bpe
 from corpus.tokens.lineage_vocabulary import create_vocabulary
 from corpus.tokens.sentencepiece_training import train_sentencepiece
 from corpus.tokens.vocabulary import Vocabulary
@@ -57,6 +58,8 @@ def vocabulary(kind: str) -> Vocabulary:
     texts = [*docstrings(60_000), *OTHER_SCRIPTS]
     if kind == "sentencepiece":
         return train_sentencepiece(texts, size=600, do_lower_case=True)
+    if kind == "bpe":
+        return train_bpe(texts, size=600)
     return train_wordpiece(texts, size=600, do_lower_case=True)
 
 
@@ -71,11 +74,13 @@ def texts(count: int) -> list[str]:
     return [f"{MARKS[n % 3]} " * 3 + text for n, text in enumerate(found)]
 
 
-def model_config(kind: str = "wordpiece") -> PipelineConfig:
-    """Return the settings of a small encoder."""
+def model_config(kind: str = "wordpiece", architecture: str = "bert") -> PipelineConfig:
+    """Return the settings of a small encoder; byte-level BPE is RoBERTa's."""
     settings = pretrained.SETTINGS | {
         "vocabulary__size": 600,
         "vocabulary__kind": kind,
+        "vocabulary__do_lower_case": kind != "bpe",
+        "model__architecture": "roberta" if kind == "bpe" else architecture,
         "model__vocab_size": 608,
         "model__max_position_embeddings": 32,
         # What several layers become is asked where a language model is exported.
@@ -144,6 +149,7 @@ def train_run(
     key: str = "0123456789ab",
     pairs: bool = False,
     vocabulary_kind: str = "wordpiece",
+    architecture: str = "bert",
     **recipe: Any,
 ) -> TextRun:
     """Prepare a task named by its kind, train one trial on it, and report."""
@@ -181,7 +187,7 @@ def train_run(
         trials=[trial],
         created=datetime.now(UTC),
     ).write(run.finetuning_plan)
-    model = model_config(vocabulary_kind).model
+    model = model_config(vocabulary_kind, architecture).model
     job = TrialJob(
         trial=trial,
         encoder=encoder,

@@ -223,7 +223,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, wrong: str) -> Non
 
 
 CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
-    "another library's model": ({"model_type": "roberta"}, "model_type is another than 'bert'"),
+    "another library's model": ({"model_type": "electra"}, "model_type is another than 'bert'"),
     "relative positions": (
         {"position_embedding_type": "relative_key"},
         "position_embedding_type is another than 'absolute'",

@@ -77,7 +77,7 @@ GELU = {"model__hidden_act": "gelu_new"}
 SIZES_SAID = "model.num_attention_heads is 8 there and 4 here"
 FAULTS = {
     "another architecture": Fault(
-        lambda folder: hugging_face(folder, model_type="roberta"),
+        lambda folder: hugging_face(folder, model_type="electra"),
         (USER_ERROR, "model_type is another than 'bert'"),
         (USER_ERROR, "model_type is another than 'bert'"),
         {},

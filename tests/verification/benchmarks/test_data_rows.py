@@ -34,11 +34,12 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(corpus, folder / "work", Sizes(near=None), repeats=1)
 
 
-def test_a_row_is_measured_and_is_one_json_object(bench: Bench) -> None:
-    (row,) = GROUPS["tokenizer_vs_raw_tokenizer"](bench)
+@pytest.mark.parametrize("name", ["tokenizer_vs_raw_tokenizer", "bpe_vs_raw_tokenizer"])
+def test_a_row_is_measured_and_is_one_json_object(bench: Bench, name: str) -> None:
+    (row,) = GROUPS[name](bench)
     line = json.loads(json.dumps(row.to_json()))
     assert list(line)[:6] == HEAD
-    assert line["name"] == "tokenizer_vs_raw_tokenizer"
+    assert line["name"] == name
     assert line["unit"] == "tokens/s"
     # Both tokenize the same text to the same number of tokens.
     assert line["tokens"] == line["peer_tokens"] > 1000

@@ -82,7 +82,7 @@ ARCHITECTURE = Architecture(
             "cls.predictions.decoder.bias": "cls.predictions.bias",
         },
         # Numbers of positions and segments, which some versions of the library stored.
-        counters=frozenset({"embeddings.position_ids", "embeddings.token_type_ids"}),
+        left_out=frozenset({"embeddings.position_ids", "embeddings.token_type_ids"}),
         inputs=("input_ids", "token_type_ids", "attention_mask"),
     ),
 )

@@ -63,7 +63,7 @@ ARCHITECTURE = Architecture(
         own_pooler="pre_classifier",
         head_prefix=("vocab_",),
         tied={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
-        counters=frozenset({"embeddings.position_ids"}),
+        left_out=frozenset({"embeddings.position_ids"}),
         inputs=("input_ids", "attention_mask"),
     ),
 )

@@ -51,6 +51,7 @@ class EncoderLayer(TransformerEncoderBlock):
 
     :param residual_policy: Keras dtype policy of the layer norms: ``float32``, or
         ``mixed_bfloat16`` for results in bfloat16.
+    :param norm_epsilon: what layer norms add to the variance.
     """
 
     def __init__(self, *, residual_policy: str, **settings: Any) -> None:
@@ -67,9 +68,12 @@ class EncoderLayer(TransformerEncoderBlock):
             kernel_initializer=self._attention_initializer,
             name="self_attention",
         )
-        self._attention_layer_norm = layer_norm("self_attention_layer_norm", self._residual_policy)
+        self._attention_layer_norm = self._norm("self_attention_layer_norm")
         self._attention_layer_norm_kv = self._attention_layer_norm
-        self._output_layer_norm = layer_norm("output_layer_norm", self._residual_policy)
+        self._output_layer_norm = self._norm("output_layer_norm")
+
+    def _norm(self, name: str) -> tf_keras.layers.LayerNormalization:
+        return layer_norm(name, self._residual_policy, self._norm_epsilon)
 
     def call(self, inputs: list[tf.Tensor], output_range: int | None = None) -> tf.Tensor:
         """Return the hidden states after this layer, [R, S, H].
@@ -92,16 +96,25 @@ class Encoder(BertEncoderV2):
 
     :param residual_dtype: of the hidden states between layers: ``float32``, or ``bfloat16`` in a
         model of mixed bfloat16.
+    :param norm_epsilon: what layer norms add to the variance.
     """
 
-    def __init__(self, *, num_layers: int, residual_dtype: str, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        residual_dtype: str,
+        norm_epsilon: float = NORM_EPSILON,
+        **settings: Any,
+    ) -> None:
         super().__init__(num_layers=0, **settings)
         policy = "mixed_bfloat16" if residual_dtype == "bfloat16" else "float32"
-        self._embedding_norm_layer = layer_norm("embeddings/layer_norm", policy)
+        self._embedding_norm_layer = layer_norm("embeddings/layer_norm", policy, norm_epsilon)
         self._config["num_layers"] = num_layers
         for number in range(num_layers):
             layer = EncoderLayer(
                 residual_policy=policy,
+                norm_epsilon=norm_epsilon,
                 num_attention_heads=settings["num_attention_heads"],
                 inner_dim=settings["inner_dim"],
                 inner_activation=settings["inner_activation"],
@@ -113,6 +126,38 @@ class Encoder(BertEncoderV2):
             self._transformer_layers.append(layer)
 
 
-def layer_norm(name: str, policy: str) -> tf_keras.layers.LayerNormalization:
-    """Return BERT's layer norm; its statistics are float32 whatever its dtype policy."""
-    return tf_keras.layers.LayerNormalization(epsilon=NORM_EPSILON, dtype=policy, name=name)
+class UnpooledEncoder(Encoder):
+    """The encoder of BERT, but that it looks at no segments and has no pooler."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        # It has no variables before it is called.
+        del self._pooler_layer
+
+    def embed(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Return the embeddings of rows before they are normalized, [R, S, H].
+
+        :param ids: int32 [R, S], as ``mask``, which says 1 where there is a token.
+        """
+        raise NotImplementedError
+
+    def call(self, inputs: dict[str, tf.Tensor]) -> dict[str, Any]:
+        """Return ``sequence_output`` [R, S, H], and it and those of the layers below.
+
+        :param inputs: ``input_word_ids`` and ``input_mask``, int32 [R, S]; others are not used.
+        """
+        embedded = self.embed(inputs["input_word_ids"], inputs["input_mask"])
+        hidden = self._embedding_dropout(self._embedding_norm_layer(embedded))
+        mask = self._attention_mask_layer(hidden, inputs["input_mask"])
+        outputs = []
+        for layer in self.transformer_layers:
+            hidden = layer([hidden, mask])
+            outputs.append(hidden)
+        return {"sequence_output": hidden, "encoder_outputs": outputs}
+
+
+def layer_norm(
+    name: str, policy: str, epsilon: float = NORM_EPSILON
+) -> tf_keras.layers.LayerNormalization:
+    """Return a layer norm, BERT's by default; its statistics are float32 whatever its policy."""
+    return tf_keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name=name)

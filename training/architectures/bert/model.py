@@ -13,6 +13,7 @@ from official.nlp.modeling.networks import BertEncoderV2
 
 from pipeline_config import PipelineConfig
 from pipeline_config.schema import ModelConfig
+from trained_models.architectures.architecture import architecture_of
 from trained_models.architectures.bert.record import INITIALIZER_RANGE
 from trained_models.record_sources import predicts_next_sentence
 from trained_models.weight_names import NEXT_SENTENCE
@@ -49,6 +50,8 @@ def assemble(
         )
         # The head has no variables before it is called once; restoring would silently skip it.
         model(_one_row(config))
+        # tf-models has BERT's there, which cannot be set.
+        model.masked_lm.layer_norm.epsilon = architecture_of(config.model).norm_epsilon
     return model
 
 
@@ -136,3 +139,14 @@ def trained_variables(model: BertPretrainerV2, config: PipelineConfig) -> list[t
         kept += [v for v in encoder.trainable_variables if id(v) not in above]
     left_out = {id(variable) for variable in kept}
     return [v for v in model.trainable_variables if id(v) not in left_out]
+
+
+def trained_without_pooler(model: BertPretrainerV2, config: PipelineConfig) -> list[tf.Variable]:
+    """Return the same of a model whose encoder has no pooler."""
+    encoder, frozen_layers = model.encoder_network, config.training.frozen_layers
+    if not frozen_layers:
+        return list(model.trainable_variables)
+    layers_above = encoder.transformer_layers[frozen_layers:]
+    above = {id(v) for layer in layers_above for v in layer.trainable_variables}
+    kept = {id(v) for v in encoder.trainable_variables} - above
+    return [v for v in model.trainable_variables if id(v) not in kept]

@@ -12,23 +12,25 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
+from corpus.tokens.vocabulary import PAD, UNK
 from pipeline_store.formats import ClassifierCheck
+from trained_models.architectures.architecture import architecture_of
 from trained_models.downstream import metrics
 from trained_models.errors import BadDataError
 from trained_models.importing.sources import WEIGHTS
 from training.exporting.checks import LARGEST_DIFFERENCE
-from training.exporting.held_out_rows import PAD, texts_of
-from training.exporting.hugging_face import TOKENIZER
+from training.exporting.held_out_rows import texts_of
 from training.exporting.lineage_tokenizer import LineageTokenizer
-from training.exporting.text_ops import UNK
+from training.exporting.tokenizer_files import TOKENIZER
 from training.finetuning.exporting.functions import (
     LOGITS,
     PREDICT,
     TOKENIZE,
+    TextFunctions,
     make_logits,
     text_arguments,
 )
-from training.finetuning.exporting.hugging_face import CLASSIFIER, added_layers
+from training.finetuning.exporting.hugging_face import added_layers
 from training.finetuning.model import build_classifier
 from training.finetuning.task_data import Examples
 from training.finetuning.trained import TrainedTrial
@@ -58,9 +60,9 @@ class Subject:
     def texts(self) -> list[tuple[str, ...]]:
         """Return the examples as text, without what the vocabulary does not know."""
         ids, types = (self.examples.inputs[name] for name in ("input_word_ids", "input_type_ids"))
-        kind = self.tokenizer.info.vocabulary_kind
+        kind, pad = self.tokenizer.info.vocabulary_kind, self._tokens.index(PAD)
         parts = [
-            texts_of({"input_word_ids": np.where(types == number, ids, 0)}, self._tokens, kind)
+            texts_of({"input_word_ids": np.where(types == number, ids, pad)}, self._tokens, kind)
             for number in range(2 if self.has_pairs else 1)
         ]
         return list(zip(*parts, strict=True))
@@ -107,7 +109,8 @@ def _read_classifier(folder: Path, subject: Subject) -> Any:
     config = subject.trained.config
     training = config.training.model_copy(update={"random_seed": config.training.random_seed ^ 1})
     tensors = load_file(folder / WEIGHTS)
-    outputs = len(tensors[f"{CLASSIFIER}.bias"])
+    last = architecture_of(config.model).hugging_face.classifier_layer
+    outputs = len(tensors[f"{last}.bias"])
     other = build_classifier(
         config.model_copy(update={"training": training}),
         outputs,
@@ -121,9 +124,10 @@ def _read_classifier(folder: Path, subject: Subject) -> Any:
     return other
 
 
-def check_saved_model(folder: Path, subject: Subject) -> ClassifierCheck:
+def check_saved_model(folder: Path, subject: Subject, functions: TextFunctions) -> ClassifierCheck:
     """Load a SavedModel as anybody would, and compare what every signature returns.
 
+    :param functions: what was written; they make the tokens, where no signature does.
     :raises BadDataError: outputs or tokens differ.
     """
     trained, examples = subject.trained, subject.examples
@@ -132,11 +136,13 @@ def check_saved_model(folder: Path, subject: Subject) -> ClassifierCheck:
     found = signatures[LOGITS](**ids)["logits"].numpy()
     logits = _require_close(folder, "logits", found, subject.logits())
 
-    texts = text_arguments(subject.texts)
-    rows = {name: value.numpy() for name, value in signatures[TOKENIZE](**texts).items()}
+    texts, has_text = text_arguments(subject.texts), TOKENIZE in signatures
+    made = signatures[TOKENIZE](**texts) if has_text else functions.tokenize(subject.texts)
+    rows = {name: value.numpy() for name, value in made.items()}
     real = rows["input_mask"] == 1
     tokens = [row[use].tolist() for row, use in zip(rows["input_word_ids"], real, strict=True)]
-    answers = {name: value.numpy() for name, value in signatures[PREDICT](**texts).items()}
+    told = signatures[PREDICT](**texts) if has_text else functions.predict(subject.texts)
+    answers = {name: value.numpy() for name, value in told.items()}
     wanted = make_logits(trained.model, trained.encoder)(rows).numpy()
     return ClassifierCheck(
         examples=len(examples),

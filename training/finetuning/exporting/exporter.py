@@ -15,7 +15,6 @@ from pipeline_store.layout import StoreLayout
 from trained_models import artifacts
 from trained_models.architectures.architecture import architecture_of
 from trained_models.errors import BadDataError
-from training.exporting import hugging_face as tokenizer_files
 from training.exporting.lineage_tokenizer import LineageTokenizer
 from training.exporting.writing import HUGGING_FACE
 from training.finetuning.encoder import check_encoder
@@ -82,11 +81,14 @@ class TextModel:
         return self.chosen.task.text_pair_column is not None
 
     def functions(self) -> TextFunctions:
-        """Return the graph functions from texts to answers."""
+        """Return the functions from texts to answers."""
         text_ops = self.tokenizer.text_ops(self.chosen.task.unicode_normalization)
         length = self.chosen.manifest.max_seq_length
-        rows = SegmentRowBuilder(text_ops, self.tokenizer.tokens, length)
-        return TextFunctions(self.trained, rows, has_pairs=self.has_pairs)
+        rows = SegmentRowBuilder(
+            text_ops, self.tokenizer.tokens, length, separators=self.tokenizer.separators
+        )
+        in_graph = self.tokenizer.has_text_ops
+        return TextFunctions(self.trained, rows, has_pairs=self.has_pairs, in_graph=in_graph)
 
 
 def _load_tokenizer(
@@ -144,8 +146,9 @@ class ClassifierExporter:
             self._write_hugging_face(folder)
             check = check_hugging_face(folder, self.subject)
         else:
-            write_saved_model(folder, self.model.functions())
-            check = check_saved_model(folder, self.subject)
+            functions = self.model.functions()
+            write_saved_model(folder, functions)
+            check = check_saved_model(folder, self.subject, functions)
         log.info(
             "%s: on %d examples of the task logits differ by %.1e at most; %d have the same "
             "tokens when they are read as text.",
@@ -172,11 +175,9 @@ class ClassifierExporter:
             folder, model, task, trained.labels, classifier_dropout=dropout
         )
         hugging_face.write_weights(folder, model, classifier)
-        tokenizer_files.write_tokenizer(
+        tokenizer.write_hugging_face(
             folder,
-            tokenizer.tokens,
-            tokenizer.hugging_face(task.unicode_normalization),
-            do_lower_case=tokenizer.info.do_lower_case,
+            task.unicode_normalization,
             max_seq_length=trained.max_seq_length,
             inputs=architecture_of(model).hugging_face.inputs,
         )

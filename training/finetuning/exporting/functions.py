@@ -26,12 +26,19 @@ class TextFunctions(tf.Module):
 
     :param rows: makes rows of texts.
     :param has_pairs: whether an example has two texts.
+    :param in_graph: whether rows are made by ops. Otherwise there is no signature that takes text.
     """
 
-    def __init__(self, trained: TrainedTrial, rows: SegmentRowBuilder, *, has_pairs: bool) -> None:
+    def __init__(
+        self,
+        trained: TrainedTrial,
+        rows: SegmentRowBuilder,
+        *,
+        has_pairs: bool,
+        in_graph: bool = True,
+    ) -> None:
         super().__init__()
         self._kind: TaskKind = trained.kind
-        self._rows = rows
         models = [trained.model] if trained.encoder is None else [trained.model, trained.encoder]
         # The bare variables: Keras would trace every layer by itself, to no use.
         self._variables = [variable for model in models for variable in model.variables]
@@ -52,16 +59,25 @@ class TextFunctions(tf.Module):
             found: SegmentRows = rows(*inputs)
             return found._asdict()
 
-        self.by_name: dict[str, Any] = {
-            PREDICT: tf.function(predict, input_signature=texts),
-            TOKENIZE: tf.function(tokenize, input_signature=texts),
-            LOGITS: tf.function(logits, input_signature=ids),
-        }
+        self.by_name: dict[str, Any] = {LOGITS: tf.function(logits, input_signature=ids)}
+        self._predict: Any = predict
+        self._tokenize: Any = tokenize
+        if in_graph:
+            self._predict = tf.function(predict, input_signature=texts)
+            self._tokenize = tf.function(tokenize, input_signature=texts)
+            # A module can hold ops of a tokenizer only if it holds the tokenizer.
+            self._rows = rows
+            self.by_name |= {PREDICT: self._predict, TOKENIZE: self._tokenize}
 
     def predict(self, texts: Sequence[tuple[str, ...]]) -> Outputs:
         """Return the answers for some examples, as the signature of this name does."""
-        answers: Outputs = self.by_name[PREDICT](*text_arguments(texts).values())
+        answers: Outputs = self._predict(*text_arguments(texts).values())
         return answers
+
+    def tokenize(self, texts: Sequence[tuple[str, ...]]) -> Outputs:
+        """Return the rows of some examples, by the names of the model's inputs."""
+        rows: Outputs = self._tokenize(*text_arguments(texts).values())
+        return rows
 
     def _answers(self, logits: tf.Tensor) -> Outputs:
         """Return what logits [R, L] stand for: see the signature ``predict`` in docs/formats.md."""
@@ -93,10 +109,12 @@ def make_logits(
 def write_saved_model(folder: Path, functions: TextFunctions) -> None:
     """Write the signatures ``predict`` (also ``serving_default``), ``tokenize`` and ``logits``.
 
+    Where no ops make rows, there is ``logits`` alone.
+
     :param folder: to be created.
     """
     found = functions.by_name
-    signatures = found | {"serving_default": found[PREDICT]}
+    signatures = found | {"serving_default": found.get(PREDICT, found[LOGITS])}
     tf.saved_model.save(functions, str(folder), signatures=signatures)
 
 

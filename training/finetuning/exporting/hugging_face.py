@@ -20,7 +20,6 @@ from training.architectures.models import named_variables
 from training.exporting import hugging_face
 from training.finetuning.model import Classifier
 
-CLASSIFIER = "classifier"
 _PROBLEMS = {
     "classification": "single_label_classification",
     "multi_label": "multi_label_classification",
@@ -54,9 +53,9 @@ def write_configuration(
 
 def added_layers(model: ModelConfig, classifier: Classifier) -> dict[str, tf_keras.layers.Dense]:
     """Return what fine-tuning puts on an encoder, by its name in the library transformers."""
-    own = architecture_of(model).hugging_face.own_pooler
-    pooler = {} if own is None else {own: classifier.own_pooler}
-    return pooler | {CLASSIFIER: classifier.classifier}
+    form = architecture_of(model).hugging_face
+    pooler = {} if form.own_pooler is None else {form.own_pooler: classifier.own_pooler}
+    return pooler | {form.classifier_layer: classifier.classifier}
 
 
 def write_weights(folder: Path, model: ModelConfig, classifier: Classifier) -> None:

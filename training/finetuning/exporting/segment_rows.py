@@ -1,8 +1,8 @@
 """One or two texts to rows inside a TensorFlow graph, as the data job lays out labelled examples.
 
-``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]``. What is too long is cut as in google-research/bert's
-``run_classifier.py``: token by token, always from the longer text, from the second one where both
-are equally long.
+``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]``, or with two ``[SEP]`` between two texts. What is
+too long is cut as in google-research/bert's ``run_classifier.py``: token by token, always from the
+longer text, from the second one where both are equally long.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from training.exporting.text_ops import CLS, SEP, TextTokenizer
+from corpus.tokens.vocabulary import CLS, PAD, SEP
+from training.exporting.text_ops import TextTokenizer
 
 
 class SegmentRows(NamedTuple):
@@ -31,14 +32,21 @@ class SegmentRowBuilder(tf.Module):
 
     :param tokens: of the vocabulary, in order of id.
     :param max_seq_length: tokens of a row at most.
+    :param separators: how many stand between two texts.
     """
 
     def __init__(
-        self, tokenizer: TextTokenizer, tokens: Sequence[str], max_seq_length: int
+        self,
+        tokenizer: TextTokenizer,
+        tokens: Sequence[str],
+        max_seq_length: int,
+        *,
+        separators: int = 1,
     ) -> None:
         super().__init__()
         self._tokenizer = tokenizer
-        self._cls, self._sep = tokens.index(CLS), tokens.index(SEP)
+        self._cls, self._sep, self._pad = (tokens.index(name) for name in (CLS, SEP, PAD))
+        self._separators = separators
         self._max_seq_length = max_seq_length
 
     def __call__(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> SegmentRows:
@@ -52,12 +60,14 @@ class SegmentRowBuilder(tf.Module):
             first = self._closed(first[:, : self._max_seq_length - 2])
             return self._rows(first, tf.zeros_like(first))
         second = self._tokenizer(text_pair)
-        room = self._max_seq_length - 3
+        room = self._max_seq_length - 2 - self._separators
         kept = _kept_lengths(first.row_lengths(), second.row_lengths(), room)
         first, second = (
             self._closed(_first_tokens(ids, lengths, room))
             for ids, lengths in zip((first, second), kept, strict=True)
         )
+        for _ in range(self._separators - 1):
+            first = self._closed(first)
         types = tf.concat([tf.zeros_like(first), tf.ones_like(second)], axis=1)
         return self._rows(tf.concat([first, second], axis=1), types)
 
@@ -67,7 +77,8 @@ class SegmentRowBuilder(tf.Module):
     def _rows(self, ids: tf.RaggedTensor, types: tf.RaggedTensor) -> SegmentRows:
         ids = tf.concat([tf.fill([ids.nrows(), 1], self._cls), ids], axis=1)
         types = tf.concat([tf.zeros([types.nrows(), 1], tf.int32), types], axis=1)
-        return SegmentRows(ids.to_tensor(), tf.ones_like(ids).to_tensor(), types.to_tensor())
+        words = ids.to_tensor(default_value=self._pad)
+        return SegmentRows(words, tf.ones_like(ids).to_tensor(), types.to_tensor())
 
 
 def _kept_lengths(first: tf.Tensor, second: tf.Tensor, room: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -103,12 +103,17 @@ class Bench:
             lambda: run_hf_collator(self._vocabulary, shards, self._work),
         )
 
-    def _tokenizer(self, module: str, size: int | None) -> tuple[Usage, dict[str, Any]]:
-        """Run a tokenizer alone, given lines or whole documents; return the faster of the two."""
+    def _tokenizer(
+        self, module: str, size: int | None, vocabulary: Path | None = None
+    ) -> tuple[Usage, dict[str, Any]]:
+        """Run a tokenizer alone, given lines or whole documents; return the faster of the two.
+
+        :param vocabulary: None: that of WordPiece.
+        """
         shards = self.corpus.take(size)
 
         def run(unit: str) -> tuple[Usage, dict[str, Any]]:
-            usage = run_tokenizer(module, self._vocabulary, shards, unit)
+            usage = run_tokenizer(module, vocabulary or self._vocabulary, shards, unit)
             return usage, usage.result | {"texts": unit}
 
         both = [

@@ -93,6 +93,11 @@ class Corpus:
         """The vocabulary, if it was learned already."""
         return self.folder / "vocab.txt"
 
+    @property
+    def bpe_vocabulary(self) -> Path:
+        """The same of byte-level BPE."""
+        return self.folder / "tokenizer.json"
+
     def __str__(self) -> str:
         """Return a few lines for people."""
         parts = [

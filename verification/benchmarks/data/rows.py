@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from beam_jobs.job.engines import processes_for
-from verification.benchmarks.data.bench import PACKINGS, Bench
+from corpus.tokens.bpe_training import train_bpe
+from verification.benchmarks.data.bench import PACKINGS, Bench, say
 from verification.benchmarks.data.corpus import CorpusTooSmallError
 from verification.benchmarks.data.processes import Usage
 
 _TF_MODELS = "tf-models-official create_pretraining_data"
 _COLLATOR = "transformers DataCollatorForLanguageModeling"
 _RAW = "tokenizers encode_batch_fast, one thread"
+# That of RoBERTa.
+_BPE_SIZE = 50265
 PeerRun = Callable[[int], tuple[Usage, int]]
 _PLAIN_PACKINGS = PACKINGS[:2]
 
@@ -118,12 +122,26 @@ def packed_vs_raw_tokenizer(bench: Bench) -> Iterator[Row]:
 
 def tokenizer_vs_raw_tokenizer(bench: Bench) -> Iterator[Row]:
     """Only the tokenizers, both on text in memory, start-up not counted."""
+    yield _tokenizers("tokenizer_vs_raw_tokenizer", bench, None)
+
+
+def bpe_vs_raw_tokenizer(bench: Bench) -> Iterator[Row]:
+    """The same with byte-level BPE, whose vocabulary is learned first."""
+    vocabulary = bench.corpus.bpe_vocabulary
+    if not vocabulary.exists():
+        say("learning byte-level BPE from the text that is in no shard …")
+        found = train_bpe(bench.corpus.held_out.read_text().split("\n"), size=_BPE_SIZE)
+        vocabulary.write_bytes(found.model or b"")
+    yield _tokenizers("bpe_vs_raw_tokenizer", bench, vocabulary)
+
+
+def _tokenizers(name: str, bench: Bench, vocabulary: Path | None) -> Row:
     size = bench.sizes.near
-    usage, ours = bench.tokenizer("our_tokenizer", size)
-    _, raw = bench.tokenizer("raw_tokenizer", size)
+    usage, ours = bench.tokenizer("our_tokenizer", size, vocabulary)
+    _, raw = bench.tokenizer("raw_tokenizer", size, vocabulary)
     value, other = ours["tokens"] / ours["seconds"], raw["tokens"] / raw["seconds"]
-    yield Row(
-        "tokenizer_vs_raw_tokenizer",
+    return Row(
+        name,
         value,
         "tokens/s",
         _RAW,
@@ -230,6 +248,7 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "ours_nsp_vs_hf_collator": nsp_vs_hf_collator,
     "ours_packed_vs_raw_tokenizer": packed_vs_raw_tokenizer,
     "tokenizer_vs_raw_tokenizer": tokenizer_vs_raw_tokenizer,
+    "bpe_vs_raw_tokenizer": bpe_vs_raw_tokenizer,
     "two_cores_vs_one": two_cores_vs_one,
     "peak_memory": peak_memory,
     "row_fill": row_fill,

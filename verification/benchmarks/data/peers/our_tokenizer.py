@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from corpus.tokens.lineage_vocabulary import read_vocabulary
 from corpus.tokens.tokenizing import make_tokenizer
-from corpus.tokens.vocabulary import parse_vocabulary
 from verification.benchmarks.data.peers import command
 
 
@@ -17,7 +17,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the tokens and the seconds spent on them; start-up is not among these."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     options = command.parse(__doc__, argv)
-    tokenizer = make_tokenizer(parse_vocabulary(options.vocabulary.read_bytes()), True)
+    vocabulary = read_vocabulary(str(options.vocabulary))
+    tokenizer = make_tokenizer(vocabulary, do_lower_case=vocabulary.kind != "bpe")
     read = command.lines if options.unit == "line" else command.documents
     texts = list(read(options.shards))
     tokens = 0

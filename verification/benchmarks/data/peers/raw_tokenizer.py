@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from tokenizers import Tokenizer
+
 from verification.benchmarks.data.peers import command, wordpiece
 
 
@@ -18,7 +20,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the tokens and the seconds spent on them; start-up is not among these."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     options = command.parse(__doc__, argv)
-    tokenizer = wordpiece.load(options.vocabulary)
+    if options.vocabulary.suffix == ".json":
+        tokenizer = Tokenizer.from_file(str(options.vocabulary))
+    else:
+        tokenizer = wordpiece.load(options.vocabulary)
     read = command.lines if options.unit == "line" else command.documents
     texts = list(read(options.shards))
     tokens = 0
