@@ -230,6 +230,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "promotion.approval_timeout_hours",
         ["168 h", "budget.max_lineage_wait_hours=168"],
     ),
+    "_tokens_are_of_the_architecture": (
+        {"vocabulary.kind": "bpe", "vocabulary.do_lower_case": False},
+        "vocabulary.kind",
+        ["bpe", "model.architecture=bert", "wordpiece or sentencepiece"],
+    ),
     "_cost_stays_in_budget": (
         {"budget.max_cost": 1.0, "budget.max_hours": 2.0},
         "budget.max_cost",
