@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
+from corpus.tokens.vocabulary import Vocabulary
 from pipeline_store.formats import (
     ClassifierCheck,
     ModelExports,
@@ -340,7 +341,7 @@ def test_a_wrong_format_is_found_before_anything_is_committed(
         other = exporter.LineageTokenizer.text_ops
 
         def wrong_ops(self: Any, normalization: str) -> Any:
-            return other(type(self)(self.info, reversed_tokens, None), normalization)
+            return other(type(self)(self.info, Vocabulary(reversed_tokens)), normalization)
 
         patch.setattr(exporter.LineageTokenizer, "text_ops", wrong_ops)
         assert export_classifier.main([*words, "--format", "saved_model"]) == BAD_DATA

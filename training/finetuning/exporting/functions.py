@@ -59,7 +59,7 @@ class TextFunctions(tf.Module):
             found: SegmentRows = rows(*inputs)
             return found._asdict()
 
-        self.by_name: dict[str, Any] = {LOGITS: tf.function(logits, input_signature=ids)}
+        signatures = {LOGITS: tf.function(logits, input_signature=ids)}
         self._predict: Any = predict
         self._tokenize: Any = tokenize
         if in_graph:
@@ -67,7 +67,9 @@ class TextFunctions(tf.Module):
             self._tokenize = tf.function(tokenize, input_signature=texts)
             # A module can hold ops of a tokenizer only if it holds the tokenizer.
             self._rows = rows
-            self.by_name |= {PREDICT: self._predict, TOKENIZE: self._tokenize}
+            signatures |= {PREDICT: self._predict, TOKENIZE: self._tokenize}
+        # A module saves a dictionary as it was when it became an attribute.
+        self.by_name: dict[str, Any] = signatures
 
     def predict(self, texts: Sequence[tuple[str, ...]]) -> Outputs:
         """Return the answers for some examples, as the signature of this name does."""
