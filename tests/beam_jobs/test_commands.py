@@ -154,7 +154,7 @@ def test_a_full_disk_is_one_line_with_path_and_remedy(
     assert train_vocabulary.main(arguments) == 0
     capsys.readouterr()
 
-    def full(aside: Path, data: bytes) -> None:
+    def full(aside: Path, data: bytes, path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(local, "_fill", full)

@@ -345,10 +345,10 @@ class FullDisk:
         monkeypatch.setattr(local, "_fill", self.fill)
         monkeypatch.setattr(local.LocalBackend, "delete", lambda _, uri: self.delete(uri))
 
-    def fill(self, aside: Path, data: bytes) -> None:
+    def fill(self, aside: Path, data: bytes, path: Path) -> None:
         if len(data) > self.free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._fill(aside, data)
+        self._fill(aside, data, path)
         self.free -= len(data)
 
     def delete(self, uri: str) -> None:

@@ -242,7 +242,7 @@ def test_a_good_vocabulary(ready: str) -> None:
         (vocabulary([*SPECIAL_TOKENS, *WORDS, "word7"]), "line 206 that of line 13"),
         (vocabulary([*SPECIAL_TOKENS, *WORDS] + [f"x{n}" for n in range(8000)]), "8205 tokens"),
         (vocabulary([*SPECIAL_TOKENS, *(word.title() for word in WORDS)]), "is cased"),
-        (vocabulary([*WORDS, *SPECIAL_TOKENS]), "must be the first"),
+        (vocabulary([*WORDS, *SPECIAL_TOKENS]), "must be token 0"),
         (b"\xff\xfe\x00", "not UTF-8"),
     ],
 )
