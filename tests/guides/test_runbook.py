@@ -16,7 +16,7 @@ from pipeline_alerts.causes import ADVICE
 from pipeline_store.layout import StoreLayout
 from tpu_lifecycle.control.reaper_status import reaper_problem
 
-PAGES = ["README.md", "docs/alerts.md", "docs/operation.md", "docs/local-stack.md"]
+PAGES = ["docs/commands.md", "docs/alerts.md", "docs/operation.md", "docs/local-stack.md"]
 # The last ends where a word of a sentence begins that no command has.
 IN_CODE = re.compile(r"python -m ([^`\n]+)")
 IN_SENTENCES = re.compile(r"python -m ([\w.]+(?: (?!from )[a-z-]*[a-z])*)")

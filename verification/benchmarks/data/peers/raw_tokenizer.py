@@ -22,6 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = command.parse(__doc__, argv)
     if options.vocabulary.suffix == ".json":
         tokenizer = Tokenizer.from_file(str(options.vocabulary))
+        # As in the data job: `<s>` in a text is text.
+        tokenizer.encode_special_tokens = True
     else:
         tokenizer = wordpiece.load(options.vocabulary)
     read = command.lines if options.unit == "line" else command.documents
