@@ -132,6 +132,6 @@ with DAG(
     # Both are setups: should create fail or be marked failed, reserve's success alone still makes
     # the teardown run. A failed delete fails the run.
     delete.as_teardown(setups=[reserve, create], on_failure_fail_dagrun=True)
-    # A lineage that is not given back is free once the run has ended, so this fails no run, and the
-    # run's state comes from promote.
-    release.as_teardown(setups=[claim])
+    # After it has given the lineage back it fails if the run has: then the run is red, whatever a
+    # person marked its tasks as.
+    release.as_teardown(setups=[claim], on_failure_fail_dagrun=True)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
+from model_registry import attempts
 from model_registry.errors import RegistryError, StalePlanError
 from model_registry.production import production
 from model_registry.versions import verified_manifests
@@ -49,10 +50,11 @@ def make_plan(
     """Decide what a run trains on and for how long, or return what an earlier call decided.
 
     The run starts from the model in use and is compared with it. It trains on its own partition,
-    and with ``training.partitions=unseen`` on every other prepared one that this model has not
-    seen. With ``training.replay_fraction`` the partitions that it has seen are replayed, but for
-    those whose rows do not fit the configuration any more. Then its rows are known, and with
-    ``training.train_steps=auto`` its steps.
+    and with ``training.partitions=left_out`` on those that earlier runs have tried and not learned,
+    with ``unseen`` on every other prepared one that this model has not seen; but for those in
+    quarantine (:mod:`model_registry.attempts`). With ``training.replay_fraction`` the partitions
+    that it has seen are replayed, but for those whose rows do not fit the configuration any more.
+    Then its rows are known, and with ``training.train_steps=auto`` its steps.
 
     :param lease: the lineage's lease, which the run holds.
     :param manifest_uri: PartitionManifest of the run's own partition.
@@ -122,8 +124,15 @@ def _decide(
         _require_unseen(parent, seen, own, manifest_uri)
 
     trained = {record.partition: manifest_uri}
-    if config.training.partitions == "unseen":
-        trained |= _unseen(store, lineage, config, {*seen, *trained})
+    quarantined: dict[str, str] = {}
+    if config.training.partitions != "own":
+        tried = attempts.left_out(lineage)
+        more = _unseen(store, lineage, config, {*seen, *trained})
+        if config.training.partitions == "left_out":
+            more = {name: uri for name, uri in more.items() if name in tried}
+        out = {name for name in more if name in tried and tried[name].bars(more[name])}
+        quarantined = {name: tried[name].reason for name in sorted(out)}
+        trained |= {name: uri for name, uri in more.items() if name not in out}
     replayed, not_replayed = _replayed(store, config, seen, trained)
     general = general_set(store, lineage, config)
     always = {record.partition, *general}
@@ -135,6 +144,7 @@ def _decide(
         not_replayed=not_replayed,
         evaluated=scored_sets(seen | trained | general, always, config.evaluation.max_sets),
         scored=_scored(store, lineage, config),
+        quarantined=quarantined,
         train_steps=decide_steps(config, _counts(trained, replayed)),
         lease_sequence=lease.sequence,
         created=datetime.now(UTC),

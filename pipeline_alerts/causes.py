@@ -27,6 +27,8 @@ class Cause(StrEnum):
     PAUSED_WITH_TPU = "paused-with-tpu"
     WATCH_SILENT = "watch-silent"
     REAPER_SILENT = "reaper-silent"
+    QUARANTINED = "quarantined"
+    BACKFILL_ENDED = "backfill-ended"
     NOTHING_NEW = "nothing-new"
     MAINTENANCE_FAILED = "maintenance-failed"
     TEST = "test"
@@ -81,12 +83,42 @@ ADVICE = {
     "its newest run. Until then nobody is told of most of what goes wrong.",
     Cause.REAPER_SILENT: "Unpause the tpu_reaper DAG, or run python -m tpu_lifecycle reap --once. "
     "Until then a TPU that no run gives back deletes only itself.",
+    Cause.QUARANTINED: "Look at the partition's text and its data report. Updates run without it; "
+    "to try it again, deliver it corrected or trigger a run for it.",
+    Cause.BACKFILL_ENDED: "Nothing, if everything was learned. What was rejected joins the next "
+    "update by itself; for what was refused or failed before it was prepared, trigger a new run.",
     Cause.NOTHING_NEW: "Ask whoever delivers the text. If none is expected, raise "
     "REPRETRAIN_QUIET_DAYS.",
     Cause.MAINTENANCE_FAILED: "Open the DAG's newest run and look at the log of what failed.",
     Cause.TEST: "Nothing has to be done: the way to you works.",
 }
 """What to do, in a sentence or two; the runbook has the rest."""
+
+
+class Remedy(StrEnum):
+    """What helps a task that the pipeline itself has stopped; these strings are stored."""
+
+    CHANGE_REQUEST = "change-request"
+    NEW_RUN = "new-run"
+    MEND_AND_CLEAR = "mend-and-clear"
+    CLEAR = "clear"
+
+
+REMEDIES = {
+    Remedy.CHANGE_REQUEST: "Change what the reason names and trigger a new run. Clearing cannot "
+    "help: the run keeps its settings, and is refused again.",
+    Remedy.NEW_RUN: "Trigger a new run for the partition. Clearing cannot help: another model has "
+    "come into use, and what this run has trained would continue the one before.",
+    Remedy.MEND_AND_CLEAR: "Do what the reason says, then clear the task.",
+    Remedy.CLEAR: "Clear the task to wait again: nothing was spent. Look at who has the lineage.",
+}
+"""What to do about such a task, in place of the advice for all tasks that fail."""
+
+
+def advice(cause: str, remedy: str = "") -> str:
+    """Return what to do: by the remedy, if there is one that this program knows."""
+    known = {str(one): text for one, text in REMEDIES.items()}
+    return known.get(remedy) or ADVICE[base_cause(cause)]
 
 
 def base_cause(cause: str) -> Cause:

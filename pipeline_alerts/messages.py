@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from pipeline_alerts.causes import ADVICE, base_cause, runbook
+from pipeline_alerts.causes import advice, base_cause, runbook
 from pipeline_store.formats import Alert, AlertCleared
 
 SCHEMA = "bert-repretraining-alert"
@@ -63,7 +63,7 @@ def _facts(alert: Alert, cleared: AlertCleared | None) -> list[tuple[str, str]]:
     if alert.run_id:
         pairs += [("Spent so far", _spent(alert)), ("TPUs", _tpus(alert))]
     pairs += [("Log", alert.log_place or ""), ("Run folder", _folder(alert))]
-    pairs += [("What to do", ADVICE[base_cause(alert.cause)]), ("Runbook", runbook(alert.cause))]
+    pairs += [("What to do", advice(alert.cause, alert.remedy)), ("Runbook", runbook(alert.cause))]
     return [(name, value) for name, value in pairs if value]
 
 
@@ -131,9 +131,9 @@ def _payload(alert: Alert, cleared: AlertCleared | None) -> dict[str, Any]:
         "detail": alert.cause.partition(".")[2],
         "scope": alert.scope,
     }
-    advice = {"advice": ADVICE[cause], "runbook": runbook(alert.cause)}
+    help_ = {"advice": advice(alert.cause, alert.remedy), "runbook": runbook(alert.cause)}
     over = {"cleared": cleared.model_dump(mode="json")["time"] if cleared else None}
-    return head | kind | fields | over | advice
+    return head | kind | fields | over | help_
 
 
 def _blocks(alert: Alert, facts: list[tuple[str, str]]) -> list[dict[str, Any]]:

@@ -46,6 +46,7 @@ def raise_about_run(
     detail: str = "",
     with_text: bool = False,
     facts: RunFacts | None = None,
+    remedy: str = "",
 ) -> Alert | None:
     """Create a run's alert; nobody is told yet.
 
@@ -54,6 +55,7 @@ def raise_about_run(
     :param detail: what of the cause, such as the task; each has an alert of its own.
     :param with_text: whether log lines may be quoted.
     :param facts: of the run, if they have been read already.
+    :param remedy: what helps, where that is known better than by the cause.
     :returns: the alert; None when there is one of this cause already.
     """
     name = alert_name(cause, detail)
@@ -76,6 +78,7 @@ def raise_about_run(
         tpus=known.tpus,
         log_place=known.log_place,
         log_lines=known.log_lines,
+        remedy=remedy,
     )
     return alert if alert.create(store.alert(run.key, name)) else None
 

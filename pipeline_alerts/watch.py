@@ -8,11 +8,12 @@ The TPUs of a run that has ended are looked at until they are gone.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from model_registry import outcomes
+from model_registry import attempts, outcomes
+from pipeline_alerts.backfills import check_backfill
 from pipeline_alerts.causes import CLEARING, Cause
 from pipeline_alerts.findings import Finding, Findings, open_alerts
 from pipeline_alerts.installation import check_corpus, check_reaper
@@ -22,7 +23,9 @@ from pipeline_alerts.running import STORM_LOSSES, RunningRun, recent
 from pipeline_alerts.standstill import OpenRun, Patience, TpuOf
 from pipeline_store import uris
 from pipeline_store.formats import (
+    BackfillRuns,
     FormatError,
+    LineageAttempt,
     OutcomeKind,
     RentingRun,
     RunOutcome,
@@ -32,7 +35,7 @@ from pipeline_store.formats import (
     WatchedRun,
     WatchPass,
 )
-from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 
 MAX_GAP = timedelta(minutes=30)
 """Between two passes; after a longer one nothing is said about what happened in it."""
@@ -110,6 +113,11 @@ class Watch:
                 run = self.store.run(key)
                 self._look_at_left(run, RunRecord.load(run.record), report)
                 unseen.remove(key)
+        for uri in uris.list_files(self.store.backfills):
+            with report.collected(f"backfill {uri}"):
+                listed = BackfillRuns.load(uri)
+                if listed.ended is None:
+                    report.add(check_backfill(self.store, listed, self.state_of))
         with report.collected("TPU losses"):
             self._check_storm(losses, report)
         since = _unbroken_since(self.store)
@@ -229,6 +237,11 @@ class Watch:
         self, run: RunLayout, record: RunRecord, outcome: RunOutcome, report: WatchReport
     ) -> None:
         """Raise what the outcome calls for, and remember that this run is dealt with."""
+        if record.partition:
+            lineage = self.store.lineage(record.lineage_id)
+            attempt = attempts.record(lineage, run, record, outcome)
+            for finding in _quarantines(lineage, attempt):
+                self._raise(record, finding, report)
         if outcome.outcome is OutcomeKind.REJECTED:
             rejection = Finding(Cause.REJECTED, _rejection(run), outcome.reason)
             self._raise(record, rejection, report)
@@ -270,6 +283,22 @@ def _unbroken_since(store: StoreLayout) -> datetime:
     except FormatError:
         last = None  # replaced
     return last.unbroken_since if last and now - last.finished <= MAX_GAP else now
+
+
+def _quarantines(lineage: LineageLayout, attempt: LineageAttempt) -> Iterator[Finding]:
+    """Yield the partitions that a rejected run has brought into quarantine."""
+    if not attempt.by_gate:
+        return
+    for partition, tried in attempts.left_out(lineage).items():
+        if tried.is_quarantined and partition in attempt.trained:
+            reasons = "; ".join(tried.rejections)
+            yield Finding(
+                Cause.QUARANTINED,
+                f"partition {partition} is in quarantine",
+                f"Updates with partition {partition} were rejected {len(tried.rejections)} times: "
+                f"{reasons}. The next update runs without it.",
+                detail=partition,
+            )
 
 
 def _rejection(run: RunLayout) -> str:

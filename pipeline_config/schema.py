@@ -435,11 +435,12 @@ class TrainingConfig(Section):
         le=_LARGEST_STEP,
         description="Most steps that auto takes, however much text there is; BERT had a million.",
     )
-    partitions: Literal["own", "unseen"] = Field(
-        "own",
-        description="own: train on the run's own partition. unseen: and on every other prepared "
-        "one that the model in use has not seen, once for all of a backfill; its other runs then "
-        "find nothing left to do.",
+    partitions: Literal["own", "left_out", "unseen"] = Field(
+        "left_out",
+        description="own: train on the run's own partition. left_out: and on those whose run was "
+        "rejected or failed, until they have been rejected twice. unseen: and on every other "
+        "prepared one that the model in use has not seen, once for all of a backfill; its other "
+        "runs then find nothing left to do.",
     )
     train_again: bool = Field(
         False,

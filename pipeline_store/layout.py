@@ -261,6 +261,11 @@ class RunLayout:
         return uris.join(self.root, "run.json")
 
     @property
+    def refusal(self) -> str:
+        """RunRefusal, of a run that has no record."""
+        return uris.join(self.root, "refusal.json")
+
+    @property
     def config(self) -> str:
         """The effective PipelineConfig."""
         return uris.join(self.root, "config.json")
@@ -488,6 +493,15 @@ class LineageLayout:
         return uris.join(self.waiting, f"{run_key}.json")
 
     @property
+    def attempts(self) -> str:
+        """Folder with a file for each run of the lineage that has ended."""
+        return uris.join(self.root, "attempts")
+
+    def attempt(self, run_key: str) -> str:
+        """LineageAttempt."""
+        return uris.join(self.attempts, f"{run_key}.json")
+
+    @property
     def versions(self) -> str:
         """Folder with one folder per model version."""
         return uris.join(self.root, "versions")
@@ -567,6 +581,15 @@ class StoreLayout:
     def lineage(self, lineage_id: str) -> LineageLayout:
         """Return one line of models."""
         return LineageLayout(uris.join(self.root, "lineages", lineage_id))
+
+    @property
+    def backfills(self) -> str:
+        """Folder with a file for each backfill."""
+        return uris.join(self.root, "backfills")
+
+    def backfill(self, name: str) -> str:
+        """BackfillRuns."""
+        return uris.join(self.backfills, f"{name}.json")
 
     @property
     def tasks(self) -> str:

@@ -53,7 +53,12 @@ from pipeline_store.formats.finetuning import (
     TrialResult,
     TrialScores,
 )
-from pipeline_store.formats.lineage import LineageLease, WaitingTicket
+from pipeline_store.formats.lineage import (
+    BackfillRuns,
+    LineageAttempt,
+    LineageLease,
+    WaitingTicket,
+)
 from pipeline_store.formats.models import (
     BestCheckpoint,
     BestScore,
@@ -92,6 +97,7 @@ from pipeline_store.formats.run import (
     RunOutcome,
     RunPlan,
     RunRecord,
+    RunRefusal,
 )
 from pipeline_store.formats.spent import JobTime, Seconds, SpentOn
 from pipeline_store.formats.tpu import (
@@ -138,6 +144,7 @@ __all__ = [
     "AttemptBill",
     "AttemptEvent",
     "AttemptMark",
+    "BackfillRuns",
     "BestCheckpoint",
     "BestScore",
     "BestScores",
@@ -179,6 +186,7 @@ __all__ = [
     "Lease",
     "Ledger",
     "LedgerEntry",
+    "LineageAttempt",
     "LineageLease",
     "LogCursor",
     "MetricSummary",
@@ -212,6 +220,7 @@ __all__ = [
     "RunOutcome",
     "RunPlan",
     "RunRecord",
+    "RunRefusal",
     "Seconds",
     "ShardDecisions",
     "ShardManifest",

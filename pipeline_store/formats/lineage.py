@@ -7,6 +7,7 @@ from datetime import datetime
 from pydantic import Field
 
 from pipeline_store.formats.base import StoredFile
+from pipeline_store.formats.run import OutcomeKind
 
 
 class LineageLease(StoredFile):
@@ -40,3 +41,44 @@ class WaitingTicket(StoredFile):
     since: datetime
     renewed: datetime
     valid_seconds: float = Field(description="after the renewal; an older one does not count")
+
+
+class LineageAttempt(StoredFile):
+    """``attempts/<run_key>.json``: a run of the lineage that has ended, and what of.
+
+    The next run reads from it which text was not learned, and so need not read all runs.
+    """
+
+    kind = "lineage-attempt"
+
+    run_key: str
+    dag_id: str
+    run_id: str
+    partition: str
+    trained: dict[str, str] = Field(
+        description="manifest by partition, the run's own included; empty: nothing was planned"
+    )
+    outcome: OutcomeKind
+    reason: str
+    by_gate: bool = Field(description="the gate has rejected it, and not a person or a deadline")
+    time: datetime
+
+
+class BackfillRuns(StoredFile):
+    """``backfills/<name>.json``: the runs of a backfill as Airflow lists them, and what came of it.
+
+    Written by the first of the runs that begins; how it ended by the watch.
+    """
+
+    kind = "backfill-runs"
+
+    name: str
+    dag_id: str
+    backfill_id: int = Field(description="Airflow's number, which a new database begins anew")
+    lineage_id: str
+    runs: dict[str, str] = Field(description="partition by run id")
+    created: datetime
+    ended: datetime | None = Field(default=None, description="none: some of the runs has not")
+    not_learned: dict[str, str] = Field(
+        default={}, description="reason by partition, once it has ended"
+    )

@@ -33,6 +33,23 @@ class RunRecord(StoredFile):
     tpu_number: int = Field(
         default=0, description="among the TPUs of a fine-tuning run, from 0, which is the run's own"
     )
+    backfill: str | None = Field(
+        default=None, description="name of the BackfillRuns that it is of; none: of no backfill"
+    )
+
+
+class RunRefusal(StoredFile):
+    """``refusal.json``: why a run was refused before anything was spent. It has no ``run.json``."""
+
+    kind = "run-refusal"
+
+    dag_id: str
+    run_id: str
+    partition: str = Field(default="", description="empty: not known, or a fine-tuning run")
+    lineage_id: str = Field(default="", description="empty: not known")
+    backfill: str | None = Field(default=None, description="as in the run's record")
+    reasons: list[str] = Field(description="one line each, as they are logged")
+    time: datetime
 
 
 class RunEstimate(StoredFile):
@@ -89,6 +106,11 @@ class RunPlan(StoredFile):
         exclude_if=lambda scored: not scored,
         description="manifest by partition whose held-out rows each checkpoint is scored on "
         "(evaluation.pattern); none: of those trained on",
+    )
+    quarantined: dict[str, str] = Field(
+        default={},
+        exclude_if=lambda quarantined: not quarantined,
+        description="reason by partition that was rejected too often to be trained on",
     )
     train_steps: int | None = Field(
         default=None,

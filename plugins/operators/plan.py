@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from model_registry import lease, outcomes, plans
 from model_registry.errors import RegistryError
 from operators import job_arguments
+from operators.failures import PipelineFailure, refused_by
 from operators.own_run import own_run, prepared_manifest
+from pipeline_alerts.causes import Remedy
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import uris
 from pipeline_store.formats import OutcomeKind, RunPlan, RunRecord
@@ -70,7 +72,7 @@ class PlanJobsOperator(BaseOperator):
             raise AirflowSkipException(str(error)) from error
         except (RegistryError, UserError) as error:
             # Another try cannot help.
-            raise AirflowFailException(str(error)) from error
+            raise refused_by(error) from error
         self._show(plan)
         config = decided_config(parse_config(uris.read(run.config), run.config), plan.train_steps)
         self._show_length(config, plan, store)
@@ -78,7 +80,7 @@ class PlanJobsOperator(BaseOperator):
         if copied is not None:
             self.log.info("%s", vm_disk.disk_line(config, copied))
             if problem := vm_disk.problem(config, copied):
-                raise AirflowFailException(problem)
+                raise PipelineFailure(Remedy.CHANGE_REQUEST, problem)
         return {
             "train": job_arguments.train(run, store),
             "evaluate": job_arguments.evaluate(run, store),
@@ -92,6 +94,8 @@ class PlanJobsOperator(BaseOperator):
         self.log.info("Training on %s", ", ".join(plan.trained))
         if plan.replayed:
             self.log.info("Replaying %s", ", ".join(plan.replayed))
+        for partition, reason in plan.quarantined.items():
+            self.log.warning("Partition %s is not trained on: %s", partition, reason)
         for partition, reason in plan.not_replayed.items():
             self.log.warning("Partition %s is not replayed: %s", partition, reason)
         self.log.info("Scored on the held-out documents of %s", ", ".join(plan.evaluated))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from model_registry import gate, lease, outcomes, registry
 from model_registry.best_scores import best_scores
 from operators.approval import missing_approval
+from operators.failures import PipelineFailure, refused_by
 from operators.own_run import own_run
 from operators.pipeline_assets import PROMOTED_MODEL, announce_model
+from pipeline_alerts.causes import Remedy
 from pipeline_config import parse_config
 from pipeline_store import uris
 from pipeline_store.formats import (
@@ -103,12 +105,12 @@ class PromoteOperator(BaseOperator):
             raise AirflowSkipException(f"The model in use stays: {verdict.reason}")
         config = parse_config(uris.read(run.config), run.config)
         if problem := missing_approval(run, config, plan.parent_version, context["dag_run"]):
-            raise AirflowFailException(problem)
+            raise PipelineFailure(Remedy.MEND_AND_CLEAR, problem)
         try:
             version = self._promote(run, verdict.reason)
         except registry.RegistryError as error:
             # Another try cannot help.
-            raise AirflowFailException(str(error)) from error
+            raise refused_by(error) from error
         outcomes.record(
             run,
             OutcomeKind.PROMOTED,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from corpus.partitions import choose_partition, input_patterns
+from hooks.notes import backfill_of
 from operators.validate_base import STARTED_BY_A_DAG, ValidateOperator
 from pipeline_config import ConfigError, PipelineConfig, load_preset, with_overrides
 from pipeline_store import request_paths
+from pipeline_store.formats import BackfillRuns
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.estimates import estimates
 from preflight.run import checks
@@ -30,13 +34,18 @@ class ValidateRunOperator(ValidateOperator):
 
     def _validate(self, context: Context, store: StoreLayout, run: RunLayout) -> dict[str, str]:
         dag_run = context["dag_run"]
-        config = self._requested(
-            load_preset(self.preset), _conf(dag_run), store, is_own=_is_arrival(dag_run)
-        )
-        partition = self._partition(config, dag_run, store)
+        config, violations, dropped = self._usable(dag_run, store)
+        try:
+            partition = self._partition(config, dag_run, store)
+        except ConfigError as error:
+            raise ConfigError(violations + _without(dropped, error.violations)) from None
         config = with_overrides(config, {"corpus.partition": partition})
         about = {"partition": partition, "lineage_id": config.model.lineage_id}
-        if dag_run.run_type == "scheduled" and not self._has_files(config, store, partition):
+        if (
+            not violations
+            and dag_run.run_type == "scheduled"
+            and not self._has_files(config, store, partition)
+        ):
             self._record(run, config, dag_run, about)
             raise self._skip(
                 run,
@@ -46,11 +55,12 @@ class ValidateRunOperator(ValidateOperator):
         estimate = estimates.estimate(config, store)
         for line in estimate.lines:
             self.log.info("%s", line)
-        problems = checks.check(config, store, partition) + self._cloud_problems(config, store)
-        if problems:
+        found = checks.check(config, store, partition) + self._cloud_problems(config, store)
+        if problems := violations + _without(dropped, found):
             raise self._refusal(problems)
         self._warn_of_a_dead_reaper(store)
-        self._record(run, config, dag_run, about)
+        backfill = _record_backfill(context, store, config.model.lineage_id)
+        self._record(run, config, dag_run, about | {"backfill": backfill})
         estimates.write_estimate(run, estimate)
         if config.run.dry_run:
             raise self._skip(run, "Dry run: all checks passed, and nothing was spent or changed.")
@@ -58,6 +68,28 @@ class ValidateRunOperator(ValidateOperator):
             "Run %s: partition %s, lineage %s", run.root, partition, config.model.lineage_id
         )
         return {"run_uri": run.root, "config_uri": run.config, **about}
+
+    def _usable(
+        self, dag_run: Any, store: StoreLayout
+    ) -> tuple[PipelineConfig, list[str], set[str]]:
+        """Return what a run asks for, why that is refused, and the settings that it is without.
+
+        Settings that break a rule are then left as the preset has them, so that the checks of
+        files and of the cloud, which need a configuration, give all other reasons in one round.
+
+        :raises ConfigError: nothing usable is left.
+        """
+        preset, conf, is_own = load_preset(self.preset), _conf(dag_run), _is_arrival(dag_run)
+        try:
+            return self._requested(preset, conf, store, is_own=is_own), [], set()
+        except ConfigError as error:
+            dropped = conf.keys() & _words(error.violations)
+            rest = {name: value for name, value in conf.items() if name not in dropped}
+            try:
+                usable = self._requested(preset, rest, store, is_own=is_own)
+            except ConfigError:
+                raise error from None
+            return usable, error.violations, dropped
 
     def _partition(self, config: PipelineConfig, dag_run: Any, store: StoreLayout) -> str:
         """Return the partition that the form, else the schedule, else the corpus itself names."""
@@ -71,6 +103,32 @@ class ValidateRunOperator(ValidateOperator):
     def _has_files(config: PipelineConfig, store: StoreLayout, partition: str) -> bool:
         patterns = input_patterns(config.corpus.input_pattern, partition, store)
         return any(request_paths.glob(pattern) for pattern in patterns)
+
+
+def _words(lines: list[str]) -> set[str]:
+    """Return all words of some lines, names of settings with their dots among them."""
+    return {word.strip(".") for line in lines for word in re.findall(r"[\w.]+", line)}
+
+
+def _without(dropped: set[str], problems: list[str]) -> list[str]:
+    """Return the problems that are not about the preset's values of settings that were dropped."""
+    return [line for line in problems if not dropped & _words([line])]
+
+
+def _record_backfill(context: Context, store: StoreLayout, lineage_id: str) -> str | None:
+    """Keep which runs the run's backfill has, and return its name; None: it is of none."""
+    listed = backfill_of(context)
+    if listed is None:
+        return None
+    BackfillRuns(
+        name=listed.name,
+        dag_id=context["dag_run"].dag_id,
+        backfill_id=listed.backfill_id,
+        lineage_id=lineage_id,
+        runs=listed.runs,
+        created=datetime.now(UTC),
+    ).create(store.backfill(listed.name))
+    return listed.name
 
 
 def _conf(dag_run: Any) -> dict[str, Any]:

@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
+from hooks.notes import about_run, backfill_of, leave_note
 from model_registry import outcomes
+from operators.failures import RequestRefused
 from pipeline_config import (
     ConfigError,
     FinetuningConfig,
@@ -23,7 +25,7 @@ from pipeline_config.requests import with_request
 from pipeline_config.settings import load_settings
 from pipeline_config.unquoted import one_line
 from pipeline_store import identity, request_paths, uris
-from pipeline_store.formats import FormatError, OutcomeKind, RunRecord
+from pipeline_store.formats import FormatError, OutcomeKind, RunRecord, RunRefusal
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.request import outside_problems, request_roots
 from tpu_lifecycle.control.reaper_status import reaper_problem
@@ -75,9 +77,21 @@ class ValidateOperator(BaseOperator):
         run = store.run(identity.run_key(dag_run.dag_id, dag_run.run_id))
         try:
             with request_paths.limited_to(request_roots(load_settings(), store)):
-                return self._validate(context, store, run)
+                result = self._validate(context, store, run)
         except ConfigError as error:
-            raise self._refusal(error.violations) from error
+            refused = self._refusal(error.violations)
+        except RequestRefused as error:
+            refused = error
+        except AirflowSkipException as skip:
+            leave_note(context, f"Skipped: {skip}")
+            raise
+        else:
+            record = RunRecord.load(run.record)
+            leave_note(context, about_run(record.partition, record.lineage_id))
+            return result
+        self._keep_refusal(context, run, refused.problems)
+        # Neither with what it came from, nor with where that was raised: the reasons are the log.
+        raise refused.with_traceback(None)
 
     @abstractmethod
     def _validate(self, context: Context, store: StoreLayout, run: RunLayout) -> Any:
@@ -131,7 +145,7 @@ class ValidateOperator(BaseOperator):
     def _connect(self) -> tuple[CloudTpuBackend, Any]:
         """Return the TPU service of the connection, and the connection's credentials.
 
-        :raises AirflowFailException: no other try can help: there is no such connection, or what is
+        :raises RequestRefused: no other try can help: there is no such connection, or what is
             in it cannot be used.
         """
         from google.auth.exceptions import DefaultCredentialsError
@@ -171,11 +185,11 @@ class ValidateOperator(BaseOperator):
         run: RunLayout,
         config: PipelineConfig | FinetuningConfig,
         dag_run: Any,
-        about: Mapping[str, str],
+        about: Mapping[str, Any],
     ) -> None:
         """Write the run's records.
 
-        :param about: ``partition`` and ``lineage_id`` of the :class:`RunRecord`.
+        :param about: ``partition``, ``lineage_id`` and ``backfill`` of the :class:`RunRecord`.
         """
         parse = parse_finetuning_config if isinstance(config, FinetuningConfig) else parse_config
         uris.create_if_absent(run.config, config.to_bytes())
@@ -190,8 +204,26 @@ class ValidateOperator(BaseOperator):
             created=datetime.now(UTC),
             **about,
         ).create(run.record)
+        uris.delete(run.refusal)
         # The run begins anew: what it ended with before does not count any more.
         outcomes.reopen(run)
+
+    def _keep_refusal(self, context: Context, run: RunLayout, problems: list[str]) -> None:
+        """Keep the reasons for the page of the run, and as its note."""
+        leave_note(context, f"Refused: {'; '.join(problems)}")
+        dag_run = context["dag_run"]
+        backfill = backfill_of(context)
+        key = getattr(dag_run, "partition_key", None)
+        conf = dag_run.conf or {}
+        RunRefusal(
+            dag_id=dag_run.dag_id,
+            run_id=dag_run.run_id,
+            partition=str(key or conf.get("corpus.partition") or ""),
+            lineage_id=str(conf.get("model.lineage_id") or ""),
+            backfill=backfill.name if backfill else None,
+            reasons=problems,
+            time=datetime.now(UTC),
+        ).write(run.refusal)
 
     def _skip(self, run: RunLayout, reason: str) -> AirflowSkipException:
         outcomes.record(run, OutcomeKind.SKIPPED, reason, written_by=self.task_id)
@@ -199,11 +231,8 @@ class ValidateOperator(BaseOperator):
         self.log.info("%s", reason)
         return AirflowSkipException(reason)
 
-    def _refusal(self, problems: list[str]) -> AirflowFailException:
-        problems = [one_line(" ".join(line.splitlines())) for line in problems]
+    def _refusal(self, problems: list[str]) -> RequestRefused:
+        problems = [one_line(" ".join(line.splitlines())) for line in dict.fromkeys(problems)]
         for line in problems:
             self.log.error("%s", line)
-        return AirflowFailException(
-            f"Refused before anything was spent, {len(problems)} violation(s):\n"
-            + "\n".join(problems)
-        )
+        return RequestRefused(problems)

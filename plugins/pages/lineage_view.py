@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 
-from model_registry import lease, registry
+from model_registry import attempts, lease, registry
+from model_registry.attempts import LeftOut
 from pages.charts import LineChart, Series, line_chart
 from pages.reading import Reader
 from pages.spending import Spending, spending
@@ -15,6 +16,7 @@ from pipeline_alerts.delivery import clearance, list_alerts
 from pipeline_store import uris
 from pipeline_store.formats import (
     Alert,
+    LineageAttempt,
     LineageLease,
     ModelVersion,
     ProductionPointer,
@@ -28,6 +30,7 @@ MOST_VERSIONS = 100
 MOST_ALERTS = 10
 MOST_READ_ALERTS = 200
 """Of all lineages, the newest: a page must not take longer with each alert there ever was."""
+MOST_ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,10 @@ class LineageView:
     spending: Spending | None = None
     """Of the run that holds the lineage."""
     waiting: list[WaitingTicket] = field(default_factory=list)
+    not_learned: list[LeftOut] = field(default_factory=list)
+    """Partitions that were tried and that the model in use has not seen, sorted."""
+    unsuccessful: list[LineageAttempt] = field(default_factory=list)
+    """Newest runs that were rejected, failed or cancelled; newest first."""
     alerts: list[AlertRow] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -105,6 +112,10 @@ def lineage_view(store: StoreLayout, lineage_id: str, known: list[str]) -> Linea
     if holder is not None:
         view.spending = reader.attempt(lambda: spending([store.run(holder)]))
     view.waiting = reader.attempt(lambda: lease.waiting(lineage)) or []
+    view.not_learned = list((reader.attempt(lambda: attempts.left_out(lineage)) or {}).values())
+    tried = reader.attempt(lambda: attempts.attempts(lineage)) or []
+    unsuccessful = [one for one in tried if one.outcome in attempts.NOT_LEARNED]
+    view.unsuccessful = unsuccessful[: -MOST_ATTEMPTS - 1 : -1]
     view.alerts = newest_alerts(store, lineage_id, reader)
     return view
 

@@ -29,6 +29,7 @@ from pages.spending import spending_view, spent_bar
 from pipeline_config import load_preset
 from pipeline_config.settings import load_settings
 from pipeline_store import identity, uris
+from pipeline_store.formats import RunRefusal
 from pipeline_store.layout import StoreLayout, VersionLayout
 
 MAIN_DAG, ROLLBACK_DAG = "bert_repretraining", "model_rollback"
@@ -79,7 +80,8 @@ def run_page(dag_id: str, run_id: str) -> Response:
     view = run_view(_store(), dag_id, run_id)
     if view is None:
         dags = {"main_dag": MAIN_DAG, "finetuning_dag": FINETUNING_DAG}
-        return _html("no_run.html", dag_id=dag_id, run_id=run_id, **dags)
+        refusal = RunRefusal.load_or_none(_store().run(identity.run_key(dag_id, run_id)).refusal)
+        return _html("no_run.html", dag_id=dag_id, run_id=run_id, refusal=refusal, **dags)
     paused = view.outcome is None and is_paused(dag_id)
     return _html("run.html", view=view, dag_id=dag_id, run_id=run_id, paused=paused)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,15 +21,17 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 
 from alerting import callbacks
 from alerting.channels import ConnectionChannel
+from model_registry import attempts
+from operators.failures import PipelineFailure, RunHasFailed
 from operators.tpu_failures import FailureKind, TpuTaskFailed
 from operators.watch import WatchOperator, is_paused
-from pipeline_alerts.causes import Cause
+from pipeline_alerts.causes import REMEDIES, Cause, Remedy
 from pipeline_alerts.delivery import ChannelError
 from pipeline_alerts.messages import compose
 from pipeline_alerts.raising import raise_about_installation
 from pipeline_alerts.standstill import no_service
-from pipeline_store import uris
-from pipeline_store.formats import Alert
+from pipeline_store import identity, uris
+from pipeline_store.formats import Alert, BackfillRuns, RunOutcome, RunPlan, RunRefusal
 from pipeline_store.layout import RunLayout, StoreLayout
 from tests.pipeline_alerts import situations
 from tests.pipeline_alerts.servers import Endpoint, Mailbox, mail_server, web_endpoint
@@ -107,13 +110,49 @@ def not_found() -> AirflowRuntimeError:
     return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail=detail))
 
 
+def rejected_twice(run: RunLayout) -> None:
+    """Have a run rejected that was trained on a text which the gate has rejected before."""
+    record = record_of(run)
+    plan = RunPlan(
+        partition=record.partition,
+        parent_version="v-0",
+        trained={record.partition: f"{run.store_root}/gone.json"},
+        replayed={},
+        not_replayed={},
+        evaluated={},
+        lease_sequence=1,
+        created=datetime.now(UTC),
+    )
+    plan.create(run.plan)
+    situations.rejected(run)
+    lineage = StoreLayout(run.store_root).lineage(record.lineage_id)
+    kept = attempts.record(lineage, run, record, RunOutcome.load(run.outcome))
+    kept.model_copy(update={"run_key": "0" * 12}).write(lineage.attempt("0" * 12))
+
+
+def ended_backfill(store: StoreLayout) -> None:
+    """Have a backfill end, of which one run was refused, and whose others Airflow has deleted."""
+    listed = {"refused": "day-8", "deleted": "day-9"}
+    BackfillRuns(
+        name="7-abc",
+        dag_id=DAG_ID,
+        backfill_id=7,
+        lineage_id="default",
+        runs=listed,
+        created=datetime.now(UTC),
+    ).create(store.backfill("7-abc"))
+    RunRefusal(dag_id=DAG_ID, run_id="refused", reasons=["no text"], time=datetime.now(UTC)).create(
+        store.run(identity.run_key(DAG_ID, "refused")).refusal
+    )
+
+
 def make_everything_wrong(store: StoreLayout) -> None:
     """Bring about every cause there is."""
     run = new_run(store)
     callbacks.task_failed(task_context(run, "tpu.train", AirflowFailException("broken")))
     callbacks.run_failed(dag_context(record_of(new_run(store)).run_id))
     callbacks.maintenance_failed(dag_context("scheduled__1", "tpu_reaper"))
-    situations.rejected(new_run(store))
+    rejected_twice(new_run(store))
     situations.asked(new_run(store))
     situations.began(new_run(store), hours_ago=40)
     budgets = {"budget.max_hours": 10.0, "budget.max_chip_hours": 9.0, "budget.max_preemptions": 3}
@@ -126,6 +165,7 @@ def make_everything_wrong(store: StoreLayout) -> None:
     situations.watched_for(store, hours=5)
     situations.reaper_passed(store, hours_ago=4)
     situations.corpus_was_quiet_for(store, days=9)
+    ended_backfill(store)
     # What only a pass from outside finds, and a test.
     for scope, cause in (("watch-1", Cause.WATCH_SILENT), ("test-1", Cause.TEST)):
         raise_about_installation(store, scope, cause, about="a", summary="b", reason="to see")
@@ -138,10 +178,11 @@ def test_every_cause_reaches_mail_and_webhook_once(
     for name in ("STALLED", "IDLE_TPU"):
         monkeypatch.setenv(f"REPRETRAIN_{name}_MINUTES", "0.00001")
     make_everything_wrong(store)
-    watch(store, paused=True)
+    gone = {"refused": "failed", "deleted": "success"}
+    watch(store, paused=True, **gone)
     ended = record_of(new_run(store)).run_id
     for _ in range(2):
-        watch(store, paused=True, **{ended: "failed"})
+        watch(store, paused=True, **gone | {ended: "failed"})
     got = sorted(key.rpartition("/")[2].partition(".")[0] for key in endpoint.ids)
     assert got == sorted(Cause)
     assert len(set(endpoint.ids)) == len(Cause)
@@ -149,6 +190,40 @@ def test_every_cause_reaches_mail_and_webhook_once(
     assert sorted(mailbox.subjects) == titles
     assert len(mailbox.letters) == len(Cause)
     assert mailbox.recipients[0] == ["ann@example.com", "bob@example.com"]
+
+
+def test_a_backfill_ends_with_what_was_not_learned_and_why(store: StoreLayout) -> None:
+    ended_backfill(store)
+    watch(store, refused="failed")
+    assert BackfillRuns.load(store.backfill("7-abc")).ended is None
+    for _ in range(2):
+        watch(store, refused="failed", deleted="failed")
+    kept = BackfillRuns.load(store.backfill("7-abc"))
+    assert kept.ended is not None
+    assert kept.not_learned["day-8"] == "refused: no text"
+    alert = Alert.load(store.alert("backfill-7-abc", Cause.BACKFILL_ENDED))
+    assert "0 of 2 partitions learned" in alert.title
+    assert "day-8: refused: no text" in alert.reason
+    assert "day-9: " in alert.reason
+
+
+@pytest.mark.parametrize("remedy", Remedy)
+def test_what_the_pipeline_stops_is_told_in_full_with_what_helps(
+    store: StoreLayout, endpoint: Endpoint, mailbox: Mailbox, remedy: Remedy
+) -> None:
+    error = PipelineFailure(remedy, "planned from v-1, but v-2 is in use")
+    callbacks.task_failed(task_context(new_run(store), "lineage.claim", error))
+    [request] = endpoint.requests
+    assert "planned from v-1, but v-2 is in use" in str(request.body["reason"])
+    assert request.body["advice"] == REMEDIES[remedy]
+    assert REMEDIES[remedy] in mailbox.part("plain").replace("\n", " ")
+
+
+def test_a_last_task_that_fails_with_its_run_is_not_told(
+    store: StoreLayout, endpoint: Endpoint
+) -> None:
+    callbacks.task_failed(task_context(new_run(store), "release", RunHasFailed("failed")))
+    assert endpoint.requests == []
 
 
 def test_a_letter_has_text_html_and_an_id_of_its_own(store: StoreLayout, mailbox: Mailbox) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,21 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from hooks.dag_runs import failed_tasks, is_under_way
+from hooks.notes import ENDED_BY, FIRST_TASK, NOTE
 from model_registry import lease, outcomes, registry
+from operators.failures import RunHasFailed
 from operators.lineage import ClaimLineageOperator, ReleaseLineageOperator
+from pipeline_alerts.delivery import list_alerts
 from pipeline_config import with_overrides
 from pipeline_store import uris
-from pipeline_store.formats import OutcomeKind, RunOutcome, WaitingTicket
+from pipeline_store.formats import (
+    Alert,
+    BackfillRuns,
+    OutcomeKind,
+    RunOutcome,
+    RunRecord,
+    WaitingTicket,
+)
 from tests.model_registry.runs import CONFIG, FinishedRun
 from tests.plugins.contexts import of_finished
 from tests.plugins.driver import first_event, from_wire
@@ -104,9 +115,20 @@ def resume(run: FinishedRun, event: dict[str, Any]) -> Any:
     return claiming(run).resume_execution("claimed", {"event": event}, of_finished(run))
 
 
-def release(run: FinishedRun) -> str:
+def release(run: FinishedRun, **more: Any) -> str:
+    """Return how the run ended, whether or not the task fails with it."""
     operator = ReleaseLineageOperator(task_id="release", store_uri=run.store.root)
-    return operator.execute(of_finished(run))
+    context = of_finished(run, **more)
+    try:
+        return operator.execute(context)
+    except RunHasFailed:
+        return str(RunOutcome.load(run.run.outcome).outcome)
+    finally:
+        NOTES[run.name] = context["pushed"].get(NOTE)
+
+
+NOTES: dict[str, Any] = {}
+"""By run, the note that its release has left."""
 
 
 def held_by(run: FinishedRun) -> str | None:
@@ -435,6 +457,139 @@ def test_a_failed_run_that_goes_on_has_no_outcome_until_it_ends(first: FinishedR
     assert not uris.exists(first.run.outcome)
     outcomes.record(first.run, OutcomeKind.PROMOTED, "better", written_by="promote")
     assert release(first) == "promoted"
+
+
+@pytest.mark.parametrize("kind", OutcomeKind)
+def test_the_last_task_ends_as_the_run_has(first: FinishedRun, kind: OutcomeKind) -> None:
+    claim(first)
+    outcomes.record(first.run, kind, "because", written_by="judge")
+    operator = ReleaseLineageOperator(task_id="release", store_uri=first.store.root)
+    fails = kind in (OutcomeKind.FAILED, OutcomeKind.CANCELLED)
+    with pytest.raises(RunHasFailed, match="because") if fails else nullcontext():
+        operator.execute(of_finished(first))
+    assert held_by(first) is None
+
+
+def test_a_note_says_how_the_run_ended_and_of_what_it_is(first: FinishedRun) -> None:
+    claim(first)
+    outcomes.record(first.run, OutcomeKind.REJECTED, "rejected: worse: by 0.1.", written_by="judge")
+    release(first)
+    assert NOTES[first.name] == "Rejected: worse: by 0.1. Partition day-1, lineage default"
+
+
+def test_a_note_that_cannot_be_left_does_not_keep_the_lineage(first: FinishedRun) -> None:
+    claim(first)
+    outcomes.record(first.run, OutcomeKind.REJECTED, "because", written_by="judge")
+    context = of_finished(first)
+    context["ti"].xcom_push = context["ti"].xcom_pull = None
+    operator = ReleaseLineageOperator(task_id="release", store_uri=first.store.root)
+    assert operator.execute(context) == "rejected"
+    assert held_by(first) is None
+
+
+def test_one_alert_says_who_has_ended_a_run(
+    first: FinishedRun, airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_STORE_URI", first.store.root)
+    claim(first)
+    airflow.tasks = {"tpu.train": "failed"}
+    for _ in range(2):
+        assert release(first, left={(FIRST_TASK, ENDED_BY): "ada"}) == "failed"
+    assert "ended by ada in Airflow; failed: tpu.train" in NOTES[first.name]
+    [uri] = list_alerts(first.store)
+    alert = Alert.load(uri)
+    assert alert.cause == "run-failed"
+    assert "ended by ada" in alert.reason
+    assert "Outcome: failed" in alert.reason
+
+
+def test_of_a_run_whose_task_failed_the_last_task_tells_nothing(
+    first: FinishedRun, airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_STORE_URI", first.store.root)
+    claim(first)
+    airflow.tasks = {"tpu.train": "failed"}
+    release(first)
+    assert list_alerts(first.store) == []
+
+
+# --- backfills
+
+
+@pytest.fixture
+def backfill(first: FinishedRun, second: FinishedRun) -> BackfillRuns:
+    """The first two days, of which the second is ready to claim and the first has not begun."""
+    days = {first.name: "day-1", second.name: "day-2"}
+    listed = BackfillRuns(
+        name="7-abc",
+        dag_id="dag",
+        backfill_id=7,
+        lineage_id="default",
+        runs=days,
+        created=datetime.now(UTC),
+    )
+    listed.create(first.store.backfill(listed.name))
+    for run in (first, second):
+        record = RunRecord.load(run.run.record)
+        record.model_copy(update={"backfill": listed.name}).write(run.run.record)
+    return listed
+
+
+def test_a_run_waits_for_an_older_partition_of_its_backfill_that_is_being_prepared(
+    first: FinishedRun, second: FinishedRun, backfill: BackfillRuns, airflow: Airflow
+) -> None:
+    record = uris.read(first.run.record)
+    uris.delete(first.run.record)  # validate has not even begun
+    airflow.states["1"] = "running"
+    deferred = wait(second)
+    assert held_by(first) is None
+
+    def older() -> None:
+        uris.write(first.run.record, record)
+        claim(first)
+        release(first)
+
+    assert fire(deferred, older)["outcome"] == "claimed"
+    assert held_by(second) == second.key
+
+
+@pytest.mark.parametrize("state", ["failed", "success", "queued", 404])
+def test_a_run_does_not_wait_for_an_older_one_that_has_ended_or_not_begun(
+    second: FinishedRun, backfill: BackfillRuns, airflow: Airflow, state: str | int
+) -> None:
+    # Queued: with --run-backwards and one active run it waits for this very run.
+    airflow.states["1"] = state
+    claim(second)
+    assert held_by(second) == second.key
+
+
+def test_an_older_run_does_not_wait_for_a_newer_one(
+    first: FinishedRun, backfill: BackfillRuns, airflow: Airflow
+) -> None:
+    airflow.states |= {"1": "running", "2": "running"}
+    claim(first)
+    assert held_by(first) == first.key
+
+
+def test_a_run_waits_for_no_run_of_another_lineage_or_without_a_backfill(
+    first: FinishedRun, second: FinishedRun, backfill: BackfillRuns, airflow: Airflow
+) -> None:
+    airflow.states["1"] = "running"
+    record = RunRecord.load(first.run.record)
+    record.model_copy(update={"lineage_id": "another"}).write(first.run.record)
+    claim(second)
+    release(second)
+    record.write(first.run.record)
+    own = RunRecord.load(second.run.record)
+    own.model_copy(update={"backfill": None}).write(second.run.record)
+    claim(second)
+
+
+def test_airflow_must_say_that_an_older_run_has_ended(
+    second: FinishedRun, backfill: BackfillRuns, airflow: Airflow
+) -> None:
+    airflow.states["1"] = 500
+    wait(second)
 
 
 # --- what Airflow says
