@@ -44,6 +44,7 @@ INSTALLATIONS: dict[str, Any] = {
     "tpu.network_tags": ["open"],
     "tpu.data_disks": ["projects/p/zones/us-central1-a/disks/other"],
     "tpu.disk_gigabytes": 100_000,
+    "budget.on_demand_price_per_chip_hour": 9.0,
     "budget.price_per_chip_hour": 0.0,
     "budget.price_per_egress_gb": 0.0,
     "budget.currency": "XXX",

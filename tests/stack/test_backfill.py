@@ -71,11 +71,12 @@ def test_by_rest_a_backfill_is_shown_then_created_then_cancelled(api: AirflowApi
 
 
 @pytest.mark.parametrize(
-    "conf", [{"training.train_steps": -4}, {"training.partitions": "some"}], ids=str
+    "conf", [{"training.global_batch_size": [4]}, {"training.partitions": "some"}], ids=str
 )
-def test_a_backfill_with_a_wrong_setting_is_refused(
+def test_a_backfill_with_a_wrong_type_or_choice_is_refused(
     api: AirflowApi, conf: dict[str, object]
 ) -> None:
+    # Limits are for each run's first task.
     request = replace(REQUEST, first=FIRST - timedelta(days=9), last=FIRST, conf=conf)
     for ask in (api.backfill_dry_run, api.create_backfill):
         with pytest.raises(AirflowApiError, match=next(iter(conf))) as refused:
