@@ -115,9 +115,9 @@ class Watch:
                 unseen.remove(key)
         for uri in uris.list_files(self.store.backfills):
             with report.collected(f"backfill {uri}"):
-                listed = BackfillRuns.load(uri)
-                if listed.ended is None:
-                    report.add(check_backfill(self.store, listed, self.state_of))
+                backfill = BackfillRuns.load(uri)
+                if backfill.ended is None:
+                    report.add(check_backfill(self.store, backfill, self.state_of))
         with report.collected("TPU losses"):
             self._check_storm(losses, report)
         since = _unbroken_since(self.store)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
@@ -214,8 +214,11 @@ def _write_note(connection: Any, dag_run: Any, text: str) -> None:
         connection.execute(update(table).where(is_run).values(updated_at=now, **values))
 
 
+LISTENERS: list[Any] = [sys.modules[__name__]]
+
+
 class RunNotes(AirflowPlugin):
     """Registers the listener."""
 
     name = "run_notes"
-    listeners: ClassVar[list[Any]] = [sys.modules[__name__]]
+    listeners = LISTENERS

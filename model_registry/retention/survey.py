@@ -14,7 +14,7 @@ from pipeline_store.details import ObjectDetails
 from pipeline_store.layout import StoreLayout
 
 _KEPT = (
-    *("arrivals", "cooldowns", "corpora", "corpus", "places", "reaper"),
+    *("arrivals", "backfills", "cooldowns", "corpora", "corpus", "places", "reaper"),
     "installation.json",
 )
 """Text and records below the root that retention has nothing to do with: folders and a file."""
@@ -28,7 +28,7 @@ _RUN_RECORDS = re.compile(
 _RUN_BYTES = re.compile(
     rf"runs/[^/]+/(training/(attempts|checkpoints)|exports|{_TRIAL}/training/(attempts|checkpoints))/."
 )
-_LINEAGE_RECORDS = re.compile(r"[a-z_]+\.json|(vocabulary|waiting|pruned)/[^/]+")
+_LINEAGE_RECORDS = re.compile(r"[a-z_]+\.json|(vocabulary|waiting|pruned|attempts)/[^/]+")
 
 Files = dict[str, ObjectDetails]
 """Objects by path relative to the store's root."""

@@ -21,6 +21,7 @@ UNPUBLISHED = "v-000000000003"
 CORPUS = "0a1b2c3d4e5f"
 JOB = "010-train"
 CAUSE = "task-failed.tpu.train"
+REFUSED = "task-failed.validate"
 VALUES: dict[str, Any] = {
     "accelerator_type": "v5litepod-8",
     "answered_by": "Ada",
@@ -98,6 +99,7 @@ def files(store: StoreLayout, run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield from _alerts(store, run)
     yield from _lineages(store, run)
     yield from _runs(run, tuned)
+    yield from _backfills(store, run)
     yield from _data(store, tuned)
 
 
@@ -164,6 +166,9 @@ def _alerts(store: StoreLayout, run: FinishedRun) -> Files:
     yield store.renting_run(run.key), full(f.RentingRun)
     yield store.watch_pass, full(f.WatchPass)
     yield store.corpus_seen, full(f.CorpusSeen)
+    # Of a later format, which says what helps; nobody needs to be told of it any more.
+    refused = full(f.Alert, scope=run.key, cause=REFUSED)
+    yield store.alert(run.key, REFUSED), refused
 
 
 def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
@@ -229,6 +234,22 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield spare.trial(trial).result, full(f.TrialResult)
     yield spare.probe(OLD), full(f.ProbeReport)
     yield tuned.run.training_summary, full(f.FinetuningReport, run_key=tuned.key)
+
+
+def _backfills(store: StoreLayout, run: FinishedRun) -> Files:
+    """Yield what came with backfills: their runs, what these tried, and what was refused."""
+    name = "7-0a1b2c3d4e5f"
+    yield store.backfill(name), full(f.BackfillRuns, name=name)
+    yield run.lineage.attempt(run.key), full(f.LineageAttempt, run_key=run.key)
+    record = full(f.RunRecord, run_id="backfill__1", backfill=name, rental_of=None, tpu_number=0)
+    key = identity.run_key(record.dag_id, record.run_id)
+    ended = store.run(key)
+    yield ended.record, record.model_copy(update={"run_key": key})
+    yield ended.plan, full(f.RunPlan)
+    yield ended.outcome, full(f.RunOutcome)
+    refused = full(f.RunRefusal, run_id="backfill__2", backfill=name)
+    place = store.run(identity.run_key(refused.dag_id, refused.run_id))
+    yield place.refusal, refused
 
 
 def _data(store: StoreLayout, tuned: FinetuningRun) -> Files:

@@ -49,6 +49,7 @@ ELSEWHERE = {
 _HANG = HangConfig().model_dump(mode="json")
 _PRICE = ("budget", "on_demand_price_per_chip_hour", None)
 LATER: dict[str, list[tuple[str, str, Any]]] = {
+    "alert": [("", "remedy", "")],
     "agent-hello": [("", name, None) for name in ("first_started", "boot_began", "image_pulled")],
     "best-scores": [("sets.{}.scores", "retrieval", None)],
     "evaluation": [
@@ -112,6 +113,7 @@ LATER: dict[str, list[tuple[str, str, Any]]] = {
     ],
     "run-approval": [("", "answered_by_id", None)],
     "run-plan": [("", "train_steps", None)],
+    "run-record": [("", "backfill", None)],
     "training-inputs": [("heritage", "new_head", None), ("", "heritage", None)],
     "verdict": [("", "forgetting", []), ("", "retrieval", None)],
 }
@@ -225,7 +227,7 @@ def test_a_kept_store_is_read_as_a_whole(store: StoreLayout) -> None:
     assert Holder.load(run.holder).token == attempt.attempt.token
     assert read_facts(run, with_text=True).unreadable == ""
     assert newest_pass(store, "owner") is not None
-    assert len(list_alerts(store)) == 1
+    assert len(list_alerts(store)) == 2
     assert [record["kind"] for record in metric_files.read(run.training.metrics)] == ["loop"]
 
 
