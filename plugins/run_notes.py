@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from airflow.listeners import hookimpl
@@ -33,6 +35,9 @@ SEPARATOR = "\n\n---\n\n"
 
 MAX_NOTE = 1000
 """Characters that Airflow's database keeps."""
+
+MAX_LOCK_WAIT, MAX_STATEMENT = "1s", "2s"
+"""For which the scheduler's loop may wait for a row and for a query, as PostgreSQL writes it."""
 
 _BY_HAND = "manually set"
 """Of Airflow's own message when a person sets a run's state."""
@@ -97,11 +102,33 @@ def _in_savepoint(dag_run: Any, act: Any) -> None:
         # A savepoint of the connection and not of the session: the scheduler forbids its sessions
         # to commit, and takes the end of their savepoints for a commit.
         connection = session.connection()
-        with connection.begin_nested():
+        with connection.begin_nested(), _short_waits(connection):
             act(connection, dag_run)
         session.expire(dag_run, ["dag_run_note"])
     except Exception:
         log.exception("The note of run %s could not be written", dag_run.run_id)
+
+
+@contextmanager
+def _short_waits(connection: Any) -> Iterator[None]:
+    """Give up a note whose rows somebody else has locked, and queries that take long.
+
+    Such a lock may last as long as a session that is idle in its transaction. What fails is rolled
+    back to the savepoint, and the limits with it.
+    """
+    if connection.dialect.name != "postgresql":
+        yield
+        return
+    limits = {"lock_timeout": MAX_LOCK_WAIT, "statement_timeout": MAX_STATEMENT}
+    before = {name: connection.exec_driver_sql(f"SHOW {name}").scalar() for name in limits}
+    _limit(connection, limits)
+    yield
+    _limit(connection, before)
+
+
+def _limit(connection: Any, limits: dict[str, Any]) -> None:
+    for name, value in limits.items():
+        connection.exec_driver_sql(f"SET LOCAL {name} = '{value}'")
 
 
 def _copy_note(connection: Any, dag_run: Any) -> None:
@@ -135,12 +162,13 @@ def _person(connection: Any, dag_run: Any) -> str:
     from sqlalchemy import and_, or_, select
 
     table = Log.__table__
+    in_bulk = table.c.extra.contains(dag_run.run_id, autoescape=True)
     newest = (
         select(table.c.owner_display_name, table.c.owner)
         .where(
             or_(
                 and_(table.c.event == "patch_dag_run", table.c.run_id == dag_run.run_id),
-                and_(table.c.event == "bulk_dag_runs", table.c.extra.contains(dag_run.run_id)),
+                and_(table.c.event == "bulk_dag_runs", in_bulk),
             ),
             table.c.dag_id.in_([dag_run.dag_id, "~"]),
         )

@@ -12,6 +12,7 @@ from model_registry import finetuning_plans, outcomes
 from model_registry.errors import RegistryError
 from operators import job_arguments
 from operators.data_job import DataJobOperator
+from operators.failures import refused_by
 from operators.own_run import own_run, prepared_manifest, tpu_number
 from operators.promoted_models import conf_in_use
 from operators.tpu import TpuRunOperator
@@ -167,7 +168,7 @@ class PlanFinetuningOperator(BaseOperator):
             plan = finetuning_plans.make_plan(store, run, config, manifests)
         except RegistryError as error:
             # Another try cannot help.
-            raise AirflowFailException(str(error)) from error
+            raise refused_by(error) from error
         for line in finetuning_estimates.plan_lines(config, plan, store):
             self.log.info("%s", line)
         count = finetuning_plans.rental_count(config, plan)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from model_registry import importing, lease, plans
 from model_registry.errors import RegistryError
+from operators.failures import refused_by
 from operators.own_run import own_run, prepared_manifest
 from operators.python_module import PythonModuleOperator
 from pipeline_config import parse_config
@@ -45,7 +44,7 @@ class ImportModelOperator(PythonModuleOperator):
             version, verdict = importing.finish_import(store, self._import)
         except RegistryError as error:
             # Another try cannot help.
-            raise AirflowFailException(str(error)) from error
+            raise refused_by(error) from error
         self.log.info("In use: %s. %s", version.version_id, verdict.reason)
         if (doubt := importing.doubt(verdict)) is not None:
             self.log.warning("%s", doubt)

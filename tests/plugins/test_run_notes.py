@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.models import import_all_models
 from airflow.models.backfill import Backfill, BackfillDagRun
+from airflow.models.base import Base
 from airflow.models.dagrun import DagRun, DagRunNote
 from airflow.models.log import Log
 from airflow.models.tasklog import LogTemplate
@@ -18,6 +20,11 @@ from sqlalchemy.orm import Session
 
 import run_notes
 from hooks.notes import BACKFILL, ENDED_BY, FIRST_TASK, LAST_TASK, NOTE, BackfillList, backfill_of
+from local.stack import settings
+from local.stack.paths import RuntimePaths
+from tests.local.stack.database import runtime
+
+__all__ = ["runtime"]
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DAG_ID = "bert_repretraining"
@@ -149,6 +156,39 @@ def test_a_note_that_cannot_be_written_undoes_nothing_else(
     run_notes.on_dag_run_success(listened.run, "success")
     assert listened.note is None
     assert listened.left("t", NOTE) == "text"
+
+
+@pytest.mark.thorough
+def test_a_note_that_somebody_has_locked_holds_up_no_end(runtime: RuntimePaths) -> None:
+    engine = create_engine(settings.database_url("+psycopg2", runtime))
+    import_all_models()
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        run = DagRun(dag_id=DAG_ID, run_id="r1", run_after=NOW, run_type="manual", state="running")
+        session.add(run)
+        session.flush()
+        key = {"dag_run_id": run.id, "task_id": "t", "map_index": -1, "key": NOTE}
+        more = {"dag_id": DAG_ID, "run_id": "r1", "timestamp": NOW, "value": "Failed: a"}
+        session.execute(XComModel.__table__.insert().values(**key, **more))
+        session.execute(DagRunNote.__table__.insert().values(dag_run_id=run.id, content="mine"))
+        session.commit()
+    wanted = select(DagRun).where(DagRun.run_id == "r1")
+    lock = select(DagRunNote.__table__.c.content).with_for_update()
+    with engine.connect() as somebody, Session(engine) as session:
+        assert somebody.scalar(lock) == "mine"
+        ended = session.scalars(wanted).one()
+        ended.state = "failed"
+        session.flush()
+        run_notes.on_dag_run_failed(ended, "task_failure")
+        # What the scheduler does next in the same transaction works, and waits as it did before.
+        assert session.connection().exec_driver_sql("SHOW lock_timeout").scalar() == "0"
+        session.commit()
+        assert ended.note == "mine"
+        somebody.rollback()
+        run_notes.on_dag_run_failed(ended, "task_failure")
+        assert session.connection().exec_driver_sql("SHOW statement_timeout").scalar() == "0"
+        session.commit()
+        assert (ended.state, ended.note) == ("failed", f"Failed: a{run_notes.SEPARATOR}mine")
 
 
 def test_runs_of_other_dags_are_left_alone(listened: Listened) -> None:
