@@ -87,7 +87,7 @@ def difference(
     values = np.array([[one(np.ones((1, len(labels))))[0] for one in side] for side in measures])
     drawn = [
         np.stack([one(weights) - other(weights) for one, other in zip(*measures, strict=True)], 1)
-        for weights in _resamples(len(labels), random_seed)
+        for weights in resamples(len(labels), random_seed)
     ]
     smallest = 0.0 if task_kind == "regression" else 2 / len(labels) ** 2
     variances = _variances(values[0] - values[1], np.concatenate(drawn), len(labels), smallest)
@@ -97,7 +97,7 @@ def difference(
     return Difference(model_mean, reference_mean, mean, mean - half, mean + half)
 
 
-def _resamples(examples: int, random_seed: int) -> Iterator[Floats]:
+def resamples(examples: int, random_seed: int) -> Iterator[Floats]:
     """Yield how often each example is drawn, shape [some, examples], RESAMPLES in all."""
     random = np.random.default_rng(random_seed)
     at_once = max(1, _DRAWS_AT_ONCE // examples)

@@ -5,7 +5,7 @@ https://huggingface.co/docs/safetensors
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +15,6 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from pipeline_config.unquoted import fault
-from trained_models.architectures.architecture import HuggingFaceForm
 from trained_models.errors import BadDataError, UserError
 from trained_models.importing.readers import Reader, StoredTensor
 from trained_models.importing.torch_files import TorchFile
@@ -28,6 +27,31 @@ class _TensorFile(Protocol):
     def shapes(self) -> dict[str, tuple[int, ...]]: ...
 
     def value(self, name: str) -> npt.NDArray[Any]: ...
+
+
+class TensorNames(Protocol):
+    """How a model's tensors are named; as in
+    :class:`trained_models.architectures.architecture.HuggingFaceForm`."""
+
+    @property
+    def prefix(self) -> str:
+        """Return what names of an encoder may begin with."""
+        ...
+
+    @property
+    def tied(self) -> Mapping[str, str]:
+        """Return second names, and the first ones."""
+        ...
+
+    @property
+    def counters(self) -> frozenset[str]:
+        """Return the names of tensors that are no weights."""
+        ...
+
+    @property
+    def masked_lm(self) -> str:
+        """Return the class in the library transformers."""
+        ...
 
 
 class SafetensorsFile:
@@ -68,7 +92,7 @@ class HuggingFaceReader(Reader):
         of PyTorch asks for more than tensors.
     """
 
-    def __init__(self, uri: str, paths: list[Path], form: HuggingFaceForm) -> None:
+    def __init__(self, uri: str, paths: list[Path], form: TensorNames) -> None:
         self.uri, self.paths, self.notes = uri, paths, []
         self._form = form
         self._files: dict[str, _TensorFile] = {}

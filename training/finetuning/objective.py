@@ -15,7 +15,7 @@ from pipeline_store.formats import TaskManifest, ValidationScore
 from trained_models.architectures.architecture import architecture_of
 from trained_models.downstream import metrics
 from trained_models.flops import TRAINED
-from training.finetuning.batches import ExampleBatches, order_of
+from training.finetuning.batches import ExampleBatches, arrays_of, order_of
 from training.finetuning.forward import logits_of
 from training.finetuning.losses import ClassWeights, balanced_weights
 from training.finetuning.model import Classifier, build_classifier
@@ -104,7 +104,7 @@ class FineTuning:
             batch_size=training.global_batch_size,
             seed=training.random_seed,
         )
-        return ExampleBatches(self.train, order, strategy)
+        return ExampleBatches(arrays_of(self.train), order, strategy)
 
     def scorer(
         self, strategy: tf.distribute.Strategy, model: tf_keras.Model

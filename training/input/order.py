@@ -79,19 +79,22 @@ class Order:
         row = (step - self.phase.first_step) * batch + tf.range(batch, dtype=tf.int64)
         share = self.replay_share
         if not share:
-            return self._permuted(row, "new")
-        replayed = _floor_product(row, share)
-        new = self._permuted(row - replayed, "new")
+            return self.permuted(row, "new")
+        replayed = floor_product(row, share)
+        new = self.permuted(row - replayed, "new")
         earlier = self.first_replay_epoch * self.replay_records
-        old = self._permuted(replayed + earlier, "replay")
-        is_replay = _floor_product(row + 1, share) > replayed
+        old = self.permuted(replayed + earlier, "replay")
+        is_replay = floor_product(row + 1, share) > replayed
         return Rows(
             numbers=tf.where(is_replay, self.new_records + old.numbers, new.numbers),
             epochs=tf.where(is_replay, old.epochs, new.epochs),
         )
 
-    def _permuted(self, positions: tf.Tensor, pool: Pool) -> Rows:
-        """Return what is at these positions of a pool's endless list of epochs."""
+    def permuted(self, positions: tf.Tensor, pool: Pool) -> Rows:
+        """Return what is at these positions of a pool's endless list of epochs.
+
+        :param positions: int64 [N], from 0.
+        """
         size = self.new_records if pool == "new" else self.replay_records
         epochs, within = positions // size, positions % size
         key = tf.constant([[_FIRST_WORDS[self.phase.name, pool], self.seed, 0]], tf.int64)
@@ -104,7 +107,7 @@ class Order:
         return Rows(tf.ensure_shape(numbers, positions.shape), epochs)
 
 
-def _floor_product(rows: tf.Tensor, share: Fraction) -> tf.Tensor:
+def floor_product(rows: tf.Tensor, share: Fraction) -> tf.Tensor:
     """Return ``floor(rows * share)``, without the overflow of the plain product."""
     whole, rest = rows // share.denominator, rows % share.denominator
     return whole * share.numerator + rest * share.numerator // share.denominator

@@ -2,7 +2,9 @@
 
 ``python -m verification.architecture_check --torch .venv-torch/bin/python`` prints a line of JSON
 for each check, with ``name``, ``value``, ``limit`` and ``holds``, and exits with 1 if one does not
-hold. Sizes are the library's own, of the published base models; weights are random.
+hold. Sizes are the library's own, of the published base models; weights are random. What is
+compared of T5, no architecture of pretraining, is in
+:mod:`verification.architecture_check.text_to_text`.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pipeline_config import PipelineConfig, with_overrides
 from trained_models.architectures import architecture
 from trained_models.importing.descriptions import describe
 from trained_models.importing.sources import SourceKind
+from verification.architecture_check import text_to_text
 
 LIMIT = 1e-4
 """Largest difference of a logit, relative to the largest logit."""
@@ -38,12 +41,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the checks of the chosen architectures; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--torch", type=Path, required=True, help="Python that has PyTorch")
-    parser.add_argument("--only", choices=architecture.names(), help="this architecture")
+    every = (*architecture.names(), "t5")
+    parser.add_argument("--only", choices=every, help="this architecture")
     options = parser.parse_args(arguments)
-    names = [options.only] if options.only else architecture.names()
     found = []
-    for name in names:
-        for result in check(name, options.torch):
+    for name in [options.only] if options.only else every:
+        is_t5 = name == "t5"
+        for result in text_to_text.checks(options.torch) if is_t5 else check(name, options.torch):
             print(json.dumps(result), flush=True)
             found.append(result["holds"])
     return 0 if all(found) else 1

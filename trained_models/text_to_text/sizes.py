@@ -1,0 +1,124 @@
+"""What ``config.json`` of a T5 model says: sizes and form, both ways.
+
+T5 1.0 (arXiv 1910.10683) has ReLU, and its input embedding, scaled, is its output layer. T5 1.1 (as
+mT5 and Flan-T5) has a gated GELU and an output layer of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from pipeline_config.unquoted import UNPARSABLE, fault
+from pipeline_store import uris
+from trained_models.errors import UserError
+from trained_models.importing.sources import HUGGING_FACE_CONFIG
+
+Form = Literal["1.0", "1.1"]
+
+PAD, EOS = 0, 1
+"""Ids of every T5 vocabulary. A target begins after a pad."""
+
+SOURCE, TARGET = "source", "target"
+"""Names of a batch's ids, int32 [R, S] and [R, T]: of whole texts with ``</s>``, padded with 0."""
+
+CLASS = "T5ForConditionalGeneration"
+"""What the library transformers calls these models."""
+
+_MODEL_TYPES = ("t5", "mt5")
+_FORMS: dict[str, Form] = {"relu": "1.0", "gated-gelu": "1.1"}
+_EPSILON = 1e-6
+_FIXED = {
+    "layer_norm_epsilon": _EPSILON,
+    "pad_token_id": PAD,
+    "eos_token_id": EOS,
+    "decoder_start_token_id": PAD,
+}
+"""What tf-models' model or T5 itself has no choice of."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a model, by their names in ``config.json``, and its form."""
+
+    form: Form
+    vocab_size: int
+    d_model: int
+    d_kv: int
+    d_ff: int
+    num_layers: int
+    num_decoder_layers: int
+    num_heads: int
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+
+    @property
+    def has_own_output(self) -> bool:
+        """Return whether the output layer is another matrix than the input embedding."""
+        return self.form == "1.1"
+
+
+def describe(folder: str) -> Sizes:
+    """Return the sizes of a Hugging Face folder.
+
+    :raises UserError: there is no ``config.json``, or the model computes something else than T5 as
+        it is built here.
+    """
+    uri = uris.join(folder, HUGGING_FACE_CONFIG)
+    data = uris.read_or_none(uri)
+    if data is None:
+        raise UserError(f"{uri} does not exist; give the folder of a T5 model of transformers.")
+    try:
+        return _sizes(json.loads(data), uri)
+    except UNPARSABLE as error:
+        raise UserError(f"{uri} is no configuration of a T5 ({fault(error)}).") from None
+
+
+def _sizes(content: dict[str, Any], uri: str) -> Sizes:
+    if content.get("model_type") not in _MODEL_TYPES:
+        raise UserError(
+            f"{uri}: its model_type is none of {', '.join(_MODEL_TYPES)}. Text-to-text fine-tuning "
+            "begins with a T5; encoders are fine-tuned by the DAG bert_finetuning."
+        )
+    form = _FORMS.get(content.get("feed_forward_proj", "relu"))
+    if form is None:
+        raise UserError(f"{uri}: feed_forward_proj has to be one of {', '.join(_FORMS)}.")
+    for name, value in _FIXED.items():
+        if content.get(name, value) != value:
+            raise UserError(f"{uri}: {name} has to be {value:g}, as in every published T5.")
+    # transformers 5 writes by a name of its own what it once told by the tied embeddings.
+    scaled = content.get("scale_decoder_outputs", content.get("tie_word_embeddings", True))
+    if bool(scaled) is (form == "1.1"):
+        raise UserError(
+            f"{uri}: T5 {form} {'does not scale' if form == '1.1' else 'scales'} what its output "
+            "layer gets, and tie_word_embeddings or scale_decoder_outputs say otherwise."
+        )
+    found = {name: content[name] for name in ("vocab_size", "d_model", "d_kv", "d_ff")}
+    layers = content["num_layers"]
+    return Sizes(
+        form=form,
+        **found,
+        num_layers=layers,
+        num_decoder_layers=content.get("num_decoder_layers") or layers,
+        num_heads=content["num_heads"],
+        relative_attention_num_buckets=content.get("relative_attention_num_buckets", 32),
+        relative_attention_max_distance=content.get("relative_attention_max_distance", 128),
+    )
+
+
+def configuration(sizes: Sizes, dropout_rate: float) -> dict[str, Any]:
+    """Return the content of ``config.json``; :func:`describe` returns the same sizes for it."""
+    projections = {form: name for name, form in _FORMS.items()}
+    own = asdict(sizes)
+    return {
+        "model_type": _MODEL_TYPES[0],
+        "architectures": [CLASS],
+        "is_encoder_decoder": True,
+        "feed_forward_proj": projections[own.pop("form")],
+        "dropout_rate": dropout_rate,
+        # By this transformers tells whether the output is scaled, and has an embedding of its own.
+        "tie_word_embeddings": not sizes.has_own_output,
+        **_FIXED,
+        **own,
+    }
