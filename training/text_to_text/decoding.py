@@ -253,6 +253,8 @@ def beam_search(
     return tf.ensure_shape(end.done.ids[:, 0], [None, length])
 
 
+# Nothing here is for AutoGraph to rewrite, which takes longer than tracing.
+@tf.autograph.experimental.do_not_convert
 def decode(
     model: Decodable, source: tf.Tensor, length: int, *, beams: int = 1, length_penalty: float
 ) -> tf.Tensor:

@@ -28,6 +28,7 @@ def write(sizes: Path, folder: Path) -> T5ForConditionalGeneration:
     torch.manual_seed(1)
     content = json.loads(sizes.read_text())
     noise, embedding = content.pop("noise"), content.pop("embedding")
+    end = content.pop("end", 1.0)
     config = T5Config(**content, decoder_start_token_id=0)
     model = T5ForConditionalGeneration(config)
     if not config.scale_decoder_outputs:
@@ -37,6 +38,9 @@ def write(sizes: Path, folder: Path) -> T5ForConditionalGeneration:
         for name, parameter in model.named_parameters():
             scale = embedding if name == "shared.weight" else noise
             parameter.add_(torch.randn_like(parameter) * scale)
+        # By this some texts end, and others do not.
+        for matrix in {model.shared.weight, model.lm_head.weight}:
+            matrix[1] *= end
     model.save_pretrained(folder)
     return model
 

@@ -46,8 +46,9 @@ DECODED: Sizes = {
     "d_ff": 256,
     "num_layers": 2,
     "num_heads": 4,
-    "noise": 0.1,
+    "noise": 0.2,
     "embedding": 1.0,
+    "end": 3.0,
 }
 
 
