@@ -126,7 +126,7 @@ status: $(INSTALLED)  ## Show the parts of the local stack
 check: lint imports types  ## A minute, while you write: style, imports, types, the quickest tests
 	$(BIN)/pytest -n 2 -q -m "$(FAST)" $(CHECKED)
 
-test: lint types imports unit  ## Eleven minutes, before each push: the decisive tests, one story on the real stack
+test: lint types imports unit  ## A quarter of an hour, before each push: the decisive tests, one story on the real stack
 
 test-all: lint types imports  ## Everything that runs without being asked for by name; what CI runs
 	$(BIN)/pytest -n $(TEST_PROCESSES) --no-loadscope-reorder -m "$(UNASKED)"
