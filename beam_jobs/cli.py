@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from corpus.errors import (
     JOB_ERRORS,
@@ -95,6 +95,19 @@ def run_cli(name: str, job: Callable[[], dict[str, Any]]) -> int:
         return _fail(name, ExitKind.FAILED, MachineError(found[1]))
     print(json.dumps(summary), flush=True)
     return 0
+
+
+def run_alone(main: Callable[[], int]) -> NoReturn:
+    """Run a command line as all that this process does, and end the process with its exit code.
+
+    At once: what the interpreter does at its end, waiting for idle threads of engines and taking
+    down thousands of modules, takes as long as a small job.
+    """
+    code = main()
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 def _fail(name: str, kind: ExitKind, error: Exception) -> int:

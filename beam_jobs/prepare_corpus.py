@@ -8,13 +8,12 @@ Records of shards that are done already are not made again.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from beam_jobs.cli import JobArguments, read_arguments, run_cli
+from beam_jobs.cli import JobArguments, read_arguments, run_alone, run_cli
 from beam_jobs.job.dry_run import list_shards
 from beam_jobs.job.options import parse_options
 from beam_jobs.job.partition import (
@@ -26,8 +25,7 @@ from beam_jobs.job.partition import (
     tally,
     warn_of_oddities,
 )
-from beam_jobs.job.pipeline import PartitionJob
-from beam_jobs.job.running import RemoteJob, run_job
+from beam_jobs.job.start_up import import_beam
 from corpus.errors import raise_failures
 from corpus.text.inputs import list_inputs, refuse_misread
 from corpus.text.lineage_rules import kept_unit, load_manifests
@@ -36,6 +34,9 @@ from corpus.tokens.lineage_vocabulary import load_vocabulary, refuse_other
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import PartitionManifest, ShardManifest, ShardOutcome, Split
 from pipeline_store.layout import StoreLayout
+
+if TYPE_CHECKING:
+    from beam_jobs.job.running import RemoteJob
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,10 @@ def prepare_partition(
 
     :param labels: of the job, where it runs on Dataflow.
     """
+    # Imported here, as they import Beam: a command decides before how that is done.
+    from beam_jobs.job.pipeline import PartitionJob
+    from beam_jobs.job.running import run_job
+
     config, store, partition = arguments.config, arguments.store, arguments.partition
     inputs = list_inputs(arguments.pattern, partition, store)
     refuse_misread(inputs, config)
@@ -160,8 +165,11 @@ def _share(part: int, whole: int) -> float:
     return round(part / max(1, whole), 4)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code."""
+def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
+    """Run the command line; return its exit code.
+
+    :param alone: whether the process does nothing else, so it may leave out parts of Beam.
+    """
 
     def job() -> dict[str, Any]:
         began = time.monotonic()
@@ -174,6 +182,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         if options.dry_run:
             return list_shards(arguments)
+        if alone:
+            import_beam(arguments.config.beam.runner, options.beam)
         prepared = prepare_partition(arguments, options.beam, options.labels)
         # Imported here, as it needs Matplotlib.
         from beam_jobs.report import write_report
@@ -187,4 +197,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone(lambda: main(alone=True))

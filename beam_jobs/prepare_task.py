@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from beam_jobs.cli import run_cli
+from beam_jobs.cli import run_alone, run_cli
 from beam_jobs.job.engines import Engine
 from beam_jobs.job.options import job_parser, parse_job
 from beam_jobs.job.progress import Pass
@@ -44,7 +43,7 @@ _EPILOG = """\
 Options that are not listed here are Beam's and go before what beam.* of the configuration says.
 
 exit codes: 0 done; 40 the request is wrong; 41 the task is refused, with a reason and lines for
-each rule that its examples break; other: run again. See docs/finetuning-data.md."""
+each rule that its examples break; other: run again. See docs/reference/finetuning-data.md."""
 
 
 class PreparedTask(NamedTuple):
@@ -252,4 +251,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone(main)

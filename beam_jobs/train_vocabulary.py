@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import argparse
 import logging
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from beam_jobs.cli import JobArguments, read_arguments, run_cli
+from beam_jobs.cli import JobArguments, read_arguments, run_alone, run_cli
 from corpus.errors import BadDataError, UserError
 from corpus.text.inputs import list_inputs, refuse_misread
-from corpus.tokens.bpe_training import train_bpe
+from corpus.tokens.bpe import train_bpe
 from corpus.tokens.domain_words import find_domain_words
 from corpus.tokens.lineage_vocabulary import (
     create_vocabulary,
@@ -27,11 +26,10 @@ from corpus.tokens.lineage_vocabulary import (
     refuse_other,
     refuse_unfit,
 )
-from corpus.tokens.sentencepiece_training import UntrainableTextError, train_sentencepiece
+from corpus.tokens.sentencepiece_tokens import UntrainableTextError, train_sentencepiece
 from corpus.tokens.tokenizing import make_tokenizer
 from corpus.tokens.training_text import TrainingText
-from corpus.tokens.unused_places import unused_places, with_domain_words
-from corpus.tokens.vocabulary import Vocabulary
+from corpus.tokens.vocabulary import Vocabulary, unused_places, with_domain_words
 from corpus.tokens.wordpiece_training import train_wordpiece
 from pipeline_store.formats import VocabularyInfo
 
@@ -89,9 +87,12 @@ def _train(arguments: JobArguments) -> Vocabulary:
     try:
         if settings.kind == "bpe":
             vocabulary = train_bpe(text, size=size)
+        elif settings.kind == "wordpiece":
+            vocabulary = train_wordpiece(text, size=size, do_lower_case=lower)
         else:
-            train = train_wordpiece if settings.kind == "wordpiece" else train_sentencepiece
-            vocabulary = train(text, size=size, do_lower_case=lower)
+            vocabulary = train_sentencepiece(
+                text, size=size, do_lower_case=lower, for_t5=settings.kind == "t5"
+            )
     except UntrainableTextError as error:
         raise BadDataError(f"{arguments.pattern}: {error}") from error
     refuse_unfit(vocabulary, arguments.config, f"vocabulary trained on {arguments.pattern}")
@@ -150,4 +151,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone(main)

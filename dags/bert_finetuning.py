@@ -1,10 +1,10 @@
-"""Fine-tunes and evaluates classifiers from the re-pretrained BERT on labelled tasks.
+"""Fine-tunes and evaluates classifiers from the re-pretrained BERT on labelled tasks; or a T5.
 
 ```
                                        ┌────── TPU (mapped: one group per TPU) ──────┐
 validate ▶ prepare (mapped: tasks) ▶ plan ▶ reserve ▶ create ▶ finetune ▶ delete
                                        │                          └▶ report ▶ ┐
-                                       ├──────────────────────────────────────┴▶ export
+                                       ├──────────────────────────────────────┴▶ export ▶ compress
                                        └▶ predict
 ```
 
@@ -12,17 +12,19 @@ validate ▶ prepare (mapped: tasks) ▶ plan ▶ reserve ▶ create ▶ finetun
   after a promotion, by the DAG `promoted_models`.
 * **validate** refuses an impossible request within seconds, one line per reason, and says first
   what the run will cost: an estimate.
-* **prepare** turns each task's files into records; what is prepared already is left alone.
+* **prepare** turns each task's files into records; what is prepared already is left alone. With
+  `text_to_text.init_checkpoint` it checks and copies the texts that a T5 is to learn from.
 * **plan** decides once what is trained: each task with each model, learning rate and seed. It
   shares these trainings out to `finetuning.parallel_tpus`.
 * **create … delete** rent a TPU and always give it back; `delete` is a teardown and runs whatever
   happens to the others. A training that is interrupted goes on from its newest checkpoint.
 * **report** puts the scores of all seeds together, and says whether re-pretraining has paid.
-* **export** writes the best classifier of each task in `finetuning.export_formats`; **predict**
-  labels the files of the task's `predict`. In the modes `export` and `predict` no TPU is rented.
+* **export** writes the best classifier of each task in `finetuning.export_formats`; **compress**
+  makes the smaller models of `compression.children` of it; **predict** labels the files of the
+  task's `predict`. In the modes `export` and `predict` no TPU is rented.
 
-Settings are explained in `docs/config.md`, tasks in `docs/finetuning-data.md`, what to do when
-something fails in `docs/tpu.md`.
+Settings are explained in `docs/reference/config.md`, tasks in `docs/reference/finetuning-data.md`
+and `docs/guides/text-to-text.md`, what to do when something fails in `docs/explain/tpu.md`.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ import pendulum
 from airflow.sdk import DAG, TriggerRule, task_group
 
 from alerting.wiring import run_alerting, task_alerting
-from operators.classifiers import ExportClassifiersOperator, PredictOperator
+from operators.classifiers import (
+    CompressClassifiersOperator,
+    ExportClassifiersOperator,
+    PredictOperator,
+)
 from operators.finetuning import (
     PlanFinetuningOperator,
     PrepareTaskOperator,
@@ -114,9 +120,11 @@ with DAG(
     rented = rent_tpu.expand_kwargs(plan.output)
     report = ReportFinetuningOperator(task_id="report", **store)
     export = ExportClassifiersOperator(task_id="export", **after_skips, **store)
+    compress = CompressClassifiersOperator(task_id="compress", **after_skips, **store)
     predict = PredictOperator(task_id="predict", **store)
 
     validate >> [prepare, plan]
     prepare >> plan >> rented >> report
     [plan, report] >> export
+    [plan, report, export] >> compress
     plan >> predict

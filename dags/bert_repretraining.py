@@ -23,7 +23,8 @@ validate ▶ vocabulary ▶ prepare ▶ claim ▶ import ▶ plan ▶ probe_data
 * **probe_data** and **probe** fine-tune both models on the labelled tasks of
   `promotion.probe_tasks`, for **judge** to compare. Without such tasks they are skipped.
 
-Settings are explained in `docs/config.md`, what to do when something fails in `docs/tpu.md`.
+Settings are explained in `docs/reference/config.md`, what to do when something fails in
+`docs/explain/tpu.md`.
 """
 
 from __future__ import annotations
@@ -132,6 +133,6 @@ with DAG(
     # Both are setups: should create fail or be marked failed, reserve's success alone still makes
     # the teardown run. A failed delete fails the run.
     delete.as_teardown(setups=[reserve, create], on_failure_fail_dagrun=True)
-    # A lineage that is not given back is free once the run has ended, so this fails no run, and the
-    # run's state comes from promote.
-    release.as_teardown(setups=[claim])
+    # After it has given the lineage back it fails if the run has: then the run is red, whatever a
+    # person marked its tasks as.
+    release.as_teardown(setups=[claim], on_failure_fail_dagrun=True)

@@ -15,7 +15,7 @@ event of the asset corpus_partition ▶ receive ▶ start ▶ remember
 * **remember** writes down that the partition has its run.
 
 This is a DAG of its own because one that listens to events cannot be backfilled. More in
-`docs/arrivals.md`.
+`docs/guides/arrivals.md`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ corpus folder or bucket ▶ look
 * A look that finds nothing to announce is *skipped*. A partition is announced again at each look
   until `corpus_arrivals` has started a run for it, so nothing is lost while that is paused.
 
-More in `docs/arrivals.md`.
+More in `docs/guides/arrivals.md`.
 """
 
 from __future__ import annotations

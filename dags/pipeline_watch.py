@@ -17,7 +17,7 @@ While Airflow is down, `python -m pipeline_alerts watch-status --deliver`, calle
 can be done then.
 
 It fails when something could not be looked at or delivered; the next pass tries again. Keep it
-unpaused. Causes, connections and a runbook are in `docs/alerts.md`.
+unpaused. Causes, connections and a runbook are in `docs/operate/alerts.md`.
 """
 
 from __future__ import annotations

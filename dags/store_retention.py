@@ -11,7 +11,7 @@ The task's log has what would go, by kind and in bytes, and why each version sta
 press *Trigger* and switch `delete` on; a scheduled run only reports. A run that is killed in the
 middle harms nothing; the next one goes on.
 
-The same by hand: `python -m model_registry.prune`. All rules are in `docs/retention.md`.
+The same by hand: `python -m model_registry.prune`. All rules are in `docs/operate/retention.md`.
 """
 
 from __future__ import annotations

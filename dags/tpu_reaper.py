@@ -1,4 +1,4 @@
-"""Every ten minutes, deletes TPUs of ours that nobody gives back any more.
+"""Every ten minutes, deletes TPUs of ours that nobody releases any more.
 
 The main DAG's teardown gives every TPU back. This DAG is for the cases in which no teardown runs:
 a paused or deleted DAG, a `dagrun_timeout`, a failed delete, a scheduler that was down. It goes by

@@ -3,7 +3,7 @@
 #
 #   docker build -f docker/airflow.Dockerfile -t bert-repretraining .
 #
-# No HEALTHCHECK: each component has its own, which whoever starts it gives (docs/containers.md).
+# No HEALTHCHECK: each component has its own, which whoever starts it gives (docs/guides/containers.md).
 ARG BASE=docker.io/library/debian:12.11-slim@sha256:b1a741487078b369e78119849663d7f1a5341ef2768798f7b7406c4240f86aef
 
 FROM ${BASE} AS build
@@ -22,6 +22,19 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,ta
 COPY docker/trim-packages /tmp/trim-packages
 RUN /tmp/trim-packages /opt/venv
 
+# The documentation as a site, which the pages show beside Airflow.
+FROM build AS docs
+COPY requirements-docs.txt /tmp/requirements-docs.txt
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.crt \
+    python3 -m venv --without-pip /opt/docs \
+    && /opt/pip/bin/pip --python /opt/docs/bin/python install --no-cache-dir --no-deps --require-hashes \
+        -r /tmp/requirements-docs.txt
+WORKDIR /opt/pages
+COPY mkdocs.yml mkdocs.yml
+COPY scripts/mkdocs_hooks.py scripts/mkdocs_hooks.py
+COPY docs docs
+RUN /opt/docs/bin/mkdocs build --quiet --strict
+
 FROM ${BASE}
 RUN apt-get update \
     && apt-get install -y --no-install-recommends \
@@ -30,12 +43,15 @@ RUN apt-get update \
 RUN useradd --create-home --no-log-init --uid 10001 airflow
 COPY --from=build /opt/venv /opt/venv
 WORKDIR /opt/repretraining
+COPY --from=docs /opt/pages/site site
 COPY beam_jobs beam_jobs
 COPY corpus corpus
 COPY dags dags
 COPY model_registry model_registry
 COPY pipeline_alerts pipeline_alerts
 COPY pipeline_config pipeline_config
+COPY pipeline_metrics pipeline_metrics
+COPY pipeline_mirror pipeline_mirror
 COPY pipeline_store pipeline_store
 COPY plugins plugins
 COPY preflight preflight

@@ -1,4 +1,4 @@
-# Who acts. Keys are made for none of them: where Airflow runs outside of Google Cloud, see docs/deployment.md.
+# Who acts. Keys are made for none of them: where Airflow runs outside of Google Cloud, see docs/guides/deployment.md.
 resource "google_service_account" "airflow" {
   account_id   = "${var.account_prefix}-airflow"
   display_name = "Airflow: rents TPUs, starts the data job, keeps the store"

@@ -1,4 +1,4 @@
-# Who may do what: one resource for each line of the table in docs/deployment.md, in its order; a test compares
+# Who may do what: one resource for each line of the table in docs/guides/deployment.md, in its order; a test compares
 # the two. Every grant is on the smallest thing that takes one: a bucket, a repository, an account.
 
 locals {

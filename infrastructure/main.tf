@@ -1,5 +1,5 @@
 # A place for re-pretraining: store, images, network, accounts with just the rights they use, and a budget.
-# docs/deployment.md says what it costs, how to remove it, and has the table of all rights.
+# docs/guides/deployment.md says what it costs, how to remove it, and has the table of all rights.
 
 locals {
   labels = merge(var.labels, {

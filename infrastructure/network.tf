@@ -35,7 +35,7 @@ resource "google_compute_firewall" "deny_ingress" {
   }
 }
 
-# The hosts of a slice meet on the ports of TF_CONFIG (docs/hosts.md), and libtpu connects them on ports of its own.
+# The hosts of a slice meet on the ports of TF_CONFIG (docs/explain/hosts.md), and libtpu connects them on ports of its own.
 # Which those are is not documented, so all ports of TCP are open; but only from one TPU VM to another. Their tag is
 # written into the preset, as tpu.network_tags.
 resource "google_compute_firewall" "between_hosts" {

@@ -1,5 +1,5 @@
 # The store. What is old and needed by nobody is removed by `python -m model_registry.prune`, which reads what
-# the registry needs (docs/retention.md). No rule here deletes an object that is in place: a rule knows
+# the registry needs (docs/operate/retention.md). No rule here deletes an object that is in place: a rule knows
 # names and ages only, and the model in use may be the oldest of all.
 resource "google_storage_bucket" "store" {
   name     = var.bucket_name

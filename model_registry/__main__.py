@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import getpass
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from model_registry import consistency, import_command, lease, prune, registry
+from model_registry import children, consistency, import_command, lease, prune, registry
 from pipeline_config.settings import add_store_argument
 from pipeline_store import identity, uris
 from pipeline_store.formats import FormatError, ModelVersion, ProductionPointer, Verdict
@@ -64,6 +65,10 @@ def _parser() -> argparse.ArgumentParser:
         "--break", dest="breaks", action="store_true", help="take the lease away from its holder"
     )
     held.add_argument("--reason", help="needed to break it; kept with the lease")
+    smaller = add("children", _children, "List smaller models of classifiers, and which to serve.")
+    smaller.add_argument(
+        "--current", action="store_true", help="only those of the version that is in use"
+    )
     # With options of their own; see main().
     commands.add_parser("import", help="begin a lineage with a published model")
     commands.add_parser("prune", help="show or remove what of the store is old and not needed")
@@ -111,9 +116,7 @@ def _list(lineage: LineageLayout, options: argparse.Namespace) -> None:
                 model.parent or "",
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        _print("  ".join(map(str.ljust, row, widths)).rstrip())
+    _print_table(rows)
     _print("* in use, x rolled back")
 
 
@@ -199,11 +202,43 @@ def _lease(lineage: LineageLayout, options: argparse.Namespace) -> None:
 
 
 def _rollback(lineage: LineageLayout, options: argparse.Namespace) -> None:
-    pointer = registry.rollback(lineage, options.version, reason=options.reason)
+    pointer = registry.rollback(
+        lineage, options.version, reason=options.reason, by=getpass.getuser()
+    )
     if options.json:
         _print_json(pointer.model_dump(mode="json"))
     else:
         _print(f"In use: {pointer.version_id} (change {pointer.sequence}: {pointer.reason})")
+
+
+def _children(lineage: LineageLayout, options: argparse.Namespace) -> None:
+    found = children.children_of(StoreLayout(options.store), options.lineage)
+    shown = [child for child in found if child.is_current or not options.current]
+    if options.json:
+        for child in shown:
+            _print(json.dumps(children.summary(child)))
+        return
+    rows = [("", "task", "child", "version", "MB", "ms", "folder")]
+    rows += [
+        (
+            "*" if child.is_current else "",
+            child.model.task,
+            child.model.name,
+            child.model.parent.version_id or "",
+            f"{child.model.figures.megabytes:.2f}",
+            f"{child.model.figures.p50_ms:.2f}",
+            child.folder,
+        )
+        for child in shown
+    ]
+    _print_table(rows)
+    _print("* current: of the version in use, the newest of its name")
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        _print("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
 def _print(text: str) -> None:

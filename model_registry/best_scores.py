@@ -1,12 +1,14 @@
-"""The best scores of a lineage on every set of held-out documents, carried on by its versions.
+"""The best scores of a lineage on every held-out set and labelled task, carried on by versions.
 
-Each update may lose a little on old text (``promotion.max_forgetting``). Compared with the model in
-use alone, such losses add up unseen; compared with the best version so far they do not.
+Each update may lose a little on old text (``promotion.max_forgetting``), of retrieval and on
+labelled tasks. Compared with the model in use alone, such losses add up unseen; compared with the
+best version so far they do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,35 +18,38 @@ from model_registry.row_lengths import judged
 from model_registry.versions import load_version
 from pipeline_store import uris
 from pipeline_store.formats import (
+    BestProbe,
+    BestRetrieval,
     BestScore,
     BestScores,
     DocumentSetScore,
     EvaluationReport,
+    ModelComparison,
     ModelVersion,
+    ProbeReport,
 )
 from pipeline_store.layout import LineageLayout, VersionLayout
 
 CANDIDATE, BASELINE = "candidate", "baseline"
 Floats = npt.NDArray[np.float64]
-Sets = dict[str, BestScore]
 
 
-def best_scores(lineage: LineageLayout, version_id: str | None) -> Sets:
-    """Return the best scores of a version and its ancestors, by set.
+def best_scores(lineage: LineageLayout, version_id: str | None) -> BestScores:
+    """Return the best scores of a version and its ancestors.
 
     A version that was published before there were such records has its ancestors' evaluations read
-    instead, as far as retention has left them.
+    instead, as far as retention has left them; labelled tasks then begin anew.
 
     :param version_id: the model in use; None: there is none, and no score.
     :raises RegistryError: there is no such version.
     :raises FormatError: a record is damaged.
     """
-    best: Sets = {}
+    best = BestScores(sets={})
     without: list[ModelVersion] = []
     while version_id is not None:
         stored = BestScores.load_or_none(VersionLayout(lineage.version(version_id)).best_scores)
         if stored is not None:
-            best = stored.sets
+            best = stored
             break
         without.append(load_version(lineage, version_id))
         version_id = _parent(lineage, without[-1])
@@ -57,19 +62,24 @@ def best_scores(lineage: LineageLayout, version_id: str | None) -> Sets:
 
 
 def with_evaluation(
-    best: Sets, report: EvaluationReport, version_id: str, parent: str | None
-) -> Sets:
+    best: BestScores,
+    report: EvaluationReport,
+    version_id: str,
+    parent: str | None,
+    probe: ProbeReport | None = None,
+) -> BestScores:
     """Return the best scores after a candidate has become a version.
 
-    The model that it was compared with counts as well: a set may be new to the evaluations, or the
-    parent be scored under a head for the first time. A set whose partition was prepared anew since
-    has other documents: its best score begins again.
+    The model that it was compared with counts as well: a set or task may be new, or the parent be
+    scored under a head for the first time. What has other documents or examples than before begins
+    again, such as a set whose partition was prepared anew.
 
     :param best: before.
     :param report: the candidate's evaluation.
     :param parent: what it was compared with; None: with no model.
+    :param probe: both on labelled tasks; None: there are none.
     """
-    updated = dict(best)
+    sets, retrieval = dict(best.sets), dict(best.retrieval)
     versions = {BASELINE: parent, CANDIDATE: version_id}
     # The parent first: an equal score of the candidate is no better one.
     for model in sorted(report.models, key=lambda model: model.name != BASELINE):
@@ -78,13 +88,95 @@ def with_evaluation(
             continue
         for scores in model.sets:
             manifest = report.evaluated[scores.set_name]
-            known = updated.get(scores.set_name)
+            known = sets.get(scores.set_name)
             is_same = known is not None and known.manifest_sha256 == manifest
             if known is None or not is_same or _is_better(scores, known.scores):
-                updated[scores.set_name] = BestScore(
+                sets[scores.set_name] = BestScore(
                     version_id=version, manifest_sha256=manifest, scores=scores
                 )
+            _note_retrieval(retrieval, scores, manifest, version)
+    probes = _with_probe(best, probe, versions)
+    return best.model_copy(update={"sets": sets, "retrieval": retrieval, "probes": probes})
+
+
+def _note_retrieval(
+    best: dict[str, BestRetrieval], scores: DocumentSetScore, manifest: str, version: str
+) -> None:
+    recall, found = scores.recall_at_1, scores.retrieval
+    if found is None or recall is None:
+        return
+    known = comparable_retrieval(best.get(scores.set_name), scores, manifest)
+    if known is None or recall > (known.retrieval.recall(1) or 0):
+        best[scores.set_name] = BestRetrieval(
+            version_id=version, manifest_sha256=manifest, retrieval=found
+        )
+
+
+def comparable_retrieval(
+    best: BestRetrieval | None, scores: DocumentSetScore, manifest: str
+) -> BestRetrieval | None:
+    """Return a set's best retrieval if it was among the same documents as these scores', else None.
+
+    A rank is one among all of them, so those of other documents say nothing of it.
+    """
+    if best is None or scores.retrieval is None or best.manifest_sha256 != manifest:
+        return None
+    return best if best.retrieval.document_ids == scores.retrieval.document_ids else None
+
+
+def _with_probe(
+    best: BestScores, probe: ProbeReport | None, versions: Mapping[str, str | None]
+) -> dict[str, BestProbe]:
+    """Return the best values on tasks after a candidate that a probe compared has become a version.
+
+    :param versions: by model.
+    """
+    updated = dict(best.probes)
+    parent, version = versions[BASELINE], versions[CANDIDATE]
+    if probe is None or parent is None or version is None:
+        return updated
+    for one in probe.comparisons:
+        known = comparable_probe(best.probes.get(one.task), one, probe)
+        if known is None:
+            known = _best_probe(one, probe, parent, one.reference_mean, 0.0)
+        if one.model_mean >= known.value:
+            known = _best_probe(one, probe, version, one.model_mean, 0.0)
+        else:
+            known = known.model_copy(update={"half_width": total_half_width(known, one)})
+        updated[one.task] = known
     return updated
+
+
+def comparable_probe(
+    best: BestProbe | None, comparison: ModelComparison, probe: ProbeReport
+) -> BestProbe | None:
+    """Return a task's best value if it was measured as this comparison was, else None."""
+    if best is None or best.manifest_sha256 != probe.manifests.get(comparison.task):
+        return None
+    return best if (best.mode, best.metric) == (probe.mode, comparison.metric) else None
+
+
+def total_half_width(best: BestProbe, comparison: ModelComparison) -> float:
+    """Return half of the width of the interval between the best version and a candidate.
+
+    Nobody has kept what the best version said of each example. The versions since differ from one
+    another by intervals that are known; as if each update changed other examples, their squares
+    are added.
+    """
+    return math.hypot(best.half_width, (comparison.high - comparison.low) / 2)
+
+
+def _best_probe(
+    comparison: ModelComparison, probe: ProbeReport, version: str, value: float, half_width: float
+) -> BestProbe:
+    return BestProbe(
+        version_id=version,
+        manifest_sha256=probe.manifests.get(comparison.task, ""),
+        mode=probe.mode,
+        metric=comparison.metric,
+        value=value,
+        half_width=half_width,
+    )
 
 
 class CommonDocuments(NamedTuple):
@@ -122,25 +214,29 @@ def _is_better(scores: DocumentSetScore, best: DocumentSetScore) -> bool:
     return not len(common.tokens) or common.losses.sum() < common.reference.sum()
 
 
-def loss_histories(
-    lineage: LineageLayout, version_id: str | None, set_names: Sequence[str]
-) -> dict[str, list[tuple[str, float]]]:
-    """Return the losses on some sets of a version and its ancestors, oldest first.
+LOSS, RECALL = "masked_lm_loss", "retrieval_recall_at_1"
 
-    :returns: by set: version ids and losses in nats per token, of those that were scored on it.
+
+def histories(
+    lineage: LineageLayout, version_id: str | None, set_names: Sequence[str], metric: str
+) -> dict[str, list[tuple[str, float]]]:
+    """Return a metric of a version and its ancestors on some sets, oldest first.
+
+    :param metric: ``LOSS``, in nats per token, or ``RECALL``.
+    :returns: by set: version ids and values, of those that were scored on it.
     """
     models: list[ModelVersion] = []
     while version_id is not None:
         models.append(load_version(lineage, version_id))
         version_id = _parent(lineage, models[-1])
-    metrics = {name: f"{CANDIDATE}/{name}/masked_lm_loss" for name in set_names}
+    metrics = {name: f"{CANDIDATE}/{name}/{metric}" for name in set_names}
     return {
         name: [
-            (model.version_id, model.metrics[metric])
+            (model.version_id, model.metrics[key])
             for model in reversed(models)
-            if metric in model.metrics
+            if key in model.metrics
         ]
-        for name, metric in metrics.items()
+        for name, key in metrics.items()
     }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from model_registry import lease
 from model_registry.errors import DamagedVersionError, RegistryError
-from model_registry.retention.records import pruned_versions
+from model_registry.retention.policy import pruned_versions
 from model_registry.versions import list_versions, manifests, require_files, verify
 from pipeline_store import identity
 from pipeline_store.formats import (

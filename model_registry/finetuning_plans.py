@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from model_registry import outcomes
 from model_registry.errors import RegistryError
 from model_registry.production import production
-from model_registry.retention.records import pruned_versions
+from model_registry.retention.policy import pruned_versions
 from model_registry.versions import list_versions, load_version
 from pipeline_config import FinetuningConfig, parse_config
 from pipeline_config.finetuning import MODEL
@@ -105,6 +105,14 @@ def compared_models(store: StoreLayout, config: FinetuningConfig) -> dict[str, E
     return found
 
 
+def _text_to_text_model(store: StoreLayout, config: FinetuningConfig) -> dict[str, EncoderSource]:
+    """Return where a T5's weights come from, by its key; none: the run fine-tunes encoders."""
+    folder = config.text_to_text.init_checkpoint
+    if folder is None:
+        return {}
+    return {MODEL: EncoderSource(uri=store.resolve(folder), version_id=None)}
+
+
 def planned_trials(config: FinetuningConfig, tasks: list[str], models: list[str]) -> list[Trial]:
     """Return all trainings of a run: each task with each model, rate and seed."""
     recipe = config.finetuning
@@ -136,7 +144,7 @@ def _decide(
         }
     else:
         _require_choice(store, config, manifests)
-        models = compared_models(store, config)
+        models = _text_to_text_model(store, config) or compared_models(store, config)
         trials = planned_trials(config, recipe.tasks, list(models))
     return FinetuningPlan(
         lineage_id=config.encoder.lineage_id,
@@ -179,6 +187,11 @@ def source_plan(store: StoreLayout, config: FinetuningConfig) -> FinetuningPlan:
         raise RegistryError(
             f"finetuning.source_run: {key} is no fine-tuning run: there is no "
             f"{store.run(str(key)).finetuning_plan}. Give the name of its folder in {store.runs}."
+        )
+    if plan.models[MODEL].version_id is None:
+        raise RegistryError(
+            f"finetuning.source_run: {key} has fine-tuned a T5 and no classifier. Its models are "
+            "exported by training.export_text_to_text, a trial's folder being its --run."
         )
     return plan
 

@@ -8,7 +8,6 @@ by documents, which see a loss sooner.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,18 +16,29 @@ import numpy as np
 
 from model_registry.best_scores import BASELINE, CANDIDATE, Floats, on_common_documents
 from model_registry.bootstrap import FEWEST_DRAWN, Interval, interval, units_of
-from model_registry.retrieval import compare_retrieval, decide_retrieval, retrieval_limit
+from model_registry.labelled_tasks import (
+    decide_downstream,
+    decide_probe_totals,
+    probe_totals,
+    probed,
+)
+from model_registry.retrieval import (
+    compare_retrieval,
+    decide_retrieval,
+    decide_retrieval_totals,
+    retrieval_limit,
+    retrieval_totals,
+)
 from model_registry.row_lengths import both_lengths, extra_length, judged
 from pipeline_config.schema import PromotionConfig
 from pipeline_config.task import MIN_JUDGED_EXAMPLES
 from pipeline_store.formats import (
     BestScore,
+    BestScores,
     DocumentSetScore,
     EvaluationReport,
     ForgettingScore,
-    ModelComparison,
     ModelScore,
-    PaidVerdict,
     ProbeReport,
     TaskManifest,
     TaskSplit,
@@ -64,7 +74,7 @@ def judge(
     *,
     baseline_version: str | None,
     probe: ProbeReport | None = None,
-    best: Mapping[str, BestScore] | None = None,
+    best: BestScores | None = None,
     from_sentence_encoder: bool = False,
     random_seed: int = 1,
 ) -> Verdict:
@@ -91,6 +101,9 @@ def judge(
     Nor may its embeddings find a document's other half less often by more than
     ``max_retrieval_loss``, with confidence, where ``judge_retrieval`` asks for that.
 
+    Of both it may also not have lost more than ``max_total_probe_loss`` and
+    ``max_total_retrieval_loss`` since the lineage's best version.
+
     :param report: scores of the candidate, and of the baseline if there is one.
     :param baseline_version: version id of the model in use; None when there is none.
     :param probe: both models on ``probe_tasks``; None: there are none.
@@ -111,7 +124,8 @@ def judge(
     reference = baseline_version or UNIGRAM
     named = reference if baseline is None else _named(baseline, reference)
     kind, reason = _decide(current, others, config, named)
-    forgetting = list(_forgotten(report, candidate, best or {}, config.confidence, random_seed))
+    best = best or BestScores(sets={})
+    forgetting = list(_forgotten(report, candidate, best.sets, config.confidence, random_seed))
     if kind is VerdictKind.PROMOTED and baseline is not None and is_head(baseline.model_uri):
         own = next(scores for scores in candidate.sets if scores.set_name == report.current_set)
         frequencies = _compare(
@@ -120,9 +134,12 @@ def judge(
         kind, reason = _decide_new_head(frequencies, config, reason)
     if kind is VerdictKind.PROMOTED:
         kind, reason = _decide_forgetting(forgetting, config, reason)
-    probes = _probed(probe, candidate, config, baseline_version)
+    probes = probed(probe, candidate, config, baseline_version)
     if kind is VerdictKind.PROMOTED and probes:
-        kind, reason = _decide_downstream(probes, config, reason)
+        kind, reason = decide_downstream(probes, config, reason)
+    task_totals = list(probe_totals(probe, probes, best.probes, config))
+    if kind is VerdictKind.PROMOTED:
+        kind, reason = decide_probe_totals(task_totals, reason)
     limit = retrieval_limit(config, from_sentence_encoder=from_sentence_encoder)
     retrieval = compare_retrieval(
         report.current_set,
@@ -134,6 +151,18 @@ def judge(
     )
     if kind is VerdictKind.PROMOTED and retrieval is not None:
         kind, reason = decide_retrieval(retrieval, config, reason)
+    totals = list(
+        retrieval_totals(
+            report,
+            candidate,
+            best.retrieval,
+            config,
+            is_judged=limit is not None,
+            random_seed=random_seed,
+        )
+    )
+    if kind is VerdictKind.PROMOTED:
+        kind, reason = decide_retrieval_totals(totals, config, reason)
     return Verdict(
         verdict=kind,
         reason=reason,
@@ -147,6 +176,8 @@ def judge(
         probes=probes,
         forgetting=forgetting,
         retrieval=retrieval,
+        retrieval_totals=totals,
+        probe_totals=task_totals,
     )
 
 
@@ -278,81 +309,6 @@ def _decide_forgetting(
                 f"{config.max_total_forgetting:g} allows less. {better}"
             )
     return VerdictKind.PROMOTED, better
-
-
-def _probed(
-    probe: ProbeReport | None,
-    candidate: ModelScore,
-    config: PromotionConfig,
-    baseline_version: str | None,
-) -> list[ModelComparison]:
-    """Return the comparisons on labelled tasks, after checking that they are the right ones."""
-    wanted = config.probe_tasks
-    if probe is None:
-        if wanted:
-            raise ValueError(
-                f"promotion.probe_tasks names {', '.join(wanted)}, but there is no probe report: "
-                "run the task `probe`."
-            )
-        return []
-    if probe.candidate_sha256 != candidate.files_sha256:
-        raise ValueError(
-            f"The probe report is of the candidate {probe.candidate_sha256}, but the evaluation is "
-            f"of {candidate.files_sha256}: probe again."
-        )
-    if probe.baseline_version != baseline_version:
-        raise ValueError(
-            f"The probe report compares with {probe.baseline_version}, but {baseline_version} was "
-            "expected: probe again with the model in use."
-        )
-    # Without a model in use there are summaries and no comparisons.
-    summaries = {summary.task for summary in probe.tasks if summary.model == CANDIDATE}
-    compared = {comparison.task for comparison in probe.comparisons}
-    found = summaries if baseline_version is None else compared
-    if missing := sorted(set(wanted) - found):
-        raise ValueError(
-            f"The probe report has nothing on {', '.join(missing)}; it has {sorted(found)}. "
-            "promotion.probe_tasks asks for all of them: probe again."
-        )
-    return [one for one in probe.comparisons if one.task in wanted]
-
-
-def _decide_downstream(
-    probes: list[ModelComparison], config: PromotionConfig, better: str
-) -> tuple[VerdictKind, str]:
-    """Return what becomes of a candidate whose loss is better, by its labelled tasks."""
-    for probe in probes:
-        if not math.isfinite(probe.difference):
-            raise ValueError(f"The probe's difference on {probe.task} is {probe.difference}.")
-        if _has_lost(probe, config.max_probe_loss):
-            return VerdictKind.DOWNSTREAM, (
-                f"{probe.sentence} That is more than promotion.max_probe_loss="
-                f"{config.max_probe_loss:g} allows. {better}"
-            )
-    differences = ", ".join(
-        f"{one.task} {one.difference:+.4f}{_in_training_text(one)}" for one in probes
-    )
-    return VerdictKind.PROMOTED, f"{better} On labelled tasks: {differences}."
-
-
-def _has_lost(probe: ModelComparison, allowed: float) -> bool:
-    """Return whether a candidate is worse by more than that.
-
-    On all test examples, or on those that its training text does not have: the others may hide it.
-    """
-    findings = probe.training_text
-    # Of too few examples an interval is no evidence; then the verdict says so.
-    sides = [(probe.verdict if findings is None else findings.verdict, probe.high)]
-    if findings is not None and findings.clean is not None:
-        sides.append((findings.clean.verdict, findings.clean.high))
-    return any(verdict is PaidVerdict.HURT and high < -allowed for verdict, high in sides)
-
-
-def _in_training_text(probe: ModelComparison) -> str:
-    findings = probe.training_text
-    if findings is None or not findings.found:
-        return ""
-    return f" ({findings.found} of {probe.examples} test examples are in the training text)"
 
 
 def _sentence(comparison: _Comparison, confidence: float, reference: str) -> str:

@@ -7,14 +7,15 @@ whoever waits asks and takes it then. That it has expired is shown and frees not
 must not end a run that lives.
 
 Whoever waits leaves a ticket and renews it with each look. Of those who wait the smallest partition
-comes first, so that a backfill trains in order. Tickets only say who is next; that two runs never
+comes first, and a run of a backfill also waits for older partitions of it that are still being
+prepared: so a backfill trains in order. Tickets only say who is next; that two runs never
 have the lease at once rests on the compare-and-set alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from model_registry.errors import LeaseLostError, RegistryError
@@ -44,6 +45,8 @@ class Standing:
     """Waiting runs that come first."""
     waits_since: datetime | None = None
     """When the run began to wait; None: it does not wait."""
+    preparing: list[str] = field(default_factory=list)
+    """Older partitions of the same backfill whose runs are under way and do not wait yet."""
 
     def describe(self) -> str:
         """Return who has the lineage, and who comes first, as a sentence."""
@@ -51,6 +54,9 @@ class Standing:
         if self.ahead:
             names = ", ".join(ticket.partition for ticket in self.ahead)
             parts.append(f"{len(self.ahead)} waiting run(s) come first: {names}")
+        if self.preparing:
+            names = ", ".join(self.preparing)
+            parts.append(f"older partitions of the backfill are still being prepared: {names}")
         return "; ".join(parts)
 
 
@@ -109,6 +115,7 @@ def acquire(
     expires: datetime,
     poll_seconds: float,
     has_ended: Callable[[LineageLease], bool],
+    preparing: Callable[[], list[str]] = list,
 ) -> Standing:
     """Take the lease if it is free and nobody comes first; else leave a ticket. Never waits.
 
@@ -119,6 +126,8 @@ def acquire(
     :param poll_seconds: how often the run will ask; its ticket stops counting when it does not.
     :param has_ended: whether the DAG run of a lease's holder has ended; asked only by whoever is
         next, of a holder that has not given the lease back.
+    :param preparing: partitions that come first though nobody waits for them yet; asked only when
+        the lease could be taken.
     :raises RegistryError: the lease is damaged.
     """
     while True:
@@ -137,6 +146,8 @@ def acquire(
             is_free = lease is None or lease.run_key is None
             if ahead or not (is_free or (lease is not None and has_ended(lease))):
                 return Standing(False, lease, ahead, waits_since=ticket.since)
+            if older := preparing():
+                return Standing(False, lease, [], waits_since=ticket.since, preparing=older)
         wanted = LineageLease(
             sequence=lease.sequence + 1 if lease else 1,
             run_key=record.run_key,
@@ -301,7 +312,8 @@ def _ticket(uri: str) -> WaitingTicket | None:
 
 
 def _is_stale(ticket: WaitingTicket, now: datetime) -> bool:
-    return now - ticket.renewed > timedelta(seconds=ticket.valid_seconds)
+    # One from the future is of a machine whose clock was wrong: it would count until then.
+    return abs(now - ticket.renewed) > timedelta(seconds=ticket.valid_seconds)
 
 
 def _place(ticket: WaitingTicket) -> tuple[str, datetime, str]:

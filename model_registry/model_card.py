@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from pipeline_config import PipelineConfig
 from pipeline_config.schema import MaskingConfig
 from pipeline_store.formats import (
+    ClassifierCheck,
     EvaluationReport,
+    ExportCheck,
     Heritage,
     ModelExports,
     PartitionManifest,
     RunPlan,
     RunRecord,
     Split,
+    TextCheck,
     TrainingResult,
     Verdict,
     VocabularyInfo,
@@ -24,7 +27,12 @@ from trained_models.architectures.architecture import architecture_of
 from trained_models.heritage import short_name
 from trained_models.updates import effective_config
 
-_KINDS = {"wordpiece": "WordPiece", "sentencepiece": "SentencePiece", "bpe": "byte-level BPE"}
+_KINDS = {
+    "wordpiece": "WordPiece",
+    "sentencepiece": "SentencePiece",
+    "bpe": "byte-level BPE",
+    "t5": "SentencePiece",
+}
 
 
 @dataclass(frozen=True)
@@ -310,38 +318,47 @@ _FORMATS = {
     ),
 }
 
-_FORMATS_OF_BPE = {
-    "hugging_face": (
-        "Hugging Face, `transformers`",
-        'pipeline("fill-mask", model="{folder}")("It is a <mask>.")',
-    ),
-    "saved_model": (
-        "SavedModel of tokens, which the Hugging Face folder's tokenizer makes",
-        'tf.saved_model.load("{folder}").signatures["mlm_logits"]',
-    ),
+_OTHER_FORMATS = {
+    "bpe": {
+        "hugging_face": (
+            "Hugging Face, `transformers`",
+            'pipeline("fill-mask", model="{folder}")("It is a <mask>.")',
+        ),
+        "saved_model": (
+            "SavedModel of tokens, which the Hugging Face folder's tokenizer makes",
+            'tf.saved_model.load("{folder}").signatures["mlm_logits"]',
+        ),
+    },
+    "t5": {
+        "hugging_face": (
+            "Hugging Face, `transformers`, and `text_to_text.init_checkpoint` of `bert_finetuning`",
+            'T5ForConditionalGeneration.from_pretrained("{folder}")',
+        ),
+    },
 }
+"""Of vocabularies that are written otherwise, by their kind."""
+
+
+def _difference(check: ExportCheck | ClassifierCheck | TextCheck) -> str:
+    return "" if isinstance(check, TextCheck) else f"{check.max_logit_difference:.1e}"
 
 
 def _formats(facts: ModelFacts) -> Iterator[str]:
     """Yield where each format is and what to write to use it."""
     yield "## Formats\n"
     yield "Outputs of each were compared with the model's on held-out rows before publication.\n"
-    rows = [
-        (
-            "tf-models",
-            "`checkpoint/`",
-            "",
-            f'`task.init_checkpoint: "{facts.folder}/{facts.checkpoint_prefix}"`',
-        )
-    ]
-    is_bpe = facts.vocabulary_info.vocabulary_kind == "bpe"
+    # Nothing of tf-models' own begins with a T5 in it.
+    is_read = not facts.config.model.has_decoder
+    initial = f'`task.init_checkpoint: "{facts.folder}/{facts.checkpoint_prefix}"`'
+    rows = [("tf-models", "`checkpoint/`", "", initial)] if is_read else []
+    formats = _OTHER_FORMATS.get(facts.vocabulary_info.vocabulary_kind, _FORMATS)
     for name, exported in facts.exports.formats.items():
-        title, line = (_FORMATS_OF_BPE if is_bpe else _FORMATS)[name]
+        title, line = formats[name]
         rows.append(
             (
                 title,
                 f"`{name}/`",
-                f"{exported.check.max_logit_difference:.1e}",
+                _difference(exported.check),
                 f"`{line.format(folder=f'{facts.folder}/{name}')}`",
             )
         )
@@ -376,7 +393,7 @@ def _limitations(facts: ModelFacts) -> Iterator[str]:
             f"{_pooler(facts.heritage)}"
         )
     yield (
-        f"- Rows had at most {facts.config.masking.max_seq_length} tokens; behaviour on longer "
+        f"- Rows had at most {facts.config.masking.max_seq_length} tokens; behavior on longer "
         "input was not measured."
     )
     tasks = sorted({probe.task for probe in facts.verdict.probes})

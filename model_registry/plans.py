@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
+from model_registry import attempts
+from model_registry.best_scores import best_scores
+from model_registry.earlier_passes import EarlierPasses
 from model_registry.errors import RegistryError, StalePlanError
+from model_registry.panel import scored_sets
 from model_registry.production import production
-from model_registry.versions import verified_manifests
+from model_registry.versions import load_version, verified_manifests
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import identity, uris
 from pipeline_store.details import ObjectDetails
@@ -49,10 +52,11 @@ def make_plan(
     """Decide what a run trains on and for how long, or return what an earlier call decided.
 
     The run starts from the model in use and is compared with it. It trains on its own partition,
-    and with ``training.partitions=unseen`` on every other prepared one that this model has not
-    seen. With ``training.replay_fraction`` the partitions that it has seen are replayed, but for
-    those whose rows do not fit the configuration any more. Then its rows are known, and with
-    ``training.train_steps=auto`` its steps.
+    and with ``training.partitions=left_out`` on those that earlier runs have tried and not learned,
+    with ``unseen`` on every other prepared one that this model has not seen; but for those in
+    quarantine (:mod:`model_registry.attempts`). With ``training.replay_fraction`` the partitions
+    that it has seen are replayed, but for those whose rows do not fit the configuration any more.
+    Then its rows are known, and with ``training.train_steps=auto`` its steps.
 
     :param lease: the lineage's lease, which the run holds.
     :param manifest_uri: PartitionManifest of the run's own partition.
@@ -72,13 +76,19 @@ def make_plan(
     return plan
 
 
-def row_counts(plan: RunPlan) -> RowCounts:
-    """Return the rows of what a run trains on and replays."""
-    return _counts(plan.trained, plan.replayed)
+def row_counts(plan: RunPlan, lineage: LineageLayout) -> RowCounts:
+    """Return the rows of what a run trains on and replays, and how often earlier runs did."""
+    parent = load_version(lineage, plan.parent_version) if plan.parent_version else None
+    return _counts(plan.trained, plan.replayed, EarlierPasses(lineage, parent))
 
 
-def _counts(trained: dict[str, str], replayed: dict[str, str]) -> RowCounts:
-    return RowCounts(_training_rows(trained.values()), _training_rows(replayed.values()))
+def _counts(trained: dict[str, str], replayed: dict[str, str], earlier: EarlierPasses) -> RowCounts:
+    return RowCounts(
+        _training_rows(trained.values()),
+        _training_rows(replayed.values()),
+        new_before=earlier.over(trained.values()),
+        replayed_before=earlier.over(replayed.values()),
+    )
 
 
 def _training_rows(manifests: Iterable[str]) -> int:
@@ -122,39 +132,33 @@ def _decide(
         _require_unseen(parent, seen, own, manifest_uri)
 
     trained = {record.partition: manifest_uri}
-    if config.training.partitions == "unseen":
-        trained |= _unseen(store, lineage, config, {*seen, *trained})
+    quarantined: dict[str, str] = {}
+    if config.training.partitions != "own":
+        tried = attempts.left_out(lineage)
+        wanted = None if config.training.partitions == "unseen" else set(tried)
+        more = _unseen(store, lineage, config, {*seen, *trained}, wanted)
+        trained |= attempts.joining(tried, record.partition, more)
+        barred = [name for name in sorted({*more} & {*tried}) if tried[name].bars(more[name])]
+        quarantined = {name: tried[name].reason for name in barred}
     replayed, not_replayed = _replayed(store, config, seen, trained)
     general = general_set(store, lineage, config)
     always = {record.partition, *general}
+    left = best_scores(lineage, parent.version_id).left if parent else []
     return RunPlan(
         partition=record.partition,
         parent_version=parent.version_id if parent else None,
         trained=dict(sorted(trained.items())),
         replayed=replayed,
         not_replayed=not_replayed,
-        evaluated=scored_sets(seen | trained | general, always, config.evaluation.max_sets),
+        evaluated=scored_sets(seen | trained | general, always, config.evaluation.max_sets, left),
         scored=_scored(store, lineage, config),
-        train_steps=decide_steps(config, _counts(trained, replayed)),
+        quarantined=quarantined,
+        train_steps=decide_steps(
+            config, _counts(trained, replayed, EarlierPasses(lineage, parent))
+        ),
         lease_sequence=lease.sequence,
         created=datetime.now(UTC),
     )
-
-
-def scored_sets(found: Mapping[str, Named], always: set[str], most: int) -> dict[str, Named]:
-    """Return what belongs to the sets that models are scored on, in order of their names.
-
-    Beside those that are always scored they are the ones whose names have the smallest hashes: an
-    even sample of the lineage's history, which a new partition seldom gets into and which none
-    that has left it comes back to. So the same sets are compared from update to update.
-
-    :param found: by set, everything there is.
-    :param always: names of sets, some of which need not be in ``found``.
-    :param most: how many may be scored, ``always`` among them.
-    """
-    ranked = sorted(found, key=lambda name: hashlib.sha256(name.encode()).digest())
-    kept = always | {*ranked[: max(0, most - len(always))]}
-    return {name: value for name, value in sorted(found.items()) if name in kept}
 
 
 def _require_unseen(
@@ -170,12 +174,21 @@ def _require_unseen(
 
 
 def _unseen(
-    store: StoreLayout, lineage: LineageLayout, config: PipelineConfig, known: set[str]
+    store: StoreLayout,
+    lineage: LineageLayout,
+    config: PipelineConfig,
+    known: set[str],
+    wanted: set[str] | None,
 ) -> dict[str, str]:
-    """Return the manifests of the other prepared partitions that this run can be trained on."""
+    """Return the manifests of the other prepared partitions that this run can be trained on.
+
+    :param wanted: of which to look for any; None: of all.
+    """
     found = {}
     for partition, prepared in _prepared(lineage).items():
         if partition in known or partition == config.evaluation.general_partition:
+            continue
+        if wanted is not None and partition not in wanted:
             continue
         fitting = [one for one in prepared if _misfit_in_training(one.uri, store, config) is None]
         if fitting:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 from model_registry.errors import ProductionMovedError, RegistryError
 from model_registry.versions import load_version, verify
@@ -59,7 +60,7 @@ def promote(
                 f"{in_use or 'no model'} is in use now ({lineage.production}). The "
                 "version stays as evidence of its own comparison; trigger a new run."
             )
-        return _next(current, version_id, reason, rolled_back)
+        return _next(current, version_id, rolled_back, reason=reason)
 
     return ProductionPointer.update(lineage.production, decide)
 
@@ -69,14 +70,18 @@ def rollback(
     version_id: str,
     *,
     reason: str,
+    by: str | None = None,
     request: str | None = None,
+    run_id: str | None = None,
     expected: str | None = None,
 ) -> ProductionPointer:
     """Put any published version into use, by decision of a person.
 
     The version that was in use is remembered, so that no retried run puts it back by itself.
 
+    :param by: the person's name; kept with the pointer.
     :param request: key of the DAG run that asks for it; kept with the pointer.
+    :param run_id: by which Airflow knows that run; kept as well.
     :param expected: the version that is to be in use before; None: whichever is.
     :raises ProductionMovedError: another version than the expected one is in use.
     :raises RegistryError: there is no such version, or nothing is in use.
@@ -84,7 +89,8 @@ def rollback(
     """
     with _marked(lineage, version_id):
         model = verify(lineage, version_id)
-        pointer = _move(lineage, version_id, reason, request, expected)
+        asked = {"reason": reason, "changed_by": by, "request": request, "run_id": run_id}
+        pointer = _move(lineage, version_id, asked, expected)
         # A pass of retention that died in between has taken the record, and nothing else.
         if uris.create_if_absent(lineage.model(version_id), model.to_bytes()):
             uris.delete(lineage.pruned_version(version_id))
@@ -109,8 +115,7 @@ def _marked(lineage: LineageLayout, version_id: str) -> Iterator[None]:
 def _move(
     lineage: LineageLayout,
     version_id: str,
-    reason: str,
-    request: str | None,
+    asked: Mapping[str, str | None],
     expected: str | None,
 ) -> ProductionPointer:
     def decide(current: ProductionPointer | None) -> ProductionPointer:
@@ -128,7 +133,7 @@ def _move(
                 "was changed. Look again, and trigger a new run or name the version to use."
             )
         left = {*current.rolled_back, current.version_id} - {version_id}
-        return _next(current, version_id, reason, sorted(left), request)
+        return _next(current, version_id, sorted(left), **asked)
 
     return ProductionPointer.update(lineage.production, decide)
 
@@ -136,17 +141,15 @@ def _move(
 def _next(
     current: ProductionPointer | None,
     version_id: str,
-    reason: str,
     rolled_back: list[str],
-    request: str | None = None,
+    **said: Any,
 ) -> ProductionPointer:
     return ProductionPointer(
         sequence=current.sequence + 1 if current else 1,
         version_id=version_id,
         changed=datetime.now(UTC),
-        reason=reason,
         rolled_back=rolled_back,
         replaced=current.version_id if current else None,
-        request=request,
         earlier=current.stays[:_KEPT_CHANGES] if current else [],
+        **said,
     )

@@ -2,7 +2,7 @@
 
 ``python -m model_registry.prune --store ~/repretraining --older-than-days 30``
 
-What is kept and why: ``docs/retention.md``.
+What is kept and why: ``docs/operate/retention.md``.
 """
 
 from __future__ import annotations

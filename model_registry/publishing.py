@@ -9,7 +9,7 @@ from model_registry import model_card
 from model_registry.best_scores import best_scores, with_evaluation
 from model_registry.errors import ProductionMovedError, RegistryError
 from model_registry.model_card import ModelFacts
-from model_registry.plans import scored_sets
+from model_registry.panel import bounded
 from model_registry.production import production
 from model_registry.versions import load_version, manifests
 from pipeline_config import parse_config
@@ -21,6 +21,7 @@ from pipeline_store.formats import (
     ModelExports,
     ModelVersion,
     PartitionManifest,
+    ProbeReport,
     RunPlan,
     RunRecord,
     TrainingResult,
@@ -73,10 +74,11 @@ def publish(store: StoreLayout, run: RunLayout) -> ModelVersion:
         return ModelVersion.load(folder.model)
     _require_still_in_use(lineage, baseline, facts.version_id)
     before = best_scores(lineage, baseline)
-    best = with_evaluation(before, facts.report, facts.version_id, baseline)
-    best = scored_sets(best, {*plan.evaluated}, facts.config.evaluation.max_sets)
+    probe = ProbeReport.load_or_none(run.probe(baseline))
+    best = with_evaluation(before, facts.report, facts.version_id, baseline, probe)
+    best = bounded(best, plan.evaluated, facts.config.evaluation.max_sets)
     named, copies = _named_manifests(lineage, facts, folder)
-    files = weights + formats + _write_documents(facts, folder, BestScores(sets=best), copies)
+    files = weights + formats + _write_documents(facts, folder, best, copies)
     model = ModelVersion(
         version_id=facts.version_id,
         lineage_id=record.lineage_id,
@@ -88,7 +90,7 @@ def publish(store: StoreLayout, run: RunLayout) -> ModelVersion:
         checkpoint_prefix=prefix,
         vocabulary_sha256=facts.vocabulary_info.sha256,
         train_steps_total=facts.train_steps_total,
-        metrics=_metrics(facts.report, facts.verdict),
+        metrics=metrics_of(facts.report, facts.verdict),
         created=datetime.now(UTC),
     )
     _require_still_in_use(lineage, baseline, facts.version_id)
@@ -246,7 +248,7 @@ def _write_documents(
     return files
 
 
-def _metrics(report: EvaluationReport, verdict: Verdict) -> dict[str, float]:
+def metrics_of(report: EvaluationReport, verdict: Verdict) -> dict[str, float]:
     """Return the numbers of a version, named ``model/set/metric``."""
     metrics = {"improvement": verdict.improvement}
     for name, loss in report.unigram_losses.items():

@@ -5,16 +5,21 @@ A masked-LM loss says nothing of a sentence embedding, which such training chang
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 
-from model_registry.best_scores import Floats
+from model_registry.best_scores import Floats, comparable_retrieval
 from model_registry.bootstrap import FEWEST_DRAWN, interval, units_of
 from pipeline_config.schema import PromotionConfig
 from pipeline_store.formats import (
+    BestRetrieval,
     DocumentSetScore,
+    EvaluationReport,
     ModelScore,
     RetrievalComparison,
     RetrievalScore,
+    TotalLoss,
     VerdictKind,
 )
 
@@ -63,7 +68,7 @@ def compare_retrieval(
             f"Set {set_name!r}: retrieval of candidate and baseline was measured on different "
             f"documents ({len(differing)} by one model only). Evaluate both on the same records."
         )
-    hits, reference = _hits(ours, candidate, set_name), _hits(theirs, baseline, set_name)
+    hits, reference = _hits(ours, candidate.name, set_name), _hits(theirs, baseline.name, set_name)
     if not len(hits):
         return None
     scores = _of_set(candidate, set_name)
@@ -109,16 +114,80 @@ def decide_retrieval(
     return VerdictKind.PROMOTED, f"{better} {sentence}."
 
 
+def retrieval_totals(
+    report: EvaluationReport,
+    candidate: ModelScore,
+    best: Mapping[str, BestRetrieval],
+    config: PromotionConfig,
+    *,
+    is_judged: bool,
+    random_seed: int,
+) -> Iterator[TotalLoss]:
+    """Compare recall@1 with the lineage's best version on every set but the candidate's own.
+
+    A set on which there is no best among the same documents is left out.
+
+    :param is_judged: whether a candidate can be rejected by it.
+    :raises ValueError: a rank is none.
+    """
+    for scores in candidate.sets:
+        name = scores.set_name
+        known = comparable_retrieval(best.get(name), scores, report.evaluated[name])
+        if name == report.current_set or known is None or scores.retrieval is None:
+            continue
+        hits = _hits(scores.retrieval, candidate.name, name)
+        reference = _hits(known.retrieval, known.version_id, name)
+        if not len(hits):
+            continue
+        places = np.flatnonzero(np.isin(scores.document_ids, scores.retrieval.document_ids))
+        found = interval(
+            1 - hits,
+            1 - reference,
+            np.ones(len(hits)),
+            config.confidence,
+            random_seed,
+            units=units_of(scores, places, FEWEST_DRAWN),
+        )
+        yield TotalLoss(
+            name=name,
+            metric="recall@1",
+            count=len(hits),
+            best_version=known.version_id,
+            best=float(reference.mean()),
+            candidate=float(hits.mean()),
+            difference=found.mean,
+            low=found.low,
+            high=found.high,
+            max_loss=config.max_total_retrieval_loss if is_judged else None,
+        )
+
+
+def decide_retrieval_totals(
+    totals: list[TotalLoss], config: PromotionConfig, better: str
+) -> tuple[VerdictKind, str]:
+    """Return what becomes of a candidate that the model in use does not surpass in retrieval."""
+    for one in totals:
+        if one.is_too_much(config.min_documents):
+            return VerdictKind.RETRIEVAL, (
+                f"On {one.count} held-out documents of {one.name} recall@1 of the embeddings is "
+                f"{one.candidate:.3f} and that of {one.best_version}, the lineage's best on them, "
+                f"{one.best:.3f}: a difference of {one.difference:+.3f} with a "
+                f"{config.confidence:.0%} interval from {one.low:+.3f} to {one.high:+.3f}, and "
+                f"promotion.max_total_retrieval_loss={one.max_loss:g} allows less. {better}"
+            )
+    return VerdictKind.PROMOTED, better
+
+
 def _of_set(model: ModelScore, set_name: str) -> DocumentSetScore:
     return next(scores for scores in model.sets if scores.set_name == set_name)
 
 
-def _hits(score: RetrievalScore, model: ModelScore, set_name: str) -> Floats:
+def _hits(score: RetrievalScore, model: str, set_name: str) -> Floats:
     """Return whether each document was found first, as 1 or 0, shape [N]."""
     ranks = np.array(score.ranks, float)
     if ranks.shape != (len(score.document_ids),) or not (ranks >= 1).all():
         raise ValueError(
-            f"Set {set_name!r} of the {model.name} has {len(score.ranks)} ranks for "
+            f"Set {set_name!r} of the {model} has {len(score.ranks)} ranks for "
             f"{len(score.document_ids)} documents, the smallest {min(score.ranks, default=None)}; "
             "each document needs one of 1 or more. The evaluation is damaged."
         )

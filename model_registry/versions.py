@@ -41,8 +41,10 @@ def load_version(lineage: LineageLayout, version_id: str) -> ModelVersion:
 def lineage_ids(store: StoreLayout) -> list[str]:
     """Return the lineages that have a vocabulary, which each has before its first model."""
     pattern = uris.join(store.lineages, "*")
-    name = LineageLayout(pattern).vocabulary_info.removeprefix(f"{pattern}/")
-    return sorted(one.uri.split("/")[-3] for one in uris.list_named(store.lineages, name))
+    path = LineageLayout(pattern).vocabulary_info.removeprefix(f"{pattern}/")
+    folder, _, name = path.rpartition("/")
+    found = uris.list_named(store.lineages, name, below=folder)
+    return sorted(one.uri.split("/")[-3] for one in found)
 
 
 def list_commits(lineage: LineageLayout) -> Listing:

@@ -21,7 +21,7 @@ from typing import Any
 
 from pipeline_alerts.causes import Cause
 from pipeline_alerts.delivery import clearance, list_alerts
-from pipeline_alerts.messages import compose
+from pipeline_alerts.messages import Message, compose
 from pipeline_alerts.outside import Outside
 from pipeline_alerts.raising import raise_about_installation
 from pipeline_alerts.standstill import Patience
@@ -65,7 +65,7 @@ def _show(arguments: argparse.Namespace) -> int:
     wanted = f"/{arguments.scope}/"
     found = [Alert.load(uri) for uri in list_alerts(store) if wanted in uri]
     for alert in found:
-        print(compose(alert, clearance(store, alert)).text)
+        print(_composed(store, alert).text)
         for channel, state in _deliveries(store, alert).items():
             print(f"{channel}: {state}")
         print()
@@ -128,8 +128,12 @@ def _deliveries(store: StoreLayout, alert: Alert) -> dict[str, str]:
 
 
 def _with_deliveries(store: StoreLayout, alert: Alert) -> dict[str, Any]:
-    payload = compose(alert, clearance(store, alert)).payload
+    payload = _composed(store, alert).payload
     return payload | {"deliveries": _deliveries(store, alert)}
+
+
+def _composed(store: StoreLayout, alert: Alert) -> Message:
+    return compose(alert, clearance(store, alert), docs_url=load_settings().docs_url)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,11 +1,11 @@
-"""What there can be an alert about. `docs/alerts.md` has a section for each, named as the cause."""
+"""The causes of alerts. `docs/operate/alerts.md` has a section for each, named as the cause."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
 
-DOCUMENT = "docs/alerts.md"
+DOCUMENT = "docs/operate/alerts.md"
 
 
 class Cause(StrEnum):
@@ -20,6 +20,7 @@ class Cause(StrEnum):
     BUDGET_HOURS = "budget-hours"
     BUDGET_CHIP_HOURS = "budget-chip-hours"
     BUDGET_PREEMPTIONS = "budget-preemptions"
+    NO_TPU = "no-tpu"
     PREEMPTION_STORM = "preemption-storm"
     JOB_HUNG = "job-hung"
     RUN_STALLED = "run-stalled"
@@ -27,9 +28,44 @@ class Cause(StrEnum):
     PAUSED_WITH_TPU = "paused-with-tpu"
     WATCH_SILENT = "watch-silent"
     REAPER_SILENT = "reaper-silent"
+    NEW_IDENTITY = "new-identity"
+    QUARANTINED = "quarantined"
+    BACKFILL_ENDED = "backfill-ended"
     NOTHING_NEW = "nothing-new"
     MAINTENANCE_FAILED = "maintenance-failed"
     TEST = "test"
+
+
+class Severity(StrEnum):
+    """How soon a person has to look; the names are those of Alertmanager's usual label."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+SEVERITY_IN_WORDS = {
+    Severity.CRITICAL: "critical: look now, a TPU may cost money for nothing",
+    Severity.WARNING: "warning: look on the next working day",
+    Severity.INFO: "info: nothing has to be done",
+}
+
+_CRITICAL = {
+    Cause.TPU_WITHOUT_JOB,
+    Cause.PAUSED_WITH_TPU,
+    Cause.WATCH_SILENT,
+    Cause.REAPER_SILENT,
+    Cause.NEW_IDENTITY,
+}
+_INFO = {Cause.REJECTED, Cause.JOB_HUNG, Cause.BACKFILL_ENDED, Cause.TEST}
+
+
+def severity(cause: str) -> Severity:
+    """Return how soon a person has to look at alerts of a cause."""
+    kind = base_cause(cause)
+    if kind in _CRITICAL:
+        return Severity.CRITICAL
+    return Severity.INFO if kind in _INFO else Severity.WARNING
 
 
 RUN_FAILURES = (Cause.RUN_FAILED, Cause.ENDED_WITHOUT_OUTCOME)
@@ -48,9 +84,14 @@ CLEARING = (
 """Causes of which it is recorded when they are over. What comes again has another detail or scope,
 and is told again."""
 
+_UNLESS_STALE = (
+    " If another model has come into use since, that is refused before anything is spent: then "
+    "trigger a new run."
+)
+
 ADVICE = {
     Cause.TASK_FAILED: "Open the task's log. Remove what it names, then clear the task: what is "
-    "done is not done again.",
+    "done is not done again." + _UNLESS_STALE,
     Cause.RUN_FAILED: "Open the run and look at the first task that failed. Then clear that task, "
     "or trigger a new run.",
     Cause.ENDED_WITHOUT_OUTCOME: "Ask who ended the run (Airflow's audit log has it). If nobody "
@@ -61,12 +102,14 @@ ADVICE = {
     "Approve puts it into use, Reject changes nothing.",
     Cause.OVERDUE: "Open the run: is it waiting for its lineage, for capacity or for an approval, "
     "or is it training?",
-    Cause.BUDGET_HOURS: "When budget.max_hours is used up, the TPU is given back. Let it go on, or "
+    Cause.BUDGET_HOURS: "When budget.max_hours is used up, the TPU is deleted. Let it go on, or "
     "mark the run failed; clearing reserve later renews the budget and resumes.",
-    Cause.BUDGET_CHIP_HOURS: "When budget.max_chip_hours is used up, the TPU is given back. Let it "
+    Cause.BUDGET_CHIP_HOURS: "When budget.max_chip_hours is used up, the TPU is deleted. Let it "
     "go on, or mark the run failed; clearing reserve later renews the budget and resumes.",
     Cause.BUDGET_PREEMPTIONS: "When budget.max_preemptions is used up, the run fails. Another "
     "zone, a reservation or on-demand TPUs are lost less often.",
+    Cause.NO_TPU: "It is asked for again and again. If that takes too long, mark the run failed "
+    "and trigger one with more tpu.zones or another type; if quota is in use, see by whom.",
     Cause.PREEMPTION_STORM: "Training resumes by itself, but slowly. Look at how the TPUs were "
     "lost; take another zone or tpu.provisioning_model if they were taken.",
     Cause.JOB_HUNG: "The job goes on from its last checkpoint by itself. Look at where it hung; if "
@@ -76,17 +119,69 @@ ADVICE = {
     Cause.TPU_WITHOUT_JOB: "Look whether Airflow's scheduler works and the DAG is not paused: the "
     "run then goes on, or gives the TPU back. Else: python -m tpu_lifecycle list.",
     Cause.PAUSED_WITH_TPU: "Unpause the DAG, or mark the run as failed and unpause it: then the "
-    "TPU is given back.",
+    "TPU is deleted.",
     Cause.WATCH_SILENT: "Start Airflow's scheduler, unpause the pipeline_watch DAG, and look at "
     "its newest run. Until then nobody is told of most of what goes wrong.",
     Cause.REAPER_SILENT: "Unpause the tpu_reaper DAG, or run python -m tpu_lifecycle reap --once. "
-    "Until then a TPU that no run gives back deletes only itself.",
+    "Until then a TPU that no run releases deletes only itself.",
+    Cause.NEW_IDENTITY: "See which TPUs are rented: python -m tpu_lifecycle list. Release those of "
+    "the earlier place there. If the id file was lost, nothing more has to be done.",
+    Cause.QUARANTINED: "Look at the partition's text and its data report. Updates run without it; "
+    "to try it again, deliver it corrected or trigger a run for it.",
+    Cause.BACKFILL_ENDED: "Nothing, if everything was learned. What was rejected joins the next "
+    "update by itself; for what was refused or failed before it was prepared, trigger a new run.",
     Cause.NOTHING_NEW: "Ask whoever delivers the text. If none is expected, raise "
     "REPRETRAIN_QUIET_DAYS.",
     Cause.MAINTENANCE_FAILED: "Open the DAG's newest run and look at the log of what failed.",
     Cause.TEST: "Nothing has to be done: the way to you works.",
 }
 """What to do, in a sentence or two; the runbook has the rest."""
+
+
+class Remedy(StrEnum):
+    """What helps a task that the pipeline itself has stopped; these strings are stored."""
+
+    CHANGE_REQUEST = "change-request"
+    NEW_RUN = "new-run"
+    MEND_AND_CLEAR = "mend-and-clear"
+    MEND_INPUT = "mend-input"
+    CLEAR = "clear"
+    WAIT_FOR_TPUS = "wait-for-tpus"
+    ASK_FOR_QUOTA = "ask-for-quota"
+    RESERVE_AGAIN = "reserve-again"
+    LOOK_AT_JOB = "look-at-job"
+    LOOK_AT_SERVICES = "look-at-services"
+
+
+REMEDIES = {
+    Remedy.CHANGE_REQUEST: "Change what the reason names and trigger a new run. Clearing cannot "
+    "help: the run keeps its settings, and is refused again.",
+    Remedy.NEW_RUN: "Trigger a new run for the partition. Clearing cannot help: another model has "
+    "come into use, and what this run has trained would continue the one before.",
+    Remedy.MEND_AND_CLEAR: "Do what the reason says, then clear the task." + _UNLESS_STALE,
+    Remedy.MEND_INPUT: "If the reason names a file, mend or replace it, then clear the task: it is "
+    "read anew. If it names a setting, trigger a new run with another value: a run keeps its "
+    "settings." + _UNLESS_STALE,
+    Remedy.CLEAR: "Clear the task to wait again: nothing was spent. Look at who has the lineage.",
+    Remedy.WAIT_FOR_TPUS: "No TPU was free. Clear the task when some may be, or trigger a new run "
+    "with more tpu.zones or another tpu.accelerator_type." + _UNLESS_STALE,
+    Remedy.ASK_FOR_QUOTA: "Ask for the quota that the reason names, then clear the task; or "
+    "trigger a new run in a zone, or of a kind, for which there is some." + _UNLESS_STALE,
+    Remedy.RESERVE_AGAIN: "Clear the task reserve: its reservation has all budgets anew, and what "
+    "was trained goes on from its last checkpoint. For a larger budget first change what the "
+    "reason names." + _UNLESS_STALE,
+    Remedy.LOOK_AT_JOB: "Read the end of the job's log, which says what failed. Once that is "
+    "mended, clear the task." + _UNLESS_STALE,
+    Remedy.LOOK_AT_SERVICES: "Look whether the store and the TPU service answer, then clear the "
+    "task: what is done is not done again." + _UNLESS_STALE,
+}
+"""What to do about such a task, in place of the advice for all tasks that fail."""
+
+
+def advice(cause: str, remedy: str = "") -> str:
+    """Return what to do: by the remedy, if there is one that this program knows."""
+    known = {str(one): text for one, text in REMEDIES.items()}
+    return known.get(remedy) or ADVICE[base_cause(cause)]
 
 
 def base_cause(cause: str) -> Cause:
@@ -105,6 +200,20 @@ def is_one_of(cause: str, causes: Collection[Cause]) -> bool:
         return False
 
 
-def runbook(cause: str) -> str:
-    """Return the section of the documentation about a cause."""
-    return f"{DOCUMENT}#{base_cause(cause)}"
+def page_address(document: str, docs_url: str = "") -> str:
+    """Return where a page of the documentation is: a path in the repository, or a URL.
+
+    :param docs_url: where the documentation is served as a site.
+    """
+    if not docs_url:
+        return document
+    return f"{docs_url}/{document.removeprefix('docs/').removesuffix('.md')}.html"
+
+
+def runbook(cause: str, docs_url: str = "") -> str:
+    """Return the section of the documentation about a cause.
+
+    :param docs_url: where the documentation is served as a site; without it the answer is a path in
+        the repository.
+    """
+    return f"{page_address(DOCUMENT, docs_url)}#{base_cause(cause)}"

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from pipeline_alerts.messages import Message, compose
+from pipeline_config.settings import load_settings
 from pipeline_store import uris
 from pipeline_store.formats import Alert, AlertCleared, AlertDelivery, AlertSending, FormatError
 from pipeline_store.layout import StoreLayout
@@ -160,7 +161,8 @@ def deliver(store: StoreLayout, alert: Alert, channel: Channel) -> Failure | Non
     if claim is None or uris.exists(done):
         return None
     try:
-        channel.send(compose(alert, clearance(store, alert)))
+        known = clearance(store, alert)
+        channel.send(compose(alert, known, docs_url=load_settings().docs_url))
     except ChannelError as error:
         claim.failed(str(error))
         return Failure(channel.conn_id, alert, str(error))

@@ -1,4 +1,4 @@
-"""What may be wrong with the installation, whatever the runs do: no reaper, no new text."""
+"""What may be wrong with the installation, whatever the runs do: no reaper, text or known id."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pipeline_alerts.raising import raise_about_installation
 from pipeline_store.formats import Alert, CorpusSeen, FormatError
 from pipeline_store.layout import StoreLayout
 from tpu_lifecycle.control.reaper_status import newest_pass, reaper_problem
+from tpu_lifecycle.records.installation import new_identity
 
 REAPER_MAX_AGE = timedelta(hours=1)
 """Of its newest pass: a reaper that is started every ten minutes has then missed several."""
@@ -38,6 +39,24 @@ def check_reaper(store: StoreLayout, owner: str, unbroken_since: datetime) -> Al
         about=f"TPU reaper of {owner}",
         summary="silent",
         reason=problem,
+    )
+
+
+def check_identity(store: StoreLayout) -> Alert | None:
+    """Raise an alert when TPUs may be rented that the store does not know for its own any more.
+
+    :returns: the alert, if it is new: one for each identity.
+    """
+    new = new_identity(store)
+    if new is None:
+        return None
+    return raise_about_installation(
+        store,
+        f"identity-{new.label or 'lost'}",
+        Cause.NEW_IDENTITY,
+        about="store",
+        summary="it has a new identity",
+        reason=new.text,
     )
 
 

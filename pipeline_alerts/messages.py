@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from pipeline_alerts.causes import ADVICE, base_cause, runbook
+from pipeline_alerts.causes import SEVERITY_IN_WORDS, advice, base_cause, runbook, severity
+from pipeline_alerts.errors import error_section
 from pipeline_store.formats import Alert, AlertCleared
 
 SCHEMA = "bert-repretraining-alert"
@@ -17,6 +18,10 @@ SLACK_CHARACTERS = 2900
 
 SLACK_HEADER_CHARACTERS = 150
 """Of a header; Slack refuses more."""
+
+
+ERROR = "Error"
+"""The fact that leads to the explanation of what a reason tells of."""
 
 
 @dataclass(frozen=True)
@@ -34,26 +39,31 @@ class Message:
     blocks: list[dict[str, Any]]
 
 
-def compose(alert: Alert, cleared: AlertCleared | None = None) -> Message:
+def compose(alert: Alert, cleared: AlertCleared | None = None, *, docs_url: str = "") -> Message:
     """Return an alert in every form in which a channel may send it.
 
     :param cleared: what it tells is over already.
+    :param docs_url: as in :func:`pipeline_alerts.causes.runbook`.
     """
-    facts = _facts(alert, cleared)
+    guide = runbook(alert.cause, docs_url)
+    facts = _facts(alert, cleared, guide)
+    if error := error_section(alert.reason, docs_url):
+        facts.append((ERROR, error))
     return Message(
         key=f"{alert.scope}/{alert.cause}",
         subject=alert.title,
         text=_text(alert, facts),
         html=_html(alert, facts),
-        payload=_payload(alert, cleared),
+        payload=_payload(alert, cleared, guide),
         blocks=_blocks(alert, facts),
     )
 
 
-def _facts(alert: Alert, cleared: AlertCleared | None) -> list[tuple[str, str]]:
+def _facts(alert: Alert, cleared: AlertCleared | None, guide: str) -> list[tuple[str, str]]:
     """Return what is known, as pairs of name and value; what is not known is left out."""
     pairs = [
         ("Cause", alert.cause),
+        ("Severity", SEVERITY_IN_WORDS[severity(alert.cause)]),
         ("Run", f"{alert.dag_id} {alert.run_id}" if alert.run_id else ""),
         ("Partition", alert.partition or ""),
         ("Lineage", alert.lineage_id or ""),
@@ -63,7 +73,7 @@ def _facts(alert: Alert, cleared: AlertCleared | None) -> list[tuple[str, str]]:
     if alert.run_id:
         pairs += [("Spent so far", _spent(alert)), ("TPUs", _tpus(alert))]
     pairs += [("Log", alert.log_place or ""), ("Run folder", _folder(alert))]
-    pairs += [("What to do", ADVICE[base_cause(alert.cause)]), ("Runbook", runbook(alert.cause))]
+    pairs += [("What to do", advice(alert.cause, alert.remedy)), ("Runbook", guide)]
     return [(name, value) for name, value in pairs if value]
 
 
@@ -101,10 +111,17 @@ def _text(alert: Alert, facts: list[tuple[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _shown(name: str, value: str) -> str:
+    """Return a fact as HTML; only addresses of pages, which are ours, become links."""
+    if name in ("Runbook", ERROR) and value.startswith(("https://", "http://")):
+        return f'<a href="{escape(value)}">{escape(value)}</a>'
+    return escape(value)
+
+
 def _html(alert: Alert, facts: list[tuple[str, str]]) -> str:
     rows = "".join(
         '<tr><td style="padding:2px 12px 2px 0;color:#666;vertical-align:top">'
-        f"{escape(name)}</td><td>{escape(value)}</td></tr>"
+        f"{escape(name)}</td><td>{_shown(name, value)}</td></tr>"
         for name, value in facts
     )
     parts = [
@@ -121,19 +138,20 @@ def _html(alert: Alert, facts: list[tuple[str, str]]) -> str:
     return "".join([*parts, "</body></html>"])
 
 
-def _payload(alert: Alert, cleared: AlertCleared | None) -> dict[str, Any]:
+def _payload(alert: Alert, cleared: AlertCleared | None, guide: str) -> dict[str, Any]:
     fields = alert.model_dump(mode="json", exclude={"scope", "cause"})
     cause = base_cause(alert.cause)
     head = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION}
     kind = {
         "id": f"{alert.scope}/{alert.cause}",
         "cause": str(cause),
+        "severity": str(severity(cause)),
         "detail": alert.cause.partition(".")[2],
         "scope": alert.scope,
     }
-    advice = {"advice": ADVICE[cause], "runbook": runbook(alert.cause)}
+    help_ = {"advice": advice(alert.cause, alert.remedy), "runbook": guide}
     over = {"cleared": cleared.model_dump(mode="json")["time"] if cleared else None}
-    return head | kind | fields | over | advice
+    return head | kind | fields | over | help_
 
 
 def _blocks(alert: Alert, facts: list[tuple[str, str]]) -> list[dict[str, Any]]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pipeline_alerts.causes import FAILURES, Cause, is_one_of
+from pipeline_alerts.delivery import is_alert
 from pipeline_alerts.facts import RunFacts, read_facts
 from pipeline_store import identity, uris
-from pipeline_store.formats import Alert, WatchedRun
+from pipeline_store.formats import Alert, FormatError, WatchedRun
 from pipeline_store.layout import StoreLayout
 
 MAX_REASON = 2000
@@ -46,6 +47,7 @@ def raise_about_run(
     detail: str = "",
     with_text: bool = False,
     facts: RunFacts | None = None,
+    remedy: str = "",
 ) -> Alert | None:
     """Create a run's alert; nobody is told yet.
 
@@ -54,6 +56,7 @@ def raise_about_run(
     :param detail: what of the cause, such as the task; each has an alert of its own.
     :param with_text: whether log lines may be quoted.
     :param facts: of the run, if they have been read already.
+    :param remedy: what helps, where that is known better than by the cause.
     :returns: the alert; None when there is one of this cause already.
     """
     name = alert_name(cause, detail)
@@ -76,6 +79,7 @@ def raise_about_run(
         tpus=known.tpus,
         log_place=known.log_place,
         log_lines=known.log_lines,
+        remedy=remedy,
     )
     return alert if alert.create(store.alert(run.key, name)) else None
 
@@ -89,11 +93,13 @@ def raise_about_installation(
     summary: str,
     reason: str,
     link: str | None = None,
+    lineage_id: str | None = None,
 ) -> Alert | None:
     """Create an alert about something else than a run; nobody is told yet.
 
     :param scope: what and which occurrence of it, so that the next occurrence has one of its own.
     :param about: what it is about, in the title.
+    :param lineage_id: on whose page it is shown; None: on those of all lineages.
     :returns: the alert; None when there is one of this scope and cause already.
     """
     folder, name = file_name(scope), str(cause)
@@ -106,6 +112,7 @@ def raise_about_installation(
         reason=_reason(reason),
         time=datetime.now(UTC),
         link=link,
+        lineage_id=lineage_id,
     )
     return alert if alert.create(store.alert(folder, name)) else None
 
@@ -125,14 +132,42 @@ def has_failure_alert(
     :param goes_on: the run has gone on if the watch has dealt with it, though the watch did not see
         it running: it looks at no other ones.
     """
+    return any(is_one_of(_name(uri), causes) for uri in _of_run(store, run_key, goes_on=goes_on))
+
+
+def failure_reasons(store: StoreLayout, run_key: str, *, goes_on: bool = False) -> list[str]:
+    """Return why tasks of a run failed, as people were told; ordered by the tasks' names.
+
+    :param goes_on: as in :func:`has_failure_alert`.
+    """
+    causes = (Cause.TASK_FAILED,)
+    found = _of_run(store, run_key, goes_on=goes_on)
+    told = [uri for uri in found if is_alert(store, uri) and is_one_of(_name(uri), causes)]
+    return [alert.reason for uri in sorted(told) if (alert := _readable(uri)) is not None]
+
+
+def _readable(uri: str) -> Alert | None:
+    """Return an alert; a damaged one costs a reason, and not the run's end."""
+    try:
+        return Alert.load(uri)
+    except FormatError:
+        return None
+
+
+def _name(uri: str) -> str:
+    return uri.rpartition("/")[2].removesuffix(".json")
+
+
+def _of_run(store: StoreLayout, run_key: str, *, goes_on: bool) -> list[str]:
+    """Return the files of a run's alerts; of a run that goes on those that are newer than that."""
     watched = WatchedRun.load_or_none(store.watched_run(run_key))
     has_gone_on = watched is not None and (goes_on or watched.outcome is None)
     goes_on_since = watched.time if watched is not None and has_gone_on else None
-    return any(
-        is_one_of(found.uri.rpartition("/")[2].removesuffix(".json"), causes)
+    return [
+        found.uri
         for found in uris.list_details(uris.join(store.alerts, run_key))
         if goes_on_since is None or found.modified > goes_on_since
-    )
+    ]
 
 
 def alert_name(cause: Cause, detail: str) -> str:

@@ -1,6 +1,6 @@
 """What somebody has to know of a run that has not ended.
 
-It waits for an answer, is late, short of a budget or loses TPU after TPU.
+It waits for an answer or for a TPU, is late, short of a budget or loses TPU after TPU.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 
 from pipeline_alerts.causes import Cause
 from pipeline_alerts.facts import read_reservations
@@ -24,6 +25,9 @@ from tpu_lifecycle.records.trainings import rental_folders
 STORM_LOSSES = 3
 STORM_WINDOW = timedelta(hours=1)
 """So many TPUs lost within such a time are a storm."""
+
+LONG_SEARCH = timedelta(hours=1)
+"""A TPU that has been asked for in vain for longer is told."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class RunningRun:
             yield from self._storm()
         yield from self._hung()
         if self.reservations and not self.reservations[-1].is_released():
+            yield from self._search(self.reservations[-1])
             yield from self._budgets(self.reservations[-1])
 
     def losses(self) -> list[datetime]:
@@ -103,6 +108,28 @@ class RunningRun:
         if age > limit:
             yield overdue(self.record.created, limit)
 
+    def _search(self, reservation: OpenReservation) -> Iterator[Finding]:
+        """Yield that a TPU has been asked for in vain for long."""
+        generation = reservation.record.generation
+        newest_first = reversed([a for r, a in self.attempts if r.record.generation == generation])
+        search = [*takewhile(lambda a: AttemptEvent.READY not in a.marks, newest_first)]
+        if not search or datetime.now(UTC) - search[-1].attempt.created <= LONG_SEARCH:
+            return
+        first, last = search[-1], search[0]
+        refused = next((a for a in search if AttemptEvent.REFUSED in a.marks), None)
+        said = f" {refused.name.zone} said: {refused.outcome}." if refused else ""
+        since = f"{first.attempt.created.astimezone(UTC):%F %T} UTC"
+        yield Finding(
+            Cause.NO_TPU,
+            f"no TPU since {since}",
+            f"{reservation} has asked for a {reservation.record.accelerator_type} "
+            f"{last.number - first.number + 1} times since {since}, in "
+            f"{', '.join(reservation.record.zones)}.{said} It goes on asking until its time is "
+            f"over, at {reservation.record.expires_at:%F %T} UTC; nothing is paid for meanwhile.",
+            # A later loss begins a search of its own.
+            detail=f"tpu{self.record.tpu_number or 0}-g{generation}-a{first.number}",
+        )
+
     def _budgets(self, reservation: OpenReservation) -> Iterator[Finding]:
         budget = reservation.config.budget
         mine = [a for r, a in self.attempts if r.record.generation == reservation.record.generation]
@@ -111,9 +138,12 @@ class RunningRun:
         lost = sum(AttemptEvent.LOST in a.marks for a in mine)
         number = self.record.tpu_number
         by = f" by TPU {number}" if number else ""
+        chips_by, chips = budget.chip_hours_limit or ("budget.max_chip_hours", None)
+        if chips_by == "budget.max_cost":
+            chips_by = "the chip-hours that budget.max_cost buys"
         for cause, setting, used, allowed in (
             (Cause.BUDGET_HOURS, "budget.max_hours", hours, budget.max_hours),
-            (Cause.BUDGET_CHIP_HOURS, "budget.max_chip_hours", chip_hours, budget.max_chip_hours),
+            (Cause.BUDGET_CHIP_HOURS, chips_by, chip_hours, chips),
             (Cause.BUDGET_PREEMPTIONS, "budget.max_preemptions", lost, budget.max_preemptions),
         ):
             if allowed and used >= budget.alert_fraction * allowed:

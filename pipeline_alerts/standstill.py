@@ -216,7 +216,7 @@ def _unused(mailbox: Mailbox, since: datetime, limit: timedelta, state: TpuState
     record = mailbox.record
     since = since.astimezone(UTC)
     if record.needs_deletion or mailbox.released:
-        what = f"was to be given back ({record.outcome}), but is not confirmed gone"
+        what = f"was to be deleted ({record.outcome}), but is not confirmed gone"
     else:
         what = "is READY, but no job runs on it"
     said = (

@@ -8,21 +8,29 @@ The TPUs of a run that has ended are looked at until they are gone.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from model_registry import outcomes
+from model_registry import attempts, outcomes
+from pipeline_alerts.backfills import check_backfill
 from pipeline_alerts.causes import CLEARING, Cause
 from pipeline_alerts.findings import Finding, Findings, open_alerts
-from pipeline_alerts.installation import check_corpus, check_reaper
+from pipeline_alerts.installation import check_corpus, check_identity, check_reaper
 from pipeline_alerts.listing import list_runs
-from pipeline_alerts.raising import AlertedRun, has_failure_alert, raise_about_installation
+from pipeline_alerts.raising import (
+    AlertedRun,
+    failure_reasons,
+    has_failure_alert,
+    raise_about_installation,
+)
 from pipeline_alerts.running import STORM_LOSSES, RunningRun, recent
 from pipeline_alerts.standstill import OpenRun, Patience, TpuOf
 from pipeline_store import uris
 from pipeline_store.formats import (
+    BackfillRuns,
     FormatError,
+    LineageAttempt,
     OutcomeKind,
     RentingRun,
     RunOutcome,
@@ -32,7 +40,7 @@ from pipeline_store.formats import (
     WatchedRun,
     WatchPass,
 )
-from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 
 MAX_GAP = timedelta(minutes=30)
 """Between two passes; after a longer one nothing is said about what happened in it."""
@@ -110,11 +118,18 @@ class Watch:
                 run = self.store.run(key)
                 self._look_at_left(run, RunRecord.load(run.record), report)
                 unseen.remove(key)
+        for uri in uris.list_files(self.store.backfills):
+            with report.collected(f"backfill {uri}"):
+                backfill = BackfillRuns.load(uri)
+                if backfill.ended is None:
+                    report.add(check_backfill(self.store, backfill, self.state_of))
         with report.collected("TPU losses"):
             self._check_storm(losses, report)
         since = _unbroken_since(self.store)
         with report.collected("the reaper's sign of life"):
             report.add(check_reaper(self.store, self.settings.owner, since))
+        with report.collected("the store's identity"):
+            report.add(check_identity(self.store))
         with report.collected("the corpus"):
             report.add(check_corpus(self.store, self.settings.pattern, self.settings.quiet))
         with report.collected("alerts that have cleared"):
@@ -216,7 +231,8 @@ class Watch:
         said = f"ended as {state!r}" if state is not None else "was deleted"
         is_known = has_failure_alert(self.store, record.run_key, goes_on=True)
         if is_known:
-            reason = f"A task or the run failed and the run {said} in Airflow; see its alerts."
+            told = failure_reasons(self.store, record.run_key, goes_on=True)
+            reason = " ".join(told) or f"The run {said} in Airflow; its alerts say why."
         else:
             reason = f"The run {said} in Airflow and has no outcome. {NOBODY_REPORTED}"
             summary = "ended by a person or a crash"
@@ -229,6 +245,11 @@ class Watch:
         self, run: RunLayout, record: RunRecord, outcome: RunOutcome, report: WatchReport
     ) -> None:
         """Raise what the outcome calls for, and remember that this run is dealt with."""
+        if record.partition:
+            lineage = self.store.lineage(record.lineage_id)
+            attempt = attempts.record(lineage, run, record, outcome)
+            for finding in _quarantines(lineage, attempt):
+                self._raise(record, finding, report)
         if outcome.outcome is OutcomeKind.REJECTED:
             rejection = Finding(Cause.REJECTED, _rejection(run), outcome.reason)
             self._raise(record, rejection, report)
@@ -270,6 +291,22 @@ def _unbroken_since(store: StoreLayout) -> datetime:
     except FormatError:
         last = None  # replaced
     return last.unbroken_since if last and now - last.finished <= MAX_GAP else now
+
+
+def _quarantines(lineage: LineageLayout, attempt: LineageAttempt | None) -> Iterator[Finding]:
+    """Yield the partitions that a rejected run has brought into quarantine."""
+    if attempt is None or not attempt.by_gate:
+        return
+    for partition, tried in attempts.left_out(lineage).items():
+        if tried.is_quarantined and partition in attempt.trained:
+            reasons = "; ".join(tried.rejections)
+            yield Finding(
+                Cause.QUARANTINED,
+                f"partition {partition} is in quarantine",
+                f"Updates with partition {partition} were rejected {len(tried.rejections)} times: "
+                f"{reasons}. The next update runs without it.",
+                detail=partition,
+            )
 
 
 def _rejection(run: RunLayout) -> str:

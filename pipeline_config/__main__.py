@@ -22,7 +22,7 @@ from pipeline_config.loading import (
 )
 from pipeline_config.schema import PipelineConfig
 
-PAGE = Path(__file__).parents[1] / "docs" / "config.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "config.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,7 +55,7 @@ def _chosen(options: argparse.Namespace) -> PipelineConfig | FinetuningConfig:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline_config", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("docs", help="write docs/config.md from the schema")
+    commands.add_parser("docs", help="write docs/reference/config.md from the schema")
     show = commands.add_parser("show", help="print every setting of a preset")
     show.add_argument("--preset", required=True, help=f"one of {', '.join(preset_names())}")
     own = ", ".join(preset_names(FinetuningConfig))

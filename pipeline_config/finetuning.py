@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pipeline_config import patterns
+from pipeline_config.compression import CompressionConfig
 from pipeline_config.schema import (
     BeamConfig,
     BudgetConfig,
@@ -170,8 +171,42 @@ class RecipeConfig(Section):
         [],
         max_length=2,
         description="mode export, and after train_and_eval: formats to write the best model of "
-        "each task in. hugging_face: a BertForSequenceClassification folder. saved_model: text "
-        "in, labels and probabilities out.",
+        "each task in. hugging_face: a BertForSequenceClassification folder, of a T5 a "
+        "T5ForConditionalGeneration. saved_model: text in, labels and probabilities out; of a T5 "
+        "text out.",
+    )
+
+
+class TextToTextSettings(Section):
+    """A T5 in place of the encoder: it learns to write a text for each text."""
+
+    init_checkpoint: Annotated[str | None, Mark.MODEL_PATH] = Field(
+        None,
+        description="Hugging Face folder of a T5 model: config.json, weights, spiece.model. With "
+        "it the run fine-tunes this T5 and no encoder, and each of finetuning.tasks is described "
+        "by tasks/NAME/text_to_text.toml. Empty: classifiers.",
+    )
+    max_source_length: int = Field(
+        512, ge=2, le=4096, description="Tokens of a text, prefix and </s> included."
+    )
+    max_target_length: int = Field(
+        128, ge=2, le=4096, description="Tokens of a target, </s> included; also when decoding."
+    )
+    dropout_rate: float = Field(
+        0.1,
+        ge=0.0,
+        lt=1.0,
+        description="Wherever T5 has dropout; masks are the same for all "
+        "positions of a row, as in Mesh TensorFlow.",
+    )
+    num_beams: int = Field(
+        1, ge=1, le=32, description="Texts followed at a time when decoding; 1: greedy."
+    )
+    length_penalty: float = Field(
+        1.0,
+        ge=-10.0,
+        le=10.0,
+        description="Beam search divides a text's log-probability by its tokens to this power.",
     )
 
 
@@ -181,6 +216,8 @@ class FinetuningConfig(Section):
     run: RunConfig = RunConfig()
     encoder: EncoderConfig = EncoderConfig()
     finetuning: RecipeConfig = RecipeConfig()
+    text_to_text: TextToTextSettings = TextToTextSettings()
+    compression: CompressionConfig = CompressionConfig()
     beam: BeamConfig = BeamConfig()
     tpu: TpuConfig = TpuConfig()
     budget: BudgetConfig = BudgetConfig()
@@ -212,7 +249,7 @@ def training_config(
 
     :param model: architecture of the encoder.
     :param train_steps: of this trial: the epochs of its examples.
-    :param tpu: what trains, and by whose peak utilisation is measured. None: neither is asked for.
+    :param tpu: what trains, and by whose peak utilization is measured. None: neither is asked for.
     """
     own = {"kind": "bpe", "do_lower_case": False} if model.has_byte_tokens else {}
     return PipelineConfig(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_config.finetuning import FinetuningConfig
+from pipeline_config.finetuning import FinetuningConfig, RecipeConfig
 from pipeline_config.rules import (
     RENTAL_RULES,
     core_count,
@@ -19,6 +19,8 @@ from pipeline_config.rules import (
 
 _USING_MODES = ("eval", "predict", "export")
 """Modes that use what another run has trained."""
+
+_TEXT_TO_TEXT_MODES = ("train_and_eval", "train")
 
 
 def finetuning_violations(config: FinetuningConfig) -> list[str]:
@@ -57,10 +59,10 @@ def _models_are_compared_where_they_are_measured(config: FinetuningConfig) -> It
 def _exports_are_written(config: FinetuningConfig) -> Iterator[str]:
     """Formats are named where models are exported."""
     recipe = config.finetuning
-    if recipe.mode == "export" and not recipe.export_formats:
+    if recipe.mode == "export" and not (recipe.export_formats or config.compression.children):
         yield (
             "finetuning.export_formats: empty, so mode export writes nothing; name hugging_face, "
-            "saved_model or both."
+            "saved_model or both, or smaller models by compression.children."
         )
     if recipe.export_formats and recipe.mode not in ("export", "train_and_eval"):
         yield (
@@ -69,8 +71,27 @@ def _exports_are_written(config: FinetuningConfig) -> Iterator[str]:
         )
 
 
+def _children_are_of_classifiers(config: FinetuningConfig) -> Iterator[str]:
+    """Smaller models are made where whole classifiers are trained or exported."""
+    recipe = config.finetuning
+    if not config.compression.children:
+        return
+    if recipe.mode not in ("export", "train_and_eval"):
+        yield (
+            f"compression.children: mode {recipe.mode} makes no smaller models; leave it empty, or "
+            "set finetuning.mode to train_and_eval or export."
+        )
+    if recipe.frozen_encoder:
+        yield (
+            "compression.children: with finetuning.frozen_encoder a classifier is a layer on an "
+            "encoder that others share, and none can be made of it; leave one of them out."
+        )
+    if config.text_to_text.init_checkpoint is not None:
+        yield "compression.children: smaller models are made of classifiers only; leave it empty."
+
+
 def _nothing_is_trained_twice(config: FinetuningConfig) -> Iterator[str]:
-    """Tasks, rates and seeds are named once each."""
+    """Tasks, rates, seeds and smaller models are named once each."""
     recipe = config.finetuning
     # As in the names of the trials.
     rates = [f"{rate:g}" for rate in recipe.learning_rates]
@@ -80,6 +101,7 @@ def _nothing_is_trained_twice(config: FinetuningConfig) -> Iterator[str]:
             "finetuning.learning_rates": rates,
             "finetuning.random_seeds": recipe.random_seeds,
             "encoder.compare_with": config.encoder.compare_with,
+            "compression.children": config.compression.children,
         }
     )
 
@@ -136,6 +158,29 @@ def _frozen_layers_have_no_rates(config: FinetuningConfig) -> Iterator[str]:
         )
 
 
+def _a_t5_is_no_classifier(config: FinetuningConfig) -> Iterator[str]:
+    """With `text_to_text.init_checkpoint` nothing is set that classifiers alone have."""
+    if config.text_to_text.init_checkpoint is None:
+        return
+    recipe, encoder, usual = config.finetuning, config.encoder, RecipeConfig()
+    if recipe.mode not in _TEXT_TO_TEXT_MODES:
+        yield (
+            f"finetuning.mode: {recipe.mode} is for classifiers. A T5 is trained with mode "
+            f"{' or '.join(_TEXT_TO_TEXT_MODES)}."
+        )
+    if encoder.version is not None or encoder.compare_with:
+        yield (
+            "encoder.version, encoder.compare_with: versions of a lineage are encoders, and "
+            "text_to_text.init_checkpoint names a T5 to fine-tune instead; leave one of them empty."
+        )
+    for name in ("frozen_encoder", "layer_decay", "class_weights", "train_fraction"):
+        if (value := getattr(recipe, name)) != (default := getattr(usual, name)):
+            yield (
+                f"finetuning.{name}: {value} means nothing to a T5's training; leave it at "
+                f"{default}."
+            )
+
+
 def _all_tpus_stay_in_budget(config: FinetuningConfig) -> Iterator[str]:
     """The dearest outcome of all parallel TPUs is within budget.max_cost."""
     budget, count = config.budget, config.finetuning.parallel_tpus
@@ -155,15 +200,17 @@ def finetuning_worst_case_cost(config: FinetuningConfig) -> float:
     return worst_case_cost(config) * config.finetuning.parallel_tpus
 
 
-# The first line of each rule's docstring is its entry in docs/config.md.
+# The first line of each rule's docstring is its entry in docs/reference/config.md.
 FINETUNING_RULES = (
     _source_run_is_used,
     _models_are_compared_where_they_are_measured,
     _exports_are_written,
+    _children_are_of_classifiers,
     _nothing_is_trained_twice,
     _batches_fit_the_cores,
     _one_host_fine_tunes,
     _early_stop_has_scores,
     _frozen_layers_have_no_rates,
+    _a_t5_is_no_classifier,
     _all_tpus_stay_in_budget,
 )

@@ -128,7 +128,8 @@ def _unknown_key(key: str, value: Any, known: Iterable[str], schema: Schema) -> 
         inner = next(iter(value), "name") if isinstance(value, dict) else "name"
         return f"{key}: settings are not nested; write '{key}.{inner}' with a value of its own."
     close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-    hint = f" Did you mean '{close[0]}'?" if close else " See docs/config.md for the names."
+    guide = " See docs/reference/config.md for the names."
+    hint = f" Did you mean '{close[0]}'?" if close else guide
     return f"{key}: there is no such setting.{hint}"
 
 

@@ -7,6 +7,11 @@ NAME = r"^[a-z][a-z0-9-]{0,39}$"
 """Of a lineage or a labelled task: a folder name and part of keys."""
 VERSION = r"^v-[0-9a-f]{12}$"
 RUN_KEY = r"^[0-9a-f]{12}$"
+CHILD = (
+    r"^(student|trim|student\+trim|((student|trim|student\+trim)\+)?"
+    r"tflite_(float32|float16|dynamic_range))$"
+)
+"""Of a smaller model: its steps, see :mod:`pipeline_config.compression`."""
 STEPS = r"^(auto|[1-9][0-9]{0,8})$"
 REGION = r"^[a-z]+-[a-z]+[0-9]+$"
 ZONE = r"^[a-z]+-[a-z]+[0-9]+-[a-z]$"
@@ -26,6 +31,8 @@ IN_WORDS = {
     NAME: "small letters, digits and hyphens, at most 40, the first a letter",
     VERSION: "v- and 12 hexadecimal digits, such as v-0a1b2c3d4e5f",
     RUN_KEY: "12 hexadecimal digits, such as 0a1b2c3d4e5f",
+    CHILD: "some of student, trim, and one of tflite_float32, tflite_float16, "
+    "tflite_dynamic_range, in this order, joined by +",
     STEPS: "or auto",
     REGION: "a region of Google Cloud, such as us-central1",
     ZONE: "a zone of Google Cloud, such as us-central1-a",

@@ -11,9 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from pipeline_config.architecture_rules import ARCHITECTURE_RULES
 from pipeline_config.finetuning import RecipeConfig
+from pipeline_config.row_shapes import longest_corrupted, row_shapes
 from pipeline_config.schema import PARTITION_PATTERN, PipelineConfig, RentalConfig
 from pipeline_config.tpu_zones import region_of
+
+_ROUNDED = 1 + 1e-9
+"""So much more may be what a limit buys, by rounding."""
 
 
 def violations(config: PipelineConfig) -> list[str]:
@@ -108,24 +113,13 @@ def _predictions_fit_rows(config: PipelineConfig) -> Iterator[str]:
                 f"row of {length} tokens, which has {room} besides [CLS] and [SEP]."
             )
         needed = math.floor(length * probability)
+        if config.masking.unit == "sentinel":
+            needed = longest_corrupted(config.masking, length).target
         if predictions < needed:
             yield (
                 f"masking.{prefix}max_predictions_per_seq: {predictions} would silently cut "
                 f"masked_lm_prob={probability}; rows of {length} need {needed}."
             )
-
-
-def row_shapes(config: PipelineConfig) -> list[tuple[str, int, int]]:
-    """Return the shapes of the rows that are written, the main one first.
-
-    :returns: for each shape the prefix of its settings, max_seq_length, max_predictions_per_seq.
-    """
-    masking = config.masking
-    shapes = [("", masking.max_seq_length, masking.max_predictions_per_seq)]
-    if masking.extra_max_seq_length is not None:
-        extra = (masking.extra_max_seq_length, masking.extra_max_predictions_per_seq)
-        shapes.append(("extra_", *extra))
-    return shapes
 
 
 def _extra_rows_differ(config: PipelineConfig) -> Iterator[str]:
@@ -176,29 +170,13 @@ def _domain_words_need_a_vocabulary(config: PipelineConfig) -> Iterator[str]:
         )
 
 
-def _tokens_are_of_the_architecture(config: PipelineConfig) -> Iterator[str]:
-    """RoBERTa counts positions from the padding token of its vocabulary; BERT's pads with 0."""
-    kind, model = config.vocabulary.kind, config.model
-    if (kind == "bpe") != model.has_byte_tokens:
-        other = "bpe" if model.has_byte_tokens else "wordpiece or sentencepiece"
-        yield (
-            f"vocabulary.kind: {kind} is not what model.architecture={model.architecture} is used "
-            f"with; set it to {other}."
-        )
-    if kind == "bpe" and config.vocabulary.do_lower_case:
-        yield (
-            "vocabulary.do_lower_case: true has no meaning for vocabulary.kind=bpe, whose tokens "
-            "are of the text as it is; set it to false."
-        )
-
-
 def _dataflow_is_complete(config: RentalConfig) -> Iterator[str]:
     """Dataflow has its region, image and folder."""
     if config.beam.runner != "DataflowRunner":
         return
     for name in ("region", "temp_location", "sdk_container_image"):
         if getattr(config.beam, name) is None:
-            yield f"beam.{name}: DataflowRunner needs it; see docs/data.md."
+            yield f"beam.{name}: DataflowRunner needs it; see docs/reference/data.md."
 
 
 def _one_region(config: RentalConfig) -> Iterator[str]:
@@ -216,7 +194,7 @@ def _one_region(config: RentalConfig) -> Iterator[str]:
 def _heads_divide_width(config: PipelineConfig) -> Iterator[str]:
     """The attention heads share the hidden width evenly."""
     model = config.model
-    if model.hidden_size % model.num_attention_heads:
+    if model.attention_head_size is None and model.hidden_size % model.num_attention_heads:
         yield (
             f"model.num_attention_heads: {model.num_attention_heads} does not divide "
             f"model.hidden_size={model.hidden_size}."
@@ -582,10 +560,12 @@ def _lineage_outwaits_an_approval(config: PipelineConfig) -> Iterator[str]:
 
 
 def _cost_stays_in_budget(config: RentalConfig) -> Iterator[str]:
-    """The dearest possible outcome is within budget.max_cost."""
+    """The dearest possible outcome is within budget.max_cost, unless steps are decided by it."""
     budget = config.budget
     worst = worst_case_cost(config)
-    if budget.max_cost is not None and worst > budget.max_cost:
+    # Of auto steps it buys what it can, and chip-hours end by it.
+    is_auto = isinstance(config, PipelineConfig) and config.training.train_steps == "auto"
+    if budget.max_cost is not None and worst > _ROUNDED * budget.max_cost and not is_auto:
         yield (
             f"budget.max_cost: {budget.max_hours} hours of {config.tpu.accelerator_type} (or "
             f"budget.max_chip_hours={budget.max_chip_hours}) at "
@@ -637,7 +617,7 @@ def worst_case_cost(config: RentalConfig) -> float:
     return chip_hours * budget.price_per_chip_hour
 
 
-# The first line of each rule's docstring is its entry in docs/config.md.
+# The first line of each rule's docstring is its entry in docs/reference/config.md.
 RULES = (
     _partition_is_an_id,
     _documents_are_in_the_format,
@@ -651,7 +631,7 @@ RULES = (
     _heads_divide_width,
     _vocabulary_fits_model,
     _domain_words_need_a_vocabulary,
-    _tokens_are_of_the_architecture,
+    *ARCHITECTURE_RULES,
     _loop_divides_intervals,
     _auto_has_a_limit,
     _rate_schedule_fits,

@@ -1,8 +1,8 @@
 """Every setting of a run, with its meaning, limits and default.
 
-The trigger form, the Beam job, the trainer, the command lines, the table in ``docs/config.md`` and
-the ``config.json`` beside each model are all made from these classes. Rules that join several
-settings are in :mod:`pipeline_config.rules`.
+The trigger form, the Beam job, the trainer, the command lines, the table in
+``docs/reference/config.md`` and the ``config.json`` beside each model are all made from these
+classes. Rules that join several settings are in :mod:`pipeline_config.rules`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from pipeline_config import patterns
+from pipeline_config.span_counts import SpanCounts, span_counts
 
 FORMAT_VERSION = 1
 PARTITION_PATTERN = r"[a-z0-9][a-z0-9._-]{0,62}"
@@ -143,7 +144,7 @@ class CorpusConfig(Section):
     keep_languages: list[Annotated[str, Field(pattern=patterns.LANGUAGE)]] = Field(
         [],
         max_length=100,
-        description="Keep only documents recognised as one of these languages, such as en; the "
+        description="Keep only documents recognized as one of these languages, such as en; the "
         "others are counted as dropped. Empty: keep all.",
     )
     min_document_characters: int = Field(
@@ -159,14 +160,14 @@ class CorpusConfig(Section):
         ge=0.5,
         le=1.0,
         description="Share of five-word shingles in common (Jaccard) from which documents are "
-        "similar.",
+        "similar, and so on one side of the split.",
     )
     validation_fraction: float = Field(
         0.1,
         gt=0.0,
         lt=1.0,
         description="Share of documents held out for evaluation. A document's side follows from "
-        "its content, so it keeps it for ever.",
+        "its content, so it keeps it for ever, and a similar one takes it.",
     )
     split_by: Literal["auto", "document", "group", "file"] = Field(
         "auto",
@@ -207,10 +208,11 @@ class CorpusConfig(Section):
 class VocabularyConfig(Section):
     """The vocabulary; frozen for a lineage once it exists."""
 
-    kind: Literal["wordpiece", "sentencepiece", "bpe"] = Field(
+    kind: Literal["wordpiece", "sentencepiece", "bpe", "t5"] = Field(
         "wordpiece",
         description="wordpiece as in BERT; sentencepiece (unigram) also suits languages without "
-        "spaces between words; bpe (byte-level) as in RoBERTa, and only for it.",
+        "spaces between words; bpe (byte-level) as in RoBERTa, and only for it; t5 "
+        "(SentencePiece, with sentinels behind its pieces) as in T5, and only for it.",
     )
     uri: Annotated[str | None, Mark.MODEL_PATH] = Field(
         None,
@@ -236,7 +238,7 @@ class VocabularyConfig(Section):
     do_lower_case: bool = Field(
         True,
         description="Lower-case the text and strip accents, as BERT's uncased models do. Not of "
-        "vocabulary.kind=bpe, which takes text as it is: set it to false there.",
+        "vocabulary.kind=bpe or t5, which take text as it is: set it to false there.",
     )
 
 
@@ -266,12 +268,17 @@ class MaskingConfig(Section):
     short_seq_prob: Fraction = Field(
         0.1, description="segment_pair: share of rows made shorter on purpose, as in BERT."
     )
-    unit: Literal["token", "word", "span"] = Field(
+    unit: Literal["token", "word", "span", "sentinel"] = Field(
         "token",
         description="What is masked together. token: word pieces, as in BERT. word: whole words. "
-        "span: several words in a row (SpanBERT, arXiv 1907.10529).",
+        "span: several words in a row (SpanBERT, arXiv 1907.10529). sentinel: T5's span "
+        "corruption (arXiv 1910.10683): each span of tokens becomes one sentinel, and the model "
+        "writes what they stand for.",
     )
-    max_span_words: int = Field(10, ge=1, le=100, description="Longest span, in words.")
+    max_span_words: int = Field(10, ge=1, le=100, description="span: longest one, in words.")
+    mean_span_tokens: float = Field(
+        3.0, ge=1.0, le=100.0, description="sentinel: mean length of a span, in tokens."
+    )
     dynamic: bool = Field(
         True,
         description="Write training rows once and unmasked; the trainer masks them anew in each "
@@ -279,7 +286,11 @@ class MaskingConfig(Section):
         "written with the rows. Held-out rows always have theirs.",
     )
     max_predictions_per_seq: int = Field(
-        20, ge=1, le=1024, description="Most masked tokens in a row."
+        20,
+        ge=1,
+        le=1024,
+        description="Most masked tokens in a row. unit=sentinel: longest target, in tokens; what "
+        "a row needs follows from its length.",
     )
     masked_lm_prob: float = Field(
         0.15, gt=0.0, lt=1.0, description="Share of the tokens to predict."
@@ -291,6 +302,19 @@ class MaskingConfig(Section):
         12345, ge=0, le=2**31 - 1, description="Seed of the masks; equal seed, equal bytes."
     )
 
+    def span_counts(self, tokens: int) -> SpanCounts:
+        """Return what unit=sentinel hides of a text of so many tokens."""
+        return span_counts(tokens, self.masked_lm_prob, self.mean_span_tokens)
+
+    def hashed(self, without: set[str] | None = None) -> dict[str, Any]:
+        """Return the settings for a hash, but for some.
+
+        The length of spans is only among them where spans are corrupted: it was added after rows
+        had been written and models trained without.
+        """
+        added = {"mean_span_tokens"} if self.unit != "sentinel" else set()
+        return self.model_dump(mode="json", exclude=added | (without or set()))
+
 
 class ModelConfig(Section):
     """The model (names as in bert_config.json) and the lineage it belongs to."""
@@ -301,34 +325,46 @@ class ModelConfig(Section):
         description="Line of models that build on each other. Vocabulary and architecture are "
         "frozen within a lineage.",
     )
-    architecture: Literal["bert", "distilbert", "roberta"] = Field(
+    architecture: Literal["bert", "distilbert", "roberta", "t5"] = Field(
         "bert",
         description="What is built of the sizes below; frozen for a lineage. distilbert: BERT's "
         "layers without segment types and pooler (arXiv 1910.01108). roberta: the same with "
-        "byte-level BPE (arXiv 1907.11692).",
+        "byte-level BPE (arXiv 1907.11692). t5: an encoder and a decoder of equally many layers "
+        "(arXiv 1910.10683), with masking.unit=sentinel and vocabulary.kind=t5.",
     )
     vocab_size: int = Field(
         30522, ge=300, le=250_000, description="Rows of the embedding; at least the vocabulary."
     )
     hidden_size: int = Field(768, ge=16, le=8192, description="Width of the encoder.")
     num_hidden_layers: int = Field(12, ge=1, le=96, description="Transformer layers.")
-    num_attention_heads: int = Field(12, ge=1, le=128, description="Must divide hidden_size.")
+    num_attention_heads: int = Field(
+        12, ge=1, le=128, description="Must divide hidden_size, but in t5 with attention_head_size."
+    )
+    attention_head_size: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="t5: width of a head (its d_kv). Empty: hidden_size / num_attention_heads.",
+    )
     intermediate_size: int = Field(3072, ge=16, le=32768, description="Width of feed-forward.")
     max_position_embeddings: int = Field(512, ge=16, le=8192, description="Longest row possible.")
     type_vocab_size: int = Field(2, ge=1, le=16, description="Segment types.")
-    hidden_act: Literal["gelu", "gelu_new"] = Field(
+    hidden_act: Literal["gelu", "gelu_new", "relu"] = Field(
         "gelu",
         description="gelu is the exact erf form (Hugging Face), gelu_new the tanh form of "
-        "Google's BERT. They are different functions; keep the one a model was trained with.",
+        "Google's BERT. They are different functions; keep the one a model was trained with. "
+        "t5: relu is T5 1.0, gelu_new the gated form of T5 1.1, which has an output layer of its "
+        "own.",
     )
     hidden_dropout_prob: float = Field(
         0.0,
         ge=0.0,
         lt=1.0,
-        description="Dropout on hidden states; 0 is cheapest and exact on resume.",
+        description="Dropout on hidden states; 0 is cheapest and exact on resume. t5: everywhere "
+        "where it has dropout.",
     )
     attention_probs_dropout_prob: float = Field(
-        0.0, ge=0.0, lt=1.0, description="Dropout on attention weights."
+        0.0, ge=0.0, lt=1.0, description="Dropout on attention weights; not of t5."
     )
     init_checkpoint: Annotated[str | None, Mark.MODEL_PATH] = Field(
         None,
@@ -359,14 +395,26 @@ class ModelConfig(Section):
         """Whether its vocabulary is byte-level BPE; that of all others is not."""
         return self.architecture == "roberta"
 
+    @property
+    def has_decoder(self) -> bool:
+        """Whether it writes its predictions, as one text, instead of filling places of a row."""
+        return self.architecture == "t5"
+
+    @property
+    def head_size(self) -> int:
+        """Width of an attention head."""
+        return self.attention_head_size or self.hidden_size // self.num_attention_heads
+
     def hashed(self) -> dict[str, Any]:
         """Return the settings that trained weights depend on, for a hash.
 
-        The architecture is only among them where it is another than that of the time before there
-        was a choice, so that its trainings keep their hashes. Whether random weights were meant is
-        not: those of a training without a start are.
+        The architecture and the width of heads are only among them where they are others than
+        those of the time before there was a choice, so that its trainings keep their hashes.
+        Whether random weights were meant is not: those of a training without a start are.
         """
         added = {"architecture"} if self.architecture == "bert" else set()
+        if self.attention_head_size is None:
+            added.add("attention_head_size")
         return self.model_dump(mode="json", exclude={"from_scratch"} | added)
 
 
@@ -428,7 +476,7 @@ class TrainingConfig(Section):
     train_steps: StepCount = Field(
         1000,
         description="Steps of this run. auto: as many as go over its text max_passes times, "
-        "decided when the rows are counted; see docs/training.md.",
+        "decided when the rows are counted; see docs/reference/training.md.",
     )
     max_passes: float | None = Field(
         None,
@@ -444,11 +492,12 @@ class TrainingConfig(Section):
         le=_LARGEST_STEP,
         description="Most steps that auto takes, however much text there is; BERT had a million.",
     )
-    partitions: Literal["own", "unseen"] = Field(
-        "own",
-        description="own: train on the run's own partition. unseen: and on every other prepared "
-        "one that the model in use has not seen, once for all of a backfill; its other runs then "
-        "find nothing left to do.",
+    partitions: Literal["own", "left_out", "unseen"] = Field(
+        "left_out",
+        description="own: train on the run's own partition. left_out: and on those whose run was "
+        "rejected or failed, until they have been rejected twice. unseen: and on every other "
+        "prepared one that the model in use has not seen, once for all of a backfill; its other "
+        "runs then find nothing left to do.",
     )
     train_again: bool = Field(
         False,
@@ -584,7 +633,7 @@ class EvaluationConfig(Section):
         le=1000,
         description="Most sets of held-out documents that models are scored on: the run's own, "
         "that of general_partition, and of other partitions those whose names have the smallest "
-        "hashes. See docs/promotion.md.",
+        "hashes. See docs/operate/promotion.md.",
     )
     general_partition: str | None = Field(
         None,
@@ -606,7 +655,7 @@ class PromotionConfig(Section):
         le=100.0,
         description="Nats per token by which the candidate must beat the model in use on the "
         "run's own held-out documents. More than what another seed makes of a model; see "
-        "docs/promotion.md.",
+        "docs/operate/promotion.md.",
     )
     confidence: float = Field(
         0.95, ge=0.5, lt=1.0, description="Confidence of the bootstrap interval over documents."
@@ -624,7 +673,7 @@ class PromotionConfig(Section):
         le=100.0,
         description="Nats per token that the candidate may lose on such documents against the best "
         "version that the lineage has had on them, so that small losses do not add up unseen: two "
-        "updates that each lose all of max_forgetting, see docs/promotion.md.",
+        "updates that each lose all of max_forgetting, see docs/operate/promotion.md.",
     )
     require_approval: bool = Field(
         False,
@@ -648,7 +697,7 @@ class PromotionConfig(Section):
     probe_tasks: Annotated[list[TaskName], Mark.TASKS] = Field(
         [],
         max_length=20,
-        description="Labelled tasks, names of folders tasks/NAME in the store, on which the "
+        description="Labeled tasks, names of folders tasks/NAME in the store, on which the "
         "candidate and the model in use are compared before it is promoted. Empty: by loss alone.",
     )
     probe_mode: Literal["frozen", "full"] = Field(
@@ -661,7 +710,7 @@ class PromotionConfig(Section):
         min_length=1,
         max_length=50,
         description="Seeds of the classifiers, one training of each model on each task; five tell "
-        "chance from difference far better than three, see docs/did-it-pay.md.",
+        "chance from difference far better than three, see docs/guides/did-it-pay.md.",
     )
     max_probe_loss: float = Field(
         0.01,
@@ -670,6 +719,13 @@ class PromotionConfig(Section):
         description="What the candidate may lose of a probe task's metric, such as 0.01 of the "
         "accuracy. It is rejected if it has lost more with confidence.",
     )
+    max_total_probe_loss: float = Field(
+        0.02,
+        ge=0.0,
+        le=1.0,
+        description="What the candidate may lose of it against the best version that the lineage "
+        "has had on the task, so that small losses do not add up unseen: twice max_probe_loss.",
+    )
     max_retrieval_loss: float | None = Field(
         0.02,
         ge=0.0,
@@ -677,6 +733,13 @@ class PromotionConfig(Section):
         description="What the candidate may lose of recall@1, the share of held-out documents "
         "whose second half its embedding of the first half finds first. It is rejected if it has "
         "lost more with confidence. Empty: not judged.",
+    )
+    max_total_retrieval_loss: float = Field(
+        0.04,
+        ge=0.0,
+        le=1.0,
+        description="What it may lose on the documents of an earlier partition against the best "
+        "version that the lineage has had on them; judged where max_retrieval_loss is.",
     )
     judge_retrieval: Literal["sentence_encoders", "always"] = Field(
         "sentence_encoders",
@@ -866,7 +929,8 @@ class BudgetConfig(Section):
         3,
         ge=1,
         le=100,
-        description="Lost TPUs in a row without a new checkpoint, after which the run fails.",
+        description="Lost TPUs in a row without a new checkpoint, after which the run fails. Those "
+        "that the service takes away do not count.",
     )
     max_lineage_wait_hours: float = Field(
         168.0,
@@ -882,13 +946,14 @@ class BudgetConfig(Section):
         None,
         gt=0.0,
         description="When the reservation's TPUs were rented for so many chip-hours, the one in "
-        "use is given back and there is no further one; empty: max_hours alone limits.",
+        "use is deleted and there is no further one; empty: max_hours alone limits.",
     )
     max_cost: float | None = Field(
         None,
         gt=0.0,
-        description="Refuse a run whose cost could exceed this, by max_hours or max_chip_hours, "
-        "whichever is less; empty: no limit.",
+        description="Most that a run may cost at price_per_chip_hour; empty: no limit. A run that "
+        "could cost more by max_hours and max_chip_hours is refused, unless training.train_steps "
+        "is auto: then this limits steps and chip-hours, like max_chip_hours.",
     )
     price_per_chip_hour: Annotated[float, Mark.BY_INSTALLATION] = Field(
         1.2, ge=0.0, le=1000.0, description="Your price; look it up, prices change."
@@ -913,6 +978,16 @@ class BudgetConfig(Section):
     price_date: Annotated[str, Mark.BY_INSTALLATION] = Field(
         "2026-01", pattern=patterns.MONTH_OR_DAY, description="When the price was looked up."
     )
+
+    @property
+    def chip_hours_limit(self) -> tuple[str, float] | None:
+        """Return the setting that limits chip-hours, and how many it allows; None: none does."""
+        limits = []
+        if self.max_cost is not None and self.price_per_chip_hour:
+            limits.append(("budget.max_cost", self.max_cost / self.price_per_chip_hour))
+        if self.max_chip_hours is not None:
+            limits.append(("budget.max_chip_hours", self.max_chip_hours))
+        return min(limits, key=lambda limit: limit[1], default=None)
 
 
 class HangConfig(Section):
@@ -1015,7 +1090,7 @@ class PipelineConfig(Section):
         return {
             "corpus": self.corpus.hashed(elsewhere | duplicates),
             "vocabulary": {"do_lower_case": self.vocabulary.do_lower_case},
-            "masking": self.masking.model_dump(mode="json"),
+            "masking": self.masking.hashed(),
         }
 
     @property
@@ -1031,6 +1106,9 @@ class PipelineConfig(Section):
         ``train_steps`` or is another training, that of a new head.
         """
         limits = {"max_passes", "max_train_steps", "head_steps"}
+        # Which partitions are trained on is part of a checkpoint's identity by their records. The
+        # choice counts for nothing but what it did when there were two: trainings of then go on.
+        chosen = {"partitions": "unseen" if self.training.partitions == "unseen" else "own"}
         intervals = {"checkpoint_interval", "max_to_keep", "steps_per_loop"}
         guards = {"max_rollbacks", "max_loss_increase"}
         unused = set() if self.training.extra_steps_fraction else _EXTRA_ROWS
@@ -1042,9 +1120,10 @@ class PipelineConfig(Section):
         return {
             "model": self.model.hashed(),
             "optimizer": self.optimizer.model_dump(mode="json"),
-            "training": self.training.model_dump(mode="json", exclude=intervals | guards | limits),
+            "training": self.training.model_dump(mode="json", exclude=intervals | guards | limits)
+            | chosen,
             "evaluation": self.evaluation.model_dump(mode="json", include=scored),
-            "masking": self.masking.model_dump(mode="json", exclude=unused),
+            "masking": self.masking.hashed(unused),
         }
 
     @property

@@ -80,6 +80,44 @@ class Settings:
             "to which the pages link; empty: no links"
         }
     )
+    metrics_url: str = field(
+        metadata={
+            "help": "address, as people's browsers see it, of a Grafana or Prometheus with the "
+            "[metrics](../operate/metrics.md), to which the pages link; empty: no links"
+        }
+    )
+    mlflow_mirror: bool = field(
+        metadata={
+            "help": "`1`: runs and models are mirrored in the [MLflow](../guides/sharing.md) of "
+            "`MLFLOW_TRACKING_URI`, by the DAG `model_mirror`, which is there only then"
+        }
+    )
+    mlflow_prefix: str = field(
+        metadata={
+            "help": "what the mirror's experiments and registered models there begin with, where "
+            "several installations share a server"
+        }
+    )
+    mlflow_url: str = field(
+        metadata={
+            "help": "address of that MLflow, as people's browsers see it, to which the pages link; "
+            "empty: no links"
+        }
+    )
+    traces_url: str = field(
+        metadata={
+            "help": "address, as people's browsers see it, of a run's "
+            "[trace](../operate/lineage-and-traces.md#traces), with `{trace_id}` in place of its "
+            "32 hex digits, to which the run's page links; empty: no link"
+        }
+    )
+    docs_url: str = field(
+        metadata={
+            "help": "address, as people's browsers see it, of these pages as a site (`make docs`), "
+            "whose runbook alerts link to, such as Airflow's own and `/repretraining/docs`; "
+            "empty: alerts name the file in the repository"
+        }
+    )
     alert_with_text: bool = field(
         metadata={"help": "`1`: alerts may quote log lines, in which corpus text can occur"}
     )
@@ -117,6 +155,12 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         owner=environment.get("REPRETRAIN_OWNER", "repretraining"),
         alert_conn_ids=_words(environment.get("REPRETRAIN_ALERT_CONN_IDS", "")),
         tensorboard_url=environment.get("REPRETRAIN_TENSORBOARD_URL", "").rstrip("/"),
+        metrics_url=environment.get("REPRETRAIN_METRICS_URL", "").rstrip("/"),
+        mlflow_mirror=environment.get("REPRETRAIN_MLFLOW_MIRROR", "0") == "1",
+        mlflow_prefix=environment.get("REPRETRAIN_MLFLOW_PREFIX", ""),
+        mlflow_url=environment.get("REPRETRAIN_MLFLOW_URL", "").rstrip("/"),
+        traces_url=environment.get("REPRETRAIN_TRACES_URL", ""),
+        docs_url=environment.get("REPRETRAIN_DOCS_URL", "").rstrip("/"),
         alert_with_text=environment.get("REPRETRAIN_ALERT_WITH_TEXT", "0") == "1",
         overdue_hours=float(environment.get("REPRETRAIN_OVERDUE_HOURS", "30")),
         quiet_days=float(environment.get("REPRETRAIN_QUIET_DAYS", "3")),
@@ -160,6 +204,21 @@ def tpu_service(environment: Mapping[str, str] = os.environ) -> TpuService:
         endpoint=extra.get("tpu_api_endpoint"),
         insecure=bool(extra.get("tpu_insecure")),
     )
+
+
+def mlflow_tracking_uri(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the address of the MLflow server, by the variable that MLflow itself reads.
+
+    :raises ConfigError: it is not set; MLflow would write into the working folder.
+    """
+    uri = environment.get("MLFLOW_TRACKING_URI", "")
+    if not uri.startswith(("http://", "https://")):
+        problem = (
+            f"MLFLOW_TRACKING_URI is {uri!r}, and the mirror needs the address of a server, such "
+            "as https://mlflow.example.com."
+        )
+        raise ConfigError([problem])
+    return uri
 
 
 def add_store_argument(parser: argparse.ArgumentParser) -> None:

@@ -8,8 +8,8 @@ SOURCE = "https://cloud.google.com/tpu/docs/regions-zones"
 
 ZONES_INTRODUCTION = f"""\
 All zones of `tpu.zones` lie in the bucket's region, unless `tpu.allow_other_regions` is on
-([tpu.md](tpu.md#capacity)). Where a region has several zones with a type, name them all: each is
-another chance of capacity. By {SOURCE}: *read* on 2026-11-26 in a copy of
+([tpu.md](../explain/tpu.md#capacity)). Where a region has several zones with a type, name them
+all: each is another chance of capacity. By {SOURCE}: *read* on 2026-11-26 in a copy of
 that page, or only *believed*, as the copy ended before. Some sizes of v2 and v3 are in only one of
 the zones. What your project is offered, `python -m preflight cloud` asks the service."""
 

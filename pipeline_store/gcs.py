@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from pipeline_store.details import Listing, ObjectDetails
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from google.cloud import storage
 
 TIMEOUT_SECONDS = 60
@@ -23,7 +25,7 @@ _GLOB_SIGNS = re.compile(r"[\\*?\[\]{},]")
 
 @functools.lru_cache(maxsize=1)
 def _client() -> storage.Client:
-    # Imported late: a run on plain directories needs no cloud library. The client honours
+    # Imported late: a run on plain directories needs no cloud library. The client honors
     # STORAGE_EMULATOR_HOST by itself.
     from google.cloud import storage
 
@@ -107,9 +109,17 @@ class GcsBackend:
 
     def size(self, uri: str) -> int | None:
         """Return the object's size, or None."""
-        bucket, name = _split(uri)
-        blob = _client().bucket(bucket).get_blob(name, timeout=TIMEOUT_SECONDS) if name else None
+        blob = self._find(uri)
         return None if blob is None else cast("int", blob.size)
+
+    def modified(self, uri: str) -> datetime | None:
+        """Return when the object was last written, or None."""
+        blob = self._find(uri)
+        return None if blob is None else cast("datetime", blob.updated)
+
+    def _find(self, uri: str) -> storage.Blob | None:
+        bucket, name = _split(uri)
+        return _client().bucket(bucket).get_blob(name, timeout=TIMEOUT_SECONDS) if name else None
 
     def list(self, prefix: str) -> list[str]:
         """Return all objects below a prefix."""
@@ -119,11 +129,11 @@ class GcsBackend:
         """Return the same with sizes and times of last change, all of it from the listing."""
         return self._details(prefix, None)
 
-    def list_named(self, prefix: str, names: Sequence[str]) -> Listing:
-        """Return the objects of these names one folder down; the service picks them out."""
+    def list_named(self, prefix: str, names: Sequence[str], below: str) -> Listing:
+        """Return the objects of these names below each folder; the service picks them out."""
         literal = _GLOB_SIGNS.sub(r"\\\g<0>", _split(prefix)[1])
         wanted = names[0] if len(names) == 1 else f"{{{','.join(names)}}}"
-        return self._details(prefix, f"{literal}*/{wanted}")
+        return self._details(prefix, f"{literal}*/{below}{wanted}")
 
     def _details(self, prefix: str, pattern: str | None) -> Listing:
         bucket, name = _split(prefix)

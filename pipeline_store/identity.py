@@ -31,6 +31,11 @@ def rental_key(run_key: str, number: int) -> str:
     return run_key if number == 0 else _digest("rental", run_key, str(number))[:12]
 
 
+def trace_id(run_key: str) -> str:
+    """Return the 32 hex digits of a run's OpenTelemetry trace."""
+    return _digest("trace", run_key)[:32]
+
+
 def check_partition(partition: str) -> str:
     """Return the partition id if it is one.
 

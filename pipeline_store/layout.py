@@ -203,6 +203,48 @@ class TrialLayout:
 
 
 @dataclass(frozen=True)
+class ChildLayout:
+    """A smaller model of a classifier."""
+
+    root: str
+
+    @property
+    def record(self) -> str:
+        """CompressedModel, the commit."""
+        return uris.join(self.root, "child.json")
+
+    def files(self, unique: str) -> str:
+        """Folder for the files of one try; they count only if the commit names them."""
+        return uris.join(self.root, unique)
+
+
+@dataclass(frozen=True)
+class ChildrenLayout:
+    """The smaller models of one classifier."""
+
+    root: str
+
+    @property
+    def student(self) -> TrialLayout:
+        """Return the training of the student that children are made of."""
+        return TrialLayout(uris.join(self.root, "student_training"))
+
+    def child(self, name: str) -> ChildLayout:
+        """Return a smaller model by its steps."""
+        return ChildLayout(uris.join(self.root, name.replace("+", "-")))
+
+    @property
+    def table(self) -> str:
+        """What was measured of the parent and its children, JSON lines; may be made again."""
+        return uris.join(self.root, "children.jsonl")
+
+    @property
+    def page(self) -> str:
+        """The same as a page."""
+        return uris.join(self.root, "children.html")
+
+
+@dataclass(frozen=True)
 class TaskLayout:
     """A labelled task."""
 
@@ -212,6 +254,11 @@ class TaskLayout:
     def description(self) -> str:
         """TaskConfig, TOML, written by people."""
         return uris.join(self.root, "task.toml")
+
+    @property
+    def text_to_text(self) -> str:
+        """TextMixture, TOML, written by people: what a T5 learns, in place of a description."""
+        return uris.join(self.root, "text_to_text.toml")
 
     @property
     def prepared(self) -> str:
@@ -259,6 +306,11 @@ class RunLayout:
     def record(self) -> str:
         """RunRecord."""
         return uris.join(self.root, "run.json")
+
+    @property
+    def refusal(self) -> str:
+        """RunRefusal, of a run that has no record."""
+        return uris.join(self.root, "refusal.json")
 
     @property
     def config(self) -> str:
@@ -345,6 +397,15 @@ class RunLayout:
     def trial_exports(self, trial_id: str) -> ExportsLayout:
         """Return the folder of a trial's model in other formats."""
         return ExportsLayout(uris.join(self.root, "exports", trial_id))
+
+    @property
+    def all_children(self) -> str:
+        """Folder with one folder per classifier that smaller models were made of."""
+        return uris.join(self.root, "children")
+
+    def children(self, trial_id: str) -> ChildrenLayout:
+        """Return the smaller models of a trial's classifier."""
+        return ChildrenLayout(uris.join(self.all_children, trial_id))
 
     def predictions(self, task: str) -> str:
         """Predictions for texts without labels, TSV, of a fine-tuning run."""
@@ -498,6 +559,15 @@ class LineageLayout:
         return uris.join(self.waiting, f"{run_key}.json")
 
     @property
+    def attempts(self) -> str:
+        """Folder with a file for each run of the lineage that has ended."""
+        return uris.join(self.root, "attempts")
+
+    def attempt(self, run_key: str) -> str:
+        """LineageAttempt."""
+        return uris.join(self.attempts, f"{run_key}.json")
+
+    @property
     def versions(self) -> str:
         """Folder with one folder per model version."""
         return uris.join(self.root, "versions")
@@ -579,6 +649,15 @@ class StoreLayout:
         return LineageLayout(uris.join(self.root, "lineages", lineage_id))
 
     @property
+    def backfills(self) -> str:
+        """Folder with a file for each backfill."""
+        return uris.join(self.root, "backfills")
+
+    def backfill(self, name: str) -> str:
+        """BackfillRuns."""
+        return uris.join(self.backfills, f"{name}.json")
+
+    @property
     def tasks(self) -> str:
         """Folder with one folder per labelled task."""
         return uris.join(self.root, "tasks")
@@ -613,6 +692,15 @@ class StoreLayout:
         return uris.join(self.root, "installation.json")
 
     @property
+    def identities(self) -> str:
+        """Folder of the labels under which TPUs were ever asked for from this store."""
+        return uris.join(self.root, "identities")
+
+    def identity(self, label: str) -> str:
+        """StoreIdentity."""
+        return uris.join(self.identities, f"{label}.json")
+
+    @property
     def tpu_places(self) -> str:
         """Folder of the places in which TPUs were ever allowed."""
         return uris.join(self.root, "places")
@@ -628,21 +716,31 @@ class StoreLayout:
         name = f"{zone}.{accelerator_type}.{provisioning_model}.json"
         return uris.join(self.root, "cooldowns", project_id, name)
 
+    @property
+    def reapers(self) -> str:
+        """Folder with one folder per owner of TPUs."""
+        return uris.join(self.root, "reaper")
+
     def reaper_passes(self, owner: str) -> str:
         """Folder of an owner's reaper passes, one per project."""
-        return uris.join(self.root, "reaper", owner)
+        return uris.join(self.reapers, owner)
 
     def reaper_pass(self, owner: str, project_id: str) -> str:
         """ReaperPass."""
         return uris.join(self.reaper_passes(owner), f"{project_id}.json")
 
+    @property
+    def arrivals(self) -> str:
+        """Folder with one folder per input pattern."""
+        return uris.join(self.root, "arrivals")
+
     def first_look(self, corpus_key: str) -> str:
         """FirstLook at the corpus of one input pattern."""
-        return uris.join(self.root, "arrivals", corpus_key, "first_look.json")
+        return uris.join(self.arrivals, corpus_key, "first_look.json")
 
     def arrival(self, corpus_key: str, partition: str) -> str:
         """PartitionArrival."""
-        return uris.join(self.root, "arrivals", corpus_key, "partitions", f"{partition}.json")
+        return uris.join(self.arrivals, corpus_key, "partitions", f"{partition}.json")
 
     @property
     def alerts(self) -> str:
@@ -705,5 +803,6 @@ def vocabulary_model(folder: VersionLayout | LineageLayout, kind: str) -> str | 
 
     :param kind: as in ``vocabulary.kind``.
     """
-    files = {"sentencepiece": folder.sentencepiece_model, "bpe": folder.bpe_tokenizer}
+    pieces = folder.sentencepiece_model
+    files = {"sentencepiece": pieces, "t5": pieces, "bpe": folder.bpe_tokenizer}
     return files.get(kind)

@@ -268,12 +268,16 @@ class LocalBackend:
         """Write aside, then hard-link to the target, which fails if that exists."""
         path = _path(uri)
         if path.exists():
+            # Its maker may have been killed before it was synced, and the caller relies on it.
+            _last(path)
+            _last(path.parent)
             return False
         with _aside(path, len(data)) as aside:
             _fill(aside, data, path)
             try:
                 os.link(aside, path)
             except FileExistsError:
+                _last(path)
                 return False
         return True
 
@@ -294,6 +298,13 @@ class LocalBackend:
         path = _path(uri)
         return path.stat().st_size if path.is_file() else None
 
+    def modified(self, uri: str) -> datetime | None:
+        """Return when the file was last changed, or None when there is none."""
+        try:
+            return datetime.fromtimestamp(_path(uri).stat().st_mtime, UTC)
+        except FileNotFoundError:
+            return None
+
     def list(self, prefix: str) -> list[str]:
         """Return all files below a folder, without this module's own helpers."""
         return sorted(map(str, _objects(_path(prefix))))
@@ -302,10 +313,9 @@ class LocalBackend:
         """Return the same with sizes and times of last change."""
         return _details(_objects(_path(prefix)))
 
-    def list_named(self, prefix: str, names: Sequence[str]) -> Listing:
-        """Return the files of these names one folder down."""
-        folder = _path(prefix)
-        folders = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    def list_named(self, prefix: str, names: Sequence[str], below: str) -> Listing:
+        """Return the files of these names below each folder."""
+        folders = _path(prefix).glob(f"*/{below}")
         return _details(path / name for path in folders for name in names)
 
     def list_leftovers(self, prefix: str) -> Listing:

@@ -27,7 +27,7 @@ from pipeline_store import uris
 PUBLISHED = "lineages/*/versions"
 """Models that were put into use, with their vocabularies: another lineage may begin with one."""
 
-DESCRIPTIONS = "tasks/*/task.toml"
+DESCRIPTIONS = ("tasks/*/task.toml", "tasks/*/text_to_text.toml")
 """What says of a labelled task which files it has; those have to lie below the other roots."""
 
 PLACEHOLDER = "{partition}"
@@ -65,7 +65,7 @@ class RequestRoots:
             found = (p if uris.is_absolute(p) else uris.join(store_root, p) for p in paths)
             return tuple(dict.fromkeys(map(uris.for_library, found)))
 
-        return cls(absolute(roots), absolute([PUBLISHED]), absolute([DESCRIPTIONS, *beside]))
+        return cls(absolute(roots), absolute([PUBLISHED]), absolute([*DESCRIPTIONS, *beside]))
 
     def require(self, uri: str, *, model: bool = False) -> None:
         """Return if a path, links followed, names a file or folder below a root.
@@ -119,9 +119,15 @@ def _odd_parts(pattern: str) -> str:
 
 
 def _parts(uri: str) -> list[str] | None:
-    """Return a path's parts with links followed; None where it has no plain meaning."""
+    """Return a path's parts with links followed; None where it has no plain meaning.
+
+    Or none to this process: a link of another process's folder that it may not look at.
+    """
     if not uris.is_cloud(uri):
-        return os.path.realpath(uris.for_library(uri)).rstrip("/").split("/")
+        try:
+            return os.path.realpath(uris.for_library(uri)).rstrip("/").split("/")
+        except OSError:
+            return None
     parts = uri.rstrip("/").split("/")
     # An object's name may hold these; some libraries take them for the folder above.
     return None if {".", ".."} & set(parts) or "" in parts[2:] else parts

@@ -75,6 +75,10 @@ class Backend(Protocol):
         """Return the size in bytes, or None when there is no such object."""
         ...
 
+    def modified(self, uri: str) -> datetime | None:
+        """Return when the object was last written, or None when there is no such object."""
+        ...
+
     def list(self, prefix: str) -> list[str]:
         """Return all objects below a folder, sorted; an absent folder is empty."""
         ...
@@ -83,8 +87,8 @@ class Backend(Protocol):
         """Return what :meth:`list` returns, with sizes and times, without a call for each."""
         ...
 
-    def list_named(self, prefix: str, names: Sequence[str]) -> Listing:
-        """Return the objects ``<prefix><one folder>/<name>`` with sizes and times, sorted."""
+    def list_named(self, prefix: str, names: Sequence[str], below: str) -> Listing:
+        """Return the objects ``<prefix><folder>/<below><name>`` with sizes and times, sorted."""
         ...
 
     def list_leftovers(self, prefix: str) -> Listing:
@@ -139,6 +143,17 @@ def for_library(uri: str) -> str:
     return uri.removeprefix("file://")
 
 
+def in_bucket(uri: str) -> tuple[str, str]:
+    """Return a cloud URI's bucket, with its scheme, and the name in it."""
+    bucket, name = _split(uri)
+    return f"gs://{bucket}", name
+
+
+def _split(uri: str) -> tuple[str, str]:
+    bucket, _, name = uri.removeprefix("gs://").partition("/")
+    return bucket, name
+
+
 def media_url(uri: str) -> str:
     """Return a URL from which the bare Python standard library can download the object.
 
@@ -146,7 +161,7 @@ def media_url(uri: str) -> str:
     """
     if not is_cloud(uri):
         return "file://" + urllib.parse.quote(for_library(uri))
-    bucket, _, name = uri.removeprefix("gs://").partition("/")
+    bucket, name = _split(uri)
     quoted = urllib.parse.quote(name, safe="")
     return f"https://storage.googleapis.com/storage/v1/b/{bucket}/o/{quoted}?alt=media"
 
@@ -250,6 +265,14 @@ def size(uri: str) -> int:
     return found
 
 
+def modified(uri: str) -> datetime | None:
+    """Return when the object was last written, by the store's clock, or None when it is absent.
+
+    That of a directory is the clock of the machine that has the disk, or of the one that writes.
+    """
+    return _backend(uri).modified(uri)
+
+
 def sha256(uri: str) -> str:
     """Return the hex SHA-256 of the object's bytes, read in pieces."""
     digest = hashlib.sha256()
@@ -278,14 +301,15 @@ def list_details(folder: str) -> Listing:
     return _backend(folder).list_details(folder.rstrip("/") + "/")
 
 
-def list_named(folder: str, *names: str) -> Listing:
-    """Return the objects ``<folder>/<any>/<name>`` with size and age, sorted.
+def list_named(folder: str, *names: str, below: str = "") -> Listing:
+    """Return the objects ``<folder>/<any>/<below>/<name>`` with size and age, sorted.
 
     What else lies in those folders is not listed, so it is cheap where they hold many objects.
 
-    :param names: without any of ``*?[]{},``; a single one may lead further down, as ``a/b.json``.
+    :param names: without any of ``*?[]{},/``.
+    :param below: folders that lie between, as ``a/b``; ``*`` is any one.
     """
-    return _backend(folder).list_named(folder.rstrip("/") + "/", names)
+    return _backend(folder).list_named(folder.rstrip("/") + "/", names, below and f"{below}/")
 
 
 def list_leftovers(folder: str) -> Listing:

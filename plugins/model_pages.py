@@ -6,11 +6,12 @@ made when the API server is first asked for one.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from hooks.addresses import PAGES, page_path
+from hooks.addresses import PAGES, SITE, page_path
 
 
 async def pages_app(scope: Any, receive: Any, send: Any) -> None:
@@ -21,6 +22,13 @@ async def pages_app(scope: Any, receive: Any, send: Any) -> None:
 
 
 APPS = [{"app": pages_app, "url_prefix": PAGES, "name": "Model pages"}]
+
+
+def views(site: Path = SITE) -> list[dict[str, str]]:
+    """Return what Airflow's UI links to."""
+    return [*VIEWS, DOCUMENTATION] if site.is_dir() else VIEWS
+
+
 VIEWS = [
     {
         "name": "Model",
@@ -43,6 +51,13 @@ VIEWS = [
         "url_route": "spending",
     },
 ]
+DOCUMENTATION = {
+    "name": "Documentation",
+    "href": page_path("docs/index.html"),
+    "destination": "nav",
+    "category": "docs",
+    "url_route": "documentation",
+}
 
 
 class ModelPages(AirflowPlugin):
@@ -50,4 +65,4 @@ class ModelPages(AirflowPlugin):
 
     name = "model_pages"
     fastapi_apps = APPS
-    external_views = VIEWS
+    external_views = views()

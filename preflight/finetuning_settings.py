@@ -26,6 +26,8 @@ def completed(config: FinetuningConfig, store: StoreLayout) -> FinetuningConfig:
             if not recipe.tasks:
                 line = "finetuning.tasks: name at least one: a folder tasks/NAME with a task.toml."
                 raise ConfigError([line])
+            if config.text_to_text.init_checkpoint is not None:
+                return config
             version = finetuning_plans.chosen_version(store, config).version_id
             return with_overrides(config, {"encoder.version": version})
         plan = finetuning_plans.source_plan(store, config)
@@ -57,7 +59,7 @@ def encoder_config(config: FinetuningConfig, store: StoreLayout) -> PipelineConf
 
 
 def trial_count(config: FinetuningConfig) -> int:
-    """Return how many classifiers the run trains."""
+    """Return how many trainings the run has."""
     recipe = config.finetuning
     models = 1 + len(config.encoder.compare_with)
     seeds = len(recipe.learning_rates) * len(recipe.random_seeds)

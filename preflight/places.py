@@ -11,6 +11,7 @@ from pipeline_config.tpu_zones import SOURCE, more_zones, region_of
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from preflight.findings import Finding, failed, not_checked, ok, warning
+from tpu_lifecycle.records.installation import new_identity
 
 # Predefined dual-regions: https://cloud.google.com/storage/docs/locations
 _PARTS = {
@@ -72,6 +73,12 @@ def _is_refused(probe: str, old_version: str) -> bool:
     except uris.VersionConflictError:
         return True
     return False
+
+
+def identity_finding(store: StoreLayout) -> Finding:
+    """Check that TPUs which were asked for from the store are still known for its own."""
+    new = new_identity(store)
+    return ok("as ever") if new is None else warning(new.text, "python -m tpu_lifecycle list")
 
 
 def shared_finding(store: StoreLayout) -> Finding:

@@ -24,6 +24,10 @@ hypothesis.settings.load_profile("any machine")
 helpers = [path for path in Path(__file__).parent.iterdir() if path.is_dir()]
 pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in helpers))
 
+# Nothing that a test writes has to survive a power cut, and the disk makes each sync wait for those
+# of all other processes. The tests that are about syncing put their own in its place.
+os.fsync = lambda _descriptor: None
+
 # Airflow reads these when it is first imported, which is left to the folders whose tests need it.
 # There it happens in conftest.py, as pytest captures nothing while it reads that: log handlers that
 # are made while a test module is imported, or a test runs, would keep a stream of pytest's.

@@ -25,7 +25,7 @@ SHARED_STACK = "tests/stack/"
 DURATIONS = Path(__file__).with_name("durations.json")
 TEST, ALL = "make test", "make test-all"
 # What `make test` leaves out.
-LEFT_OUT = {"browser", "parity", "slow", "thorough", "tpu_compiler"}
+LEFT_OUT = {"browser", "observe", "parity", "slow", "thorough", "tpu_compiler"}
 
 Seconds = dict[str, dict[str, float]]
 """By tier, then by file."""

@@ -19,8 +19,7 @@ from pathlib import Path
 from pipeline_store.layout import AttemptLayout
 from tpu_agent import metadata
 from tpu_agent.agent import Agent
-from tpu_agent.arguments import moment
-from tpu_agent.config import AgentConfig
+from tpu_agent.config import AgentConfig, moment
 from tpu_agent.watch import Watch
 
 _log = logging.getLogger(__name__)

@@ -1,12 +1,24 @@
-"""What the boot script tells the agent, in one value."""
+"""What the boot script tells the agent, in one value, and the types of its arguments."""
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from pipeline_store.layout import AttemptLayout
+
+
+def moment(text: str) -> datetime:
+    """Return a point in time that is the same one on every machine.
+
+    :raises argparse.ArgumentTypeError: it has no time zone.
+    """
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no time zone; append +00:00 for UTC")
+    return time
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ for hours that nobody renews."""
 class Sight:
     """What one look has shown.
 
-    ``lease`` is the content of the lease, None when there is none. ``steps`` changes with every
-    step that a job reports.
+    ``lease`` is the content of the lease, None when there is none. ``moves`` changes with
+    every step that a job reports, and with whatever else it does.
     """
 
     lease: bytes | None
     is_released: bool
-    steps: Hashable
+    moves: Hashable
     job_runs: bool
 
 
@@ -63,7 +63,7 @@ class DeadMan:
         elapsed = 0.0 if self._looked is None else now - self._looked
         self._looked = now
         self._lease.see(sight.lease, elapsed)
-        self._work.see((sight.steps, sight.job_runs), elapsed)
+        self._work.see((sight.moves, sight.job_runs), elapsed)
         self._tombstone.see(sight.is_released, elapsed)
         self.reason = self._judge(sight)
 
@@ -83,7 +83,7 @@ class DeadMan:
         if not sight.job_runs and self._work.polls >= LEAST_POLLS:
             return f"{forgotten} and no job runs"
         if sight.job_runs and self._is_over(self._work):
-            return f"{forgotten} and its job has made no step for {self._work.seconds:.0f} s"
+            return f"{forgotten} and its job has not moved for {self._work.seconds:.0f} s"
         return None
 
     def _is_over(self, unchanged: _Unchanged) -> bool:

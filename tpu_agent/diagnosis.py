@@ -1,11 +1,105 @@
-"""Turns the end of a job into the message a person reads."""
+"""Tells why a job ended, such as for lack of memory of host or chip, in words for people."""
 
 from __future__ import annotations
 
+import re
 import signal
+from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline_store.formats import ExitKind
-from tpu_agent.hbm import HbmShortage
+
+
+def kill_count(
+    proc: Path = Path("/proc"),
+    cgroups: Path = Path("/sys/fs/cgroup"),
+) -> int:
+    """Return how many processes the kernel has killed for lack of memory so far.
+
+    Counted is the agent's own cgroup, in which its jobs run too; where the kernel does not count by
+    cgroup, the whole machine. A job that was killed while this number grew ran out of memory.
+    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html (memory.events, oom_kill)
+    """
+    for path in [*_cgroup_counters(proc, cgroups), proc / "vmstat"]:
+        count = _read(path)
+        if count is not None:
+            return count
+    return 0
+
+
+def _cgroup_counters(proc: Path, cgroups: Path) -> list[Path]:
+    counters = []
+    for line in (proc / "self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            counters.append(cgroups / path.lstrip("/") / "memory.events")
+        elif "memory" in controllers.split(","):
+            counters.append(cgroups / "memory" / path.lstrip("/") / "memory.oom_control")
+    return counters
+
+
+def _read(path: Path) -> int | None:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    pairs = (line.split() for line in lines)
+    return next((int(pair[1]) for pair in pairs if pair[0] == "oom_kill"), None)
+
+
+# The compiler says it when a program does not fit, the runtime when it cannot be loaded or cannot
+# allocate. Sizes look like 17.21G or 385.25M.
+_SIZE = r"([\d.]+[KMGT]?)(?:i?B)?"
+_MESSAGES = [
+    re.compile(text, re.IGNORECASE)
+    for text in (
+        rf"ran out of memory in memory space hbm(?:\. Used {_SIZE} of {_SIZE} hbm)?",
+        rf"ran out of memory on HBM(?:[^\n]*?\({_SIZE}\) exceeds available HBM \({_SIZE}\))?",
+        (
+            rf"attempting to (?:allocate|reserve) {_SIZE}[^\n]*?That was not possible"
+            rf"(?:\. There are {_SIZE} free)?"
+        ),
+    )
+]
+
+
+@dataclass(frozen=True)
+class HbmShortage:
+    """What a program needed and what a chip had, as the message gave it; empty if it did not."""
+
+    needed: str = ""
+    available: str = ""
+
+    @property
+    def advice(self) -> str:
+        """Return what happened and what to change, in words."""
+        sizes = [
+            text
+            for size, text in (
+                (self.needed, f"{self.needed} needed"),
+                (self.available, f"{self.available} available"),
+            )
+            if size
+        ]
+        return (
+            f"The memory of a TPU chip (HBM) was too small{': ' if sizes else ''}"
+            f"{', '.join(sizes)}. Halve training.global_batch_size, or double "
+            "training.gradient_accumulation_steps: that makes the same updates in less memory."
+        )
+
+
+def find_shortage(log: str) -> HbmShortage | None:
+    """Return the last such message of a log, or None."""
+    last: re.Match[str] | None = None
+    for pattern in _MESSAGES:
+        for match in pattern.finditer(log):
+            if last is None or match.start() > last.start():
+                last = match
+    if last is None:
+        return None
+    needed, available = last.groups()
+    return HbmShortage(needed or "", available or "")
+
 
 FULL_DISK_BYTES = 64 * 1024 * 1024
 TAIL_LINES = 30

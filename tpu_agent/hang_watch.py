@@ -1,19 +1,98 @@
-"""Watches whether one start of a job hangs, here or on another host, and explains where it is."""
+"""Judges whether a start of a job hangs, here or on another host, and explains where it is."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
-from pipeline_store.formats import HangReport, JobLimits
+from pydantic import ValidationError
+
+from pipeline_store.formats import HangReport, JobLimits, JobPhase, PhaseName
 from tpu_agent import stacks
 from tpu_agent.config import AgentConfig
 from tpu_agent.hang_files import HangFiles
-from tpu_agent.hangs import Judge, Standing
 from tpu_agent.job import Job
-from tpu_agent.phases import PhaseFile
+
+_log = logging.getLogger(__name__)
+
+
+class PhaseFile:
+    """The file that one start of a job replaces whenever its phase changes or moves."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._data = b""
+        self._phase = JobPhase(name=PhaseName.OTHER, entered=datetime.now(UTC))
+
+    def read(self) -> JobPhase:
+        """Return what the job said last; one that has said nothing yet is starting."""
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return self._phase
+        if data != self._data:
+            self._data = data
+            try:
+                self._phase = JobPhase.model_validate_json(data)
+            except ValidationError as error:
+                _log.warning("%s is not a JobPhase: %s", self._path, error)
+        return self._phase
+
+
+TIMES_SLOWEST = 6.0
+LEAST_TIMES_SLOWEST = 2.0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """For how many seconds nothing has moved in a phase; ``limit`` None: as long as it likes."""
+
+    phase: JobPhase
+    still: float
+    limit: float | None
+
+    @property
+    def is_hang(self) -> bool:
+        """Return whether that is longer than it may be."""
+        return self.limit is not None and self.still > self.limit
+
+
+class Judge:
+    """Sees the phases of one start of a job, one after the other.
+
+    A limit follows from the phase: of loops it is the floor or, if that is longer, 6 times the
+    slowest of the last ones, but no more than the first one has, which compiles, unless that is
+    less than twice the slowest; of all others a stated one. A phase that moves has it anew.
+    """
+
+    def __init__(self, limits: JobLimits) -> None:
+        self._limits = limits
+        self._phase: JobPhase | None = None
+        self._since = 0.0
+
+    def see(self, phase: JobPhase, now: float) -> Standing:
+        """Take note of what the job does, and return how it stands.
+
+        :param now: in seconds, by a clock that counts what is held against the job alone.
+        """
+        if phase != self._phase:
+            self._phase, self._since = phase, now
+        return Standing(phase, max(0.0, now - self._since), self._limit(phase))
+
+    def _limit(self, phase: JobPhase) -> float | None:
+        if phase.name is PhaseName.LOOP:
+            slowest = phase.slowest_loop_seconds or 0.0
+            several = TIMES_SLOWEST * slowest
+            first = self._limits.phase_seconds.get(PhaseName.FIRST_LOOP)
+            if first is not None:
+                several = min(several, max(first, LEAST_TIMES_SLOWEST * slowest))
+            return max(self._limits.loop_floor_seconds, several)
+        return self._limits.phase_seconds.get(phase.name)
+
 
 LONGEST_TICK_SECONDS = 2.0
 """Of the time between two looks no more is held against a job: then the machine, or this agent, did

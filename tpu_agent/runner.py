@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pipeline_store.formats import ExitKind, HangReport, JobLimits, JobSpec, JobStatus
-from tpu_agent import diagnosis, logs, oom, processes, stacks
+from tpu_agent import diagnosis, logs, processes, stacks
 from tpu_agent.config import AgentConfig
-from tpu_agent.hang_watch import HangWatch, describe
-from tpu_agent.hangs import Standing
-from tpu_agent.hbm import HbmShortage, find_shortage
+from tpu_agent.diagnosis import HbmShortage, find_shortage
+from tpu_agent.hang_watch import HangWatch, Standing, describe
 from tpu_agent.heartbeat import Reporter
 from tpu_agent.job import Job, JobProcess, objection
 from tpu_agent.store import StoreUnavailableError
@@ -125,7 +124,7 @@ class JobRunner:
     def _run_once(self, job: Job, spec: JobSpec, limits: JobLimits | None) -> _End:
         if datetime.now(UTC) >= spec.deadline:
             return _End(ExitKind.DEADLINE.exit_code, deadline_passed=True)
-        kernel_kills, log_begin = oom.kill_count(), logs.size(job.folder.log)
+        kernel_kills, log_begin = diagnosis.kill_count(), logs.size(job.folder.log)
         job.note_start()
         watch = HangWatch(self._config, job, limits, job.hangs) if limits else None
         process = JobProcess(job, spec, self._config)
@@ -138,7 +137,7 @@ class JobRunner:
         if end.hang:
             return end
         killed = end.code == -signal.SIGKILL and not (end.stop or end.deadline_passed)
-        if killed and oom.kill_count() > kernel_kills:
+        if killed and diagnosis.kill_count() > kernel_kills:
             return _End(end.code, killed_by_kernel=True)
         if end.kind in (ExitKind.OK, ExitKind.PREEMPTED) or end.stop:
             return end

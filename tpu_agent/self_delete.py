@@ -5,7 +5,7 @@ A process of its own beside the agent: it must work when the agent hangs, and en
 SIGTERM: that
 signal means that the VM goes down, and the next boot starts it again.
 
-python -m tpu_agent.self_delete --tpu-name projects/P/locations/Z/queuedResources/ID \
+python -m tpu_agent.self_delete --tpu-name NAME \
     --node-id ID --tpu-api-endpoint '' --mailbox URI --released-uri URI --worker 0 \
     --expires-at 2026-01-31T12:00:00+00:00 --lease-timeout 7200 --work-dir /var/lib/tpu-agent/agent
 """
@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pipeline_store.layout import AttemptLayout
-from tpu_agent.arguments import moment
+from tpu_agent.config import moment
 from tpu_agent.switch import Switch, SwitchConfig
+
+DELETIONS = "REPRETRAIN_TPU_DELETIONS"
+"""Variable of the environment with the requests that delete the TPU, one a line."""
 
 _log = logging.getLogger(__name__)
 
@@ -34,9 +37,13 @@ def parse_arguments(arguments: list[str]) -> SwitchConfig:
         "until the VM ends.",
     )
     add = parser.add_argument
-    add("--tpu-name", required=True, help="full name of the queued resource or node to delete")
-    add("--node-id", required=True, help="node of this VM, if there is no queued resource")
-    add("--tpu-api-endpoint", required=True, help="an emulator's; empty: the public API")
+    add("--tpu-name", required=True, help="full name in the service of what is deleted")
+    add("--node-id", required=True, help="this VM's own node")
+    add(
+        "--tpu-api-endpoint",
+        required=True,
+        help="an emulator's; empty: there is a service",
+    )
     add("--mailbox", required=True, help="URI of the attempt's folder in the store")
     add("--released-uri", required=True, help="URI of the reservation's tombstone")
     add("--worker", required=True, type=int, help="number of this host in the slice, from 0")
@@ -45,6 +52,7 @@ def parse_arguments(arguments: list[str]) -> SwitchConfig:
     add("--work-dir", required=True, type=Path, help="the agent's folder")
     options = parser.parse_args(arguments)
     values = vars(options) | {
+        "tpu_deletions": tuple(os.environ.get(DELETIONS, "").split()),
         "mailbox": AttemptLayout(options.mailbox),
         "work_dir": options.work_dir.resolve(),
     }
@@ -55,10 +63,6 @@ def main() -> None:
     """Run the switch."""
     config = parse_arguments(sys.argv[1:])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s switch %(levelname)s %(message)s")
-    try:
-        version("google-cloud-tpu")
-    except PackageNotFoundError:
-        _log.warning("google-cloud-tpu is not installed: the service is asked over REST")
     _log.info(
         "%s expires at %s; lease timeout %.0f s, a look every %.1f s",
         config.tpu_name,

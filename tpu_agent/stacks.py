@@ -1,7 +1,7 @@
 """Asks all processes of a job where their threads are.
 
 A process that has put a file of its pid into the job's folder of stacks answers SIGUSR1 there
-(:mod:`training.runtime.stacks`). Of the others, and of threads that run no Python, the kernel says
+(:mod:`training.runtime.job`). Of the others, and of threads that run no Python, the kernel says
 what they wait for.
 """
 

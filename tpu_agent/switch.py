@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline_store import uris
-from pipeline_store.formats import FormatError, Heartbeat
+from pipeline_store.formats import FormatError, Heartbeat, JobPhase
 from pipeline_store.layout import AttemptLayout
 from tpu_agent import own_tpu, processes
 from tpu_agent.dead_man import DeadMan, Sight
 from tpu_agent.state import JobRecord, WorkDir
 from tpu_agent.store import StoreUnavailableError, store_call
-from tpu_agent.usage import steps
+from tpu_agent.usage import moves
 
 TICK_SECONDS = 0.5
 POLLS_PER_TIMEOUT = 20
@@ -38,6 +38,7 @@ class SwitchConfig:
     tpu_name: str
     node_id: str
     tpu_api_endpoint: str
+    tpu_deletions: tuple[str, ...]
     mailbox: AttemptLayout
     released_uri: str
     worker: int
@@ -97,18 +98,18 @@ class Switch:
         with store_call(f"reading {lease_uri} and looking for {config.released_uri}"):
             lease = uris.read_or_none(lease_uri)
             is_released = uris.exists(config.released_uri)
-            step_of_first = self._step_of_first_worker()
+            first = self._moves_of_first_worker()
         return Sight(
             lease=lease,
             is_released=is_released,
-            steps=(steps(WorkDir(config.work_dir)), step_of_first),
+            moves=(moves(WorkDir(config.work_dir)), first),
             job_runs=bool(processes.marked(config.work_dir)),
         )
 
-    def _step_of_first_worker(self) -> tuple[str | None, int] | None:
-        """Return job and step of worker 0, which may drive the chips of this one.
+    def _moves_of_first_worker(self) -> tuple[str | None, int | None, JobPhase | None] | None:
+        """Return job, step and phase of worker 0, which may drive the chips of this one.
 
-        A worker that only lends its chips has no step of its own to tell.
+        A worker that only lends its chips has nothing of its own to tell.
         """
         if self._config.worker == 0:
             return None
@@ -117,7 +118,9 @@ class Switch:
         except FormatError as error:
             _log.warning("%s", error)
             return None
-        return None if beat is None or beat.progress is None else (beat.job_id, beat.progress.step)
+        if beat is None:
+            return None
+        return beat.job_id, beat.progress.step if beat.progress else None, beat.phase
 
     def _prepare(self, reason: str, *, is_first: bool) -> None:
         """Say why, and let the job save: the shutdown of a VM may leave it less time."""
@@ -151,7 +154,9 @@ class Switch:
     def _delete(self) -> None:
         config = self._config
         try:
-            answer = own_tpu.delete(config.tpu_name, config.node_id, config.tpu_api_endpoint)
+            answer = own_tpu.delete(
+                config.tpu_name, config.node_id, config.tpu_deletions, config.tpu_api_endpoint
+            )
         except Exception as error:  # noqa: BLE001 - nobody else is left who would try again
             _log.error("deleting this TPU failed, it is tried again: %r", error)
         else:

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from pipeline_store.formats import JobTime, JobUsage, Progress, Seconds, SpentOn
-from pipeline_store.formats.spent import added, fitted
+from pipeline_store.formats import JobPhase, JobTime, JobUsage, Progress, Seconds, SpentOn
+from pipeline_store.formats.spent import Unsaved, added, fitted
 from tpu_agent.state import JobFolder, JobRecord, ProcessRun, WorkDir
 
 Word = TypeVar("Word", bound=BaseModel)
@@ -55,7 +55,7 @@ def job_usage(folder: JobFolder, now: datetime) -> JobUsage | None:
         stepping_seconds=sum(word.stepping_seconds for word in words),
         ended=record.runs[-1].ended if record.outcome and record.runs else None,
         seconds=seconds(record.runs, times, now),
-        unsaved_seconds=unsaved_seconds(record.runs, times, now),
+        **unsaved(record.runs, times, now).model_dump(),
     )
 
 
@@ -68,25 +68,34 @@ def seconds(runs: Sequence[ProcessRun], times: Sequence[JobTime | None], now: da
     for number, (run, told) in enumerate(zip(runs, times, strict=True)):
         is_last = number + 1 == len(runs)
         end = run.ended or (now if is_last else told.told if told else run.started)
-        parts.append(_of_run(run, told, end, is_over=bool(run.ended) or not is_last))
+        resumed = _begun_at(times[number + 1 :])
+        parts.append(_of_run(run, told, end, resumed, is_over=bool(run.ended) or not is_last))
         if not is_last:
             parts.append({SpentOn.RECOVERY: _between(end, runs[number + 1].started)})
     return added(parts)
 
 
-def unsaved_seconds(
-    runs: Sequence[ProcessRun], times: Sequence[JobTime | None], now: datetime
-) -> float:
-    """Return what of a job's steps is lost if its process ends now; 0 once that has ended."""
+def unsaved(runs: Sequence[ProcessRun], times: Sequence[JobTime | None], now: datetime) -> Unsaved:
+    """Return what of a job's steps is lost if its process ends now; none once that has ended."""
+    begun_at = _begun_at(times)
     if not runs or runs[-1].ended or (told := times[-1]) is None:
-        return 0.0
-    return _unsaved(runs[-1], told, now)
+        return Unsaved(begun_at=begun_at)
+    return _unsaved(runs[-1], told, now).model_copy(update={"begun_at": begun_at})
 
 
-def _of_run(run: ProcessRun, told: JobTime | None, end: datetime, *, is_over: bool) -> Seconds:
+def _begun_at(times: Sequence[JobTime | None]) -> int | None:
+    """Return the step that the first process of some that did any training began at."""
+    return next((one.begun_at for one in times if one and one.begun_at is not None), None)
+
+
+def _of_run(
+    run: ProcessRun, told: JobTime | None, end: datetime, resumed: int | None, *, is_over: bool
+) -> Seconds:
     """Return what one process was, seconds that sum up to the time from its start to its end.
 
     Before its first word it starts; with what it said last it goes on until it ends or hangs.
+
+    :param resumed: step from which a later process went on, if one did.
     """
     length = _between(run.started, end)
     if told is None:
@@ -95,15 +104,20 @@ def _of_run(run: ProcessRun, told: JobTime | None, end: datetime, *, is_over: bo
     since_told, stalled = _since_told(run, told, end)
     parts = [told.seconds, {told.now: since_told - stalled, SpentOn.STALL: stalled}]
     if is_over:
-        lost = _unsaved(run, told, end)
+        lost = _unsaved(run, told, end).lost(resumed)
         parts.append({SpentOn.STEP: -lost, SpentOn.LOST_STEPS: lost})
     return fitted(added(parts), length, SpentOn.PROGRAM_STARTUP)
 
 
-def _unsaved(run: ProcessRun, told: JobTime, end: datetime) -> float:
+def _unsaved(run: ProcessRun, told: JobTime, end: datetime) -> Unsaved:
     """Return the seconds of steps that are done again, of the loop under way too."""
     since_told, stalled = _since_told(run, told, end)
-    return told.unsaved_seconds + (since_told - stalled if told.now is SpentOn.STEP else 0.0)
+    under_way = since_told - stalled if told.now is SpentOn.STEP else 0.0
+    return Unsaved(
+        unsaved_seconds=told.unsaved_seconds + under_way,
+        unsaved_after={step: seconds + under_way for step, seconds in told.unsaved_after.items()},
+        last_step=told.last_step,
+    )
 
 
 def _since_told(run: ProcessRun, told: JobTime, end: datetime) -> tuple[float, float]:
@@ -116,16 +130,20 @@ def _between(begin: datetime, end: datetime) -> float:
     return max(0.0, (end - begin).total_seconds())
 
 
-def steps(work_dir: WorkDir) -> frozenset[tuple[str, int, int]]:
-    """Return job, start and step of every job of this VM: it changes when one makes progress.
+def moves(work_dir: WorkDir) -> frozenset[tuple[str, int, int | JobPhase]]:
+    """Return job, start, and step or phase of every job of this VM: it changes when one moves.
+
+    An evaluation or a copy of data makes no steps, but counts what it has done in its phase.
 
     :raises FormatError: a record of the agent is damaged.
     """
-    found = set()
+    found: set[tuple[str, int, int | JobPhase]] = set()
     for folder in work_dir.jobs():
         record = JobRecord.load_or_none(folder.record) or JobRecord()
         for number, progress in enumerate(job_progress(folder, record.starts)):
             found.add((folder.root.name, number, progress.step))
+        if phase := _read(JobPhase, folder.phase(record.starts)):
+            found.add((folder.root.name, record.starts, phase))
     return frozenset(found)
 
 

@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tpu_emulator",
         description=__doc__,
-        epilog="See docs/tpu-emulator.md for what it models.",
+        epilog="See docs/extend/tpu-emulator.md for what it models.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)

@@ -34,9 +34,10 @@ from tpu_lifecycle.control.reaper import (
     stored_places,
 )
 from tpu_lifecycle.control.reaper_status import newest_pass, reaper_problem
-from tpu_lifecycle.records.spending import by_lineage, lines, spent_since
+from tpu_lifecycle.records.billed import WEEKS, default_since, spent_since
+from tpu_lifecycle.records.spending import by_lineage, lines
+from tpu_lifecycle.service import connecting
 from tpu_lifecycle.service.backend import TpuError
-from tpu_lifecycle.service.cloud_tpu import connect
 from tpu_lifecycle.service.labels import TpuLabels
 
 _REFUSALS = (TpuError, NotReapedError, OSError, FormatError, GoogleAuthError, GoogleAPIError)
@@ -137,7 +138,7 @@ def _project(arguments: argparse.Namespace) -> str:
 @contextmanager
 def _reaper(arguments: argparse.Namespace, *, dry_run: bool = False) -> Iterator[Reaper]:
     project_id = _project(arguments)
-    backend = connect(
+    backend = connecting.connect(
         project_id=project_id,
         endpoint=arguments.endpoint,
         insecure=arguments.insecure,
@@ -170,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     show = _command(commands, "list", _list, "show the owner's TPUs")
-    reap = _command(commands, "reap", _reap, "delete the owner's TPUs that nobody gives back")
+    reap = _command(commands, "reap", _reap, "delete the owner's TPUs that nobody releases")
     reap.add_argument("--once", action="store_true", required=True, help="one pass, then exit")
     reap.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
     text = "delete by its name what is long expired and another installation of the owner left"
@@ -208,7 +209,11 @@ def _parser() -> argparse.ArgumentParser:
     text = "show what the TPUs of all runs cost, and what the time was spent on"
     spending = _command(commands, "spending", _spending, text)
     spending.add_argument(
-        "--since", type=_day, required=True, metavar="DATE", help="first day, UTC: 2026-01-31"
+        "--since",
+        type=_day,
+        default=default_since(),
+        metavar="DATE",
+        help=f"first day, UTC: 2026-01-31; default: the last {WEEKS} weeks, as on the page",
     )
     spending.add_argument("--lineage", help="default: all of them")
     spending.add_argument("--json", action="store_true", help="print one JSON object")

@@ -13,7 +13,7 @@ from pipeline_config.rules import violations
 from trained_models.errors import UserError
 
 WARMUP_SHARE = 0.1
-"""Most of the steps that the warm-up takes; docs/recipes.md has 5 to 10 %."""
+"""Most of the steps that the warm-up takes; docs/guides/recipes.md has 5 to 10 %."""
 DECAY_SHARE = 0.2
 """Most of the steps in which ``constant_then_linear`` falls (arXiv 2405.18392: 10 to 20 %)."""
 CHECKPOINTS = 10
@@ -24,10 +24,16 @@ FEWEST_STEPS = 20
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Training rows of the main length, all copies of them, of what a run trains on and replays."""
+    """Training rows of the main length, all copies of them, of what a run trains on and replays.
+
+    :ivar new_before: how often earlier runs went over the former, in the mean of these rows.
+    :ivar replayed_before: the same of the latter.
+    """
 
     new: int
     replayed: int = 0
+    new_before: float = 0.0
+    replayed_before: float = 0.0
 
 
 def fewest_steps(config: PipelineConfig) -> int:
@@ -60,10 +66,14 @@ def with_steps(config: PipelineConfig, steps: int) -> PipelineConfig:
         "warmup_steps": min(optimizer.warmup_steps, warmup),
         "decay_steps": min(optimizer.decay_steps, decay),
     }
+    # What limits the cost of auto steps limits chip-hours; of a number it refuses the run.
+    limit = config.budget.chip_hours_limit
+    chip_hours = {"max_chip_hours": None if limit is None else limit[1]}
     return config.model_copy(
         update={
             "training": training.model_copy(update=trained),
             "optimizer": optimizer.model_copy(update=stepped),
+            "budget": config.budget.model_copy(update=chip_hours),
         }
     )
 

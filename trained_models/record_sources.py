@@ -268,6 +268,7 @@ def _written_settings(config: PipelineConfig) -> list[str]:
     if not masking.dynamic:
         names += ["unit", "masked_lm_prob", "dupe_factor", "random_seed"]
         names += ["max_span_words"] if masking.unit == "span" else []
+        names += ["mean_span_tokens"] if masking.unit == "sentinel" else []
     return names
 
 

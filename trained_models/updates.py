@@ -32,7 +32,7 @@ def has_moments(version_uri: str) -> bool:
 
     :raises FileNotFoundError: there is no such version.
     """
-    return first_replay_epoch(version_uri, update=True) > 0
+    return first_epoch(version_uri, update=True) > 0
 
 
 def effective_config(
@@ -55,12 +55,13 @@ def effective_config(
     return config.model_copy(update={"optimizer": optimizer.model_copy(update=acting)})
 
 
-def first_replay_epoch(init_uri: str | None, *, update: bool) -> int:
-    """Return the epoch that replayed records begin with: 0, but for a run that continues a version.
+def first_epoch(init_uri: str | None, *, update: bool) -> int:
+    """Return the epoch that records begin with: 0, but for a run that continues a version.
 
-    Masks and order of a record follow from its epoch. Numbered by the steps behind the version, the
-    epochs of one run after the other are different ones, and an interrupted run finds its own
-    again.
+    What is replayed was seen by it, and so may be what is trained on: a partition that is repeated,
+    or was prepared anew. Masks and order of a record follow from its epoch. Numbered by the steps
+    behind the version, the epochs of one run after the other are different ones, and an interrupted
+    run finds its own again.
 
     :param init_uri: what the training starts from; in an update a model version folder.
     :raises FormatError: the version has no readable record.

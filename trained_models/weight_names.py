@@ -11,6 +11,8 @@ import numpy.typing as npt
 # configurations and checkpoints, too, and the key of its logits.
 NEXT_SENTENCE = "next_sentence"
 WORD_EMBEDDINGS = "word_embeddings/embeddings"
+# The same of T5, whose decoder looks tokens up in it, too.
+SHARED_EMBEDDING = "shared/embedding"
 OUTPUT_BIAS = "cls/predictions/output_bias/bias"
 
 
@@ -44,8 +46,16 @@ class Weight(NamedTuple):
         return self.variable.endswith("/kernel")
 
     @property
+    def is_embedding(self) -> bool:
+        """Return whether it is the table in which tokens are looked up."""
+        return self.variable in {WORD_EMBEDDINGS, SHARED_EMBEDDING}
+
+    @property
     def is_by_token(self) -> bool:
-        """Return whether it has a row for each token of the vocabulary."""
+        """Return whether it has a row for each token, which is found by the token.
+
+        T5's vocabulary never changes, and its tables are taken as they are.
+        """
         return self.variable in {WORD_EMBEDDINGS, OUTPUT_BIAS}
 
 

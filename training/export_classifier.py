@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, get_args
 
 from pipeline_config.finetuning import RecipeConfig
+from pipeline_store import uris
 from pipeline_store.layout import ExportsLayout, StoreLayout
 from trained_models import artifacts
 from trained_models.commit import CommitGuard
@@ -21,6 +22,8 @@ from trained_models.errors import PreemptedError, UserError
 from training.exporting import writing
 from training.finetuning.exporting.chosen import TrainedRun
 from training.runtime.job import on_sigterm, run_job
+from training.text_to_text.setup import RunFolder
+from training.text_to_text.trained import Trained
 
 (_CHOICE,) = get_args(RecipeConfig.model_fields["export_formats"].annotation)
 FORMATS: tuple[str, ...] = get_args(_CHOICE)
@@ -123,13 +126,25 @@ def _export(
     dry_run: bool,
 ) -> dict[str, Any]:
     chosen = trained.trial(trial_id)
+    settings = trained.config.text_to_text
     sha256 = artifacts.model_files(chosen.layout.training.root).sha256
     exports = writing.committed(layout, sha256, formats)
     if exports is None:
         # Here, so that a wrong argument is reported at once and not after seconds of imports.
-        from training.finetuning.exporting.exporter import ClassifierExporter
+        if settings.init_checkpoint is None:
+            from training.finetuning.exporting.exporter import ClassifierExporter
 
-        exporter = ClassifierExporter.load(chosen, trained.store)
+            exporter: writing.FormatWriter = ClassifierExporter.load(chosen, trained.store)
+        else:
+            from training.text_to_text.exporter import LEAST_BEAMS, TextExporter
+
+            model = Trained.load(RunFolder(chosen.layout.root))
+            beams = settings.num_beams if settings.num_beams > 1 else LEAST_BEAMS
+            texts = [
+                uris.join(chosen.layout.root, score.predictions.path)
+                for score in chosen.result.scores.values()
+            ]
+            exporter = TextExporter(model, beams, settings.length_penalty, texts)
         exports = writing.export(exporter, formats, layout, guard, dry_run=dry_run)
     return writing.summary(exports, layout)
 

@@ -18,7 +18,7 @@ from pipeline_config.schema import PromotionConfig
 from pipeline_store.layout import ExportsLayout, StoreLayout
 from trained_models import artifacts
 from trained_models.commit import CommitGuard
-from trained_models.errors import PreemptedError
+from trained_models.errors import PreemptedError, UserError
 from training.exporting import writing
 from training.runtime.job import load_config, on_sigterm, run_job
 
@@ -91,6 +91,11 @@ def export_model(arguments: argparse.Namespace) -> None:
     layout = ExportsLayout(store.resolve(arguments.output))
     model_uri = store.resolve(arguments.model)
     formats = list(dict.fromkeys(arguments.formats or config.promotion.export_formats))
+    if arguments.reference and config.model.has_decoder:
+        raise UserError(
+            "--reference: it holds what a model puts in the place of [MASK], which a T5 has not. "
+            "Leave it out."
+        )
     sha256 = artifacts.model_files(model_uri).sha256
     guard = CommitGuard.from_environment()
     exports = writing.committed(layout, sha256, formats)
@@ -98,11 +103,13 @@ def export_model(arguments: argparse.Namespace) -> None:
         # Here, so that a wrong argument is reported at once and not after seconds of imports.
         from training.exporting.checks import write_reference
         from training.exporting.exporter import Exporter
+        from training.text_to_text.lineage_export import LineageExporter
 
-        exporter = Exporter.load(model_uri, store, config)
+        load = LineageExporter.load if config.model.has_decoder else Exporter.load
+        exporter = load(model_uri, store, config)
         if exports is None:
             exports = writing.export(exporter, formats, layout, guard, dry_run=arguments.dry_run)
-        if arguments.reference:
+        if arguments.reference and isinstance(exporter, Exporter):
             write_reference(arguments.reference, exporter.subject)
     print(json.dumps(writing.summary(exports, layout)))
 

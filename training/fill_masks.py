@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from corpus.tokens.byte_level import text_of
+from corpus.tokens.bpe_model import text_of
 from corpus.tokens.vocabulary import MASK, PAD
 from pipeline_config import PipelineConfig
 from pipeline_store.layout import StoreLayout
-from trained_models.errors import BadDataError
+from trained_models.errors import BadDataError, UserError
 from trained_models.importing.vocabulary import vocabulary_kind
 from trained_models.vocabulary import lineage_tokens
 from training.runtime.job import load_config, named, on_cpu, run_job
@@ -105,6 +105,11 @@ def fill_masks(options: argparse.Namespace) -> None:
     began = time.monotonic()
     store = StoreLayout(options.store)
     config = on_cpu(load_config(store.resolve(options.config)))
+    if config.model.has_decoder:
+        raise UserError(
+            f"{options.config}: a T5 fills no masks, as its vocabulary has none. Compare such "
+            "models by training.evaluate."
+        )
     tokens = lineage_tokens(store, config)
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
     from training.evaluation.evaluation_sets import open_set

@@ -1,4 +1,4 @@
-"""Fine-tune classifiers: the trials of a run, one after the other, each from where it stopped.
+"""Fine-tune models: the trials of a run, one after the other, each from where it stopped.
 
 ``python -m training.finetune --run STORE/runs/KEY --store STORE [--group K/N] [--trial ID]``
 """
@@ -110,34 +110,41 @@ def finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
     log.info("%d of %d trials are done already.", len(trials) - len(todo), len(trials))
     if not todo:
         return
-    architectures = _architectures(plan, store, {one.model for one in todo})
     guard = CommitGuard.from_environment()
     if config.finetuning.distribution_strategy == "tpu":
         tpu_runtime.use_chips(config.tpu.accelerator_type)
+    # They import what they need, so that a wrong argument is not reported after seconds of imports.
+    do = _do_classifiers if config.text_to_text.init_checkpoint is None else _do_text_to_text
+    do(work, todo, guard, stop, dry_run=arguments.dry_run)
 
-    # Here, so that a wrong argument is reported at once and not after seconds of imports.
+
+def _do_classifiers(
+    work: _Work, trials: list[Trial], guard: CommitGuard, stop: StopRequest, *, dry_run: bool
+) -> None:
+    architectures = _architectures(work.plan, work.store, {one.model for one in trials})
+
     from training.finetuning import setup, trial
 
-    recipe = config.finetuning
+    recipe = work.config.finetuning
     jobs = [
         setup.TrialJob(
             trial=one,
-            encoder=plan.models[one.model],
-            manifest_uri=store.resolve(plan.manifests[one.task]),
+            encoder=work.plan.models[one.model],
+            manifest_uri=work.store.resolve(work.plan.manifests[one.task]),
             recipe=recipe,
             model=architectures[one.model],
-            tpu=config.tpu,
-            store=store,
-            layout=run.trial(one.trial_id),
+            tpu=work.config.tpu,
+            store=work.store,
+            layout=work.run.trial(one.trial_id),
         )
-        for one in todo
+        for one in trials
     ]
-    if arguments.dry_run:
+    if dry_run:
         for job in jobs:
             setup.look(job)
         log.info("Dry run: nothing was written.")
         return
-    strategy = setup.make_strategy(recipe, jobs[0].model, config.tpu)
+    strategy = setup.make_strategy(recipe, jobs[0].model, work.config.tpu)
     for job in jobs:
         if stop.requested:
             raise PreemptedError(f"stopped before {job.trial.trial_id}; the same command goes on.")
@@ -154,6 +161,25 @@ def finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
             trial.train_trial(
                 job, strategy=strategy, guard=guard, stop=stop, splits=SCORED[recipe.mode]
             )
+
+
+def _do_text_to_text(
+    work: _Work, trials: list[Trial], guard: CommitGuard, stop: StopRequest, *, dry_run: bool
+) -> None:
+    from training.text_to_text.trials import TextTrial, do_trials
+
+    jobs = [
+        TextTrial(
+            trial=one,
+            encoder=work.plan.models[one.model],
+            manifest_uri=work.store.resolve(work.plan.manifests[one.task]),
+            config=work.config,
+            store=work.store,
+            layout=work.run.trial(one.trial_id),
+        )
+        for one in trials
+    ]
+    do_trials(jobs, guard, stop, SCORED[work.config.finetuning.mode], dry_run=dry_run)
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,8 @@ def _absolute(uri: str) -> str:
 def _is_without_words(found: Inspection) -> bool:
     """Return whether there is no file of the tokens that ``vocabulary.uri`` could name."""
     assert found.vocabulary is not None  # noqa: S101 - the caller has looked
-    is_bpe = found.settings["vocabulary.kind"] == "bpe"
-    return found.vocabulary.uri.endswith(TOKENIZER) and not is_bpe
+    has_own = found.settings["vocabulary.kind"] in {"bpe", "t5"}
+    return found.vocabulary.uri.endswith(TOKENIZER) and not has_own
 
 
 def _with_vocabulary(found: Inspection, file: Path) -> Inspection:

@@ -15,14 +15,19 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import TaskManifest, TaskSplit
-from pipeline_store.layout import StoreLayout
+from pipeline_store.layout import ChildrenLayout, StoreLayout
+from trained_models import artifacts
+from trained_models.compression import records
 from trained_models.errors import BadDataError, PreemptedError, UserError
-from training.finetuning.exporting.chosen import TrainedRun
+from training.finetuning.exporting.chosen import ChosenTrial, TrainedRun
 from training.runtime.job import on_sigterm, run_job
+
+if TYPE_CHECKING:
+    from training.finetuning.exporting.answers import Answering
 
 log = logging.getLogger("training")
 
@@ -53,6 +58,11 @@ def parser() -> argparse.ArgumentParser:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--task", metavar="NAME", help="ask the best model of this task")
     which.add_argument("--trial", metavar="ID", help="ask the model of this trial")
+    parser.add_argument(
+        "--child",
+        metavar="NAME",
+        help="ask this smaller model of it, which training.compress has made",
+    )
     parser.add_argument(
         "--input",
         action="append",
@@ -96,16 +106,37 @@ def predict(arguments: argparse.Namespace) -> None:
 
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
     from training.finetuning.exporting.answers import write_answers
-    from training.finetuning.exporting.exporter import TextModel
 
-    model = TextModel.load(chosen, store)
     output = _absolute(arguments.output) if arguments.output else trained.run.predictions(task)
     with tempfile.TemporaryDirectory() as scratch:
+        if arguments.child is None:
+            model = _own(chosen, store)
+        else:
+            model = _child(trained.source.children(trial_id), arguments.child, Path(scratch))
         path = Path(scratch, "predictions.tsv")
-        counts = write_answers(model, inputs, path, batch_size=arguments.batch_size)
+        counts = write_answers(chosen, model, inputs, path, batch_size=arguments.batch_size)
         uris.upload(str(path), output)
     log.info("%s: %d lines, %d of them with an error.", output, counts.rows, counts.errors)
-    print(json.dumps({"predictions": output, "trial": trial_id, **counts._asdict()}))
+    which = {"trial": trial_id} | ({"child": arguments.child} if arguments.child else {})
+    print(json.dumps({"predictions": output, **which, **counts._asdict()}))
+
+
+def _own(chosen: ChosenTrial, store: StoreLayout) -> Answering:
+    from training.finetuning.exporting.exporter import TextModel
+
+    return TextModel.load(chosen, store).functions()
+
+
+def _child(layout: ChildrenLayout, name: str, scratch: Path) -> Answering:
+    """Copy a child's files to this machine, verified, and load them."""
+    from training.finetuning.exporting.served import TextAnswers
+
+    child, place = records.find(layout, name), layout.child(name)
+    for file in child.files:
+        artifacts.fetch_file(
+            uris.join(place.root, child.folder, file.path), file, scratch / file.path
+        )
+    return TextAnswers(str(scratch / child.served_as))
 
 
 def _absolute(path: str) -> str:

@@ -29,7 +29,7 @@ from trained_models import artifacts
 from trained_models.commit import CommitGuard
 from trained_models.downstream import training_text
 from trained_models.downstream.comparison import compare
-from trained_models.downstream.summaries import summarise
+from trained_models.downstream.summaries import summarize
 from trained_models.downstream.trials import FinishedTrial
 from trained_models.errors import UserError
 from training.runtime import slices
@@ -270,7 +270,7 @@ def _report(subject: Subject, finished: Sequence[FinishedTrial]) -> ProbeReport:
             ]
             for name in subject.models
         }
-        summaries += [summarise(manifest, of_model) for of_model in of_models.values()]
+        summaries += [summarize(manifest, of_model) for of_model in of_models.values()]
         if BASELINE in of_models:
             comparisons.append(
                 compare(

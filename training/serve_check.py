@@ -37,8 +37,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         answers = ask(arguments.model, texts, pairs)
         lines = list(read_answers(answers, len(texts)))
-    except OSError as error:
-        sys.stderr.write(f"--model: {arguments.model} is no SavedModel: {error}\n")
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"--model: {arguments.model} is no written model: {error}\n")
         return _USER_ERROR
     except MalformedError as error:
         sys.stderr.write(f"{arguments.model}: {error} Export the model again.\n")
@@ -53,12 +53,13 @@ def parser() -> argparse.ArgumentParser:
     """Return what reads the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m training.serve_check",
-        description="Loads a SavedModel that training.export_classifier has written, with nothing "
-        "but TensorFlow and TensorFlow Text, sends it texts, and prints a JSON line for each.",
+        description="Loads a SavedModel that training.export_classifier has written, or a folder "
+        "saved_model or tflite of training.compress, with nothing but TensorFlow and TensorFlow "
+        "Text, sends it texts, and prints a JSON line for each.",
         epilog="exit codes: 0 every answer is well formed, 40 an argument is wrong, 41 an answer "
         "is not",
     )
-    parser.add_argument("--model", required=True, metavar="FOLDER", help="the SavedModel")
+    parser.add_argument("--model", required=True, metavar="FOLDER", help="the written model")
     parser.add_argument(
         "--text", action="append", help="give it again for more; without it, some that try a lot"
     )
@@ -77,18 +78,25 @@ def ask(folder: str, texts: list[str], pairs: list[str]) -> dict[str, Any]:
     """
     import tensorflow as tf
 
-    # Registers the ops that the graph consists of.
-    import tensorflow_text  # noqa: F401
+    # Registers the ops that the graph consists of, too.
+    from training.finetuning.exporting import served
 
+    named = {"text": tf.constant(texts), "text_pair": tf.constant(pairs)}
+    if served.is_lite(folder):
+        lite = served.LiteModel(folder)
+        _, asked = lite.tokenize.structured_input_signature
+        return _as_arrays(lite.predict(**{name: named[name] for name in asked}))
     signatures = tf.saved_model.load(folder).signatures
     if _SIGNATURE not in signatures:
         raise MalformedError(f"it has no signature {_SIGNATURE!r} but {sorted(signatures)}.")
     signature = signatures[_SIGNATURE]
-    named = {"text": tf.constant(texts), "text_pair": tf.constant(pairs)}
     _, wanted = signature.structured_input_signature
     if not set(wanted) <= set(named):
         raise MalformedError(f"it asks for {sorted(wanted)}, not for text and text_pair.")
-    found = signature(**{name: named[name] for name in wanted})
+    return _as_arrays(signature(**{name: named[name] for name in wanted}))
+
+
+def _as_arrays(found: dict[str, Any]) -> dict[str, Any]:
     return {name: value.numpy() for name, value in found.items()}
 
 

@@ -6,8 +6,7 @@ import hashlib
 import subprocess
 from pathlib import Path
 
-from local.stack.errors import StackError
-from local.stack.paths import REPOSITORY
+from local.stack.paths import REPOSITORY, StackError
 
 
 def code_version(repository: Path = REPOSITORY) -> str:

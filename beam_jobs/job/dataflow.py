@@ -7,8 +7,6 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 
-import google.auth
-import google.auth.exceptions
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from corpus.errors import UserError
@@ -50,6 +48,10 @@ def dataflow_flags(beam: BeamConfig, name: str, labels: Mapping[str, str]) -> li
 
 def default_project() -> str | None:
     """Return the project of this machine's Google credentials, if it has any."""
+    # Imported here, as no run on this machine needs it.
+    import google.auth
+    import google.auth.exceptions
+
     try:
         _, project = google.auth.default()
     except google.auth.exceptions.DefaultCredentialsError:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
@@ -16,11 +18,27 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from beam_jobs.job.balance import spread
+from beam_jobs.job.start_up import LOCAL_RUNNER
 
-# Beam's DirectRunner downloads the Prism engine when it can and falls back to this one when it
-# cannot, so what runs would depend on the network.
-LOCAL_RUNNER = "FnApiRunner"
+Item = TypeVar("Item")
+
+
+def spread(items: Sequence[Item], sizes: Sequence[int], slots: int) -> Iterator[tuple[int, Item]]:
+    """Yield the items with the number of the slot that each is for, the largest items first.
+
+    Each goes to the slot with the least work so far (Graham, "Bounds on multiprocessing timing
+    anomalies", 1969): no slot gets more than 4/3 of what the best division would give it. The
+    slots' numbers appear in order, so that an engine that deals keys out in turn gives each of its
+    workers one.
+    """
+    loads = [(0, slot) for slot in range(slots)]
+    by_size = sorted(range(len(items)), key=lambda number: (-sizes[number], number))
+    for number in by_size:
+        load, slot = heapq.heappop(loads)
+        heapq.heappush(loads, (load + max(1, sizes[number]), slot))
+        yield slot, items[number]
+
+
 # Exit code of a job that was told to stop, as a shell reports SIGTERM.
 STOPPED = 143
 # Of the counters that an engine's own monitoring shows.

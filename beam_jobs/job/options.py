@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from apache_beam.options.pipeline_options import PipelineOptions
-
 from corpus.errors import UserError
 
 _DESCRIPTION = """\
@@ -20,7 +18,7 @@ Options that are not listed here are Beam's and go before what beam.* of the con
 such as --runner=DataflowRunner --project=my-project, or --direct_running_mode=multi_threading.
 
 exit codes: 0 done; 40 the request is wrong; 41 the input is bad; other: run again, what is done is
-kept. See docs/data.md."""
+kept. See docs/reference/data.md."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +129,11 @@ def _label(text: str) -> tuple[str, str]:
 
 def refuse_unknown(arguments: Sequence[str]) -> None:
     """Check that Beam knows the options; it would itself pass over those that it does not."""
+    if not arguments:
+        return
+    # Imported here, as how it is to be imported depends on what is asked for.
+    from apache_beam.options.pipeline_options import PipelineOptions
+
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for options in PipelineOptions.__subclasses__():
         options._add_argparse_args(parser)  # as Beam's own parser is made

@@ -14,8 +14,7 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.runners.runner import PipelineResult
 
-from beam_jobs.job.balance import spread
-from beam_jobs.job.engines import NAMESPACE, Engine
+from beam_jobs.job.engines import NAMESPACE, Engine, spread
 from beam_jobs.job.planning import Plan, make_plan
 from beam_jobs.job.progress import Pass, ProgressMeter, announce_plan
 from beam_jobs.job.shards import ShardProcessor, ShardWork

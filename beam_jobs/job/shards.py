@@ -28,7 +28,7 @@ from corpus.rows.conversion import (
     row_sets,
 )
 from corpus.rows.record_files import DeadLetterWriter, LocalFile, RecordWriter
-from corpus.text.metered import InputChangedError, MeteredStream
+from corpus.text.reading import InputChangedError, MeteredStream
 from corpus.tokens.vocabulary import Vocabulary
 from pipeline_config import PipelineConfig
 from pipeline_store import identity, request_paths, uris

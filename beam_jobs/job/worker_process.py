@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 from beam_jobs.job.run_folder import exit_with_launcher
+from beam_jobs.job.start_up import import_local_beam
 
 
 def main() -> None:
     """Take work from the launcher whose run folder is the argument, until it is done or gone."""
     exit_with_launcher(Path(sys.argv[1]))
     # Only now, as it takes seconds.
+    import_local_beam()
     from apache_beam.runners.worker import sdk_worker_main
 
     # The tokenizer's own threads would compete with the other workers.

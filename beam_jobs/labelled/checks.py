@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
+from functools import partial
 
 from beam_jobs.labelled.description import load_task, task_files
 from corpus.errors import UserError
-from corpus.labelled.problems import Unusable
-from corpus.labelled.reading import Example, file_format, read_examples
-from corpus.text.drops import RejectedFileError
-from pipeline_config import ConfigError, TaskConfig
-from pipeline_store import request_paths
+from corpus.labelled.reading import TRIED_FILES, file_format, read_examples, why_unusable
+from pipeline_config import ConfigError
 from pipeline_store.formats import TaskSplit
 from pipeline_store.layout import StoreLayout
-
-_TRIED_EXAMPLES = 100
-_TRIED_FILES = 20
 
 
 def check_task(store: StoreLayout, name: str) -> Iterator[str]:
@@ -35,24 +29,10 @@ def check_task(store: StoreLayout, name: str) -> Iterator[str]:
         yield str(error)
         return
     for split, found in files.items():
-        for uri in found[:_TRIED_FILES]:
-            if reason := _why_unusable(uri, task, split):
+        labelled = split is not TaskSplit.PREDICT
+        for uri in found[:TRIED_FILES]:
+            read = partial(
+                read_examples, input_format=file_format(uri, task), task=task, labelled=labelled
+            )
+            if reason := why_unusable(uri, read):
                 yield f"task {name!r}: {split}: {uri}: {reason}."
-
-
-def _why_unusable(uri: str, task: TaskConfig, split: TaskSplit) -> str | None:
-    first: Unusable | None = None
-    with request_paths.open_stream(uri) as stream:
-        examples = read_examples(
-            stream, file_format(uri, task), task, labelled=split is not TaskSplit.PREDICT
-        )
-        try:
-            for found in itertools.islice(examples, _TRIED_EXAMPLES):
-                if isinstance(found, Example):
-                    return None
-                first = first or found
-        except RejectedFileError as error:
-            return error.detail
-    if first is None:
-        return "there is no example in it"
-    return f"none of its first examples can be used; line {first.line}: {first.detail}"

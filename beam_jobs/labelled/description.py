@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -12,18 +11,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from corpus.errors import UserError
+from corpus.labelled.descriptions import check_name, read_description
 from corpus.labelled.reading import FORMATS
 from corpus.text.inputs import format_of_name, list_inputs
 from pipeline_config import ConfigError, TaskConfig
-from pipeline_config.patterns import NAME
 from pipeline_config.task import task_violations
 from pipeline_config.unquoted import broken_fields, fault
-from pipeline_store import request_paths, uris
 from pipeline_store.formats import TaskSplit
 from pipeline_store.layout import StoreLayout
-from pipeline_store.request_paths import OutsideRootsError
-
-_NAMED = 5
 
 TaskFiles = dict[TaskSplit, list[str]]
 
@@ -49,31 +44,20 @@ def load_task(store: StoreLayout, name: str) -> TaskConfig:
 
 
 def _content(store: StoreLayout, name: str) -> tuple[str, dict[str, Any]]:
-    if not re.fullmatch(NAME, name):
-        line = "that is no task's name; use a-z, 0-9 and '-', and begin with a letter."
-        raise ConfigError([f"task {name!r}: {line}"])
+    check_name(name)
     uri = store.task(name).description
+    data = read_description(store, name, uri)
     try:
-        return uri, tomllib.loads(request_paths.read(uri, model=True).decode())
-    except OutsideRootsError as error:
-        raise ConfigError([f"task {name!r}: {error}"]) from error
-    except FileNotFoundError as error:
-        raise ConfigError([f"task {name!r}: {_absent(store, uri)}"]) from error
+        return uri, tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
         problem = f"{uri}: it is no TOML file ({fault(error)}). Correct that place."
         raise ConfigError([problem]) from None
 
 
-def _absent(store: StoreLayout, uri: str) -> str:
-    found = [item.uri for item in uris.list_named(store.tasks, "task.toml")]
-    names = sorted(uri.split("/")[-2] for uri in found)
-    have = f"The store has {', '.join(names[:_NAMED])}" if names else "The store has no task"
-    return f"{uri} does not exist. {have}; write the file, or name another task."
-
-
 def _unknown(number: int, key: str, known: list[str]) -> str:
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    hint = f"Did you mean {close[0]!r}?" if close else "See docs/finetuning-data.md for the names."
+    guide = "See docs/reference/finetuning-data.md for the names."
+    hint = f"Did you mean {close[0]!r}?" if close else guide
     return f"its setting number {number}: there is none of that name. {hint}"
 
 

@@ -59,7 +59,7 @@ class Noted:
 class FileFacts:
     """The N examples of a file that can be used, and a count of those that cannot.
 
-    ``digests`` uint8 [N, 16]: of the text or texts, as copies are recognised. ``lines`` int64 [N].
+    ``digests`` uint8 [N, 16]: of the text or texts, as copies are recognized. ``lines`` int64 [N].
     ``label_counts`` int32 [N]: how many labels each has; ``label_codes`` int32, one after the
     other: which, as places in ``label_names``. ``values`` float64 [N]: of a regression.
     """
@@ -78,7 +78,7 @@ class FileFacts:
 
 
 class _Cleaned:
-    """Texts as copies are recognised: in whatever case, white space and spelling of accents."""
+    """Texts as copies are recognized: in whatever case, white space and spelling of accents."""
 
     def __init__(self) -> None:
         self._cleaner = Cleaner(CorpusConfig(unicode_normalization="NFKC"))

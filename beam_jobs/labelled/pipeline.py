@@ -15,8 +15,7 @@ from typing import Any, BinaryIO, cast
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
-from beam_jobs.job.balance import spread
-from beam_jobs.job.engines import Engine
+from beam_jobs.job.engines import Engine, spread
 from beam_jobs.job.progress import Pass, ProgressMeter, announce_plan
 from beam_jobs.job.running import WorkPlace
 from beam_jobs.labelled.conversion import FileWork, Part, plan_work
@@ -27,7 +26,7 @@ from beam_jobs.labelled.outcome import StoredPart, TaskOutcome
 from beam_jobs.labelled.task_examples import Decided
 from beam_jobs.labelled.task_vocabulary import TaskVocabulary
 from corpus.errors import JOB_ERRORS, failure_of, reading
-from corpus.text.metered import InputChangedError, MeteredStream
+from corpus.text.reading import InputChangedError, MeteredStream
 from pipeline_config import TaskConfig
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import JobFailure

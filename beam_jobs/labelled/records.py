@@ -1,4 +1,4 @@
-"""Labelled examples to serialised records, named as tf-models' classifier data."""
+"""Labelled examples to serialized records, named as tf-models' classifier data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EXAMPLE_ID = TaskFeature("example_id", "int64")
 
 
 class BuiltRecords(NamedTuple):
-    """Serialised records of some examples; how many were cut, and their tokens without padding."""
+    """Serialized records of some examples; how many were cut, and their tokens without padding."""
 
     examples: list[bytes]
     truncated: int

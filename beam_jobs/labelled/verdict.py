@@ -65,4 +65,5 @@ def _truncated(split: TaskSplit, totals: SplitTotals) -> str:
 
 
 def _told(told: float) -> str:
-    return f"who looks for the labels in them gets {told:.1%} right (docs/finetuning-data.md)"
+    guide = "docs/reference/finetuning-data.md"
+    return f"who looks for the labels in them gets {told:.1%} right ({guide})"

@@ -43,6 +43,7 @@ MEANINGS: dict[str, str] = {
     DropReason.COLUMN_IS_NOT_TEXT: "The column corpus.text_field holds no text; nothing is used.",
     DropReason.CORRUPT_TFRECORD: "The TFRecord file is damaged; what comes after that is not used.",
     DropReason.INVALID_RECORD: "A TFRecord holds no row for BERT; dead_letter says what is wrong.",
+    DropReason.LARGE_PAGE: "A page of the Parquet file is over 256 MiB; nothing of it is used.",
     DropReason.CORRUPT_PARQUET: "The Parquet file is damaged; nothing of it is used.",
     DropReason.DUPLICATE: "Equal to a document that came earlier.",
     DropReason.NEAR_DUPLICATE: "Similar to a document that came earlier.",

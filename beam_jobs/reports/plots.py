@@ -1,4 +1,4 @@
-"""Bar charts as inline SVG that takes its colours and its font from the page."""
+"""Bar charts as inline SVG that takes its colors and its font from the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from beam_jobs.reports.content import Bar
 
-# Matplotlib wants real colours; these two stand for what the page's style decides.
+# Matplotlib wants real colors; these two stand for what the page's style decides.
 _INK, _BAR = "#010203", "#040506"
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",

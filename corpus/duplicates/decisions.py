@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from corpus.duplicates.minhash import Sketches, comparable
 from corpus.duplicates.signatures import Hashes, IndexedDocuments, Signatures
-from corpus.duplicates.similarity import Pairs, similar_pairs, similar_pairs_between
+from corpus.duplicates.similarity import have_similar, similar_pairs
 from corpus.text.content import is_held_out
 from corpus.text.split_units import HELD_OUT, TRAIN, file_draw, held_out_files
 from pipeline_config.schema import CorpusConfig
@@ -45,8 +46,10 @@ def decide(
         first, is used.
     :param earlier: what earlier partitions own: copies of that are left out. Read one by one.
     :param others: what the lineage's other manifests hold, also this partition's own ones: a
-        document keeps the side it has there, and one similar to it takes that side. Read one by
-        one.
+        document keeps the side it has there. Read one by one.
+
+    What is similar to a document of either takes its side, where it is not left out as well.
+
     :param split_by: what is on one side as a whole.
     """
     documents = _Documents(files, corpus, split_by)
@@ -84,69 +87,72 @@ class _Documents:
         self._hashes = ordered[is_first]
         self._is_copy = np.ones(len(hashes), bool)
         self._is_copy[self._places] = False
-        self._sketches: npt.NDArray[np.uint32] | None = None
-        if self._near:
-            sketches = [_sketches(file.sketches) for file in files]
-            self._sketches = np.concatenate(sketches)[self._places]
+        self._sketches = np.concatenate([_sketches(file) for file in files])[self._places]
         count = len(self._places)
         self._is_known = np.zeros(count, bool)
         self._is_near_copy = np.zeros(count, bool)
         self._sides = np.zeros(count, np.uint8)
         self._near_sides = np.zeros(count, np.uint8)
         self._earlier_sides = np.zeros(count, np.uint8)
+        self._group = np.arange(count)
 
     def look_up_earlier(self, index: IndexedDocuments) -> None:
         """Mark what an earlier partition owns, and what is similar to that."""
         mine, theirs = equal_positions(self._hashes, index.hashes)
         self._is_known[mine] = True
         self._earlier_sides[mine] |= _sides(index)[theirs]
-        pairs = self._similar_to(index, ~self._is_near_copy)
-        self._is_near_copy[pairs.first] = True
+        if self._near:
+            self._is_near_copy |= self._similar_to(index, ~self._is_near_copy) > 0
+        else:
+            self._near_sides |= self._similar_to(index, ~self._is_known)
 
     def resolve(self) -> None:
-        """Mark all but the owner of each group of similar documents.
+        """Find the groups of similar documents: what pairs of them connect.
 
-        A group is what pairs of similar documents connect. If an earlier partition owns a similar
+        With ``near`` all but the owner of each are marked. If an earlier partition owns a similar
         document, the group has no owner here.
         """
-        if self._sketches is None or not len(self._places):
-            return
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components
-
         pairs = similar_pairs(self._sketches, self._corpus.near_duplicate_threshold)
         count = len(self._places)
-        edges = coo_array((np.ones(len(pairs.first), bool), pairs), shape=(count, count))
-        groups, group = connected_components(edges, directed=False)
-        owner = np.full(groups, np.iinfo(np.int64).max)
-        np.minimum.at(owner, group, self._places)
-        is_taken = np.zeros(groups, bool)
-        is_taken[group[self._is_known | self._is_near_copy]] = True
-        self._is_near_copy = (self._places != owner[group]) | is_taken[group]
+        if len(pairs.first):
+            # Imported here, as it takes longer than all else where nothing is similar.
+            from scipy.sparse import coo_array
+            from scipy.sparse.csgraph import connected_components
+
+            edges = coo_array((np.ones(len(pairs.first), bool), pairs), shape=(count, count))
+            _, self._group = connected_components(edges, directed=False)
+        if not self._near:
+            return
+        owner = np.full(count, np.iinfo(np.int64).max)
+        np.minimum.at(owner, self._group, self._places)
+        is_taken = np.zeros(count, bool)
+        is_taken[self._group[self._is_known | self._is_near_copy]] = True
+        self._is_near_copy = (self._places != owner[self._group]) | is_taken[self._group]
 
     def look_up_side(self, index: IndexedDocuments) -> None:
         """Take note of the sides on which a manifest has these documents, or similar ones."""
-        sides = _sides(index)
         mine, theirs = equal_positions(self._hashes, index.hashes)
-        self._sides[mine] |= sides[theirs]
-        pairs = self._similar_to(index, ~self._is_near_copy & ~self._is_known)
-        np.bitwise_or.at(self._near_sides, pairs.first, sides[pairs.second])
+        self._sides[mine] |= _sides(index)[theirs]
+        self._near_sides |= self._similar_to(index, ~self._is_near_copy & ~self._is_known)
 
-    def _similar_to(self, index: IndexedDocuments, wanted: Flags) -> Pairs:
-        """Return pairs of one of the wanted documents and a similar one of the index."""
+    def _similar_to(self, index: IndexedDocuments, wanted: Flags) -> Sides:
+        """Return on which sides the index has documents similar to the wanted ones, shape [U]."""
+        found = np.zeros(len(wanted), np.uint8)
+        if index.sketches is None:
+            return found
         rows = np.flatnonzero(wanted)
-        if self._sketches is None or index.sketches is None:
-            return Pairs(np.empty(0, np.int64), np.empty(0, np.int64))
+        mine, theirs = comparable(self._sketches[rows], index.sketches)
         threshold = self._corpus.near_duplicate_threshold
-        pairs = similar_pairs_between(self._sketches[rows], index.sketches, threshold)
-        return Pairs(rows[pairs.first], pairs.second)
+        for side, is_there in ((HELD_OUT, index.held_out), (TRAIN, ~index.held_out)):
+            found[rows[have_similar(mine, theirs[is_there], threshold)]] |= side
+        return found
 
     def decided(self) -> Decided:
         """Return the decisions, by file."""
         own_sides = self._drawn(self._hashes[:, 1])
         drawn_sides, unit_sides = self._unit_sides()
         # A side that the document itself has somewhere counts more than that of similar ones.
-        held_sides = np.where(self._sides > 0, self._sides, self._near_sides)
+        held_sides = np.where(self._sides > 0, self._sides, self._similar_sides())
         sides = np.where(held_sides > 0, held_sides, unit_sides)
         if self._split_by != "document":
             # It can be on neither side: not on the other one, nor on that of its unit.
@@ -165,12 +171,40 @@ class _Documents:
             "train": self._spread(is_moved & (sides == TRAIN)),
         }
         owned = IndexedDocuments(
-            self._hashes[is_used],
-            sides[is_used] == HELD_OUT,
-            None if self._sketches is None else self._sketches[is_used],
+            self._hashes[is_used], sides[is_used] == HELD_OUT, self._sketches[is_used]
         )
         kept_sides = int((is_used & (sides != drawn_sides)).sum())
         return Decided(_by_file(self._files, flags), owned, kept_sides)
+
+    def _similar_sides(self) -> Sides:
+        """Return the sides [U] that documents have by similar ones, 0 if by none.
+
+        With ``near`` a document that is similar to both sides has both, and is left out. Without,
+        it is trained on. Held out, it would measure what was trained on; and the text that is held
+        out is no secret any more: what shares 0.8 with either makes the two share 0.6, as Jaccard
+        distances are a metric.
+
+        A group of which nothing is known elsewhere has the draw of one of it. One that is more of
+        the partition than is to be held out is texts from one template, and trained on.
+        """
+        if self._near:
+            return self._near_sides
+        if self._split_by != "document":
+            # Nothing can be on another side than its unit.
+            return np.zeros(len(self._places), np.uint8)
+        count = len(self._places)
+        known = np.zeros(count, np.uint8)
+        themselves = self._sides | self._earlier_sides
+        np.bitwise_or.at(known, self._group, themselves | self._near_sides)
+        sizes = np.bincount(self._group, minlength=count)
+        # Documents are in order of their hashes, so the first of a group is the same in any run.
+        _, first = np.unique(self._group, return_index=True)
+        drawn = np.zeros(count, np.uint8)
+        drawn[self._group[first]] = self._drawn(self._hashes[first, 1])
+        drawn[sizes > max(1, self._corpus.validation_fraction * count)] = TRAIN
+        sides = np.where(known > 0, known, drawn)
+        sides[known == _BOTH] = TRAIN
+        return np.where((sizes > 1) | (known > 0), sides, 0).astype(np.uint8)[self._group]
 
     def _drawn(self, draws: npt.NDArray[np.uint64]) -> Sides:
         held_out = is_held_out(draws, self._corpus.validation_fraction)
@@ -196,7 +230,9 @@ class _Documents:
             [file_draw(file.hashes.astype("<u8").tobytes()) for file in self._files], np.uint64
         )
         file_of = np.repeat(np.arange(len(sizes)), sizes)
-        known = (self._sides | self._earlier_sides)[self._numbers]
+        itself = self._sides | self._earlier_sides
+        similar = 0 if self._near else self._near_sides
+        known = np.where(itself > 0, itself, similar)[self._numbers]
         held_out = np.bincount(file_of[known == HELD_OUT], minlength=len(sizes))
         trained = np.bincount(file_of[known == TRAIN], minlength=len(sizes))
         is_known = (2 * (held_out + trained) >= sizes) & (sizes > 0)
@@ -236,10 +272,10 @@ def _groups(file: Signatures) -> npt.NDArray[np.uint64]:
     return file.groups
 
 
-def _sketches(sketches: npt.NDArray[np.uint32] | None) -> npt.NDArray[np.uint32]:
-    if sketches is None:
+def _sketches(file: Signatures) -> Sketches:
+    if file.sketches is None:
         raise ValueError("similar documents are to be found, but a file was signed without MinHash")
-    return sketches
+    return file.sketches
 
 
 def equal_positions(

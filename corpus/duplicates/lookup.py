@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from corpus.duplicates.decisions import equal_positions
-from corpus.duplicates.minhash import sketch_of
+from corpus.duplicates.minhash import comparable, sketches_of
 from corpus.duplicates.signatures import IndexedDocuments, Signatures, sign
-from corpus.duplicates.similarity import similar_pairs_between
+from corpus.duplicates.similarity import have_similar
 from corpus.text.cleaning import Cleaner
 from corpus.text.content import Content
 from pipeline_config.schema import CorpusConfig
@@ -39,7 +39,7 @@ def sign_texts(texts: Sequence[str], corpus: CorpusConfig) -> Signatures:
             Content([text], hashlib.sha256(text.encode()).digest(), number)
             for number, text in enumerate(cleaned)
         ),
-        with_sketches=True,
+        sketch=sketches_of,
     )
 
 
@@ -59,8 +59,8 @@ def find_trained(signed: Signatures, index: IndexedDocuments, threshold: float) 
         return Found(exact, None)
     near = exact.copy()
     # All texts without a word have the same sketch, whatever signs they consist of.
-    has_words = (signed.sketches != sketch_of("")).any(axis=1)
+    has_words = (signed.sketches != sketches_of([""])).any(axis=1)
     rows = np.flatnonzero(~exact & has_words)
-    pairs = similar_pairs_between(signed.sketches[rows], index.sketches, threshold)
-    near[rows[pairs.first[is_trained[pairs.second]]]] = True
+    mine_there, trained = comparable(signed.sketches[rows], index.sketches[is_trained])
+    near[rows] = have_similar(mine_there, trained, threshold)
     return Found(exact, near)

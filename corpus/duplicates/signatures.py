@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from corpus.arrays import load_npz, to_npz
-from corpus.duplicates.minhash import PERMUTATIONS, Sketch, sketch_of
+from corpus.duplicates.minhash import Sketches
 from corpus.text.content import Content
 from corpus.text.split_units import HASH_BYTES, group_draw
 from pipeline_store.formats import FileDigest
 
 Hashes = npt.NDArray[np.uint64]
+_CHARACTERS_AT_ONCE = 1 << 20
 
 
 class Signatures(NamedTuple):
     """The usable documents of an input file, in order, or those that a partition owns.
 
     ``ordinals``: numbers among all documents read, shape [N]. ``hashes``: the first 16 bytes of the
-    content's SHA-256 as two little-endian numbers, shape [N, 2]. ``sketches``: MinHash, shape
-    [N, 128], or None if similar documents are not looked for. ``groups``: the draw of each
+    content's SHA-256 as two little-endian numbers, shape [N, 2]. ``sketches``: MinHash, whole with
+    ``corpus.duplicates=near`` and else short, or None: nobody knows what is similar, as of files
+    that were signed before there were short ones. ``groups``: the draw of each
     document's group, or its own if it has none, shape [N]; None without ``corpus.group_field``.
     """
 
     ordinals: npt.NDArray[np.int64]
     hashes: Hashes
-    sketches: npt.NDArray[np.uint32] | None
+    sketches: Sketches | None
     groups: npt.NDArray[np.uint64] | None = None
 
     def to_bytes(self) -> bytes:
@@ -60,7 +62,7 @@ class IndexedDocuments(NamedTuple):
 
     hashes: Hashes
     held_out: npt.NDArray[np.bool_]
-    sketches: npt.NDArray[np.uint32] | None
+    sketches: Sketches | None
 
     def to_bytes(self) -> bytes:
         """Return the content of the file; equal arrays, equal bytes."""
@@ -77,30 +79,39 @@ class IndexedDocuments(NamedTuple):
 
 
 def sign(
-    contents: Iterable[Content], *, with_sketches: bool, with_groups: bool = False
+    contents: Iterable[Content],
+    *,
+    sketch: Callable[[Sequence[str]], Sketches],
+    with_groups: bool = False,
 ) -> Signatures:
     """Return the signatures of documents.
 
-    :param with_sketches: also what is needed to find similar ones.
+    :param sketch: makes whole sketches of texts, or short ones.
     :param with_groups: also the draws of their groups.
     """
     ordinals: list[int] = []
     hashes = bytearray()
-    sketches: list[Sketch] = []
     groups: dict[int, int] = {}
+    sketches = [sketch([])]
+    texts: list[str] = []
+    characters = 0
     for content in contents:
         ordinals.append(content.ordinal)
         hashes += content.sha256[:HASH_BYTES]
         if content.group is not None:
             groups[len(ordinals) - 1] = group_draw(content.group)
-        if with_sketches:
-            sketches.append(sketch_of(" ".join(content.sentences)))
+        texts.append(" ".join(content.sentences))
+        characters += len(texts[-1])
+        # Many at once, as a call takes longer than the sketch of a paragraph.
+        if characters >= _CHARACTERS_AT_ONCE:
+            sketches.append(sketch(texts))
+            texts, characters = [], 0
     pairs = np.frombuffer(bytes(hashes), "<u8").reshape(-1, 2).astype(np.uint64)
     draws = pairs[:, 1].copy()
     draws[list(groups)] = np.array(list(groups.values()), np.uint64)
     return Signatures(
         np.array(ordinals, np.int64),
         pairs,
-        np.array(sketches, np.uint32).reshape(-1, PERMUTATIONS) if with_sketches else None,
+        np.concatenate([*sketches, sketch(texts)]),
         draws if with_groups else None,
     )

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, cast
 
-from corpus.duplicates.minhash import SKETCH_VERSION
+from corpus.duplicates.minhash import SKETCH_VERSION, short_sketches_of, sketches_of
 from corpus.duplicates.signatures import Signatures, sign
 from corpus.rows.conversion import RECIPE_VERSION
 from corpus.text.compression import BLOCK_BYTES
 from corpus.text.content import Content
 from corpus.text.drops import RejectedFileError
 from corpus.text.inputs import InputFormat, input_format
-from corpus.text.metered import InputChangedError, MeteredStream
+from corpus.text.reading import InputChangedError, MeteredStream
 from corpus.text.shard_contents import DocumentCounts, read_contents
 from pipeline_config import PipelineConfig
 from pipeline_store import identity, request_paths, uris
@@ -73,8 +73,7 @@ def _settings_sha256(config: PipelineConfig, chosen: InputFormat) -> str:
     settings = config.corpus.hashed(_ELSEWHERE)
     # The format that `auto` stands for, because two names can hold the same bytes.
     settings |= {"input_format": chosen, "recipe": RECIPE_VERSION}
-    if config.corpus.duplicates == "near":
-        settings["sketch"] = SKETCH_VERSION
+    settings |= {"sketch" if config.corpus.duplicates == "near" else "short": SKETCH_VERSION}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
@@ -128,7 +127,7 @@ class Signer:
             corpus = self._config.corpus
             signed_by = partial(
                 sign,
-                with_sketches=corpus.duplicates == "near",
+                sketch=sketches_of if corpus.duplicates == "near" else short_sketches_of,
                 with_groups=corpus.group_field is not None,
             )
             try:

@@ -13,12 +13,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Sketches = npt.NDArray[np.uint32]
+from corpus.duplicates.minhash import Sketches
+
+Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
 _RECALL = 0.98
 _MAX_BAND_ROWS = 16
 _PAIRS_AT_ONCE = 1 << 15
+_COMPARED = 8
+"""How many of a bucket a sketch is compared with: texts from one template fill buckets."""
+_SLOTS = 16
+"""Slots for each key in a table that tells most of those that are not there."""
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -70,24 +76,39 @@ def similar_pairs(sketches: Sketches, threshold: float) -> Pairs:
     return Pairs(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
-def similar_pairs_between(sketches: Sketches, others: Sketches, threshold: float) -> Pairs:
-    """Return all pairs of a row of the one and a row of the other that share a bucket.
+def have_similar(sketches: Sketches, others: Sketches, threshold: float) -> Flags:
+    """Return which sketches are similar to one of the others, shape [N].
 
-    :returns: ``first`` is a row of ``sketches``, ``second`` one of ``others``.
+    Of a bucket only the first few others are looked at, in the order that they have.
+
+    :param sketches: shape [N, permutations].
+    :param others: shape [M, permutations], of the same kind.
     """
-    found: list[Pairs] = [Pairs(np.empty(0, np.int64), np.empty(0, np.int64))]
-    bands = zip(_bands(sketches, threshold), _bands(others, threshold), strict=True)
-    for keys, other_keys in bands:
-        order = np.argsort(other_keys, kind="stable")
+    found = np.zeros(len(sketches), bool)
+    for keys, other_keys in zip(
+        _bands(sketches, threshold), _bands(others, threshold), strict=True
+    ):
+        there = _perhaps_in(other_keys, keys)
+        order = there[np.argsort(other_keys[there], kind="stable")]
+        rows = _perhaps_in(keys, other_keys[there])
+        rows = rows[~found[rows]]
         ordered = other_keys[order]
-        begins = np.searchsorted(ordered, keys, "left")
-        counts = np.searchsorted(ordered, keys, "right") - begins
-        first = np.repeat(np.arange(len(keys)), counts)
-        within = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts)
-        second = order[np.repeat(begins, counts) + within]
-        similar = _are_similar(sketches, first, others, second, threshold)
-        found.append(Pairs(first[similar], second[similar]))
-    return Pairs(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        begins = np.searchsorted(ordered, keys[rows], "left")
+        counts = np.searchsorted(ordered, keys[rows], "right") - begins
+        for step in range(min(_COMPARED, int(counts.max(initial=0)))):
+            more = np.flatnonzero(counts > step)
+            found[rows[more]] |= _are_similar(
+                sketches, rows[more], others, order[begins[more] + step], threshold
+            )
+    return found
+
+
+def _perhaps_in(keys: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64]) -> Numbers:
+    """Return where keys are that may be among the wanted ones, and few others."""
+    slots = 1 << (_SLOTS * len(wanted)).bit_length()
+    is_taken = np.zeros(slots, bool)
+    is_taken[wanted % np.uint64(slots)] = True
+    return np.flatnonzero(is_taken[keys % np.uint64(slots)])
 
 
 def _bands(sketches: Sketches, threshold: float) -> Iterator[npt.NDArray[np.uint64]]:

@@ -12,6 +12,7 @@ class ExampleProblem(StrEnum):
     """Reasons besides those of :class:`corpus.text.drops.DropReason`."""
 
     EMPTY_TEXT = "empty_text"
+    EMPTY_TARGET = "empty_target"
     MISSING_LABEL = "missing_label"
     WRONG_LABEL_TYPE = "wrong_label_type"
     LABEL_IS_NO_NUMBER = "label_is_no_number"

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
-from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
 from corpus.labelled.labels import Label, parse_label
 from corpus.labelled.problems import ExampleProblem, LabelError, Unusable
-from corpus.text.cleaning import normalize
-from corpus.text.decoding import DocumentError, decode
-from corpus.text.drops import Rejected
+from corpus.text.cleaning import DocumentError, decode, normalize
+from corpus.text.drops import Rejected, RejectedFileError
 from corpus.text.inputs import InputFormat, format_of_name
 from corpus.text.json_documents import json_objects, texts_of
 from corpus.text.tables import table_rows
 from pipeline_config import TaskConfig
+from pipeline_config.text_to_text import TextTask
+from pipeline_store import request_paths
+
+TRIED_FILES = 20
+"""How many files of a split are looked at before anything is prepared."""
+_TRIED_EXAMPLES = 100
 
 FORMATS = ("tsv", "csv", "jsonl", "parquet")
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -42,7 +48,31 @@ class _Found(NamedTuple):
     line: int
 
 
-def file_format(uri: str, task: TaskConfig) -> InputFormat:
+class FilesAs(Protocol):
+    """How the files of a task are written; a :class:`pipeline_config.TaskConfig` says it."""
+
+    @property
+    def input_format(self) -> Literal["auto", "tsv", "csv", "jsonl", "parquet"]:
+        """Return the format of all files, or auto."""
+        ...
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the names of columns of files that have no header line."""
+        ...
+
+    @property
+    def quotechar(self) -> Literal['"', ""]:
+        """Return what fields may be quoted by."""
+        ...
+
+    @property
+    def unicode_normalization(self) -> Literal["NFC", "NFKC", "none"]:
+        """Return the form of texts."""
+        ...
+
+
+def file_format(uri: str, task: FilesAs) -> InputFormat:
     """Return the format of one of a task's files."""
     return format_of_name(uri) if task.input_format == "auto" else task.input_format
 
@@ -61,10 +91,36 @@ def read_examples(
         yield found if isinstance(found, Unusable) else _example(found, task, labelled)
 
 
+def read_pairs(
+    stream: BinaryIO, input_format: InputFormat, task: TextTask
+) -> Iterator[Example | Unusable]:
+    """Yield texts and what is to be written for each, in order, and those that cannot be used.
+
+    :raises RejectedFileError: nothing of the file can be used.
+    """
+    columns = {
+        _named_by("text_column"): task.text_column,
+        _named_by("target_column"): task.target_column,
+    }
+    for found in _read(stream, input_format, task, columns, {}):
+        if isinstance(found, Unusable):
+            yield found
+            continue
+        text, target = (_normalized(part, task) for part in found.texts)
+        if not target.strip():
+            detail = f"no text in the column {_named_by('target_column')}"
+            yield Unusable(ExampleProblem.EMPTY_TARGET, detail, found.line)
+        elif not has_text(text):
+            detail = f"no text in the column {_named_by('text_column')}"
+            yield Unusable(ExampleProblem.EMPTY_TEXT, detail, found.line)
+        else:
+            yield Example((text, target), None, found.line)
+
+
 def _read(
     stream: BinaryIO,
     input_format: InputFormat,
-    task: TaskConfig,
+    task: FilesAs,
     texts: Columns,
     label: Columns,
 ) -> Iterator[_Found | Unusable]:
@@ -88,7 +144,7 @@ def _example(found: _Found, task: TaskConfig, labelled: bool) -> Example | Unusa
     return Example(texts, label, found.line)
 
 
-def _normalized(text: str, task: TaskConfig) -> str:
+def _normalized(text: str, task: FilesAs) -> str:
     return text if text.isascii() else normalize(task.unicode_normalization, text)
 
 
@@ -115,7 +171,7 @@ def _named_by(setting: str) -> str:
 
 
 def _of_table(
-    stream: BinaryIO, input_format: InputFormat, task: TaskConfig, texts: Columns, label: Columns
+    stream: BinaryIO, input_format: InputFormat, task: FilesAs, texts: Columns, label: Columns
 ) -> Iterator[_Found | Unusable]:
     rows = table_rows(
         stream,
@@ -157,3 +213,22 @@ def _of_parquet(stream: BinaryIO, texts: Columns, label: Columns) -> Iterator[_F
             yield _Found(values, decode(value) if isinstance(value, bytes) else value, number)
         except DocumentError as error:
             yield Unusable(error.reason, error.detail, number)
+
+
+def why_unusable(uri: str, read: Callable[[BinaryIO], Iterator[Example | Unusable]]) -> str | None:
+    """Return why the first examples of a file cannot be used; None: one of them can.
+
+    :param read: as :func:`read_examples`.
+    """
+    first: Unusable | None = None
+    with request_paths.open_stream(uri) as stream:
+        try:
+            for found in itertools.islice(read(stream), _TRIED_EXAMPLES):
+                if isinstance(found, Example):
+                    return None
+                first = first or found
+        except RejectedFileError as error:
+            return error.detail
+    if first is None:
+        return "there is no example in it"
+    return f"none of its first examples can be used; line {first.line}: {first.detail}"

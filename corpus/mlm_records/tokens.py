@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-VocabularyKind = Literal["wordpiece", "sentencepiece", "bpe"]
+VocabularyKind = Literal["wordpiece", "sentencepiece", "bpe", "t5"]
 
 MASK = "[MASK]"
+# Of T5; that of the first span has number 0.
+_SENTINEL = "<extra_id_{}>"
 # Tokens that stand for no text: BERT's, and those that SentencePiece models have besides, such as
 # <s> and <eod>. (A byte, <0x0A>, does stand for text.)
 _RESERVED = re.compile(r"\[(?:PAD|UNK|CLS|SEP|MASK|unused\d+)\]|</?[a-z]\w*>")
@@ -33,13 +36,16 @@ class TokenTable:
 
     ``maskable`` [V]: it stands for text, so it may be predicted; special tokens, ``[UNK]`` among
     them, do not. ``continues_word`` [V]: it goes on with the word of the token before it.
-    ``replacement_ids`` [K] int32: what a random token is drawn from. ``mask_id``: of ``[MASK]``.
+    ``replacement_ids`` [K] int32: what a random token is drawn from. ``mask_id``: of ``[MASK]``,
+    which only T5's vocabularies have not; ``sentinels`` int32: what they have instead, the first
+    one first.
     """
 
     maskable: npt.NDArray[np.bool_]
     continues_word: npt.NDArray[np.bool_]
     replacement_ids: npt.NDArray[np.int32]
-    mask_id: int
+    mask_id: int | None
+    sentinels: npt.NDArray[np.int32]
 
 
 def token_table(tokens: Sequence[str], kind: VocabularyKind) -> TokenTable:
@@ -48,10 +54,11 @@ def token_table(tokens: Sequence[str], kind: VocabularyKind) -> TokenTable:
     ``[UNK]`` is not maskable: what an unknown word was cannot be learned.
 
     :param tokens: the lines of ``vocab.txt``, in order of id.
-    :raises ValueError: it has no ``[MASK]``, or nothing but special tokens.
+    :raises ValueError: it has no ``[MASK]``, or of T5 no sentinel, or nothing but special tokens.
     """
-    if MASK not in tokens:
-        raise ValueError(f"the vocabulary of {len(tokens)} tokens has no {MASK}")
+    needed = _SENTINEL.format(0) if kind == "t5" else MASK
+    if needed not in tokens:
+        raise ValueError(f"the vocabulary of {len(tokens)} tokens has no {needed}")
     reserved = _RESERVED_OF_BPE if kind == "bpe" else _RESERVED
     maskable = np.array([reserved.fullmatch(token) is None for token in tokens], bool)
     if not maskable.any():
@@ -66,5 +73,13 @@ def token_table(tokens: Sequence[str], kind: VocabularyKind) -> TokenTable:
         maskable=maskable,
         continues_word=np.array(continues, bool) & maskable,
         replacement_ids=np.flatnonzero(maskable).astype(np.int32),
-        mask_id=list(tokens).index(MASK),
+        mask_id=None if kind == "t5" else list(tokens).index(MASK),
+        sentinels=np.array(_sentinels(tokens) if kind == "t5" else [], np.int32),
     )
+
+
+def _sentinels(tokens: Sequence[str]) -> list[int]:
+    """Return the ids of sentinels in their order, as far as there is one after the other."""
+    ids = {token: number for number, token in enumerate(tokens)}
+    names = itertools.takewhile(ids.__contains__, map(_SENTINEL.format, itertools.count()))
+    return [ids[name] for name in names]

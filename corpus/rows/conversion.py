@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import BinaryIO, NamedTuple
 
@@ -11,22 +11,53 @@ import numpy.typing as npt
 
 from corpus.errors import UserError
 from corpus.mlm_records import document_key
-from corpus.rows.decided import decided
 from corpus.rows.masked_records import RecordBuilder
 from corpus.rows.plans import Documents
 from corpus.rows.record_files import DeadLetterWriter, RecordWriter
 from corpus.rows.shard_statistics import RowSet, RowSetStatistics, ShardStatistics, row_sets
 from corpus.rows.shard_writer import ShardWriter
-from corpus.text.content import Content
+from corpus.text.content import Content, split_of
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
 from corpus.text.inputs import InputFormat
-from corpus.text.shard_contents import read_contents
+from corpus.text.shard_contents import DocumentCounts, read_contents
 from corpus.text.split_units import group_draw
 from corpus.tokens.foreign_tokens import ForeignTokens
 from corpus.tokens.tokenizing import make_tokenizer
 from corpus.tokens.vocabulary import SEP, UNK, Vocabulary
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import ShardDecisions, Split
+
+
+def decided(
+    contents: Iterable[Content],
+    decisions: ShardDecisions,
+    validation_fraction: float,
+    counts: DocumentCounts,
+) -> Iterator[tuple[Content, Split]]:
+    """Yield the documents that are used with their sides, in order.
+
+    :param decisions: what becomes of documents because of other ones.
+    :param counts: those that are left out are counted here.
+    :raises ValueError: a document that is decided on is not there.
+    """
+    fates: dict[int, DropReason | Split] = {
+        **dict.fromkeys(decisions.train, Split.TRAIN),
+        **dict.fromkeys(decisions.validation, Split.VALIDATION),
+        **dict.fromkeys(decisions.near_duplicates, DropReason.NEAR_DUPLICATE),
+        **dict.fromkeys(decisions.duplicates, DropReason.DUPLICATE),
+    }
+    for content in contents:
+        fate = fates.pop(content.ordinal, None)
+        if isinstance(fate, DropReason):
+            counts.drop(fate)
+        else:
+            yield content, fate or split_of(content.sha256, validation_fraction)
+    if fates:
+        raise ValueError(
+            f"{len(fates)} documents are decided on but cannot be used, the first is number "
+            f"{min(fates)} of {counts.documents}: the decisions are of another file or setting."
+        )
+
 
 __all__ = [
     "RECIPE_VERSION",

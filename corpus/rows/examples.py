@@ -1,4 +1,4 @@
-"""Serialised ``tf.train.Example`` messages, written directly: building message objects costs more
+"""Serialized ``tf.train.Example`` messages, written directly: building message objects costs more
 than everything else in the data job together.
 
 Wire format: https://protobuf.dev/programming-guides/encoding and tensorflow/core/example/*.proto
@@ -49,7 +49,7 @@ class NamedFeature(Protocol):
 def serialize_examples(
     features: Sequence[NamedFeature], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> list[bytes]:
-    """Return one serialised ``tf.train.Example`` per row.
+    """Return one serialized ``tf.train.Example`` per row.
 
     :param arrays: the values of every feature, [R, length]:
         :func:`corpus.mlm_records.feature_arrays`.

@@ -1,4 +1,4 @@
-"""Planned rows to serialised records: masked as often as asked for, or not at all."""
+"""Planned rows to serialized records: masked as often as asked for, or not at all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TOKENS_AT_ONCE = 1 << 16
 
 
 class Records(NamedTuple):
-    """Serialised records of R rows, with the copies of a row after each other.
+    """Serialized records of R rows, with the copies of a row after each other.
 
     ``lengths`` [R]: real tokens of each row. ``masked_tokens``: predictions in all records.
     """
@@ -57,17 +57,13 @@ class RecordBuilder:
     ) -> None:
         self._copies = copies
         self._table = token_table(vocabulary.tokens, vocabulary.kind)
-        self._recipe = MaskingRecipe(
-            masked_lm_prob=masking.masked_lm_prob,
-            max_predictions_per_seq=max_predictions_per_seq,
-            random_seed=masking.random_seed,
-            unit=masking.unit,
-            max_span_words=masking.max_span_words,
-        )
+        self._recipe = MaskingRecipe.of(masking, max_predictions_per_seq)
         self._features = record_features(
             masked=copies > 0, next_sentence=masking.packing == "segment_pair"
         )
-        cls_id, sep_id, pad_id = (vocabulary.ids[token] for token in (CLS, SEP, PAD))
+        sep_id, pad_id = vocabulary.ids[SEP], vocabulary.ids[PAD]
+        # T5 has none: the trainer leaves out what a row begins with.
+        cls_id = vocabulary.ids.get(CLS, sep_id)
         self._rows = RowBuilder(max_seq_length, cls_id=cls_id, sep_id=sep_id, pad_id=pad_id)
         self._rows_at_once = max(1, _TOKENS_AT_ONCE // max_seq_length)
 

@@ -88,7 +88,7 @@ class RecordWriter(LocalFile):
         return len(self._offsets) - 1
 
     def write_records(self, records: Sequence[bytes]) -> None:
-        """Append serialised examples."""
+        """Append serialized examples."""
         heads = [_frame_head(len(record)) for record in records]
         checksums = masked_crcs(records).astype("<u4").tobytes()
         tails = [checksums[at : at + _CHECKSUM_BYTES] for at in range(0, len(checksums), 4)]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from corpus.text.shard_contents import DocumentCounts
 from corpus.tokens.new_words import NewWords
 from pipeline_config import PipelineConfig
-from pipeline_config.rules import row_shapes
+from pipeline_config.row_shapes import row_shapes
 from pipeline_store.formats import DataStatistics, Split
 
 _NEW_WORDS = 1000

@@ -33,7 +33,7 @@ def _padding(manifest: PartitionManifest, length: int, rows: int, tokens: int) -
         f"as much TPU time as text, so the same text takes {1 / fill:.1f} times that of full rows, "
         f"and a model learns less in as many steps. Its {documents:,} documents have {mean:.0f} "
         f"tokens on average. Set {', or '.join(_remedies(manifest, length))}; see "
-        "docs/data-report.md."
+        "docs/operate/data-report.md."
     )
 
 

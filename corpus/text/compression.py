@@ -1,4 +1,4 @@
-"""Compressed streams as blocks of bytes: recognised by content, verified to their end.
+"""Compressed streams as blocks of bytes: recognized by content, verified to their end.
 
 The standard library's file objects are not used: those for bzip2 and xz take a damaged second
 stream for padding and end without an error, as Zstandard's does when a frame is cut short.

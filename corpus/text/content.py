@@ -53,7 +53,7 @@ class ContentMaker:
     document wherever it comes from.
 
     :param split_sentences: find the sentences of running text (in ``sentences`` a line is one).
-    :raises UserError: ``corpus.keep_languages`` names a language that cannot be recognised.
+    :raises UserError: ``corpus.keep_languages`` names a language that cannot be recognized.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class DropReason(StrEnum):
-    """Reasons as they appear in manifests and dead-letter files; see ``docs/data-input.md``."""
+    """Reasons as they appear in manifests and dead-letter files: ``docs/operate/errors.md``."""
 
     INVALID_UTF8 = "invalid_utf8"
     NUL_CHARACTER = "nul_character"
@@ -32,6 +32,7 @@ class DropReason(StrEnum):
     MISSING_COLUMN = "missing_column"
     COLUMN_IS_NOT_TEXT = "column_is_not_text"
     CORRUPT_PARQUET = "corrupt_parquet"
+    LARGE_PAGE = "large_page"
     CORRUPT_TFRECORD = "corrupt_tfrecord"
     INVALID_RECORD = "invalid_record"
     DUPLICATE = "duplicate"
@@ -58,6 +59,7 @@ BAD_FILE = frozenset(
         DropReason.MISSING_COLUMN,
         DropReason.COLUMN_IS_NOT_TEXT,
         DropReason.CORRUPT_PARQUET,
+        DropReason.LARGE_PAGE,
         DropReason.CORRUPT_TFRECORD,
     }
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-from corpus.text.decoding import DocumentError
+from corpus.text.cleaning import DocumentError
 from corpus.text.drops import DropReason, Rejected
 from corpus.text.json_documents import json_objects, texts_of
 from corpus.text.tables import called, table_rows

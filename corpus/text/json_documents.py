@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
-from corpus.text.decoding import DocumentError, decode, refuse_nul, refuse_surrogates
+from corpus.text.cleaning import DocumentError, decode, refuse_nul, refuse_surrogates
 from corpus.text.drops import DropReason, Rejected
 from corpus.text.reading import MAX_LINE_BYTES, MEBIBYTE, read_lines
 from corpus.text.tables import called

@@ -1,4 +1,4 @@
-"""Recognises the language of a document, from a sample of it."""
+"""Recognizes the language of a document, from a sample of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LanguageFilter:
     """Keeps documents in some languages.
 
     :param languages: ISO 639 codes.
-    :raises UserError: one of them cannot be recognised; the message lists those that can.
+    :raises UserError: one of them cannot be recognized; the message lists those that can.
     """
 
     def __init__(self, languages: Sequence[str]) -> None:
@@ -26,7 +26,7 @@ class LanguageFilter:
         unknown = sorted(set(languages) - set(known))
         if unknown:
             raise UserError(
-                f"corpus.keep_languages: {', '.join(unknown)} cannot be recognised; "
+                f"corpus.keep_languages: {', '.join(unknown)} cannot be recognized; "
                 f"give some of: {' '.join(known)}."
             )
         self._languages = frozenset(languages)

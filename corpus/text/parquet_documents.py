@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corpus.errors import is_of_machine
+from corpus.text.cleaning import DocumentError, decode
 from corpus.text.compression import read_blocks
-from corpus.text.decoding import DocumentError, decode
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
+from corpus.text.parquet_pages import MAX_PAGE_BYTES, largest_page
 from corpus.text.reading import MAX_LINE_BYTES, MEBIBYTE
 from corpus.text.tables import called, find_columns
 from pipeline_config.unquoted import fault
@@ -22,8 +24,8 @@ from pipeline_config.unquoted import fault
 MAX_VALUE_BYTES = MAX_LINE_BYTES
 _MAGIC = b"PAR1"
 # A dictionary lets a few bytes stand for a long value, so what a batch takes when decoded is only
-# known to be at most its number of rows times the size of the group that the value is in.
-_BATCH_BYTES = 512 * MEBIBYTE
+# known to be at most its number of rows times the size of the page that holds the longest value.
+_BATCH_BYTES = 64 * MEBIBYTE
 _MAX_BATCH_ROWS = 16
 _READ_AHEAD_BYTES = 1 << 20
 
@@ -94,7 +96,9 @@ def _rows(
                 detail = f"the column {shown} is of type {_type_name(kind)}, not text"
                 raise RejectedFileError(DropReason.COLUMN_IS_NOT_TEXT, detail)
         names = list(wanted.values())
-        batches = table.iter_batches(_batch_rows(table.metadata), columns=names, use_threads=False)
+        largest = _largest_page(file, names)
+        batch_rows = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // max(1, largest)))
+        batches = table.iter_batches(batch_rows, columns=names, use_threads=False)
         for batch in batches:
             rows += batch.num_rows
             yield from zip(*(_values(batch.column(name)) for name in names), strict=True)
@@ -111,12 +115,31 @@ def _rows(
         raise RejectedFileError(DropReason.CORRUPT_PARQUET, detail) from None
 
 
+def _largest_page(file: BinaryIO, columns: Collection[str]) -> int:
+    """Return the bytes of the largest page, unpacked. No value is longer.
+
+    :raises RejectedFileError: it takes too much memory.
+    :raises PageError: the file is damaged.
+    """
+    largest = largest_page(file, columns)
+    if largest > MAX_PAGE_BYTES:
+        detail = (
+            f"a page of {largest / MEBIBYTE:,.0f} MiB; at most {MAX_PAGE_BYTES // MEBIBYTE} MiB "
+            "are unpacked at once. Write it with smaller pages or shorter values"
+        )
+        raise RejectedFileError(DropReason.LARGE_PAGE, detail)
+    return largest
+
+
 def _values(column: Any) -> Iterator[Any]:
     """Yield text undecoded, so that a value that is no UTF-8 costs only its own row."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if _is_text(column.type):
         column = column.cast(pa.large_binary())
+        if (pc.max(pc.binary_length(column)).as_py() or 0) > MAX_VALUE_BYTES:
+            # One byte too long says it as well as all of them.
+            column = pc.binary_slice(column, 0, MAX_VALUE_BYTES + 1)
     return (value.as_py() for value in column)
 
 
@@ -137,16 +160,6 @@ def _is_text(kind: Any) -> bool:
 def _type_name(kind: Any) -> str:
     """Return a type without what it is made of: a struct's fields have names of the file's own."""
     return re.split(r"[<\[(]", str(kind), maxsplit=1)[0]
-
-
-def _batch_rows(metadata: Any) -> int:
-    """Return how many rows to read at once, so that their values fit in memory, equal or not.
-
-    All columns are counted: with a damaged directory, Arrow 25 ends the process when asked for one.
-    """
-    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
-    longest = max((group.total_byte_size for group in groups), default=0)
-    return max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // max(1, longest)))
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def read_contents(
     :param reject: called with every document that cannot be read.
     :raises RejectedFileError: nothing of the file can be used. ``counts`` then says that all
         documents read so far, and at least one, were lost for that reason.
-    :raises UserError: ``corpus.keep_languages`` names a language that cannot be recognised.
+    :raises UserError: ``corpus.keep_languages`` names a language that cannot be recognized.
     """
     maker = ContentMaker(corpus, input_format, split_sentences=split_sentences)
     is_record = input_format == "tfrecord"

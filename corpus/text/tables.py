@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
-from corpus.text.decoding import DocumentError, refuse_nul
+from corpus.text.cleaning import DocumentError, refuse_nul
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
 from corpus.text.reading import MAX_LINE_BYTES, MEBIBYTE, Line, read_lines
 from pipeline_config.unquoted import fault

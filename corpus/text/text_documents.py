@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO, Literal
 
-from corpus.text.decoding import DocumentError, decode
+from corpus.text.cleaning import DocumentError, decode
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
 from corpus.text.reading import MAX_LINE_BYTES, MEBIBYTE, read_text
 

@@ -1,4 +1,4 @@
-"""RoBERTa's way from text to tokens: Hugging Face's byte-level BPE, asked word by word.
+"""Byte-level BPE as RoBERTa has it, by Hugging Face's tokenizers: vocabularies, text to tokens.
 
 GPT-2's expression cuts text into words, and no merge reaches over the border of one. Its borders
 are found here in whole arrays; what is between two of them the library tokenizes, once. The
@@ -8,16 +8,19 @@ expression (encoder.py of GPT-2): ``'s|'t|'re|'ve|'m|'ll|'d``, ``| ?\\p{L}+| ?\\
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import logging
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
 
-from corpus.tokens.bpe_model import ids_of, merges_of
-from corpus.tokens.vocabulary import Vocabulary
+from corpus.tokens.bpe_model import CHARACTERS, ROBERTA_NAMES, bpe_vocabulary, ids_of, merges_of
+from corpus.tokens.vocabulary import MASK, Vocabulary
 from corpus.tokens.word_ids import WordTokens
 from corpus.tokens.word_split import KEY_BYTES, Words
 
@@ -131,3 +134,33 @@ def _is_border(before: int, here: int) -> bool:
     if before == _APOSTROPHE:
         return here not in (_LETTER, _OTHER)
     return (before, here) != (_OTHER, _APOSTROPHE)
+
+
+logger = logging.getLogger(__name__)
+
+_MIN_PAIR_COUNT = 2
+
+
+def train_bpe(pieces: Iterable[str], *, size: int) -> Vocabulary:
+    """Return a vocabulary of at most ``size`` tokens; equal text gives an equal one.
+
+    Special tokens have RoBERTa's ids: ``<mask>`` is the last token, the others are the first.
+    The 256 bytes follow, so that every text has tokens, and then what is merged.
+    """
+    pipeline = Tokenizer(BPE())
+    pipeline.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    first = [token for token in ROBERTA_NAMES if token != MASK]
+    trainer = BpeTrainer(
+        vocab_size=size - 1,
+        min_frequency=_MIN_PAIR_COUNT,
+        show_progress=False,
+        special_tokens=first,
+        # All bytes, in a fixed order: ties between merges go by number.
+        initial_alphabet=list(CHARACTERS),
+    )
+    pipeline.train_from_iterator(pieces, trainer)
+    logger.info("%d tokens", pipeline.get_vocab_size() + 1)
+    model = json.loads(pipeline.to_str())["model"]
+    ids = model["vocab"]
+    tokens = [*sorted(ids, key=ids.__getitem__), MASK]
+    return bpe_vocabulary(tokens, [(first, second) for first, second in model["merges"]])

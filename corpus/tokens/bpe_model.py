@@ -8,11 +8,32 @@ that equal vocabularies are equal bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from corpus.tokens.byte_level import CHARACTERS
 from corpus.tokens.vocabulary import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, Vocabulary
+
+_PRINTABLE = frozenset(chain(range(0x21, 0x7F), range(0xA1, 0xAD), range(0xAE, 0x100)))
+
+
+def _characters() -> tuple[str, ...]:
+    others = iter(range(0x100, 0x200))
+    return tuple(chr(byte if byte in _PRINTABLE else next(others)) for byte in range(256))
+
+
+CHARACTERS = _characters()
+"""The character of each byte."""
+_BYTES = {character: byte for byte, character in enumerate(CHARACTERS)}
+
+
+def text_of(tokens: Iterable[str]) -> str:
+    """Return the text of tokens; what is no whole character of UTF-8 is U+FFFD.
+
+    :raises KeyError: a token is none of byte-level BPE, such as a special one.
+    """
+    return bytes([_BYTES[sign] for sign in "".join(tokens)]).decode(errors="replace")
+
 
 ROBERTA_NAMES = {CLS: "<s>", PAD: "<pad>", SEP: "</s>", UNK: "<unk>", MASK: "<mask>"}
 """What RoBERTa calls BERT's special tokens, in order of id; ``<mask>`` is the last of all."""

@@ -7,8 +7,7 @@ import hashlib
 from corpus.errors import UserError
 from corpus.tokens.bpe_model import parse_tokenizer_json, parse_vocab_json
 from corpus.tokens.sentencepiece_model import parse_sentencepiece
-from corpus.tokens.unused_places import domain_words
-from corpus.tokens.vocabulary import Vocabulary, check_vocabulary, parse_vocabulary
+from corpus.tokens.vocabulary import Vocabulary, check_vocabulary, domain_words, parse_vocabulary
 from pipeline_config import PipelineConfig
 from pipeline_config.unquoted import fault
 from pipeline_store import request_paths, uris

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-from corpus.tokens.vocabulary import PAD, SPECIAL_TOKENS, UNK, Vocabulary
+from corpus.tokens.vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK, Vocabulary, sentinel
+from pipeline_config.span_counts import SENTINELS
 
 SPACE = "\u2581"
 """How a space before a word is written in a piece."""
@@ -60,6 +61,9 @@ def read_pieces(data: bytes) -> list[Piece]:
 def parse_sentencepiece(data: bytes) -> Vocabulary:
     """Return the vocabulary of a ``.model``; padding and unknown get BERT's names, whatever theirs.
 
+    That of a T5, which ends texts with token 1, gets its sentinels behind its pieces, the last one
+    first, unless it has them, as in the library transformers. ``</s>`` is its ``[SEP]``.
+
     :raises ValueError: it is no model, or a special token in a text would not be text.
     """
     pieces = read_pieces(data)
@@ -74,7 +78,13 @@ def parse_sentencepiece(data: bytes) -> Vocabulary:
             f"has {', '.join(not_control)} as ordinary or user-defined symbols, so that these "
             "words in a text would become special tokens; train it with them in control_symbols"
         )
-    return Vocabulary(tuple(tokens), "sentencepiece", data)
+    is_t5 = pieces[:_T5_PIECES] == list(_OF_T5) and CLS not in tokens
+    if not is_t5:
+        return Vocabulary(tuple(tokens), "sentencepiece", data)
+    tokens[tokens.index(_END)] = SEP
+    if sentinel(0) not in tokens:
+        tokens += map(sentinel, reversed(range(SENTINELS)))
+    return Vocabulary(tuple(tokens), "t5", data)
 
 
 def _token(piece: Piece) -> str:
@@ -87,6 +97,12 @@ def _piece(data: bytes) -> Piece:
     fields = {field.number: field for field in _fields(data)}
     kind = fields[_PIECE_TYPE].value if _PIECE_TYPE in fields else PieceType.NORMAL
     return Piece(fields[_PIECE_TEXT].data.decode(), PieceType(kind))
+
+
+_END = "</s>"
+# What the vocabulary of every T5 begins with.
+_OF_T5 = (Piece("<pad>", PieceType.CONTROL), Piece(_END, PieceType.CONTROL))
+_T5_PIECES = len(_OF_T5)
 
 
 class _Field(NamedTuple):

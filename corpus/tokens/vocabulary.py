@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-VocabularyKind = Literal["wordpiece", "sentencepiece", "bpe"]
+from pipeline_config.span_counts import SENTINELS
+
+VocabularyKind = Literal["wordpiece", "sentencepiece", "bpe", "t5"]
 """As in ``vocabulary.kind``."""
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 # Also their order, and ids, in a vocabulary that is trained here.
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
+# T5's rows begin with text, and it has sentinels instead of a mask.
+T5_SPECIAL_TOKENS = (PAD, SEP, UNK)
 # In RoBERTa, where positions are counted from it, too.
 BPE_PAD_ID = 1
 _RESERVED = re.compile(r"\[(?:PAD|UNK|CLS|SEP|MASK|unused\d+)\]")
@@ -88,21 +92,39 @@ def check_vocabulary(
     :param tokens: the lines of ``vocab.txt``.
     :param do_lower_case: ``vocabulary.do_lower_case``.
     :param vocab_size: ``model.vocab_size``, the rows of the embedding.
-    :param kind: byte-level BPE has no casing, and pads with another token.
+    :param kind: byte-level BPE has no casing, and pads with another token. T5 has sentinels.
     """
-    is_bpe = kind == "bpe"
     return [
-        *_special_tokens_are_there(tokens, pad_id=BPE_PAD_ID if is_bpe else 0),
+        *_special_tokens_are_there(tokens, kind),
         *_tokens_are_tokens(tokens),
         *_fits_embedding(tokens, vocab_size),
-        *([] if is_bpe else _case_fits(tokens, do_lower_case)),
+        *([] if kind in {"bpe", "t5"} else _case_fits(tokens, do_lower_case)),
     ]
 
 
-def _special_tokens_are_there(tokens: Sequence[str], pad_id: int) -> Iterator[str]:
-    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
-    if missing:
-        yield f"the vocabulary lacks {', '.join(missing)}; BERT needs {', '.join(SPECIAL_TOKENS)}."
+def sentinel(number: int) -> str:
+    """Return what T5's vocabularies call a sentinel; that of the first span has number 0."""
+    return f"<extra_id_{number}>"
+
+
+def special_tokens(kind: VocabularyKind) -> tuple[str, ...]:
+    """Return the tokens that a vocabulary of a kind must have."""
+    if kind != "t5":
+        return SPECIAL_TOKENS
+    return (*T5_SPECIAL_TOKENS, *map(sentinel, range(SENTINELS)))
+
+
+def _special_tokens_are_there(tokens: Sequence[str], kind: VocabularyKind) -> Iterator[str]:
+    needed, known = special_tokens(kind), set(tokens)
+    pad_id = BPE_PAD_ID if kind == "bpe" else 0
+    missing = [token for token in needed if token not in known]
+    if missing and kind == "t5":
+        yield (
+            f"the vocabulary lacks {missing[0]} and {len(missing) - 1} more of what T5 needs: "
+            f"{', '.join(T5_SPECIAL_TOKENS)} and {SENTINELS} sentinels."
+        )
+    elif missing:
+        yield f"the vocabulary lacks {', '.join(missing)}; BERT needs {', '.join(needed)}."
     elif tokens[pad_id] != PAD:
         yield (
             f"{PAD} is token {tokens.index(PAD)} of the vocabulary; it must be token {pad_id}, "
@@ -167,6 +189,36 @@ def _case_fits(tokens: Sequence[str], do_lower_case: bool) -> Iterator[str]:
     if not cased and not do_lower_case:
         yield (
             f"vocabulary.do_lower_case is false but the vocabulary is uncased ({numbers}): "
-            "capitalised words would become [UNK]. Set vocabulary.do_lower_case to true or use a "
+            "capitalized words would become [UNK]. Set vocabulary.do_lower_case to true or use a "
             "cased vocabulary."
         )
+
+
+_UNUSED = re.compile(r"\[unused\d+\]")
+
+
+def with_domain_words(vocabulary: Vocabulary, words: Iterable[str]) -> Vocabulary:
+    """Return a vocabulary with words in its first ``[unused…]`` places; all others stay."""
+    places = (i for i, token in enumerate(vocabulary.tokens) if _UNUSED.fullmatch(token))
+    tokens = list(vocabulary.tokens)
+    for place, word in zip(places, words, strict=False):
+        tokens[place] = word
+    return Vocabulary(tuple(tokens))
+
+
+def domain_words(given: Vocabulary, own: Vocabulary) -> list[str] | None:
+    """Return the words by which a vocabulary differs from the given one that it was made of.
+
+    :returns: None if it was not: something else than an unused place differs.
+    """
+    if given.kind != own.kind or len(given.tokens) != len(own.tokens):
+        return None
+    if given.kind != "wordpiece":
+        return [] if given == own else None
+    differ = [(a, b) for a, b in zip(given.tokens, own.tokens, strict=True) if a != b]
+    return [b for _, b in differ] if all(_UNUSED.fullmatch(a) for a, _ in differ) else None
+
+
+def unused_places(vocabulary: Vocabulary) -> int:
+    """Return how many words a vocabulary can take."""
+    return sum(_UNUSED.fullmatch(token) is not None for token in vocabulary.tokens)

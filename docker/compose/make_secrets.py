@@ -5,7 +5,7 @@ Copy-paste: ``python3 docker/compose/make_secrets.py``
 It needs nothing but Python's standard library. The secrets lie where ``SECRETS_DIR`` of .env says.
 What exists is only replaced if ``--rotate`` names it, which makes nothing that is missing: the
 database keeps the password that it was made with, and what Airflow encrypted cannot be read with
-another key. What else belongs to a rotation is in ``docs/operation.md``.
+another key. What else belongs to a rotation is in ``docs/operate/operation.md``.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def rotate(private: Path, name: str) -> None:
         if not old:
             raise RuntimeError(
                 f"{private / 'fernet_key'} holds one key, so there is no old one to drop. First "
-                "--rotate fernet_key, a restart, and what docs/operation.md says."
+                "--rotate fernet_key, a restart, and what docs/operate/operation.md says."
             )
         _replace(private / "fernet_key", new)
     else:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from local.demo import corpus, follow, summary
 from local.stack.airflow_api import AirflowApiError
-from local.stack.errors import StackError
+from local.stack.paths import StackError
 from local.stack.settings import PRESET
 from local.stack.stack import Stack
 from pipeline_config import ConfigError, load_preset, with_overrides

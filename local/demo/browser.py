@@ -43,6 +43,12 @@ def logged_in(url: str, user: str, password: str, *, height: int = 1000) -> Iter
         browser.close()
 
 
+def choose_in_menu(page: Page, title: str) -> None:
+    """Open one of our pages from the menu *Browse*."""
+    page.get_by_role("button", name="Browse").click()
+    page.get_by_role("menuitem", name=title).click()
+
+
 def open_trigger_form(page: Page, url: str, dag_id: str) -> Locator:
     """Go to a DAG's page, press *Trigger* and return the dialog."""
     page.goto(f"{url}/dags/{dag_id}")
@@ -117,6 +123,14 @@ def respond(page: Page, answer: str) -> None:
     """Answer the question that is open."""
     page.get_by_role("button", name=answer, exact=True).click()
     page.get_by_text("Response received", exact=False).first.wait_for()
+
+
+def choose_lineage(shown: FrameLocator, lineage: str) -> None:
+    """Go to a lineage on the page *Models*, which opens with the installation's own."""
+    shown.get_by_role("heading", name="Models of lineage").wait_for()
+    if (link := shown.get_by_role("link", name=lineage, exact=True)).count():
+        link.click()
+    shown.get_by_role("heading", name=f"Models of lineage {lineage}", exact=True).wait_for()
 
 
 def plugin_frame(page: Page, title: str) -> FrameLocator:

@@ -3,7 +3,7 @@
     python -m local.demo.finetuning {docstrings,neighbours,word-order} [--state-dir .local]
 
 Builds the task, pre-trains a small BERT on docstrings that are not in it, fine-tunes that one and a
-randomly initialised one over some seeds, and compares both with simple methods. The last line is a
+randomly initialized one over some seeds, and compares both with simple methods. The last line is a
 JSON object. What is there already is not made again.
 """
 

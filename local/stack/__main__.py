@@ -14,10 +14,10 @@ import signal
 import sys
 from pathlib import Path
 
-from local.stack.errors import StackError
-from local.stack.logs import last_lines
+from local.stack.paths import StackError
 from local.stack.rotation import rotate
 from local.stack.stack import DEFAULT_START_SECONDS, DEFAULT_STATE_DIR, Stack
+from local.stack.startup import last_lines
 from local.stack.status import StackStatus
 
 NOT_RUNNING = 3
@@ -98,6 +98,11 @@ def _add_starting(
         metavar="NAME=VALUE",
         help="setting for Airflow and its tasks, may be repeated",
     )
+    up.add_argument(
+        "--observe",
+        action="store_true",
+        help="also start the exporter of metrics, and Prometheus and Alertmanager if installed",
+    )
     up.set_defaults(run=_up)
 
     renewal = commands.add_parser(
@@ -128,18 +133,19 @@ def _up(arguments: argparse.Namespace) -> int:
             f"  python -m local.stack up {words}",
             file=sys.stderr,
         )
-    stack = Stack(arguments.state_dir, extra_environment=given)
+    stack = Stack(arguments.state_dir, extra_environment=given, observe=arguments.observe)
     _welcome(stack.up(arguments.timeout), stack.password(), arguments.state_dir)
     return 0
 
 
 def _welcome(status: StackStatus, password: str, state_dir: Path) -> None:
     option = "" if state_dir == DEFAULT_STATE_DIR else f" --state-dir {shlex.quote(str(state_dir))}"
+    observed = "".join(f"{name.title():<12} {url}\n" for name, url in status.observers.items())
     print(
         f"""
 Airflow      {status.url}   user {status.user}   password {password}
 TensorBoard  {status.tensorboard_url}
-State        {status.state_dir}
+{observed}State        {status.state_dir}
 Stop         python -m local.stack down{option}"""
     )
 

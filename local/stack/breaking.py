@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import psutil
 
-from local.stack.errors import StackError
 from local.stack.parts import Part
+from local.stack.paths import StackError
 from local.stack.stack import Stack
 
 PATIENCE_SECONDS = 120.0

@@ -10,8 +10,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from local.stack.errors import StackError
-from local.stack.paths import StatePaths
+from local.stack.paths import StackError, StatePaths
 
 USER = "admin"
 

@@ -25,6 +25,9 @@ PAGES = {
     settings.API_SERVER: "/api/v2/version",
     settings.TASK_LOGS: "/",
     settings.TENSORBOARD: "/data/environment",
+    settings.METRICS: "/metrics",
+    settings.PROMETHEUS: "/-/ready",
+    settings.ALERTMANAGER: "/-/ready",
 }
 
 

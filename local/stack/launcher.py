@@ -23,8 +23,7 @@ from pathlib import Path
 import psutil
 
 from local.stack import processes
-from local.stack.errors import StackError
-from local.stack.paths import StatePaths
+from local.stack.paths import StackError, StatePaths
 from local.stack.settings import MARKER, PART, SESSION_NAME, UNMENDED
 
 PATIENCE_SECONDS = 30.0

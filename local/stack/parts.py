@@ -60,7 +60,7 @@ class Part:
             return self.command
         pairs = (("--env", f"{name}={value}") for name, value in self.environment.items())
         own = (word for pair in pairs for word in pair)
-        return _python("local.stack.launcher", "--part", self.name, *own, "--", *self.command)
+        return python_module("local.stack.launcher", "--part", self.name, *own, "--", *self.command)
 
 
 def all_parts(
@@ -70,7 +70,7 @@ def all_parts(
     return (
         Part(
             name=POSTGRES,
-            command=_python(
+            command=python_module(
                 "local.stack.postgres",
                 *("--data-dir", str(paths.database)),
                 *("--socket-dir", str(runtime.database)),
@@ -84,7 +84,9 @@ def all_parts(
         ),
         Part(
             name=MIGRATION,
-            command=_python("local.stack.migration", "--done-file", str(paths.schema_version)),
+            command=python_module(
+                "local.stack.migration", "--done-file", str(paths.schema_version)
+            ),
             tier=Tier.SERVICES,
             needs=(POSTGRES,),
             stop_group=True,
@@ -92,7 +94,7 @@ def all_parts(
         ),
         Part(
             name=TPU_EMULATOR,
-            command=_python(
+            command=python_module(
                 "tpu_emulator",
                 "serve",
                 *("--socket", str(runtime.emulator_socket)),
@@ -107,7 +109,7 @@ def all_parts(
         ),
         Part(
             name=TENSORBOARD,
-            command=_python(
+            command=python_module(
                 "local.stack.tensorboard_server",
                 *("--runs", str(paths.runs)),
                 *("--logdir", str(paths.named_runs)),
@@ -119,7 +121,7 @@ def all_parts(
         Part(
             # Airflow's scheduler and triggerer would each start this server on all interfaces.
             name=TASK_LOGS,
-            command=_python(
+            command=python_module(
                 "uvicorn",
                 "--factory",
                 "airflow.utils.serve_logs.log_server:get_app",
@@ -170,10 +172,11 @@ def stop_seconds(parts: Iterable[Part]) -> int:
     return sum(slowest.values())
 
 
-def _python(module: str, *arguments: str) -> tuple[str, ...]:
+def python_module(module: str, *arguments: str) -> tuple[str, ...]:
+    """Return the command that runs a module in this environment."""
     # -P: the working folder is no place to import from.
     return (sys.executable, "-P", "-m", module, *arguments)
 
 
 def _airflow(*arguments: str) -> tuple[str, ...]:
-    return _python("airflow", *arguments)
+    return python_module("airflow", *arguments)

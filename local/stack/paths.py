@@ -10,7 +10,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.stack.errors import StackError
+
+class StackError(RuntimeError):
+    """The stack cannot start, answer or stop; the message says what to do."""
+
 
 # The kernel refuses socket paths over 107 bytes (sun_path in unix(7)), and supervisord adds its
 # process id while it creates its own; so no path of ours may come near.
@@ -97,6 +100,11 @@ class StatePaths:
     def named_runs(self) -> Path:
         """Links to the events of runs by their names, in which TensorBoard looks for them."""
         return self.root / "tensorboard"
+
+    @property
+    def observation(self) -> Path:
+        """What Prometheus and Alertmanager read and keep, if the stack is observed."""
+        return self.root / "observation"
 
     @property
     def no_gcloud(self) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 
-from local.stack.errors import StackError
+from local.stack.paths import StackError
 
 HOST = "127.0.0.1"
 # Below the range from which kernels take the ports of outgoing connections (ip(7)), so that nobody

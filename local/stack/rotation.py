@@ -6,8 +6,7 @@ import subprocess
 import sys
 
 from local.stack import credentials
-from local.stack.errors import StackError
-from local.stack.paths import REPOSITORY
+from local.stack.paths import REPOSITORY, StackError
 from local.stack.stack import Stack
 from local.stack.status import StackStatus
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from local.stack import credentials
-from local.stack.errors import StackError
-from local.stack.paths import REPOSITORY, RuntimePaths, StatePaths
+from local.stack.paths import REPOSITORY, RuntimePaths, StackError, StatePaths
 from local.stack.ports import HOST
 
 # Every process of a stack carries the state folder in this variable, which is how `down` proves
@@ -31,6 +30,8 @@ UNMENDED = "REPRETRAIN_STACK_UNMENDED"
 _DATABASE_ADDRESS = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 API_SERVER, TASK_LOGS, TENSORBOARD = "api-server", "task-logs", "tensorboard"
 PORT_NAMES = (API_SERVER, TASK_LOGS, TENSORBOARD)
+# Only where the stack is observed: then each has a port.
+METRICS, PROMETHEUS, ALERTMANAGER = "metrics", "prometheus", "alertmanager"
 DATABASE_USER = "airflow"
 # A session that holds locks and does nothing for so long is that of a process that is halted, or
 # of one that is dead while its children hold its connection.
@@ -66,7 +67,7 @@ def require_changeable(extra: Mapping[str, str]) -> None:
     if wrong:
         raise StackError(
             f"{', '.join(wrong)}: the local stack runs a PostgreSQL of its own and can use no "
-            "other. Leave it out; a team server has another (docs/deployment.md)."
+            "other. Leave it out; a team server has another (docs/guides/deployment.md)."
         )
 
 
@@ -100,6 +101,8 @@ def environment(
     result |= _airflow(paths, runtime, ports)
     result |= _project(paths, runtime)
     result["REPRETRAIN_TENSORBOARD_URL"] = url(ports[TENSORBOARD])
+    if PROMETHEUS in ports:
+        result["REPRETRAIN_METRICS_URL"] = url(ports[PROMETHEUS])
     result |= _quiet(paths)
     return result | dict(extra)
 

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from local.stack import ports, processes
-from local.stack.errors import StackError
-from local.stack.paths import RuntimePaths, StatePaths
+from local.stack.paths import RuntimePaths, StackError, StatePaths
 from local.stack.record import ProcessId, StackRecord
 
 LEFTOVER_SECONDS = 10.0

@@ -11,14 +11,15 @@ from typing import Self
 
 from local.stack import credentials, ports, processes, settings, shutdown
 from local.stack.airflow_api import AirflowApi
-from local.stack.errors import StackError
 from local.stack.health import HealthCheck
+from local.stack.observation import configure, missing_programs, observer_parts, observers
 from local.stack.parts import Part, all_parts, stop_seconds
-from local.stack.paths import RuntimePaths, StatePaths
+from local.stack.paths import RuntimePaths, StackError, StatePaths
 from local.stack.record import StackRecord
 from local.stack.startup import Startup
 from local.stack.status import PartStatus, StackStatus
 from local.stack.supervision import NotAnsweringError, Supervisor, render
+from pipeline_config.settings import load_settings
 from pipeline_store.formats.base import FormatError
 
 DEFAULT_STATE_DIR = Path(".local")
@@ -37,6 +38,8 @@ class Stack:
     :param extra_environment: settings for Airflow and its tasks, added to or replacing those of
         :mod:`local.stack.settings`, such as ``AIRFLOW__SCHEDULER__...``; used by ``up()``. Not
         the address of the database.
+    :param observe: whether ``up()`` starts the exporter of metrics, and Prometheus and Alertmanager
+        if they are installed.
     :param say: receives one line of progress at a time.
     """
 
@@ -45,11 +48,13 @@ class Stack:
         state_dir: Path | str = DEFAULT_STATE_DIR,
         *,
         extra_environment: Mapping[str, str] | None = None,
+        observe: bool = False,
         say: Callable[[str], None] = print,
     ) -> None:
         self.paths = StatePaths(Path(state_dir).expanduser().resolve())
         self._extra = dict(extra_environment or {})
         settings.require_changeable(self._extra)
+        self._observe = observe
         self._say = say
 
     def __enter__(self) -> Self:
@@ -140,8 +145,13 @@ class Stack:
 
         :raises StackError: the stack was never started.
         """
-        extra = self._require_record().extra_environment
-        return Stack(self.paths.root, extra_environment=extra, say=self._say)
+        record = self._require_record()
+        return Stack(
+            self.paths.root,
+            extra_environment=record.extra_environment,
+            observe=settings.METRICS in record.ports,
+            say=self._say,
+        )
 
     def password(self) -> str:
         """Return the password of ``admin``.
@@ -164,7 +174,10 @@ class Stack:
         :raises StackError: the stack was never started.
         """
         record = self._require_record()
-        return all_parts(self.paths, RuntimePaths(Path(record.runtime_dir)), record.ports)
+        return self._parts(RuntimePaths(Path(record.runtime_dir)), record.ports)
+
+    def _parts(self, runtime: RuntimePaths, used: Mapping[str, int]) -> tuple[Part, ...]:
+        return all_parts(self.paths, runtime, used) + observer_parts(self.paths, used)
 
     def supervisor(self) -> Supervisor:
         """Return what starts and stops single parts.
@@ -197,8 +210,9 @@ class Stack:
         runtime = RuntimePaths.of(self.paths.root)
         runtime.create()
         previous = self._record()
-        used = ports.choose(settings.PORT_NAMES, previous.ports if previous else {})
-        parts = all_parts(self.paths, runtime, used)
+        names = settings.PORT_NAMES + (observers() if self._observe else ())
+        used = ports.choose(names, previous.ports if previous else {})
+        parts = self._parts(runtime, used)
         record = StackRecord(
             runtime_dir=str(runtime.root),
             ports=used,
@@ -208,6 +222,13 @@ class Stack:
         )
         record.write(str(self.paths.record))
         self.paths.supervisor_config.write_text(render(parts, self.paths, runtime))
+        if settings.PROMETHEUS in used:
+            configure(self.paths, used, load_settings(self.environment()))
+        elif self._observe:
+            self._say(
+                f"No {' and no '.join(missing_programs())} here, so the exporter of metrics runs "
+                "without: apt-get install prometheus prometheus-alertmanager (Debian)."
+            )
         return record
 
     def _start(self, record: StackRecord, seconds: float) -> None:
@@ -232,7 +253,12 @@ class Stack:
         return stopped
 
     def _check_same_settings(self) -> None:
-        running_with = self._require_record().extra_environment
+        record = self._require_record()
+        if self._observe and settings.METRICS not in record.ports:
+            raise StackError(
+                f"The stack in {self.paths.root} is running without metrics. Stop it first."
+            )
+        running_with = record.extra_environment
         if self._extra and self._extra != running_with:
             raise StackError(
                 f"The stack in {self.paths.root} is running with the extra settings "
@@ -246,6 +272,11 @@ class Stack:
             parts=statuses,
             url=settings.url(known.get(settings.API_SERVER, 0)),
             tensorboard_url=settings.url(known.get(settings.TENSORBOARD, 0)),
+            observers={
+                name: settings.url(known[name])
+                for name in (settings.METRICS, settings.PROMETHEUS, settings.ALERTMANAGER)
+                if name in known
+            },
             user=credentials.USER,
             state_dir=str(self.paths.root),
         )

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from local.stack.errors import StackError
-from local.stack.logs import last_lines
 from local.stack.parts import Part
-from local.stack.paths import StatePaths
+from local.stack.paths import StackError, StatePaths
 from local.stack.supervision import PartProcess, Supervisor
+
+
+def last_lines(log: Path, count: int) -> str:
+    """Return the last lines of a log, or a remark that there is none."""
+    try:
+        with log.open(errors="replace") as lines:
+            return "".join(deque(lines, maxlen=count)) or "(the log is empty)"
+    except FileNotFoundError:
+        return "(there is no log)"
+
 
 POLL_SECONDS = 0.4
 LOG_LINES = 25

@@ -30,6 +30,8 @@ class StackStatus:
     parts: tuple[PartStatus, ...]
     url: str
     tensorboard_url: str
+    observers: dict[str, str]
+    """Addresses of the exporter of metrics, Prometheus and Alertmanager, as far as they run."""
     user: str
     state_dir: str
 

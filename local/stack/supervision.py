@@ -16,9 +16,8 @@ from xmlrpc.client import Fault, ServerProxy
 
 from supervisor.xmlrpc import SupervisorTransport
 
-from local.stack.errors import StackError
 from local.stack.parts import Part, Tier
-from local.stack.paths import RuntimePaths, StatePaths
+from local.stack.paths import RuntimePaths, StackError, StatePaths
 from local.stack.record import ProcessId
 
 LOG_NAME = "supervisord"

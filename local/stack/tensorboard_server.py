@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # TensorBoard uses a small stand-in of its own for TensorFlow when this module can be imported; its
 # build without TensorFlow contains it. Events are read by its data server either way.
 SWITCH = "tensorboard.compat.notf"
+# By itself the data server looks at a record's checksum only if it cannot parse the record: a bit
+# that flipped on a disk would be shown as another loss.
+CHECKSUMS = "--extra_data_server_flags=--checksum"
 _THIS_MACHINE = ("localhost", "127.0.0.1")
 
 
@@ -54,6 +57,8 @@ def main() -> None:
         keep_linked(
             own.runs, parser.parse_known_args(["--runs", str(own.runs), *sys.argv[1:]])[0].logdir
         )
+    # The first, so that whoever starts this may say otherwise.
+    sys.argv.insert(1, CHECKSUMS)
     sys.modules[SWITCH] = types.ModuleType(SWITCH)
     from absl import app  # type: ignore[import-untyped]
     from tensorboard import default, main_lib, program  # type: ignore[import-untyped]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from model_registry.retention.keeping import Keeper
 from model_registry.retention.policy import Kind
 from model_registry.retention.survey import is_run_bytes
 from pipeline_config import FinetuningConfig
-from pipeline_store.formats import FinetuningPlan, RunRecord
+from pipeline_store.formats import CompressedModel, FinetuningPlan, RunRecord
+
+_CHILD = re.compile(r"runs/[^/]+/children/[^/]+/[^/]+/child\.json")
 
 
 class FinetuningNeeds:
@@ -62,6 +65,7 @@ class FinetuningNeeds:
         for trial in plan.trials:
             if tasks is None or trial.task in tasks:
                 self._needs.trials.add(f"{key}/trials/{trial.trial_id}")
+                self._needs.trials.add(f"{key}/children/{trial.trial_id}/student_training")
         for source in plan.models.values():
             if source.uri is not None:
                 self._keeper.pin(source.uri, text)
@@ -87,3 +91,19 @@ class FinetuningNeeds:
                 self._keep_classifiers(key, f"run {key} has the newest classifiers", newest)
         # They are not copied into a version, as those of a pretraining run are.
         self._needs.exports |= {*self._plans}
+
+    def keep_children(self) -> None:
+        """Keep the smaller models of classifiers that stay, and of versions that do.
+
+        Last of what needs versions: a rollback to any of them makes its children current again.
+        """
+        versions = {version for (_, version), reasons in self._needs.versions.items() if reasons}
+        paths = [
+            path for files in self._survey.runs.values() for path in files if _CHILD.fullmatch(path)
+        ]
+        found = self._keeper.read_all(CompressedModel, paths, {Kind.CHILD})
+        for path, child in found.items():
+            _, key, _, trial, *_ = path.split("/")
+            is_used = f"{key}/trials/{trial}" in self._needs.trials
+            if is_used or child.parent.version_id in versions:
+                self._needs.children.add(path.rpartition("/")[0])

@@ -11,7 +11,10 @@ from model_registry.retention.keeping import Needs
 from model_registry.retention.policy import ALERT_AGE, LEAST_AGE, Kind, RetentionPolicy
 from model_registry.retention.survey import Files, Survey, is_run_bytes, newest
 
-_TRIAL = re.compile(r"(runs/[^/]+/(?:trials|probes/[^/]+)/[^/]+)/training/")
+_TRIAL = re.compile(
+    r"(runs/[^/]+/(?:(?:trials|probes/[^/]+)/[^/]+|children/[^/]+/student_training))/training/"
+)
+_CHILD = re.compile(r"(runs/[^/]+/children/[^/]+/(?!student_training/)[^/]+)/.+")
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class _Finder:
                 yield from self._old(Kind.TRAINING, key, "it ended", sorted(commits), training)
             for folder in sorted({found[1] for path in large if (found := _TRIAL.match(path))}):
                 yield from self._trial(key, folder, large)
+            yield from self._children(key, files)
             exports = _below(large, f"runs/{key}/exports/")
             if exports and key not in self._needs.exports:
                 commit = f"runs/{key}/exports/exports.json"
@@ -101,9 +105,20 @@ class _Finder:
         training = _below(large, f"{folder}/training/")
         commits = [path for path in training if path.startswith(f"{folder}/training/check")]
         why = "its run ended, and a newer one has classifiers of its task"
-        if not name.startswith("trials/"):
+        if name.startswith("probes/"):
             why = "it was a probe"
         yield from self._old(Kind.TRIAL, f"{key}/{name}", why, sorted(commits), training)
+
+    def _children(self, key: str, files: Files) -> Iterator[Item]:
+        """Yield the smaller models of a run's classifiers; what was measured of them stays."""
+        for folder in sorted({found[1] for path in files if (found := _CHILD.match(path))}):
+            inside, commit = _below(files, f"{folder}/"), f"{folder}/child.json"
+            # A refused one is a record and no more.
+            if folder in self._needs.children or inside.keys() == {commit}:
+                continue
+            why = "a newer run has classifiers of its task, and its version is no rollback target"
+            name = f"{key}/{folder.removeprefix(f'runs/{key}/')}"
+            yield from self._old(Kind.CHILD, name, why, [commit], inside)
 
     def tasks(self) -> Iterator[Item]:
         for (task, key), files in self._survey.tasks.items():

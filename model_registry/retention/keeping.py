@@ -43,6 +43,8 @@ class Needs:
     trainings: set[str] = field(default_factory=set)
     trials: set[str] = field(default_factory=set)
     """Trials whose trained classifiers stay, as ``<run key>/trials/<trial id>``."""
+    children: set[str] = field(default_factory=set)
+    """Folders of smaller models that stay, by path."""
     exports: set[str] = field(default_factory=set)
     """Runs whose exports are in no version, and stay."""
     tasks: set[tuple[str, str]] = field(default_factory=set)

@@ -4,8 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+
+from model_registry.versions import list_commits, load_version, manifests
+from pipeline_store import uris
+from pipeline_store.formats import PartitionManifest, PrunedVersion, RunPlan
+from pipeline_store.layout import LineageLayout, VersionLayout
+
+
+def describe_pruned(lineage: LineageLayout, version_id: str, reason: str) -> PrunedVersion:
+    """Return what is to stay of a version that is about to be removed.
+
+    :raises FileNotFoundError: its plan or a manifest is missing.
+    :raises FormatError: one of its records is damaged.
+    """
+    folder = VersionLayout(lineage.version(version_id))
+    model = load_version(lineage, version_id)
+    seen = manifests(lineage, model)
+    return PrunedVersion(
+        model=model,
+        trained={
+            partition: PartitionManifest.load(seen[partition]).content_sha256
+            for partition in RunPlan.load(folder.plan).trained
+        },
+        pruned=datetime.now(UTC),
+        reason=reason,
+    )
+
+
+def pruned_versions(lineage: LineageLayout) -> dict[str, PrunedVersion]:
+    """Return what is left of every removed version, by version id.
+
+    :raises FormatError: a record is damaged.
+    """
+    found = [PrunedVersion.load(uri) for uri in uris.list_files(lineage.pruned)]
+    there = {commit.uri.split("/")[-2] for commit in list_commits(lineage)}
+    # A pass that was killed, or overtaken by a rollback, leaves the version and this record.
+    return {p.model.version_id: p for p in found if p.model.version_id not in there}
+
 
 LEAST_AGE = timedelta(days=2)
 """The margin for what no record says yet: a job that is writing, a run that is about to name."""
@@ -65,6 +102,7 @@ class Kind(StrEnum):
     TRAINING = "checkpoints of ended runs"
     EXPORTS = "exports of ended runs"
     TRIAL = "checkpoints of trials"
+    CHILD = "smaller models"
     BUNDLE = "code bundles"
     VERSION = "model versions"
     TASK = "prepared tasks"
@@ -75,7 +113,9 @@ class Kind(StrEnum):
 
 
 _NAMES_NEXT = {
-    Kind.VERSION: {Kind.MANIFEST},
+    # Children stay with the version or the classifier that they are made of.
+    Kind.TRIAL: {Kind.CHILD},
+    Kind.VERSION: {Kind.MANIFEST, Kind.CHILD},
     Kind.MANIFEST: {Kind.SHARD},
     Kind.SHARD: {Kind.SIGNATURE, Kind.DECISION},
 }

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from datetime import timedelta
+from itertools import chain, pairwise
 from typing import Any
 
 from model_registry.errors import UnconfirmedError
@@ -18,10 +19,12 @@ from model_registry.retention.items import Item, find_items
 from model_registry.retention.keeping import Keeper, Needs
 from model_registry.retention.policy import MOST_JUMP, MOST_VERSIONS, Kind, RetentionPolicy
 from model_registry.retention.runs import RunNeeds
-from model_registry.retention.survey import Survey, survey
+from model_registry.retention.survey import Survey, newest, survey
 from model_registry.retention.sweep import Progress, Sweep
 from model_registry.retention.versions import VersionNeeds
 from pipeline_store.layout import StoreLayout
+
+_NO_TIME = timedelta()
 
 __all__ = ["Kind", "PrunePlan", "PruneReport", "RetentionPolicy", "plan", "prune"]
 
@@ -95,7 +98,7 @@ def plan(store: StoreLayout, policy: RetentionPolicy) -> PrunePlan:
     items = find_items(found, needs, policy)
     return PrunePlan(
         items=items,
-        doubts=list(_doubts(found, items)),
+        doubts=list(_doubts(found, items, policy)),
         kept_versions={
             "/".join(version): reasons
             for version, reasons in sorted(needs.versions.items())
@@ -107,7 +110,7 @@ def plan(store: StoreLayout, policy: RetentionPolicy) -> PrunePlan:
     )
 
 
-def _doubts(found: Survey, items: list[Item]) -> Iterator[str]:
+def _doubts(found: Survey, items: list[Item], policy: RetentionPolicy) -> Iterator[str]:
     """Yield why things may look old or unused that are not, if anything says so."""
     if found.files and items:
         newest = max(details.modified for details in found.files.values())
@@ -117,11 +120,43 @@ def _doubts(found: Survey, items: list[Item]) -> Iterator[str]:
                 f"{newest:%F %T} UTC: either nothing was written for more than a day, or a clock "
                 "is wrong and young things look old"
             )
+    yield from _silences(found, items, policy)
     going = sum(item.kind is Kind.VERSION for item in items)
     if going > MOST_VERSIONS * len(found.versions):
         yield (
             f"{going} of {len(found.versions)} model versions would go, more than "
             f"{MOST_VERSIONS:.0%} in one pass"
+        )
+
+
+def _silences(found: Survey, items: list[Item], policy: RetentionPolicy) -> Iterator[str]:
+    """Yield what would go only because time passed in which nothing was written, if anything would.
+
+    A clock that has jumped leaves such a time, and then writes objects that agree with it: so of
+    each silence no more than half of what things have to be old counts. Scratch files are left
+    out: they go after two days, and with them goes nothing that cannot be made again.
+    """
+    most = policy.older_than / 2
+    times = sorted({details.modified for details in found.files.values()})
+    silences = [(begun, end) for begun, end in pairwise(times) if end - begun > most]
+    if not silences:
+        return
+    doubtful = []
+    for item in items:
+        if item.kind is Kind.SCRATCH:
+            continue
+        written = newest(found.files[path] for path in item.paths)
+        passed = found.taken - written
+        passed -= sum((end - begun - most for begun, end in silences if begun >= written), _NO_TIME)
+        if passed < policy.older_than:
+            doubtful.append(item)
+    if doubtful:
+        begun, end = max(silences, key=lambda silence: silence[1] - silence[0])
+        yield (
+            f"{len(doubtful)} things, such as {doubtful[0].kind} {doubtful[0].name}, are old only "
+            f"if {(end - begun).days} days passed between {begun:%F %T} and {end:%F %T} UTC, "
+            "between which nothing was written: either that is so, or a clock has jumped and "
+            "young things look old"
         )
 
 
@@ -159,6 +194,7 @@ def _find_needs(store: StoreLayout, found: Survey, policy: RetentionPolicy) -> N
         keeper.pin(uri, "it is pinned")
     finetunings.keep_newest()
     VersionNeeds(keeper).keep()
+    finetunings.keep_children()
     # Last: what stays of data follows from all that names manifests.
     DataNeeds(keeper, list(runs.plans.values())).keep()
     return keeper.needs

@@ -14,21 +14,21 @@ from pipeline_store.details import ObjectDetails
 from pipeline_store.layout import StoreLayout
 
 _KEPT = (
-    *("arrivals", "cooldowns", "corpora", "corpus", "places", "reaper"),
+    *("arrivals", "backfills", "cooldowns", "corpora", "corpus", "identities", "places", "reaper"),
     "installation.json",
 )
 """Text and records below the root that retention has nothing to do with: folders and a file."""
 
-_TRIAL = r"(trials|probes/[^/]+)/[^/]+"
+_TRIAL = r"((trials|probes/[^/]+)/[^/]+|children/[^/]+/student_training)"
 _RUN_RECORDS = re.compile(
     r"[a-z_]+\.(json|html)|(evaluations|verdicts|probes|prepared(/tasks)?)/[^/]+\.json|reservations/.+"
     rf"|({_TRIAL}/)?training/((events|metrics)/.+|(initial_weights|result)\.json)"
-    rf"|{_TRIAL}/(result\.json|outputs/.+)|predictions/.+"
+    rf"|{_TRIAL}/(result\.json|outputs/.+)|(predictions|children)/.+"
 )
 _RUN_BYTES = re.compile(
     rf"runs/[^/]+/(training/(attempts|checkpoints)|exports|{_TRIAL}/training/(attempts|checkpoints))/."
 )
-_LINEAGE_RECORDS = re.compile(r"[a-z_]+\.json|(vocabulary|waiting|pruned)/[^/]+")
+_LINEAGE_RECORDS = re.compile(r"[a-z_]+\.json|(vocabulary|waiting|pruned|attempts)/[^/]+")
 
 Files = dict[str, ObjectDetails]
 """Objects by path relative to the store's root."""

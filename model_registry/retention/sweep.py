@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from model_registry.errors import RegistryError
 from model_registry.retention.items import Item
-from model_registry.retention.policy import Kind, and_what_they_name
-from model_registry.retention.records import describe_pruned
+from model_registry.retention.policy import Kind, and_what_they_name, describe_pruned
 from pipeline_store import uris
 from pipeline_store.formats import FormatError, ProductionPointer
 from pipeline_store.layout import LineageLayout, StoreLayout

@@ -53,6 +53,9 @@ class Alert(StoredFile):
     tpus: list[AlertedTpu] = Field(default_factory=list)
     log_place: str | None = Field(None, description="folder of the newest job's log")
     log_lines: list[str] = Field(default_factory=list)
+    remedy: str = Field(
+        "", description="what helps a task that the pipeline stopped; empty: as its cause says"
+    )
 
 
 class AlertDelivery(StoredFile):

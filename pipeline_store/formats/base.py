@@ -40,6 +40,10 @@ def _checksum(text: str | bytes) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def _spelled(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()
+
+
 class StoredFile(BaseModel):
     """A JSON file of the store.
 
@@ -53,15 +57,23 @@ class StoredFile(BaseModel):
     version: ClassVar[int] = 1
     has_checksum: ClassVar[bool] = False
     """Whether the file carries a hash of its own content: of records that decide which model is
-    used, so that a digit that changed on its way, and still is a valid one, is noticed."""
+    used, and of those that commit other files, so that a digit that changed on its way, and still
+    is a valid one, is noticed."""
 
     def to_bytes(self) -> bytes:
         """Return the file's content: readable JSON in a stable order."""
-        head = {"format": self.kind, "format_version": self.version}
-        content = head | self.model_dump(mode="json")
+        content = self._content()
         if self.has_checksum:
             content[_CHECKSUM] = _checksum(json.dumps(content))
-        return (json.dumps(content, indent=2) + "\n").encode()
+        return _spelled(content)
+
+    def content_bytes(self) -> bytes:
+        """Return the same without its checksum: what a file of before there was one holds."""
+        return _spelled(self._content())
+
+    def _content(self) -> dict[str, Any]:
+        head = {"format": self.kind, "format_version": self.version}
+        return head | self.model_dump(mode="json")
 
     @classmethod
     def parse(cls, data: bytes, uri: str) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from datetime import datetime
 from enum import StrEnum
 from typing import Literal, Self
 
@@ -11,6 +12,35 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from pipeline_store.formats.base import StoredFile
 from pipeline_store.formats.tpu import ExitKind
+
+
+class FirstLook(StoredFile):
+    """``first_look.json``: what lay in the corpus before anybody watched it. Written once.
+
+    None of it is announced as new: an installation that begins to watch a corpus of many years
+    would start a run for each of its partitions.
+    """
+
+    kind = "first-look"
+
+    pattern: str = Field(description="corpus.input_pattern that was looked for")
+    time: datetime
+    listings: dict[str, str] = Field(description="SHA-256 of each partition's listing")
+
+
+class PartitionArrival(StoredFile):
+    """``<partition>.json``: how a partition was last seen, and which run it was given to."""
+
+    kind = "partition-arrival"
+
+    sequence: int = Field(description="counts the writes")
+    partition: str
+    listing_sha256: str = Field(description="of the names and sizes of its files")
+    files: int
+    bytes: int
+    since: datetime = Field(description="look that first saw this listing")
+    run_id: str | None = Field(description="run of the main DAG that was started last for it")
+
 
 Content = bytes
 """For a class with a field of the name ``bytes``."""
@@ -70,7 +100,7 @@ class VocabularyInfo(StoredFile):
 
     kind = "vocabulary"
 
-    vocabulary_kind: Literal["wordpiece", "sentencepiece", "bpe"]
+    vocabulary_kind: Literal["wordpiece", "sentencepiece", "bpe", "t5"]
     sha256: str = Field(
         description="of what defines it: vocab.txt, sentencepiece.model, or tokenizer.json"
     )
@@ -116,6 +146,7 @@ class ShardManifest(StoredFile):
     """``shard.json``: one input shard, processed. Its existence is the commit of the shard."""
 
     kind = "shard-manifest"
+    has_checksum = True
 
     shard_key: str = Field(description="hash of input, vocabulary, data settings and decisions")
     input_uri: str
@@ -159,7 +190,7 @@ class SignatureFile(StoredFile):
     """``signatures/<key>.json``: the documents of one input file, by what tells copies apart.
 
     Its existence is the commit. ``data`` is a numpy ``.npz``; its arrays are described in
-    ``docs/data.md``.
+    ``docs/reference/data.md``.
     """
 
     kind = "signatures"
@@ -203,7 +234,7 @@ class DuplicateIndex(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    data: FileDigest = Field(description="numpy .npz, described in docs/data.md")
+    data: FileDigest = Field(description="numpy .npz, described in docs/reference/data.md")
     snapshot_sha256: str = Field(description="hash of the indexes of earlier partitions looked at")
     snapshot: list[str] = Field(description="those indexes, as partition/manifest_id")
 
@@ -216,6 +247,7 @@ class PartitionManifest(StoredFile):
     """
 
     kind = "partition-manifest"
+    has_checksum = True
 
     partition: str
     lineage_id: str
@@ -253,8 +285,11 @@ class PartitionManifest(StoredFile):
 
     @property
     def content_sha256(self) -> str:
-        """Return the SHA-256 of the file: copies of a manifest have the same one."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
+        """Return the SHA-256 of its content: copies of a manifest have the same one.
+
+        Without the record's own checksum, which manifests of earlier releases do not have.
+        """
+        return hashlib.sha256(self.content_bytes()).hexdigest()
 
 
 class ShardOutcome(BaseModel):

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from pipeline_store.formats.base import StoredFile
+from pipeline_store.formats.base import FormatError, StoredFile
 from pipeline_store.formats.data import FileDigest
 
 
@@ -32,11 +32,15 @@ class TaskInput(BaseModel):
     bytes: int
 
 
+LabelKind = Literal["classification", "multi_label", "regression"]
+
+
 class TaskRecords(BaseModel):
     """The examples of one split: a TFRecord file, and where their texts are, for predictions.
 
     The offset index is as that of :class:`pipeline_store.formats.RecordFile`. Records are in the
-    order of their ``example_id``, which counts from 0.
+    order of their ``example_id``, which counts from 0. From text to text the file has JSON lines of
+    ``task``, ``text`` and ``target``, and labels stand as ``<task>.<label>``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,7 +53,9 @@ class TaskRecords(BaseModel):
     )
     records: int
     labels: dict[str, int] = Field(description="examples by label; of a regression empty")
-    truncated: int = Field(description="examples cut to max_seq_length")
+    truncated: int = Field(
+        description="examples cut to max_seq_length; from text to text, to either length"
+    )
     tokens: int = Field(description="real tokens, padding excluded")
 
 
@@ -57,20 +63,34 @@ class TaskManifest(StoredFile):
     """``tasks/<name>/prepared/<key>/manifest.json``: a task as records; the commit of all of it."""
 
     kind = "task-manifest"
+    has_checksum = True
 
     name: str
     key: str = Field(description="hash of inputs, settings, vocabulary and max_seq_length")
-    task: dict[str, JsonValue] = Field(description="the TaskConfig")
-    task_kind: Literal["classification", "multi_label", "regression"]
+    task: dict[str, JsonValue] = Field(description="the TaskConfig, or the TextMixture")
+    task_kind: LabelKind | Literal["text_to_text"]
     compared_by: str = Field(description="metric that models are compared by")
     labels: list[str] = Field(description="in order of their ids; of a regression empty")
     vocabulary_sha256: str
-    max_seq_length: int
+    max_seq_length: int = Field(description="from text to text, of the texts")
     inputs: dict[TaskSplit, list[TaskInput]]
     splits: dict[TaskSplit, TaskRecords]
     dropped: dict[str, int] = Field(description="examples not used, by reason")
     dead_letter: FileDigest | None
     warnings: list[str] = Field(description="what people should know: balance, leaks, truncation")
+
+    @property
+    def label_kind(self) -> LabelKind:
+        """Return what a classifier's labels are.
+
+        :raises FormatError: it is no task of a classifier.
+        """
+        if self.task_kind == "text_to_text":
+            raise FormatError(
+                f"Task {self.name!r} is from text to text, which a T5 learns and no classifier. "
+                "Name a task that has a task.toml, prepared as such."
+            )
+        return self.task_kind
 
     @property
     def files(self) -> list[str]:
@@ -79,8 +99,11 @@ class TaskManifest(StoredFile):
 
     @property
     def content_sha256(self) -> str:
-        """Return the SHA-256 of the file: copies of a manifest have the same one."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
+        """Return the SHA-256 of its content: copies of a manifest have the same one.
+
+        Without the record's own checksum, which manifests of earlier releases do not have.
+        """
+        return hashlib.sha256(self.content_bytes()).hexdigest()
 
 
 class TaskOverlap(StoredFile):
@@ -154,14 +177,28 @@ class FinetuningPlan(StoredFile):
         return [self.trials[number::count] for number in range(count)]
 
 
+class MetricInterval(BaseModel):
+    """Where a metric lies, for examples like those that it was measured on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    low: float
+    high: float
+
+
 class TrialScores(BaseModel):
-    """A trained classifier on one split."""
+    """A fine-tuned model on one split. From text to text, metrics are named ``<task>.<metric>``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     examples: int
     loss: float
     metrics: dict[str, float]
+    intervals: dict[str, MetricInterval] = Field(
+        default={},
+        exclude_if=lambda found: not found,
+        description="from text to text: 2.5 and 97.5 % quantiles over resamples of the examples",
+    )
     per_label: dict[str, dict[str, float]] = Field(
         default={}, description="precision, recall, f1, examples by label"
     )
@@ -170,7 +207,8 @@ class TrialScores(BaseModel):
     )
     predictions: FileDigest = Field(
         description="predictions-<split>.npz beside result.json: `labels` [N] or [N, L] and "
-        "`outputs` [N, L] (logits; of a regression [N, 1]), in order of example_id"
+        "`outputs` [N, L] (logits; of a regression [N, 1]), in order of example_id. From text to "
+        "text: JSON lines of task, text, target, place and output"
     )
 
 

@@ -7,6 +7,37 @@ from datetime import datetime
 from pydantic import Field
 
 from pipeline_store.formats.base import StoredFile
+from pipeline_store.formats.models import ModelVersion
+from pipeline_store.formats.run import OutcomeKind
+
+
+class RollbackMark(StoredFile):
+    """``rollbacks/<version_id>.<request>.json``: a person is putting this version into use.
+
+    Written before the version is verified and gone when it is in use. Retention looks for it after
+    it has taken a version's record and before it takes anything else.
+    """
+
+    kind = "rollback-mark"
+
+    version_id: str
+    begun: datetime
+
+
+class PrunedVersion(StoredFile):
+    """``pruned/<version_id>.json``: the record of a version whose files are removed.
+
+    Written before the first file goes, kept for ever: later versions name it as their parent.
+    """
+
+    kind = "pruned-version"
+
+    model: ModelVersion
+    trained: dict[str, str] = Field(
+        description="by partition that it was trained on, the SHA-256 of the manifest"
+    )
+    pruned: datetime
+    reason: str
 
 
 class LineageLease(StoredFile):
@@ -40,3 +71,45 @@ class WaitingTicket(StoredFile):
     since: datetime
     renewed: datetime
     valid_seconds: float = Field(description="after the renewal; an older one does not count")
+
+
+class LineageAttempt(StoredFile):
+    """``attempts/<run_key>.json``: a run of the lineage that has ended, and what of.
+
+    The next run reads from it which text was not learned, and so need not read all runs.
+    """
+
+    kind = "lineage-attempt"
+
+    run_key: str
+    dag_id: str
+    run_id: str
+    partition: str
+    trained: dict[str, str] = Field(
+        description="manifest by partition, the run's own included; empty: nothing was planned"
+    )
+    outcome: OutcomeKind
+    reason: str
+    by_gate: bool = Field(description="the gate has rejected it, and not a person or a deadline")
+    time: datetime
+
+
+class BackfillRuns(StoredFile):
+    """``backfills/<name>.json``: the runs of a backfill as Airflow lists them, and what came of it.
+
+    Written by the first of the runs that begins; how it ended by the watch.
+    """
+
+    kind = "backfill-runs"
+
+    name: str
+    dag_id: str
+    backfill_id: int = Field(description="Airflow's number, which a new database begins anew")
+    lineage_id: str
+    runs: dict[str, str] = Field(description="partition by run id")
+    is_backwards: bool = Field(default=False, description="the newest partition begins")
+    created: datetime
+    ended: datetime | None = Field(default=None, description="none: some of the runs has not")
+    not_learned: dict[str, str] = Field(
+        default={}, description="reason by partition, once it has ended"
+    )

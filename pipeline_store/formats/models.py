@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -115,6 +116,7 @@ class CheckpointManifest(StoredFile):
     """``checkpoints/<step>.json``: the commit of a checkpoint. Only what it lists is trusted."""
 
     kind = "checkpoint"
+    has_checksum = True
 
     step: int
     holder_token: str
@@ -258,7 +260,7 @@ class TrainingResult(StoredFile):
 class RetrievalScore(BaseModel):
     """How well a model's embedding of a document's first half finds its second one in a set.
 
-    docs/promotion.md says what the halves are and how they are embedded.
+    docs/operate/promotion.md says what the halves are and how they are embedded.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -411,6 +413,32 @@ class BestScore(BaseModel):
     scores: DocumentSetScore
 
 
+class BestRetrieval(BaseModel):
+    """The greatest recall@1 of a lineage on one set of held-out documents, and whose it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version_id: str
+    manifest_sha256: str = Field(description="of the partition's content, as in the evaluation")
+    retrieval: RetrievalScore
+
+
+class BestProbe(BaseModel):
+    """The best value of a lineage on one labelled task, and whose it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version_id: str
+    manifest_sha256: str = Field(description="of the TaskManifest, as in the probe report")
+    mode: Literal["frozen", "full"]
+    metric: str
+    value: float = Field(description="mean over seeds")
+    half_width: float = Field(
+        description="half of the width of the intervals by which later versions differ, each from "
+        "the one before, added in squares"
+    )
+
+
 class BestScores(StoredFile):
     """``best_scores.json`` of a version: of it and its ancestors, the best on each set.
 
@@ -420,6 +448,11 @@ class BestScores(StoredFile):
     kind = "best-scores"
 
     sets: dict[str, BestScore] = Field(description="by set name")
+    retrieval: dict[str, BestRetrieval] = Field(default={}, description="by set name")
+    probes: dict[str, BestProbe] = Field(default={}, description="by task")
+    left: list[str] = Field(
+        default=[], description="sets that are not scored any more, to make room for others"
+    )
 
 
 class ForgettingScore(BaseModel):
@@ -449,6 +482,30 @@ class RetrievalComparison(BaseModel):
     low: float = Field(description="lower end of its bootstrap confidence interval")
     high: float
     max_loss: float | None = Field(description="most that may be lost; none: only reported")
+
+
+class TotalLoss(BaseModel):
+    """A candidate against the best version of its lineage, on retrieval in a set or on a task."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(description="of the set, or of the task")
+    metric: str = Field(description="recall@1, or the task's")
+    count: int = Field(description="documents, or test examples")
+    best_version: str
+    best: float
+    candidate: float
+    difference: float = Field(description="candidate minus best; above 0: it is the best now")
+    low: float = Field(description="lower end of its confidence interval")
+    high: float
+    max_loss: float | None = Field(description="most that may be lost in all; none: only reported")
+
+    def is_too_much(self, fewest: int) -> bool:
+        """Whether more has surely been lost than may be.
+
+        :param fewest: of the documents or examples; of fewer an interval is no evidence.
+        """
+        return self.max_loss is not None and self.count >= fewest and self.high < -self.max_loss
 
 
 class VerdictKind(StrEnum):
@@ -487,6 +544,12 @@ class Verdict(StoredFile):
     retrieval: RetrievalComparison | None = Field(
         default=None, description="none: no model in use, or not measured"
     )
+    retrieval_totals: list[TotalLoss] = Field(
+        default=[], description="by earlier set, against the lineage's best version on it"
+    )
+    probe_totals: list[TotalLoss] = Field(
+        default=[], description="by labelled task, against the lineage's best version on it"
+    )
 
 
 class ExportCheck(BaseModel):
@@ -497,7 +560,10 @@ class ExportCheck(BaseModel):
     rows: int = Field(description="held-out rows that both were given")
     max_hidden_state_difference: float
     max_logit_difference: float
-    masks: int = Field(description="[MASK] in them whose five most likely words are the same")
+    masks: int = Field(
+        description="[MASK] in them whose five most likely words are the same; of T5, whose logits "
+        "are equal, tokens of their targets"
+    )
 
 
 class ClassifierCheck(BaseModel):
@@ -513,6 +579,15 @@ class ClassifierCheck(BaseModel):
     )
 
 
+class TextCheck(BaseModel):
+    """A written format of a fine-tuned T5, loaded again, beside the model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    weights: int = Field(description="arrays that are equal, bit for bit; 0: not compared so")
+    texts: int = Field(description="for which both write the same; 0: not compared so")
+
+
 class ExportedFormat(BaseModel):
     """One format that a model was written in."""
 
@@ -520,13 +595,14 @@ class ExportedFormat(BaseModel):
 
     folder: str = Field(description="relative to exports.json")
     files: list[FileDigest] = Field(description="paths relative to that folder")
-    check: ExportCheck | ClassifierCheck
+    check: ExportCheck | ClassifierCheck | TextCheck
 
 
 class ModelExports(StoredFile):
     """``exports.json``: the commit of a model in other formats. Only what it lists counts."""
 
     kind = "model-exports"
+    has_checksum = True
 
     files_sha256: str = Field(
         description="hash of the names and contents of the model's files, wherever they lie"
@@ -542,6 +618,7 @@ class ModelVersion(StoredFile):
     """``model.json``: an immutable version. Its existence is the commit of the version."""
 
     kind = "model-version"
+    has_checksum = True
 
     version_id: str
     lineage_id: str
@@ -568,7 +645,10 @@ class EarlierModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version_id: str
-    since: datetime
+    since: datetime = Field(description="by the clock of the machine that changed the pointer")
+    run_id: str | None = Field(
+        default=None, description="run of model_rollback by which a person asked for it"
+    )
 
 
 class ProductionPointer(StoredFile):
@@ -591,16 +671,21 @@ class ProductionPointer(StoredFile):
         description="key of the DAG run by which a person asked for it, so that its task, tried "
         "again, knows that it has been done",
     )
+    run_id: str | None = Field(
+        default=None,
+        description="id of that DAG run, by which Airflow knows it",
+    )
+    changed_by: str | None = Field(
+        default=None,
+        description="the person who rolled back; none: a run promoted, or it is not known",
+    )
     earlier: list[EarlierModel] = Field(
         default=[],
         description="versions in use before, the latest first; those of the last changes",
     )
 
-    def in_use_at(self, time: datetime) -> str | None:
-        """Return the version that was in use at a time, or None if that is not kept any more."""
-        return next((stay.version_id for stay in self.stays if stay.since <= time), None)
-
     @property
     def stays(self) -> list[EarlierModel]:
         """Return the version in use and those before, the latest first."""
-        return [EarlierModel(version_id=self.version_id, since=self.changed), *self.earlier]
+        now = EarlierModel(version_id=self.version_id, since=self.changed, run_id=self.run_id)
+        return [now, *self.earlier]

@@ -10,6 +10,40 @@ from pydantic import Field
 from pipeline_store.formats.base import StoredFile
 
 
+class Answer(StrEnum):
+    """What came of the question; these strings are shown and stored."""
+
+    WAITING = "waiting"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    UNANSWERED = "unanswered"
+
+
+class RunApproval(StoredFile):
+    """``approval.json``: a person's answer on one candidate, compared with one baseline.
+
+    Written by the task that asks, when it asks and when it is answered. A candidate that is trained
+    or compared anew needs a new answer.
+    """
+
+    kind = "run-approval"
+    has_checksum = True
+
+    candidate_sha256: str = Field(
+        description="hash of the names and contents of the candidate's files, as its evaluation has"
+    )
+    baseline: str | None = Field(description="version that it was compared with; none: unigram")
+    answer: Answer
+    asked: datetime
+    deadline: datetime = Field(description="without an answer by then the candidate is rejected")
+    answered: datetime | None = None
+    answered_by: str | None = Field(default=None, description="the person's name in Airflow")
+    answered_by_id: str | None = Field(
+        default=None, description="the person's id, as Airflow's auth manager gives it"
+    )
+    comment: str = ""
+
+
 class RunRecord(StoredFile):
     """``run.json``: what this run is. Written once, by the first task that passes validation."""
 
@@ -33,6 +67,23 @@ class RunRecord(StoredFile):
     tpu_number: int = Field(
         default=0, description="among the TPUs of a fine-tuning run, from 0, which is the run's own"
     )
+    backfill: str | None = Field(
+        default=None, description="name of the BackfillRuns that it is of; none: of no backfill"
+    )
+
+
+class RunRefusal(StoredFile):
+    """``refusal.json``: why a run was refused before anything was spent. It has no ``run.json``."""
+
+    kind = "run-refusal"
+
+    dag_id: str
+    run_id: str
+    partition: str = Field(default="", description="empty: not known, or a fine-tuning run")
+    lineage_id: str = Field(default="", description="empty: not known")
+    backfill: str | None = Field(default=None, description="as in the run's record")
+    reasons: list[str] = Field(description="one line each, as they are logged")
+    time: datetime
 
 
 class RunEstimate(StoredFile):
@@ -89,6 +140,11 @@ class RunPlan(StoredFile):
         exclude_if=lambda scored: not scored,
         description="manifest by partition whose held-out rows each checkpoint is scored on "
         "(evaluation.pattern); none: of those trained on",
+    )
+    quarantined: dict[str, str] = Field(
+        default={},
+        exclude_if=lambda quarantined: not quarantined,
+        description="reason by partition that was rejected too often to be trained on",
     )
     train_steps: int | None = Field(
         default=None,

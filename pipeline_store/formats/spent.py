@@ -65,15 +65,44 @@ Seconds = dict[SpentOn, float]
 """Seconds by name; one that is not there is 0."""
 
 
-class JobTime(BaseModel):
-    """What one process has spent its time on so far; it writes it, its agent adds it up."""
+class Unsaved(BaseModel):
+    """What is lost of a process's steps if it ends now, by where training goes on then.
+
+    A checkpoint may be committed after the last word of the process that wrote it.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    unsaved_seconds: float = Field(
+        0.0, description="of steps that no checkpoint has which this process knows to be committed"
+    )
+    unsaved_after: dict[int, float] = Field(
+        default_factory=dict,
+        description="the same, should the checkpoint of this step be the newest one: of the newest "
+        "that is committed, and of those under way",
+    )
+    begun_at: int | None = Field(
+        None, description="step that training began or went on from; none: it has not, or is none"
+    )
+    last_step: int | None = Field(None, description="of those whose seconds are counted")
+
+    def lost(self, resumed: int | None) -> float:
+        """Return the seconds that are lost when training goes on from the checkpoint of a step.
+
+        :param resumed: None: it is not known from which.
+        """
+        if resumed is None or self.last_step is None:
+            return self.unsaved_seconds
+        nothing = 0.0 if resumed >= self.last_step else self.unsaved_seconds
+        return self.unsaved_after.get(resumed, nothing)
+
+
+class JobTime(Unsaved):
+    """What one process has spent its time on so far; it writes it, its agent adds it up."""
 
     told: datetime = Field(description="until when the seconds count")
     now: SpentOn = Field(description="what it goes on with from then on")
     seconds: Seconds
-    unsaved_seconds: float = Field(0.0, description="of steps that no committed checkpoint has yet")
 
 
 def added(parts: Iterable[Mapping[SpentOn, float]]) -> Seconds:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline_store.formats.base import StoredFile
-from pipeline_store.formats.spent import Seconds
+from pipeline_store.formats.spent import Seconds, Unsaved
 
 
 class Installation(StoredFile):
@@ -21,6 +21,17 @@ class Installation(StoredFile):
     kind = "installation"
 
     id: str = Field(description="random; made once")
+
+
+class StoreIdentity(StoredFile):
+    """``identities/<label>.json``: a label by which a store has asked for TPUs. Created once."""
+
+    kind = "store-identity"
+
+    label: str
+    root: str = Field(description="root URI of the store at that time")
+    since: datetime
+    is_first: bool = Field(description="no TPU was asked for from the store under another label")
 
 
 class Reservation(StoredFile):
@@ -216,7 +227,7 @@ class JobSignature(StoredFile):
 class JobKey(StoredFile):
     """``job_keys/<run_key>/g<generation>.json``: what the jobs of a reservation are signed with.
 
-    Its TPU VMs get it in their metadata; no VM may read this file (docs/deployment.md).
+    Its TPU VMs get it in their metadata; no VM may read this file (docs/guides/deployment.md).
     """
 
     kind = "job-key"
@@ -382,10 +393,12 @@ class Progress(BaseModel):
     )
 
 
-class JobUsage(BaseModel):
-    """What one job made of a worker's time, over all starts of its process on this VM."""
+class JobUsage(Unsaved):
+    """What one job made of a worker's time, over all starts of its process on this VM.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    What is unsaved is lost if nothing more is heard of the job; of one that has ended it is counted
+    as lost already, and 0 here.
+    """
 
     job_id: str
     started: datetime
@@ -396,11 +409,6 @@ class JobUsage(BaseModel):
         default_factory=dict,
         description="from started to ended, or to the time of the heartbeat, by what they were "
         "spent on; empty: an agent that kept no account",
-    )
-    unsaved_seconds: float = Field(
-        0.0,
-        description="of steps in seconds that no committed checkpoint has: lost, if nothing more "
-        "is heard of the job; of one that has ended they are counted as lost already",
     )
 
 
@@ -507,7 +515,7 @@ class AttemptBill(Ledger):
 
 
 class StandingTpu(BaseModel):
-    """A TPU whose lease has lapsed, and how far worker 0's job was when a pass saw it so first."""
+    """A TPU whose lease has lapsed, and where worker 0's job was when a pass saw it so first."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -515,6 +523,8 @@ class StandingTpu(BaseModel):
     zone: str
     job_id: str | None
     step: int | None
+    phase: JobPhase | None = None
+    looks: int = Field(1, description="passes in a row that have seen it so")
     since: datetime
 
 

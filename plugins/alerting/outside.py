@@ -12,8 +12,7 @@ import argparse
 import sys
 from datetime import timedelta
 
-from alerting.announcing import channels, run_link
-from alerting.service import tpu_of
+from alerting.announcing import channels, run_link, tpu_of
 from pipeline_alerts.delivery import deliver_all
 from pipeline_alerts.outside import Outside
 from pipeline_alerts.standstill import Patience

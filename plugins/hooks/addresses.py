@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 from airflow.configuration import conf
 
 PAGES = "/repretraining"
 """Where Airflow mounts the pages."""
+
+SITE = Path(__file__).resolve().parents[2] / "site"
+"""The documentation, where it is built: ``site_dir`` of mkdocs.yml, beside the code."""
 
 
 def airflow_path() -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import cast
+
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 NOT_FOUND = 404
@@ -25,6 +28,25 @@ def is_under_way(dag_id: str, run_id: str) -> bool:
             return False
         raise
     return state == "running"
+
+
+def end_of(dag_id: str, run_id: str) -> datetime | None:
+    """Return when a DAG run has ended, by Airflow's clock; None: it goes on.
+
+    :raises LookupError: Airflow does not know it (any more).
+    :raises AirflowRuntimeError: Airflow does not answer.
+    """
+    from airflow.sdk.execution_time.comms import DagRunResult, GetDagRun
+    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+    try:
+        answer = SUPERVISOR_COMMS.send(msg=GetDagRun(dag_id=dag_id, run_id=run_id))
+        run = cast("DagRunResult", answer)
+    except AirflowRuntimeError as error:
+        if (error.error.detail or {}).get("status_code") == NOT_FOUND:
+            raise LookupError(f"Airflow knows no run {run_id} of {dag_id}.") from error
+        raise
+    return run.end_date
 
 
 def failed_tasks(dag_id: str, run_id: str) -> list[str]:

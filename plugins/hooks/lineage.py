@@ -12,8 +12,8 @@ from hooks.dag_runs import is_under_way
 from model_registry import lease
 from model_registry.lease import Standing
 from pipeline_config import PipelineConfig, parse_config
-from pipeline_store import uris
-from pipeline_store.formats import LineageLease, RunRecord
+from pipeline_store import identity, uris
+from pipeline_store.formats import BackfillRuns, LineageLease, RunRecord
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,42 @@ class LineageClaim:
             expires=lease.expiry(self.config, datetime.now(UTC)),
             poll_seconds=self.config.tpu.poll_interval,
             has_ended=_has_ended,
+            preparing=self._preparing,
         )
+
+    def _preparing(self) -> list[str]:
+        """Return the older partitions of the run's backfill whose runs are under way, sorted.
+
+        Only of runs that Airflow has started: one that is queued waits for a place among the
+        backfill's active runs. None with ``--run-backwards``, where an older one begins whenever a
+        newer one ends: the first to be ready would wait for all of them.
+        """
+        if self.record.backfill is None:
+            return []
+        store = StoreLayout(self.run.store_root)
+        listed = BackfillRuns.load_or_none(store.backfill(self.record.backfill))
+        if listed is None or listed.is_backwards:
+            return []
+        older = [
+            (partition, run_id)
+            for run_id, partition in listed.runs.items()
+            if partition < self.record.partition
+        ]
+        return [name for name, run_id in sorted(older) if self._may_come(store, run_id)]
+
+    def _may_come(self, store: StoreLayout, run_id: str) -> bool:
+        """Return whether a run is on its way to the lineage; no, as soon as it is done with it."""
+        run = store.run(identity.run_key(self.record.dag_id, run_id))
+        if uris.exists(run.outcome):
+            return False
+        record = RunRecord.load_or_none(run.record)
+        if record is not None and record.lineage_id != self.record.lineage_id:
+            return False
+        try:
+            return is_under_way(self.record.dag_id, run_id)
+        except AirflowRuntimeError as error:
+            _log.warning("Airflow does not say whether %s still runs: %s", run_id, error)
+            return True
 
     def withdraw(self) -> None:
         """Stop waiting. A lease that the run has stays its own."""

@@ -10,11 +10,10 @@ from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
 
 if TYPE_CHECKING:
     from tpu_lifecycle.service.backend import TpuBackend
-    from tpu_lifecycle.service.cloud_tpu import CloudTpuBackend
 
 # One channel for all tasks or triggers of a process. The process id is part of the key because a
 # channel does not survive a fork.
-_backends: dict[tuple[object, ...], CloudTpuBackend] = {}
+_backends: dict[tuple[object, ...], TpuBackend] = {}
 
 
 def forget(backend: TpuBackend) -> None:
@@ -58,7 +57,7 @@ class TpuHook(GoogleBaseHook):
         # Forms and environment variables make strings of it.
         return str(self._get_field("tpu_insecure", False)).strip().lower() in ("true", "1", "yes")
 
-    def backend(self, project_id: str | None = None) -> CloudTpuBackend:
+    def backend(self, project_id: str | None = None) -> TpuBackend:
         """Return this process's backend for the connection.
 
         :param project_id: None: the connection's project.
@@ -71,16 +70,15 @@ class TpuHook(GoogleBaseHook):
             _backends[key] = self.new_backend(project)
         return _backends[key]
 
-    def new_backend(self, project_id: str) -> CloudTpuBackend:
+    def new_backend(self, project_id: str) -> TpuBackend:
         """Return a backend with a channel of its own; the caller closes it."""
-        # Imported late: the client library is slow to load.
-        from tpu_lifecycle.service.cloud_tpu import connect
+        from tpu_lifecycle.service import connecting
 
         if self.is_insecure:
-            return connect(
+            return connecting.connect(
                 project_id=project_id, endpoint=self.endpoint, insecure=True, role=self.role
             )
-        return connect(
+        return connecting.connect(
             project_id=project_id,
             credentials=self.get_credentials(),
             client_options=self.get_client_options(api_endpoint_override=self.endpoint),
@@ -91,6 +89,7 @@ class TpuHook(GoogleBaseHook):
         """Say whether the API answers, for the button in Airflow's connection form."""
         from pipeline_config import load_preset
         from pipeline_config.settings import load_settings
+        from tpu_lifecycle.service import connecting
         from tpu_lifecycle.service.backend import TpuError
 
         zone = load_preset(load_settings().preset).tpu.zones[0]
@@ -98,4 +97,4 @@ class TpuHook(GoogleBaseHook):
             found = self.backend().list_zone(zone, {})
         except TpuError as error:
             return False, str(error)
-        return True, f"The Cloud TPU API answers: {len(found)} TPU(s) in {zone}."
+        return True, f"The {connecting.facts().title} answers: {len(found)} TPU(s) in {zone}."

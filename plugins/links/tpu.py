@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperatorLink
 
 from pipeline_store import uris
+from tpu_lifecycle.service import connecting
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
-
-_CONSOLE = "https://console.cloud.google.com/compute/tpus/details"
 
 
 class RunFolderLink(BaseOperatorLink):
@@ -38,4 +37,5 @@ class TpuConsoleLink(BaseOperatorLink):
         if place is None:
             return ""
         project_id, name = place
-        return f"{_CONSOLE}/{name.zone}/{name.resource_id}?project={project_id}"
+        page = connecting.facts().console
+        return page.format(zone=name.zone, id=name.resource_id, project=project_id)

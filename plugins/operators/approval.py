@@ -10,12 +10,17 @@ from urllib.parse import quote
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.hitl import HITLUser
 
 from model_registry import lease, outcomes
 from model_registry.errors import LeaseLostError
+from operators import task_data
+from operators.failures import PipelineFailure, refused_by
+from operators.openlineage import TellsOpenLineage
 from operators.own_run import own_run
+from operators.task_data import TaskData
+from pipeline_alerts.causes import Remedy
 from pipeline_config import PipelineConfig, load_preset, parse_config
 from pipeline_config.schema import PromotionConfig
 from pipeline_config.settings import load_settings
@@ -44,7 +49,7 @@ _COMMENT = "comment"
 _MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]()<>#+-!|"})
 
 
-class ApproveOperator(HITLOperator):
+class ApproveOperator(TellsOpenLineage, HITLOperator):
     """Lets a person decide whether a candidate that won its comparison comes into use.
 
     Passes at once unless ``promotion.require_approval`` or ``promotion.approvers``, who then are
@@ -146,7 +151,11 @@ class ApproveOperator(HITLOperator):
         try:
             lease.extend(lineage, record.run_key, deadline + lease.SPARE)
         except LeaseLostError as error:
-            raise AirflowFailException(str(error)) from error
+            raise refused_by(error) from error
+
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        return task_data.of_approve(run)
 
 
 def approval_given(run: RunLayout, baseline: str | None) -> RunApproval | None:
@@ -170,14 +179,15 @@ def _approvers(config: PipelineConfig) -> list[str]:
 def _requester(dag_run: Any) -> str | None:
     """Return the name of whoever started a run; None: its schedule, or another DAG of its own.
 
-    :raises AirflowFailException: somebody did, and it is not known who. A backfill may take over a
+    :raises PipelineFailure: somebody did, and it is not known who. A backfill may take over a
         run of the schedule, with other settings, and Airflow keeps no name then.
     """
     name: str | None = dag_run.triggering_user_name
     if name is None and dag_run.run_type in ("manual", "backfill"):
-        raise AirflowFailException(
+        raise PipelineFailure(
+            Remedy.NEW_RUN,
             "promotion.approvers: Airflow does not know who started this run "
-            f"({dag_run.run_type}), and nobody approves a run of their own. Trigger a new run."
+            f"({dag_run.run_type}), and nobody approves a run of their own. Trigger a new run.",
         )
     return name
 
@@ -185,7 +195,7 @@ def _requester(dag_run: Any) -> str | None:
 def _answerers(config: PipelineConfig, dag_run: Any) -> list[HITLUser] | None:
     """Return who may answer; None: whoever may answer in Airflow.
 
-    :raises AirflowFailException: nobody may. To Airflow an empty list would mean everybody.
+    :raises PipelineFailure: nobody may. To Airflow an empty list would mean everybody.
     """
     approvers = _approvers(config)
     if not approvers:
@@ -193,10 +203,11 @@ def _answerers(config: PipelineConfig, dag_run: Any) -> list[HITLUser] | None:
     requester = _requester(dag_run)
     others = [HITLUser(id=user, name=user) for user in approvers if user != requester]
     if not others:
-        raise AirflowFailException(
+        raise PipelineFailure(
+            Remedy.MEND_AND_CLEAR,
             f"promotion.approvers: only {requester!r} is named, who triggered this run, and nobody "
             "approves a run of their own. Name another person in the installation's preset, or let "
-            "somebody else trigger the run."
+            "somebody else trigger the run.",
         )
     return others
 
@@ -215,7 +226,7 @@ def missing_approval(
     For the task that promotes: a person can mark the one that asks as successful.
 
     :param dag_run: the run, as Airflow knows it.
-    :raises AirflowFailException: nobody can say whose run it is.
+    :raises PipelineFailure: nobody can say whose run it is.
     """
     if not asks_a_person(config):
         return None

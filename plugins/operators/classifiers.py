@@ -5,12 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from corpus.errors import UserError
 from model_registry import outcomes
+from operators import finetuning_data
+from operators.failures import PipelineFailure
+from operators.openlineage import TellsOpenLineage
 from operators.own_run import own_run
 from operators.python_module import PythonModuleOperator
+from operators.task_data import TaskData
+from pipeline_alerts.causes import Remedy
 from pipeline_config import ConfigError, parse_finetuning_config
 from pipeline_config.settings import load_settings
 from pipeline_store import request_paths, uris
@@ -22,7 +27,7 @@ from preflight.run.finetuning import predict_files
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from pipeline_config.finetuning import RecipeConfig
+    from pipeline_config.finetuning import FinetuningConfig
 
 
 class ClassifierOperator(PythonModuleOperator):
@@ -36,22 +41,22 @@ class ClassifierOperator(PythonModuleOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Do the work, if it is to be done, and record that the run is completed."""
         run = own_run(context, self.store_uri)
-        recipe = parse_finetuning_config(uris.read(run.config), run.config).finetuning
-        if reason := self._idle_reason(recipe):
+        config = parse_finetuning_config(uris.read(run.config), run.config)
+        if reason := self._idle_reason(config):
             raise AirflowSkipException(reason)
         # The run goes on: what it ended with before does not count any more.
         outcomes.reopen(run)
-        result, reason = self._use(context, run, recipe)
+        result, reason = self._use(context, run, config)
         outcomes.record(run, OutcomeKind.COMPLETED, reason, written_by=self.task_id)
         return result
 
     @abstractmethod
-    def _idle_reason(self, recipe: RecipeConfig) -> str | None:
+    def _idle_reason(self, config: FinetuningConfig) -> str | None:
         """Return why there is nothing to do, or None."""
 
     @abstractmethod
     def _use(
-        self, context: Context, run: RunLayout, recipe: RecipeConfig
+        self, context: Context, run: RunLayout, config: FinetuningConfig
     ) -> tuple[dict[str, Any], str]:
         """Do the work; return the task's result, and what the run came to in a sentence."""
 
@@ -62,7 +67,7 @@ class ClassifierOperator(PythonModuleOperator):
         return super().execute(context)
 
 
-class ExportClassifiersOperator(ClassifierOperator):
+class ExportClassifiersOperator(TellsOpenLineage, ClassifierOperator):
     """Writes the best classifier of each task in ``finetuning.export_formats`` and checks them.
 
     Returns the job's summary, by trial.
@@ -71,16 +76,52 @@ class ExportClassifiersOperator(ClassifierOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(module="training.export_classifier", **kwargs)
 
-    def _idle_reason(self, recipe: RecipeConfig) -> str | None:
-        if recipe.export_formats:
+    def _idle_reason(self, config: FinetuningConfig) -> str | None:
+        if config.finetuning.export_formats:
             return None
         return "finetuning.export_formats is empty: nothing is exported."
 
     def _use(
-        self, context: Context, run: RunLayout, recipe: RecipeConfig
+        self, context: Context, run: RunLayout, config: FinetuningConfig
     ) -> tuple[dict[str, Any], str]:
         summary = self._run_job(context)
-        return summary, f"{', '.join(summary)} exported as {', '.join(recipe.export_formats)}"
+        return (
+            summary,
+            f"{', '.join(summary)} exported as {', '.join(config.finetuning.export_formats)}",
+        )
+
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        return finetuning_data.of_export(run)
+
+
+class CompressClassifiersOperator(ClassifierOperator):
+    """Makes the smaller models of ``compression.children`` of the best classifier of each task.
+
+    One that its gate refuses fails no task: the table and the log say why.
+
+    Returns whether each is accepted, by trial and child.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(module="training.compress", **kwargs)
+
+    def _idle_reason(self, config: FinetuningConfig) -> str | None:
+        if config.compression.children:
+            return None
+        return "compression.children is empty: no smaller models are made."
+
+    def _use(
+        self, context: Context, run: RunLayout, config: FinetuningConfig
+    ) -> tuple[dict[str, Any], str]:
+        wanted = config.compression.children
+        found = {
+            trial: {row["child"]: row["accepted"] for row in rows if row["child"] in wanted}
+            for trial, rows in self._run_job(context).items()
+        }
+        accepted = sum(sum(children.values()) for children in found.values())
+        total = sum(map(len, found.values()))
+        return found, f"{accepted} of {total} smaller models of {', '.join(found)} are accepted"
 
 
 class PredictOperator(ClassifierOperator):
@@ -95,13 +136,13 @@ class PredictOperator(ClassifierOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(module="training.predict", **kwargs)
 
-    def _idle_reason(self, recipe: RecipeConfig) -> str | None:
-        if recipe.mode == "predict":
+    def _idle_reason(self, config: FinetuningConfig) -> str | None:
+        if config.finetuning.mode == "predict":
             return None
         return "finetuning.mode is not predict: nothing is predicted."
 
     def _use(
-        self, context: Context, run: RunLayout, recipe: RecipeConfig
+        self, context: Context, run: RunLayout, config: FinetuningConfig
     ) -> tuple[dict[str, Any], str]:
         written: dict[str, Any] = {}
         for trial in FinetuningPlan.load(run.finetuning_plan).trials:
@@ -120,4 +161,4 @@ class PredictOperator(ClassifierOperator):
                 return predict_files(store, task)
         except (ConfigError, UserError) as error:
             # Another try cannot help.
-            raise AirflowFailException(str(error)) from error
+            raise PipelineFailure(Remedy.CHANGE_REQUEST, str(error)) from error

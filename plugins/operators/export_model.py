@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from operators import task_data
+from operators.openlineage import TellsOpenLineage
 from operators.own_run import own_run
 from operators.python_module import PythonModuleOperator
+from operators.task_data import TaskData
 from pipeline_store.formats import RunPlan, Verdict, VerdictKind
+from pipeline_store.layout import RunLayout
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class ExportModelOperator(PythonModuleOperator):
+class ExportModelOperator(TellsOpenLineage, PythonModuleOperator):
     """Writes a run's candidate in the formats of ``promotion.export_formats`` and checks them.
 
     Skipped when the verdict is a rejection. TensorFlow runs in a process of its own, on the
@@ -40,3 +44,7 @@ class ExportModelOperator(PythonModuleOperator):
         run = own_run(context, self.store_uri)
         source = ["--model", run.training.root, "--config", run.config]
         return [*source, "--store", self.store_uri, "--output", run.exports.root]
+
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        return task_data.of_export(run)

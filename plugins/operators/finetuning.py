@@ -10,12 +10,16 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from model_registry import finetuning_plans, outcomes
 from model_registry.errors import RegistryError
-from operators import job_arguments
+from operators import finetuning_data, job_arguments, task_data
 from operators.data_job import DataJobOperator
+from operators.failures import PipelineFailure, refused_by
+from operators.openlineage import TellsOpenLineage
 from operators.own_run import own_run, prepared_manifest, tpu_number
 from operators.promoted_models import conf_in_use
+from operators.task_data import TaskData
 from operators.tpu import TpuRunOperator
 from operators.validate_base import STARTED_BY_A_DAG, ValidateOperator
+from pipeline_alerts.causes import Remedy
 from pipeline_config import (
     ConfigError,
     FinetuningConfig,
@@ -52,7 +56,10 @@ class ValidateFinetuningOperator(ValidateOperator):
         dag_run = context["dag_run"]
         preset, conf = load_finetuning_preset(self.preset), dag_run.conf or {}
         is_own = dag_run.run_type == STARTED_BY_A_DAG and conf == conf_in_use(preset, store)
-        config = self._requested(preset, conf, store, is_own=is_own)
+        asked = self._asked(preset, conf, store, is_own=is_own)
+        if asked.violations:
+            raise self._refusal(asked.all_problems(self._other_problems(asked.config, run, store)))
+        config = asked.config
         about = {"partition": "", "lineage_id": config.encoder.lineage_id}
         if dag_run.run_type == "scheduled" and (reason := finetuning.idle_reason(config, store)):
             self._record(run, config, dag_run, about)
@@ -63,20 +70,32 @@ class ValidateFinetuningOperator(ValidateOperator):
         estimate = finetuning_estimates.estimate(config, store)
         for line in estimate.lines:
             self.log.info("%s", line)
-        problems = finetuning.check(config, store)
-        problems += self._cloud_problems(finetuning_settings.rental_settings(config), store)
-        if problems:
+        if problems := self._problems(config, store):
             raise self._refusal(problems)
         self._warn_of_a_dead_reaper(store)
         self._record(run, config, dag_run, about)
         estimates.write_estimate(run, estimate)
         if config.run.dry_run:
             raise self._skip(run, "Dry run: all checks passed, and nothing was spent or changed.")
-        recipe, version = config.finetuning, config.encoder.version
-        self.log.info("Run %s: %s on %s", run.root, version, ", ".join(recipe.tasks))
+        model = config.text_to_text.init_checkpoint or config.encoder.version
+        self.log.info("Run %s: %s on %s", run.root, model, ", ".join(config.finetuning.tasks))
         context["ti"].xcom_push(key="run_uri", value=run.root)
         context["ti"].xcom_push(key="config_uri", value=run.config)
         return finetuning_plans.prepared_tasks(config)
+
+    def _other_problems(
+        self, config: FinetuningConfig, run: RunLayout, store: StoreLayout
+    ) -> list[str]:
+        """Return what is wrong beside the settings that break a rule."""
+        try:
+            completed = finetuning_settings.completed(self._as_begun(config, run), store)
+        except ConfigError as error:
+            return error.violations
+        return self._problems(completed, store)
+
+    def _problems(self, config: FinetuningConfig, store: StoreLayout) -> list[str]:
+        rental = finetuning_settings.rental_settings(config)
+        return finetuning.check(config, store) + self._cloud_problems(rental, store)
 
     @staticmethod
     def _as_begun(config: FinetuningConfig, run: RunLayout) -> FinetuningConfig:
@@ -102,10 +121,11 @@ def _require_tasks(preset: FinetuningConfig, config: FinetuningConfig) -> None:
         raise ConfigError([f"{line}{tasks}{', '.join(before.tasks) or 'none'}."])
 
 
-class PrepareTaskOperator(DataJobOperator):
+class PrepareTaskOperator(TellsOpenLineage, DataJobOperator):
     """Turns a labelled task into records, in a process of its own or on Dataflow.
 
-    Nothing is done twice. Returns the job's summary: ``manifest`` and its counts.
+    What a T5 is to learn is checked and copied, always on the worker. Nothing is done twice.
+    Returns the job's summary: ``manifest`` and its counts.
 
     :param task_name: the task, one of the run's. (templated)
     """
@@ -121,11 +141,14 @@ class PrepareTaskOperator(DataJobOperator):
         run = own_run(context, self.store_uri)
         config = parse_finetuning_config(uris.read(run.config), run.config)
         if self.task_name not in config.finetuning.tasks:
-            raise AirflowFailException(
+            raise PipelineFailure(
+                Remedy.MEND_AND_CLEAR,
                 f"Task {self.task_name!r} is none of this run's ({run.config}: "
                 f"{', '.join(config.finetuning.tasks)}). The names come from the XCom return_value "
-                "of validate, which somebody has changed: clear validate."
+                "of validate, which somebody has changed: clear validate.",
             )
+        if config.text_to_text.init_checkpoint is not None:
+            self.module = "training.prepare_text_to_text"
         summary = super().execute(context)
         PreparedInput(manifest=summary["manifest"]).write(run.prepared_task(self.task_name))
         return summary
@@ -134,10 +157,17 @@ class PrepareTaskOperator(DataJobOperator):
         """Return the module's arguments."""
         run = own_run(context, self.store_uri)
         words = ["--config", run.config, "--store", self.store_uri, "--task", self.task_name]
+        config = parse_finetuning_config(uris.read(run.config), run.config)
+        if config.text_to_text.init_checkpoint is not None:
+            return words
         return [*words, *super().command_line(context)]
 
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        return task_data.of_tasks(run, [self.task_name])
 
-class PlanFinetuningOperator(BaseOperator):
+
+class PlanFinetuningOperator(TellsOpenLineage, BaseOperator):
     """Decides once what the run trains or uses, and shares the trials out to its TPUs.
 
     Returns a list with what each TPU needs: ``run_uri``, the folder that it is rented for, and the
@@ -167,7 +197,7 @@ class PlanFinetuningOperator(BaseOperator):
             plan = finetuning_plans.make_plan(store, run, config, manifests)
         except RegistryError as error:
             # Another try cannot help.
-            raise AirflowFailException(str(error)) from error
+            raise refused_by(error) from error
         for line in finetuning_estimates.plan_lines(config, plan, store):
             self.log.info("%s", line)
         count = finetuning_plans.rental_count(config, plan)
@@ -176,8 +206,12 @@ class PlanFinetuningOperator(BaseOperator):
             for number, rental in enumerate(finetuning_plans.make_rentals(store, run, count))
         ]
 
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        return finetuning_data.of_plan(run)
 
-class TpuFinetuneOperator(TpuRunOperator):
+
+class TpuFinetuneOperator(TellsOpenLineage, TpuRunOperator):
     """Trains the share of the run's trials that falls to the task's TPU."""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -189,8 +223,12 @@ class TpuFinetuneOperator(TpuRunOperator):
         run = own_run(context, self.store_uri)
         return job_arguments.finetune(run, store, tpu_number(context))
 
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        return finetuning_data.of_finetune(run, number)
 
-class ReportFinetuningOperator(BaseOperator):
+
+class ReportFinetuningOperator(TellsOpenLineage, BaseOperator):
     """Puts the results of all trials together: scores over seeds, and whether re-pretraining paid.
 
     Writes ``training_summary.json`` and a page made from it, and the run's outcome.
@@ -221,11 +259,15 @@ class ReportFinetuningOperator(BaseOperator):
             for summary in report.tasks
             if summary.model == finetuning_plans.MODEL
         }
-        # Else the export is the end.
-        if not config.finetuning.export_formats:
+        # Else the last of what uses the classifiers is the end.
+        if not (config.finetuning.export_formats or config.compression.children):
             reason = f"best of each task: {', '.join(best.values())}"
             outcomes.record(run, OutcomeKind.COMPLETED, reason, written_by=self.task_id)
         return best
+
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        return finetuning_data.of_report(run)
 
 
 def report_lines(report: FinetuningReport) -> Iterator[str]:

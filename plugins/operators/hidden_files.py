@@ -143,7 +143,7 @@ def own_temporary_folder(paths: Iterable[Path]) -> None:
 
 
 def _warn(what: str) -> None:
-    advice = "See REPRETRAIN_HIDDEN_PATHS in docs/requests.md."
+    advice = "See REPRETRAIN_HIDDEN_PATHS in docs/reference/requests.md."
     print(f"WARNING: {what}. {advice}", file=sys.stderr, flush=True)
 
 

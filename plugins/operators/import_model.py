@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from model_registry import importing, lease, plans
 from model_registry.errors import RegistryError
+from operators import task_data
+from operators.failures import refused_by
+from operators.openlineage import TellsOpenLineage
 from operators.own_run import own_run, prepared_manifest
 from operators.python_module import PythonModuleOperator
+from operators.task_data import TaskData
 from pipeline_config import parse_config
 from pipeline_store import uris
 from pipeline_store.formats import RunRecord
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class ImportModelOperator(PythonModuleOperator):
+class ImportModelOperator(TellsOpenLineage, PythonModuleOperator):
     """Makes ``model.init_checkpoint`` the first version of a lineage, if that has no model in use.
 
     It is loaded, saved, scored on some held-out documents and put into use, so that the update that
@@ -45,7 +47,7 @@ class ImportModelOperator(PythonModuleOperator):
             version, verdict = importing.finish_import(store, self._import)
         except RegistryError as error:
             # Another try cannot help.
-            raise AirflowFailException(str(error)) from error
+            raise refused_by(error) from error
         self.log.info("In use: %s. %s", version.version_id, verdict.reason)
         if (doubt := importing.doubt(verdict)) is not None:
             self.log.warning("%s", doubt)
@@ -71,3 +73,7 @@ class ImportModelOperator(PythonModuleOperator):
             evaluated=own | plans.general_set(store, lineage, config),
             lease_sequence=held.sequence,
         )
+
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        return task_data.of_import(run)

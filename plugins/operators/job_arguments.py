@@ -55,7 +55,7 @@ def probe(run: RunLayout, store: StoreLayout) -> list[str]:
 def probe_manifests(run: RunLayout) -> list[str]:
     """Return those arguments.
 
-    :raises AirflowFailException: a task of ``promotion.probe_tasks`` was not prepared.
+    :raises PipelineFailure: a task of ``promotion.probe_tasks`` was not prepared.
     """
     words = []
     for name in parse_config(uris.read(run.config), run.config).promotion.probe_tasks:

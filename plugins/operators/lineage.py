@@ -3,7 +3,7 @@
 Wire them around all that trains, judges and promotes::
 
     claim >> ... >> promote >> release
-    release.as_teardown(setups=[claim])
+    release.as_teardown(setups=[claim], on_failure_fail_dagrun=True)
 """
 
 from __future__ import annotations
@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import (
     AirflowException,
-    AirflowFailException,
     AirflowRuntimeError,
     TaskDeferralTimeout,
 )
 
+from alerting.callbacks import run_was_ended
 from hooks.dag_runs import failed_tasks
 from hooks.lineage import LineageClaim
-from model_registry import outcomes, plans
+from hooks.notes import about_run, ended_by, leave_note
+from model_registry import attempts, outcomes, plans
 from model_registry.errors import RegistryError, StalePlanError
+from operators.failures import PipelineFailure, RunHasFailed, refused_by
 from operators.own_run import own_run
 from operators.tpu_base import timeout_after
+from pipeline_alerts.causes import Remedy
+from pipeline_alerts.raising import failure_reasons
 from pipeline_store.formats import OutcomeKind, RunOutcome, RunRecord
+from pipeline_store.layout import StoreLayout
 from triggers.lineage import CLAIMED, ERROR, LineageTrigger
 
 if TYPE_CHECKING:
@@ -96,9 +101,9 @@ class ClaimLineageOperator(BaseOperator):
                 plans.require_current(claim.lineage, claim.run, claim.record)
         except StalePlanError as error:
             claim.give_back()
-            raise AirflowFailException(str(error)) from error
+            raise refused_by(error) from error
         except RegistryError as error:
-            raise AirflowFailException(str(error)) from error
+            raise refused_by(error) from error
         self.log.info("Lineage %s: %s", claim.record.lineage_id, standing.describe())
         if standing.is_held and standing.lease is not None:
             return standing.lease.sequence
@@ -122,21 +127,23 @@ class ClaimLineageOperator(BaseOperator):
     def _give_up(self, claim: LineageClaim, reason: str) -> NoReturn:
         claim.withdraw()
         hours = claim.config.budget.max_lineage_wait_hours
-        raise AirflowFailException(
+        raise PipelineFailure(
+            Remedy.CLEAR,
             f"Waited {hours:g} h (budget.max_lineage_wait_hours) for lineage "
             f"{claim.record.lineage_id}: {reason}. Nothing was spent; clear this task to wait "
-            "again. If the holder does not work any more: python -m model_registry lease --break"
+            "again. If the holder does not work any more: python -m model_registry lease --break",
         )
 
 
 class ReleaseLineageOperator(BaseOperator):
     """Gives the lineage back, and records how the run ended if no task has.
 
-    A teardown of the claim: it runs whatever failed in between, and its own failure must not decide
-    on the run's state. A run without an outcome by now has failed, whatever a person marked its
-    tasks as, unless its version is in use.
+    A teardown of the claim: it runs whatever failed in between. A run without an outcome by now has
+    failed, whatever a person marked its tasks as, unless its version is in use. Once the lineage is
+    given back the task fails, without another try, if the run has failed: so what Airflow shows is
+    what happened, although the tasks that a person skipped are green. One alert says who did it.
 
-    Returns the run's outcome.
+    Returns the run's outcome, and leaves the text of the run's note.
 
     :param store_uri: root of the store.
     """
@@ -146,10 +153,13 @@ class ReleaseLineageOperator(BaseOperator):
         self.store_uri = store_uri
 
     def execute(self, context: Context) -> str:
-        """Record the outcome, then let the next run begin."""
+        """Record the outcome, let the next run begin, and end as the run has."""
         claim = LineageClaim.open(self.store_uri, own_run(context, self.store_uri).root)
+        person = ended_by(context)
         try:
-            outcome = self._outcome(claim)
+            outcome = self._outcome(claim, person)
+            # Before the next run plans: what this one has not learned joins that.
+            attempts.record(claim.lineage, claim.run, claim.record, outcome)
         finally:
             is_own = claim.give_back()
         self.log.info(
@@ -157,21 +167,36 @@ class ReleaseLineageOperator(BaseOperator):
             claim.record.lineage_id,
             "given back" if is_own else "was not this run's any more",
         )
-        return str(outcome)
+        leave_note(context, end_note(outcome, claim.record))
+        if outcome.outcome in (OutcomeKind.FAILED, OutcomeKind.CANCELLED):
+            if person is not None:
+                self._tell(claim.record, outcome)
+            raise RunHasFailed(f"The run has {outcome.outcome}: {outcome.reason}")
+        return str(outcome.outcome)
 
-    def _outcome(self, claim: LineageClaim) -> OutcomeKind:
+    def _outcome(self, claim: LineageClaim, person: str | None) -> RunOutcome:
         found = RunOutcome.load_or_none(claim.run.outcome)
         if found is not None:
-            return found.outcome
+            return found
         written = outcomes.record_if_in_use(
             claim.run, claim.lineage, claim.record.run_key, written_by=self.task_id
         )
         if written is None:
             reason = self._what_failed(claim.record)
+            if person is not None:
+                reason = f"ended by {person} in Airflow; {reason}"
             written = outcomes.record(
                 claim.run, OutcomeKind.FAILED, reason, written_by=self.task_id
             )
-        return written.outcome
+        return written
+
+    def _tell(self, record: RunRecord, outcome: RunOutcome) -> None:
+        summary = f"run {outcome.outcome}, ended by a person"
+        reason = f"Outcome: {outcome.outcome}. {outcome.reason}"
+        try:
+            run_was_ended(record.dag_id, record.run_id, summary=summary, reason=reason)
+        except Exception:  # the watch tells of an outcome that nobody was told of
+            self.log.exception("Nobody could be told of the run's end")
 
     def _what_failed(self, record: RunRecord) -> str:
         try:
@@ -179,4 +204,15 @@ class ReleaseLineageOperator(BaseOperator):
         except AirflowRuntimeError as error:
             self.log.warning("Airflow does not say which tasks have failed: %s", error)
             tasks = []
-        return f"failed: {', '.join(tasks)}" if tasks else "it ended without a verdict"
+        if not tasks:
+            return "it ended without a verdict"
+        told = failure_reasons(StoreLayout(self.store_uri), record.run_key, goes_on=True)
+        return ". ".join([f"failed: {', '.join(tasks)}", *told])
+
+
+def end_note(outcome: RunOutcome, record: RunRecord) -> str:
+    """Return the note of a run that has ended: how and why, its partition and its lineage."""
+    kind = str(outcome.outcome)
+    reason = outcome.reason.removeprefix(f"{kind}: ")
+    what = f"{kind.capitalize()}: {' '.join(reason.split()).rstrip('.')}"
+    return f"{what}. {about_run(record.partition, record.lineage_id)}"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowFailException
-
+from operators.failures import PipelineFailure
+from pipeline_alerts.causes import Remedy
 from pipeline_store import identity
 from pipeline_store.formats import PreparedInput
 from pipeline_store.layout import RunLayout, StoreLayout
@@ -44,13 +44,14 @@ def prepared_manifest(place: str, task: str) -> str:
 
     :param place: of the PreparedInput in the run's folder.
     :param task: the task that runs the data job.
-    :raises AirflowFailException: it has left none.
+    :raises PipelineFailure: it has left none.
     """
     prepared = PreparedInput.load_or_none(place)
     if prepared is None:
-        raise AirflowFailException(
+        raise PipelineFailure(
+            Remedy.MEND_AND_CLEAR,
             f"There is no {place}: the task {task} has prepared nothing for this run. Was it "
-            "marked as success by hand? Clear it, with what comes after it."
+            "marked as success by hand? Clear it, with what comes after it.",
         )
     return prepared.manifest
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from model_registry import lease, outcomes, plans
 from model_registry.errors import RegistryError
-from operators import job_arguments
+from operators import job_arguments, task_data
+from operators.failures import PipelineFailure, refused_by
+from operators.openlineage import TellsOpenLineage
 from operators.own_run import own_run, prepared_manifest
+from operators.task_data import TaskData
+from pipeline_alerts.causes import Remedy
 from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import uris
 from pipeline_store.formats import OutcomeKind, RunPlan, RunRecord
-from pipeline_store.layout import StoreLayout
+from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.estimates import vm_disk
 from preflight.estimates.auto_steps import decide
 from preflight.estimates.estimates import planned_lines
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class PlanJobsOperator(BaseOperator):
+class PlanJobsOperator(TellsOpenLineage, BaseOperator):
     """Decides what the run trains on, and for how long with ``training.train_steps=auto``.
 
     The candidate starts from the model that is in use, and is compared with it on the run's own
@@ -70,7 +74,7 @@ class PlanJobsOperator(BaseOperator):
             raise AirflowSkipException(str(error)) from error
         except (RegistryError, UserError) as error:
             # Another try cannot help.
-            raise AirflowFailException(str(error)) from error
+            raise refused_by(error) from error
         self._show(plan)
         config = decided_config(parse_config(uris.read(run.config), run.config), plan.train_steps)
         self._show_length(config, plan, store)
@@ -78,7 +82,7 @@ class PlanJobsOperator(BaseOperator):
         if copied is not None:
             self.log.info("%s", vm_disk.disk_line(config, copied))
             if problem := vm_disk.problem(config, copied):
-                raise AirflowFailException(problem)
+                raise PipelineFailure(Remedy.CHANGE_REQUEST, problem)
         return {
             "train": job_arguments.train(run, store),
             "evaluate": job_arguments.evaluate(run, store),
@@ -92,6 +96,8 @@ class PlanJobsOperator(BaseOperator):
         self.log.info("Training on %s", ", ".join(plan.trained))
         if plan.replayed:
             self.log.info("Replaying %s", ", ".join(plan.replayed))
+        for partition, reason in plan.quarantined.items():
+            self.log.warning("Partition %s is not trained on: %s", partition, reason)
         for partition, reason in plan.not_replayed.items():
             self.log.warning("Partition %s is not replayed: %s", partition, reason)
         self.log.info("Scored on the held-out documents of %s", ", ".join(plan.evaluated))
@@ -103,6 +109,11 @@ class PlanJobsOperator(BaseOperator):
 
         :param config: its steps are decided.
         """
-        for line in planned_lines(config, plans.row_counts(plan), store):
+        lineage = store.lineage(config.model.lineage_id)
+        for line in planned_lines(config, plans.row_counts(plan, lineage), store):
             is_warning = line.startswith("WARNING")
             (self.log.warning if is_warning else self.log.info)("%s", line)
+
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        return task_data.of_plan(run)

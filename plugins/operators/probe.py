@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from model_registry import gate
-from operators import job_arguments
+from operators import job_arguments, task_data
 from operators.data_job import DataJobOperator
+from operators.failures import PipelineFailure
+from operators.openlineage import TellsOpenLineage
 from operators.own_run import own_run
+from operators.task_data import TaskData
 from operators.tpu import TpuRunOperator
 from operators.tpu_failures import FailureKind, TpuTaskFailed
+from pipeline_alerts.causes import Remedy
 from pipeline_config import parse_config
 from pipeline_store import uris
 from pipeline_store.formats import PreparedInput, TaskManifest
-from pipeline_store.layout import StoreLayout
+from pipeline_store.layout import RunLayout, StoreLayout
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class ProbeDataOperator(DataJobOperator):
+class ProbeDataOperator(TellsOpenLineage, DataJobOperator):
     """Turns the labelled tasks of ``promotion.probe_tasks`` into records, one after the other.
 
     Skipped when there are none. A task that is prepared already is left alone. Fails when one has
@@ -49,11 +53,16 @@ class ProbeDataOperator(DataJobOperator):
             PreparedInput(manifest=manifests[-1]).write(run.prepared_task(name))
         problems = [gate.too_few_examples(TaskManifest.load(uri)) for uri in manifests]
         if found := [line for line in problems if line]:
-            raise AirflowFailException("\n".join(found))
+            raise PipelineFailure(Remedy.CHANGE_REQUEST, "\n".join(found))
         return {"manifests": manifests}
 
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        config = parse_config(uris.read(run.config), run.config)
+        return task_data.of_tasks(run, config.promotion.probe_tasks)
 
-class TpuProbeOperator(TpuRunOperator):
+
+class TpuProbeOperator(TellsOpenLineage, TpuRunOperator):
     """Fine-tunes candidate and model in use on labelled tasks, on the run's TPU.
 
     Fails without asking for a TPU when a task was not prepared, or there is none.
@@ -77,3 +86,7 @@ class TpuProbeOperator(TpuRunOperator):
         run = own_run(context, self.store_uri)
         words = job_arguments.probe(run, StoreLayout(self.store_uri))
         return [*words, *job_arguments.probe_manifests(run)]
+
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        return task_data.of_probe(run)

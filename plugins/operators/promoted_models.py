@@ -51,7 +51,9 @@ class ReceiveModelOperator(BaseOperator):
         try:
             config = load_finetuning_preset(self.preset)
             reason = idle_reason(config, store)
-            if lineage_id != config.encoder.lineage_id:
+            if config.text_to_text.init_checkpoint is not None:
+                reason = "this installation's preset fine-tunes a T5, and no model of a lineage."
+            elif lineage_id != config.encoder.lineage_id:
                 reason = (
                     f"{version_id} is of lineage {lineage_id}, and this installation fine-tunes "
                     f"those of {config.encoder.lineage_id} (encoder.lineage_id)."

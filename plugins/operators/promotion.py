@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from model_registry import gate, lease, outcomes, registry
 from model_registry.best_scores import best_scores
+from operators import task_data
 from operators.approval import missing_approval
+from operators.failures import PipelineFailure, refused_by
+from operators.openlineage import TellsOpenLineage
 from operators.own_run import own_run
 from operators.pipeline_assets import PROMOTED_MODEL, announce_model
+from operators.task_data import TaskData
+from pipeline_alerts.causes import Remedy
 from pipeline_config import parse_config
 from pipeline_store import uris
 from pipeline_store.formats import (
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class JudgeOperator(BaseOperator):
+class JudgeOperator(TellsOpenLineage, BaseOperator):
     """Compares candidate and baseline and writes the verdict with its numbers.
 
     It reads the reports that the jobs wrote, never the state of a task: a person can mark a task as
@@ -72,13 +77,17 @@ class JudgeOperator(BaseOperator):
             outcomes.record(run, OutcomeKind.REJECTED, reason, written_by=self.task_id)
         return str(verdict.verdict)
 
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        return task_data.of_judge(run)
+
 
 def _from_sentence_encoder(run: RunLayout) -> bool:
     kept = of_model(model_files(run.training.root))
     return kept is not None and bool(kept.sentence_transformers)
 
 
-class PromoteOperator(BaseOperator):
+class PromoteOperator(TellsOpenLineage, BaseOperator):
     """Publishes a promoted candidate as an immutable version and puts it into use.
 
     Skipped when the verdict is a rejection. Fails when a person had to approve and did not, when
@@ -103,12 +112,12 @@ class PromoteOperator(BaseOperator):
             raise AirflowSkipException(f"The model in use stays: {verdict.reason}")
         config = parse_config(uris.read(run.config), run.config)
         if problem := missing_approval(run, config, plan.parent_version, context["dag_run"]):
-            raise AirflowFailException(problem)
+            raise PipelineFailure(Remedy.MEND_AND_CLEAR, problem)
         try:
             version = self._promote(run, verdict.reason)
         except registry.RegistryError as error:
             # Another try cannot help.
-            raise AirflowFailException(str(error)) from error
+            raise refused_by(error) from error
         outcomes.record(
             run,
             OutcomeKind.PROMOTED,
@@ -131,3 +140,7 @@ class PromoteOperator(BaseOperator):
             lineage, version.version_id, expected_baseline=version.parent, reason=reason
         )
         return version
+
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        return task_data.of_promote(run)

@@ -8,16 +8,22 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException
 
+from hooks.notes import about_run, leave_note
+from operators.failures import PipelineFailure, PipelineRetry
 from operators.hidden_files import Right
+from operators.own_run import own_run
+from pipeline_alerts.causes import Remedy
 from pipeline_config.settings import is_private, load_settings
 from pipeline_store import request_paths, uris
-from pipeline_store.formats import ExitKind
+from pipeline_store.formats import ExitKind, RunRecord
 from pipeline_store.layout import StoreLayout
 from pipeline_store.request_paths import RequestRoots
 from preflight.request import request_roots
@@ -30,6 +36,15 @@ GUARD = str(Path(__file__).with_name("process_guard.py"))
 HIDER = str(Path(__file__).with_name("hidden_files.py"))
 GRACE_SECONDS = 20.0
 """From telling a module to stop to killing it: longer than cancelling a cloud job takes."""
+
+
+@dataclass(frozen=True)
+class ModuleRun:
+    """A module that has run, and from when to when."""
+
+    module: str
+    began: datetime
+    ended: datetime
 
 
 class PythonModuleOperator(BaseOperator):
@@ -59,18 +74,28 @@ class PythonModuleOperator(BaseOperator):
         self.module = module
         self.store_uri = store_uri
         self.arguments = arguments
+        self.ran: list[ModuleRun] = []
         self._process: subprocess.Popen[bytes] | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the module to its end."""
+        command_line, began = self.command_line(context), datetime.now(UTC)
         # A file, not a pipe: nobody has to read it while the log is read.
         with tempfile.TemporaryFile() as printed:
-            code, last_words = self._run(self.command_line(context), printed, context)
+            try:
+                code, last_words = self._run(command_line, printed, context)
+            finally:
+                self.ran.append(ModuleRun(self.module, began, datetime.now(UTC)))
             printed.seek(0)
             lines = printed.read().decode(errors="backslashreplace").splitlines()
         for line in lines[:-1]:
             self.log.info("%s", line)
-        summary = self._summary(code, lines[-1] if lines else "", last_words)
+        try:
+            summary = self._summary(code, lines[-1] if lines else "", last_words)
+        except PipelineFailure as error:
+            # No later task may come to say it; one that does, replaces it.
+            leave_note(context, " ".join([f"Failed: {error}", *self._about_run(context)]))
+            raise
         for line in summary_lines(summary):
             self.log.info("%s", line)
         return summary
@@ -124,11 +149,19 @@ class PythonModuleOperator(BaseOperator):
     def _summary(self, code: int, last_line: str, last_words: str) -> dict[str, Any]:
         """Return what the module did.
 
-        :raises AirflowException: it did not do it.
+        :raises PipelineFailure: it says what of the request or of the data keeps it from that.
+        :raises PipelineRetry: it says what of this machine does.
+        :raises AirflowException: it ended in another way; its last words may hold corpus text.
         """
         kind = ExitKind.from_exit_code(code)
+        beginning, _, own_words = last_words.partition(f"{kind}: ")
         if kind in (ExitKind.USER_ERROR, ExitKind.BAD_DATA):
-            raise AirflowFailException(f"{self.module}: {kind}: {last_words}")
+            # With these codes a module ends by an error of its own, which quotes no file.
+            said = own_words or last_words
+            raise PipelineFailure(Remedy.MEND_INPUT, f"{self.module}: {kind}: {said}")
+        if kind is ExitKind.FAILED and beginning == f"{self.module.rpartition('.')[2]}: ":
+            # Of the machine. What nobody foresaw ends with a traceback, without this beginning.
+            raise PipelineRetry(Remedy.MEND_AND_CLEAR, f"{self.module}: {own_words}")
         if kind is not ExitKind.OK:
             raise AirflowException(
                 f"{self.module} ended with exit code {code} ({kind}): {last_words}"
@@ -143,6 +176,10 @@ class PythonModuleOperator(BaseOperator):
                 f"{last_line!r}. Trying again repeats nothing that is done."
             )
         return summary
+
+    def _about_run(self, context: Context) -> list[str]:
+        record = RunRecord.load_or_none(own_run(context, self.store_uri).record)
+        return [about_run(record.partition, record.lineage_id)] if record is not None else []
 
     def hidden_paths(self) -> Sequence[str]:
         """Return what the module must not be able to read."""

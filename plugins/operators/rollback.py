@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from hooks.dag_runs import end_of
 from model_registry import lease, registry
+from operators import task_data
+from operators.openlineage import TellsOpenLineage
 from operators.pipeline_assets import PROMOTED_MODEL, announce_model
+from operators.task_data import TaskData
 from pipeline_store import identity
-from pipeline_store.formats import ModelVersion, ProductionPointer
-from pipeline_store.layout import LineageLayout, StoreLayout
+from pipeline_store.formats import EarlierModel, ModelVersion, ProductionPointer
+from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -21,8 +25,11 @@ if TYPE_CHECKING:
 PREVIOUS = "previous"
 """Stands for the version that the one in use at the run's trigger was trained from."""
 
+_BEGIN = timedelta(minutes=1)
+"""That the task of a rollback takes to begin, or less."""
 
-class RollbackOperator(BaseOperator):
+
+class RollbackOperator(TellsOpenLineage, BaseOperator):
     """Verifies a published version and puts it into use, whether it is older or newer.
 
     The version that was in use is remembered as rolled back, so that no run puts it back by itself.
@@ -63,7 +70,7 @@ class RollbackOperator(BaseOperator):
             pointer = self._pointer(lineage)
             model = registry.load_version(lineage, pointer.version_id)
             if pointer.request != request:
-                version, expected = self._wanted(lineage, pointer, dag_run.run_after)
+                version, expected = self._wanted(lineage, pointer, dag_run)
                 wanted = registry.load_version(lineage, version)
                 if wanted.version_id == model.version_id:
                     raise AirflowSkipException(
@@ -72,7 +79,13 @@ class RollbackOperator(BaseOperator):
                     )
                 self.log.info("Before: %s", _described(model))
                 pointer = registry.rollback(
-                    lineage, version, reason=reason, request=request, expected=expected
+                    lineage,
+                    version,
+                    reason=reason,
+                    by=dag_run.triggering_user_name,
+                    request=request,
+                    run_id=dag_run.run_id,
+                    expected=expected,
                 )
                 model = wanted
         except (registry.RegistryError, ValueError) as error:
@@ -106,7 +119,7 @@ class RollbackOperator(BaseOperator):
         return pointer
 
     def _wanted(
-        self, lineage: LineageLayout, pointer: ProductionPointer, asked: datetime
+        self, lineage: LineageLayout, pointer: ProductionPointer, dag_run: Any
     ) -> tuple[str, str | None]:
         """Return the version to use, and the one that it is to replace; None: any.
 
@@ -116,7 +129,10 @@ class RollbackOperator(BaseOperator):
         wanted = self.version.strip()
         if wanted != PREVIOUS:
             return wanted, None
-        seen = pointer.in_use_at(asked)
+        asked: datetime = dag_run.run_after
+        behind = _behind(dag_run)
+        known = (stay.version_id for stay in pointer.stays if _was_seen(stay, dag_run, behind))
+        seen = next(known, None)
         if seen is None:
             raise registry.RegistryError(
                 f"The model in use has changed since this run was triggered at {asked:%F %T} UTC, "
@@ -129,6 +145,37 @@ class RollbackOperator(BaseOperator):
                 "it. Name the version to use."
             )
         return model.parent, seen
+
+    def task_data(self, run: RunLayout, number: int) -> TaskData:
+        """Return what the task has read and written, by the store."""
+        return task_data.of_rollback(run, StoreLayout(self.store_uri).lineage(self.lineage))
+
+
+def _was_seen(stay: EarlierModel, dag_run: Any, behind: timedelta) -> bool:
+    """Tell whether a version was in use already when a run was triggered.
+
+    Of what another rollback has brought, Airflow's own times say it: whoever pressed before that
+    run had ended cannot have seen its result. Else a worker's clock stands against that of
+    Airflow's server; one that is ahead lets the press go for too early, so that nothing happens.
+    """
+    if stay.run_id is not None:
+        try:
+            ended = end_of(dag_run.dag_id, stay.run_id)
+        except LookupError:
+            pass  # its record was removed
+        else:
+            return ended is not None and ended <= dag_run.run_after
+    return stay.since + behind <= dag_run.run_after
+
+
+def _behind(dag_run: Any) -> timedelta:
+    """Return how much at most the workers' clocks are behind that of Airflow's server.
+
+    They are if a task runs before its own DAG run has begun: by that, and by what a task takes to
+    begin.
+    """
+    early = dag_run.start_date - datetime.now(UTC)
+    return early + _BEGIN if early > timedelta() else timedelta()
 
 
 def _described(model: ModelVersion) -> str:

@@ -59,8 +59,9 @@ PATIENT_RETRIES: dict[str, Any] = {
     "retry_exponential_backoff": 2.0,
     "max_retry_delay": 900,
 }
-"""For tasks that ask for a TPU or use one, some hours of trying: a stockout, a store or a service
-that is away, and Airflow's own mistakes cost one retry each. What cannot pass fails at once."""
+"""For tasks that ask for a TPU or use one, some hours of trying: a store or a service that is away,
+and Airflow's own mistakes cost one retry each. What cannot pass fails at once. Waiting for capacity
+costs none."""
 
 JOB_ADVICE = {
     ExitKind.OUT_OF_MEMORY: "Lower training.global_batch_size or masking.max_seq_length, or take a "
@@ -267,7 +268,7 @@ class TpuRunOperator(TpuAttemptOperator):
         advice = JOB_ADVICE.get(kind, "")
         if kind is ExitKind.DEADLINE:
             self._stop(reservation, record, "its time was used up")
-            settings = "budget.max_hours, or budget.max_chip_hours if that is set,"
+            settings = "budget.max_hours, or budget.max_chip_hours or max_cost if these are set,"
             advice = renewal_advice(reservation.run, settings)
         raise TpuTaskFailed(
             JOB_KINDS[kind],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,6 +17,7 @@ from operators.own_run import own_rental
 from operators.tpu_failures import FailureKind, TpuTaskFailed, TpuTaskRetry, typed_failures
 from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_lifecycle.boot.launcher import boot_metadata
+from tpu_lifecycle.control.capacity import QuotaInUseError, StockoutError, present_round
 from tpu_lifecycle.control.provisioning import Provisioner
 from tpu_lifecycle.control.release import (
     CancelledAttemptError,
@@ -34,7 +36,7 @@ from tpu_lifecycle.records.reservation import (
     open_reservation,
 )
 from tpu_lifecycle.service.backend import TpuBackend, TpuError, TpuName
-from triggers.tpu import TpuReadyTrigger
+from triggers.tpu import TpuPauseTrigger, TpuReadyTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -42,6 +44,12 @@ if TYPE_CHECKING:
     from hooks.tpu import TpuHook
 
 KILL_SECONDS = 10.0
+
+LONGEST_PAUSE = timedelta(minutes=15)
+"""Between two rounds through the zones; the first one is the task's ``retry_delay``, and each one
+after that twice as long."""
+
+_MOST_DOUBLINGS = 12
 
 EVENT_KINDS = {
     Outcome.RELEASED: FailureKind.RELEASED,
@@ -184,8 +192,15 @@ class TpuAttemptOperator(TpuRunScopedOperator):
                 return self._obtain(context, reservation)
             if event["outcome"] not in (Outcome.REFUSED, Outcome.DEADLINE):
                 self._fail(reservation, event)
-            self._provisioner(reservation).refuse(record, event["reason"], event["cause"])
+            with self._patience(reservation):
+                self._provisioner(reservation).refuse(record, event["reason"], event["cause"])
             return self._obtain(context, reservation)
+
+    def search(self, context: Context, event: dict[str, Any]) -> Any:
+        """Go on after a pause between two rounds through the zones."""
+        del event
+        with typed_failures():
+            return self._begin(context, open_reservation(self.run_uri))
 
     def on_kill(self) -> None:
         """Give back the TPU that is in hand, when the task is ended while its process works.
@@ -220,10 +235,42 @@ class TpuAttemptOperator(TpuRunScopedOperator):
             raise
 
     def _obtain(self, context: Context, reservation: OpenReservation) -> Any:
-        record = self._provisioner(reservation).obtain()
+        with self._patience(reservation):
+            record = self._provisioner(reservation).obtain()
         if record.is_ready:
             return self._use(context, reservation, record)
         return self._wait_until_ready(reservation, record)
+
+    @contextmanager
+    def _patience(self, reservation: OpenReservation) -> Iterator[None]:
+        """Defer when a round through all zones found no TPU: nothing but the run's time ends that.
+
+        Airflow's retries are for what goes wrong; waiting for others to give back does not.
+        """
+        try:
+            yield
+        except (StockoutError, QuotaInUseError) as error:
+            self._pause(reservation, error)
+
+    def _pause(self, reservation: OpenReservation, error: TpuError) -> NoReturn:
+        record = reservation.record
+        over = present_round(record.zones, reservation.attempts()).number - 1
+        pause = self.retry_delay * 2 ** min(max(over - 1, 0), _MOST_DOUBLINGS)
+        until = datetime.now(UTC) + min(pause, LONGEST_PAUSE)
+        if until >= record.expires_at:
+            kind = FailureKind.QUOTA if isinstance(error, QuotaInUseError) else FailureKind.STOCKOUT
+            raise TpuTaskFailed(
+                kind,
+                f"{error} {reservation} expires at {record.expires_at:%F %T} UTC, before the next "
+                f"round. {renewal_advice(reservation.run, 'budget.max_hours')}",
+            )
+        self.log.warning("%s Asked again at %s UTC", error, f"{until:%F %T}")
+        self._show_timeline(reservation)
+        self.defer(
+            trigger=TpuPauseTrigger(until=until.timestamp()),
+            method_name="search",
+            timeout=timeout_after(until, reservation.config.tpu.poll_interval),
+        )
 
     def _wait_until_ready(self, reservation: OpenReservation, record: AttemptRecord) -> None:
         tpu = reservation.config.tpu

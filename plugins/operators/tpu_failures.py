@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from pipeline_alerts.causes import Remedy
+from pipeline_alerts.errors import FailureKind
 from pipeline_config import ConfigError
 from pipeline_store.formats import ExitKind, FormatError
 from tpu_lifecycle.control.capacity import QuotaExhaustedError
@@ -29,21 +30,20 @@ from tpu_lifecycle.service.backend import (
     TpuQuotaTooSmallError,
 )
 
-
-class FailureKind(StrEnum):
-    """Why a TPU task failed; every message begins with it, in brackets."""
-
-    STOCKOUT = "stockout"
-    QUOTA = "quota"
-    PERMISSION = "permission"
-    INVALID_REQUEST = "invalid-request"
-    CONFLICT = "conflict"
-    PREEMPTION = "preemption"
-    BUDGET = "budget"
-    USER_ERROR = "user-error"
-    JOB = "job"
-    RELEASED = "released"
-    INFRASTRUCTURE = "infrastructure"
+REMEDIES = {
+    FailureKind.STOCKOUT: Remedy.WAIT_FOR_TPUS,
+    FailureKind.QUOTA: Remedy.ASK_FOR_QUOTA,
+    FailureKind.PERMISSION: Remedy.MEND_AND_CLEAR,
+    FailureKind.INVALID_REQUEST: Remedy.CHANGE_REQUEST,
+    FailureKind.CONFLICT: Remedy.MEND_AND_CLEAR,
+    FailureKind.PREEMPTION: Remedy.RESERVE_AGAIN,
+    FailureKind.BUDGET: Remedy.RESERVE_AGAIN,
+    FailureKind.USER_ERROR: Remedy.CHANGE_REQUEST,
+    FailureKind.JOB: Remedy.LOOK_AT_JOB,
+    FailureKind.RELEASED: Remedy.RESERVE_AGAIN,
+    FailureKind.INFRASTRUCTURE: Remedy.LOOK_AT_SERVICES,
+}
+"""What helps, for the alert about a task that failed."""
 
 
 class TpuTaskFailed(AirflowFailException):
@@ -52,6 +52,7 @@ class TpuTaskFailed(AirflowFailException):
     def __init__(self, kind: FailureKind, text: str) -> None:
         super().__init__(f"[{kind}] {text}")
         self.kind = kind
+        self.remedy = REMEDIES[kind]
 
 
 class TpuTaskRetry(AirflowException):
@@ -60,6 +61,7 @@ class TpuTaskRetry(AirflowException):
     def __init__(self, kind: FailureKind, text: str) -> None:
         super().__init__(f"[{kind}] {text}")
         self.kind = kind
+        self.remedy = REMEDIES[kind]
 
 
 JOB_KINDS = {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from corpus.partitions import choose_partition, input_patterns
+from hooks.notes import backfill_of
 from operators.validate_base import STARTED_BY_A_DAG, ValidateOperator
 from pipeline_config import ConfigError, PipelineConfig, load_preset, with_overrides
 from pipeline_store import request_paths
+from pipeline_store.formats import BackfillRuns
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.estimates import estimates
 from preflight.run import checks
@@ -30,24 +33,35 @@ class ValidateRunOperator(ValidateOperator):
 
     def _validate(self, context: Context, store: StoreLayout, run: RunLayout) -> dict[str, str]:
         dag_run = context["dag_run"]
-        config = self._requested(
-            load_preset(self.preset), _conf(dag_run), store, is_own=_is_arrival(dag_run)
-        )
-        partition = self._partition(config, dag_run, store)
+        is_own = _is_arrival(dag_run)
+        asked = self._asked(load_preset(self.preset), _conf(dag_run), store, is_own=is_own)
+        config = asked.config
+        # Also of runs that are refused: the backfill's summary names them.
+        backfill = _record_backfill(context, store, config.model.lineage_id)
+        try:
+            partition = self._partition(config, dag_run, store)
+        except ConfigError as error:
+            raise ConfigError(asked.all_problems(error.violations)) from None
         config = with_overrides(config, {"corpus.partition": partition})
-        about = {"partition": partition, "lineage_id": config.model.lineage_id}
-        if dag_run.run_type == "scheduled" and not self._has_files(config, store, partition):
+        lineage_id = config.model.lineage_id
+        about = {"partition": partition, "lineage_id": lineage_id, "backfill": backfill}
+        if (
+            not asked.violations
+            and dag_run.run_type == "scheduled"
+            and not self._has_files(config, store, partition)
+        ):
             self._record(run, config, dag_run, about)
             raise self._skip(
                 run,
                 f"Nothing to do: no file of partition {partition} matches "
                 f"{config.corpus.input_pattern!r} below {store.root}.",
             )
+        if asked.violations:
+            raise self._refusal(asked.all_problems(self._problems(config, store, partition)))
         estimate = estimates.estimate(config, store)
         for line in estimate.lines:
             self.log.info("%s", line)
-        problems = checks.check(config, store, partition) + self._cloud_problems(config, store)
-        if problems:
+        if problems := self._problems(config, store, partition):
             raise self._refusal(problems)
         self._warn_of_a_dead_reaper(store)
         self._record(run, config, dag_run, about)
@@ -57,7 +71,15 @@ class ValidateRunOperator(ValidateOperator):
         self.log.info(
             "Run %s: partition %s, lineage %s", run.root, partition, config.model.lineage_id
         )
-        return {"run_uri": run.root, "config_uri": run.config, **about}
+        return {
+            "run_uri": run.root,
+            "config_uri": run.config,
+            "partition": partition,
+            "lineage_id": lineage_id,
+        }
+
+    def _problems(self, config: PipelineConfig, store: StoreLayout, partition: str) -> list[str]:
+        return checks.check(config, store, partition) + self._cloud_problems(config, store)
 
     def _partition(self, config: PipelineConfig, dag_run: Any, store: StoreLayout) -> str:
         """Return the partition that the form, else the schedule, else the corpus itself names."""
@@ -71,6 +93,23 @@ class ValidateRunOperator(ValidateOperator):
     def _has_files(config: PipelineConfig, store: StoreLayout, partition: str) -> bool:
         patterns = input_patterns(config.corpus.input_pattern, partition, store)
         return any(request_paths.glob(pattern) for pattern in patterns)
+
+
+def _record_backfill(context: Context, store: StoreLayout, lineage_id: str) -> str | None:
+    """Keep which runs the run's backfill has, and return its name; None: it is of none."""
+    listed = backfill_of(context)
+    if listed is None:
+        return None
+    BackfillRuns(
+        name=listed.name,
+        dag_id=context["dag_run"].dag_id,
+        backfill_id=listed.backfill_id,
+        lineage_id=lineage_id,
+        runs=listed.runs,
+        is_backwards=listed.is_backwards,
+        created=datetime.now(UTC),
+    ).create(store.backfill(listed.name))
+    return listed.name
 
 
 def _conf(dag_run: Any) -> dict[str, Any]:

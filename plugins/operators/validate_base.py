@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
+from hooks.notes import about_run, backfill_of, leave_note
 from model_registry import outcomes
+from operators.failures import RequestRefused
 from pipeline_config import (
     ConfigError,
     FinetuningConfig,
@@ -23,7 +27,7 @@ from pipeline_config.requests import with_request
 from pipeline_config.settings import load_settings
 from pipeline_config.unquoted import one_line
 from pipeline_store import identity, request_paths, uris
-from pipeline_store.formats import FormatError, OutcomeKind, RunRecord
+from pipeline_store.formats import FormatError, OutcomeKind, RunRecord, RunRefusal
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.request import outside_problems, request_roots
 from tpu_lifecycle.control.reaper_status import reaper_problem
@@ -31,13 +35,31 @@ from tpu_lifecycle.control.reaper_status import reaper_problem
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from tpu_lifecycle.service.cloud_tpu import CloudTpuBackend
+    from tpu_lifecycle.service.backend import TpuBackend
 
 STARTED_BY_A_DAG = "operator_triggered"
 """The type of a run that a task of another DAG has started; Airflow gives it to no other run."""
 
 REAPER_MAX_AGE = timedelta(hours=1)
 """Of its newest pass: a reaper that is started every ten minutes has then missed several."""
+
+
+@dataclass(frozen=True)
+class Asked(Generic[Config]):
+    """What a run asks for.
+
+    :ivar config: without the settings that were dropped.
+    :ivar violations: why it is refused.
+    :ivar dropped: names of settings that break a rule.
+    """
+
+    config: Config
+    violations: list[str] = field(default_factory=list)
+    dropped: frozenset[str] = frozenset()
+
+    def all_problems(self, found: list[str]) -> list[str]:
+        """Return the violations, and of what else was found what is about no dropped setting."""
+        return self.violations + [line for line in found if not _named(self.dropped, [line])]
 
 
 class ValidateOperator(BaseOperator):
@@ -75,9 +97,21 @@ class ValidateOperator(BaseOperator):
         run = store.run(identity.run_key(dag_run.dag_id, dag_run.run_id))
         try:
             with request_paths.limited_to(request_roots(load_settings(), store)):
-                return self._validate(context, store, run)
+                result = self._validate(context, store, run)
         except ConfigError as error:
-            raise self._refusal(error.violations) from error
+            refused = self._refusal(error.violations)
+        except RequestRefused as error:
+            refused = error
+        except AirflowSkipException as skip:
+            leave_note(context, f"Skipped: {skip}")
+            raise
+        else:
+            record = RunRecord.load(run.record)
+            leave_note(context, about_run(record.partition, record.lineage_id))
+            return result
+        self._keep_refusal(context, run, refused.problems)
+        # Neither with what it came from, nor with where that was raised: the reasons are the log.
+        raise refused.with_traceback(None)
 
     @abstractmethod
     def _validate(self, context: Context, store: StoreLayout, run: RunLayout) -> Any:
@@ -85,6 +119,28 @@ class ValidateOperator(BaseOperator):
 
         :raises ConfigError: it breaks a rule.
         """
+
+    def _asked(
+        self, preset: Config, conf: Mapping[str, Any], store: StoreLayout, *, is_own: bool
+    ) -> Asked[Config]:
+        """Return what a run asks for, also if that is refused.
+
+        Settings that break a rule are then left as the preset has them, so that the checks of
+        files and of the cloud, which need a configuration, give all other reasons in one round.
+
+        :param is_own: as of :meth:`_requested`.
+        :raises ConfigError: nothing usable is left.
+        """
+        try:
+            return Asked(self._requested(preset, conf, store, is_own=is_own))
+        except ConfigError as error:
+            dropped = _named(conf, error.violations)
+            rest = {name: value for name, value in conf.items() if name not in dropped}
+            try:
+                usable = self._requested(preset, rest, store, is_own=is_own)
+            except ConfigError:
+                raise error from None
+            return Asked(usable, error.violations, dropped)
 
     @staticmethod
     def _requested(
@@ -119,7 +175,10 @@ class ValidateOperator(BaseOperator):
         from preflight.cloud.site import Site
         from preflight.findings import problems
 
-        backend, credentials = self._connect()
+        try:
+            backend, credentials = self._connect()
+        except ConfigError as error:
+            return error.violations
         apis = GoogleApis(backend.project_id, lambda: credentials)
         site = Site(config, store, apis, lambda: backend)
         rows = [*catalogue.make([catalogue.AIRFLOW_CHECK], None)]
@@ -128,11 +187,11 @@ class ValidateOperator(BaseOperator):
         rows += catalogue.make(catalogue.TPU_CHECKS, site)
         return problems(rows)
 
-    def _connect(self) -> tuple[CloudTpuBackend, Any]:
+    def _connect(self) -> tuple[TpuBackend, Any]:
         """Return the TPU service of the connection, and the connection's credentials.
 
-        :raises AirflowFailException: no other try can help: there is no such connection, or what is
-            in it cannot be used.
+        :raises ConfigError: no other try can help: there is no such connection, or what is in it
+            cannot be used.
         """
         from google.auth.exceptions import DefaultCredentialsError
 
@@ -153,9 +212,10 @@ class ValidateOperator(BaseOperator):
             if project_id:
                 return hook.backend(), credentials
         except unusable as error:
-            line = f"{name} cannot be used ({type(error).__name__}: {error}). See docs/tpu.md."
-            raise self._refusal([line]) from error
-        raise self._refusal([f"{name} names no project; add project to its extra fields."])
+            why = f"{type(error).__name__}: {error}"
+            line = f"{name} cannot be used ({why}). See docs/explain/tpu.md."
+            raise ConfigError([line]) from error
+        raise ConfigError([f"{name} names no project; add project to its extra fields."])
 
     def _warn_of_a_dead_reaper(self, store: StoreLayout) -> None:
         """Say when nothing would delete a TPU that this run's teardown could not give back."""
@@ -171,11 +231,11 @@ class ValidateOperator(BaseOperator):
         run: RunLayout,
         config: PipelineConfig | FinetuningConfig,
         dag_run: Any,
-        about: Mapping[str, str],
+        about: Mapping[str, Any],
     ) -> None:
         """Write the run's records.
 
-        :param about: ``partition`` and ``lineage_id`` of the :class:`RunRecord`.
+        :param about: ``partition``, ``lineage_id`` and ``backfill`` of the :class:`RunRecord`.
         """
         parse = parse_finetuning_config if isinstance(config, FinetuningConfig) else parse_config
         uris.create_if_absent(run.config, config.to_bytes())
@@ -190,8 +250,30 @@ class ValidateOperator(BaseOperator):
             created=datetime.now(UTC),
             **about,
         ).create(run.record)
+        uris.delete(run.refusal)
         # The run begins anew: what it ended with before does not count any more.
         outcomes.reopen(run)
+
+    def _keep_refusal(self, context: Context, run: RunLayout, problems: list[str]) -> None:
+        """Keep the reasons for the page of the run, and as its note."""
+        leave_note(context, f"Refused: {'; '.join(problems)}")
+        dag_run = context["dag_run"]
+        backfill = backfill_of(context)
+        key = getattr(dag_run, "partition_key", None)
+        conf = dag_run.conf or {}
+        refusal = RunRefusal(
+            dag_id=dag_run.dag_id,
+            run_id=dag_run.run_id,
+            partition=str(key or conf.get("corpus.partition") or ""),
+            lineage_id=str(conf.get("model.lineage_id") or ""),
+            backfill=backfill.name if backfill else None,
+            reasons=problems,
+            time=datetime.now(UTC),
+        )
+        try:
+            refusal.write(run.refusal)
+        except OSError:  # the store may be what was refused
+            self.log.exception("The reasons could not be kept for the run's page")
 
     def _skip(self, run: RunLayout, reason: str) -> AirflowSkipException:
         outcomes.record(run, OutcomeKind.SKIPPED, reason, written_by=self.task_id)
@@ -199,11 +281,18 @@ class ValidateOperator(BaseOperator):
         self.log.info("%s", reason)
         return AirflowSkipException(reason)
 
-    def _refusal(self, problems: list[str]) -> AirflowFailException:
-        problems = [one_line(" ".join(line.splitlines())) for line in problems]
+    def _refusal(self, problems: list[str]) -> RequestRefused:
+        problems = [one_line(" ".join(line.splitlines())) for line in dict.fromkeys(problems)]
         for line in problems:
             self.log.error("%s", line)
-        return AirflowFailException(
-            f"Refused before anything was spent, {len(problems)} violation(s):\n"
-            + "\n".join(problems)
-        )
+        return RequestRefused(problems)
+
+
+def _named(settings: Iterable[str], lines: list[str]) -> frozenset[str]:
+    """Return those of some settings that lines name, also by one of their items."""
+    words = {word.strip(".") for line in lines for word in re.findall(r"[\w.]+", line)}
+    return frozenset(
+        name
+        for name in settings
+        if any(word == name or word.startswith(f"{name}.") for word in words)
+    )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, DagRunState
 from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError
 
-from alerting.announcing import answer_link, channels, run_link
-from alerting.service import tpu_of
+from alerting.announcing import answer_link, channels, run_link, tpu_of
 from pipeline_alerts.delivery import deliver_all
 from pipeline_alerts.standstill import Patience
 from pipeline_alerts.watch import Watch, WatchSettings

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from operator import attrgetter
 
 from pages import formatting
@@ -219,25 +218,33 @@ def _interval(verdict: Verdict) -> str:
 
 
 def _offers(store: StoreLayout, lineage_id: str, chosen: set[str], reader: Reader) -> list[Offer]:
-    found = uris.list_named(store.runs, "run.json")
-    newest = sorted(found, key=lambda details: details.modified, reverse=True)
-    records = (reader.load(RunRecord, details.uri) for details in newest)
-    own = (
-        record
-        for record in records
-        if record is not None
-        and record.lineage_id == lineage_id
-        and record.partition
-        and record.rental_of is None
-    )
+    found = uris.list_named(store.runs, "run.json", "outcome.json")
+    listed = {details.uri for details in found}
+    newest = sorted(found, key=attrgetter("modified"), reverse=True)
+    of_runs = [details.uri for details in newest if details.uri.endswith("/run.json")]
+    own: list[RunRecord] = []
+    # Whose a run is, its record alone says.
+    for start in range(0, len(of_runs), MOST_OFFERED):
+        records = reader.load_all(RunRecord, of_runs[start : start + MOST_OFFERED])
+        own += [one for one in records if one is not None and _is_offered(one, lineage_id)]
+        if len(own) >= MOST_OFFERED:
+            break
+    own = own[:MOST_OFFERED]
+    places = [store.run(record.run_key).outcome for record in own]
+    ended = [uri for uri in places if uri in listed]
+    outcomes = dict(zip(ended, reader.load_all(RunOutcome, ended), strict=True))
     return [
-        Offer(record, _state(store.run(record.run_key), reader), record.run_key in chosen)
-        for record in islice(own, MOST_OFFERED)
+        Offer(record, _state(outcomes.get(uri)), record.run_key in chosen)
+        for record, uri in zip(own, places, strict=True)
     ]
 
 
-def _state(run: RunLayout, reader: Reader) -> str:
-    outcome = reader.load(RunOutcome, run.outcome)
+def _is_offered(record: RunRecord, lineage_id: str) -> bool:
+    is_pretraining = bool(record.partition) and record.rental_of is None
+    return is_pretraining and record.lineage_id == lineage_id
+
+
+def _state(outcome: RunOutcome | None) -> str:
     return "under way" if outcome is None else str(outcome.outcome)
 
 

@@ -13,8 +13,10 @@ from pages.spending import Spending, spending
 from pipeline_config import FinetuningConfig, parse_finetuning_config
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
+    CompressedModel,
     FinetuningPlan,
     FinetuningReport,
+    ProductionPointer,
     RunEstimate,
     RunOutcome,
     RunRecord,
@@ -61,6 +63,14 @@ class TrialRow:
         return scores.metrics.get(self.metric) if scores else None
 
 
+@dataclass(frozen=True)
+class ChildRow:
+    """A smaller model of one of the run's classifiers."""
+
+    model: CompressedModel
+    is_of_version_in_use: bool
+
+
 @dataclass
 class FinetuningView:
     """A fine-tuning run, as far as it has got."""
@@ -75,6 +85,10 @@ class FinetuningView:
     """Trials that are not shown."""
     report: FinetuningReport | None = None
     has_page: bool = False
+    children: list[ChildRow] = field(default_factory=list)
+    """By classifier and name."""
+    child_pages: list[str] = field(default_factory=list)
+    """Classifiers whose smaller models have a page."""
     jobs: list[JobProgress] = field(default_factory=list)
     """What runs on its TPUs now."""
     spending: Spending | None = None
@@ -104,11 +118,34 @@ def finetuning_view(store: StoreLayout, dag_id: str, run_id: str) -> FinetuningV
         view.more = max(0, len(view.plan.trials) - MOST_TRIALS)
     view.report = reader.load(FinetuningReport, run.training_summary)
     view.has_page = uris.exists(run.training_page)
+    view.children = list(_children(store, run, record.lineage_id, reader))
+    view.child_pages = child_pages(run)
     view.spending = reader.attempt(lambda: spending(rental_folders(run)))
     view.outcome = reader.load(RunOutcome, run.outcome)
     if view.outcome is None:
         view.jobs = running_jobs(run, reader)
     return view
+
+
+def child_pages(run: RunLayout) -> list[str]:
+    """Return the classifiers whose smaller models have a page, sorted."""
+    found = uris.glob(run.children("*").page)
+    return sorted(uri.split("/")[-2] for uri in found)
+
+
+def _children(
+    store: StoreLayout, run: RunLayout, lineage_id: str, reader: Reader
+) -> Iterator[ChildRow]:
+    places = sorted(uris.glob(run.children("*").child("*").record))
+    if not places:
+        return
+    pointer = reader.load(ProductionPointer, store.lineage(lineage_id).production)
+    in_use = None if pointer is None else pointer.version_id
+    for place in places:
+        model = reader.load(CompressedModel, place)
+        if model is not None:
+            parent = model.parent.version_id
+            yield ChildRow(model, parent is not None and parent == in_use)
 
 
 def _config(run: RunLayout) -> FinetuningConfig | None:

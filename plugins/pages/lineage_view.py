@@ -7,14 +7,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 
-from model_registry import lease, registry
+from model_registry import attempts, lease, registry
+from model_registry.production import production
 from pages.charts import LineChart, Series, line_chart
+from pages.progress import JobProgress, running_jobs
 from pages.reading import Reader
 from pages.spending import Spending, spending
+from pipeline_alerts.causes import advice
 from pipeline_alerts.delivery import clearance, list_alerts
 from pipeline_store import uris
 from pipeline_store.formats import (
     Alert,
+    BackfillRuns,
+    LineageAttempt,
     LineageLease,
     ModelVersion,
     ProductionPointer,
@@ -28,6 +33,9 @@ MOST_VERSIONS = 100
 MOST_ALERTS = 10
 MOST_READ_ALERTS = 200
 """Of all lineages, the newest: a page must not take longer with each alert there ever was."""
+MOST_ATTEMPTS = 20
+MOST_BACKFILLS = 5
+"""Of the lineage, the newest, whose partitions that were not even tried are shown."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,25 @@ class AlertRow:
     alert: Alert
     cleared: datetime | None
 
+    @property
+    def advice(self) -> str:
+        """What to do; empty: a later program has named the cause."""
+        try:
+            return advice(self.alert.cause, self.alert.remedy)
+        except ValueError:
+            return ""
+
+
+@dataclass(frozen=True)
+class NotLearned:
+    """A partition that the model in use has not seen, and the run that says why."""
+
+    partition: str
+    reason: str
+    dag_id: str
+    run_id: str
+    is_quarantined: bool = False
+
 
 @dataclass
 class LineageView:
@@ -76,7 +103,13 @@ class LineageView:
     lease: LineageLease | None = None
     spending: Spending | None = None
     """Of the run that holds the lineage."""
+    jobs: list[JobProgress] = field(default_factory=list)
+    """What this run has on its TPUs just now."""
     waiting: list[WaitingTicket] = field(default_factory=list)
+    not_learned: list[NotLearned] = field(default_factory=list)
+    """Partitions that were tried, or asked for by a backfill, sorted."""
+    unsuccessful: list[LineageAttempt] = field(default_factory=list)
+    """Newest runs that were rejected, failed or cancelled; newest first."""
     alerts: list[AlertRow] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -104,9 +137,30 @@ def lineage_view(store: StoreLayout, lineage_id: str, known: list[str]) -> Linea
     holder = view.lease.run_key if view.lease is not None else None
     if holder is not None:
         view.spending = reader.attempt(lambda: spending([store.run(holder)]))
+        view.jobs = running_jobs(store.run(holder), reader)
     view.waiting = reader.attempt(lambda: lease.waiting(lineage)) or []
+    view.not_learned = _not_learned(store, lineage_id, reader)
+    tried = reader.attempt(lambda: attempts.attempts(lineage)) or []
+    view.unsuccessful = tried[: -MOST_ATTEMPTS - 1 : -1]
     view.alerts = newest_alerts(store, lineage_id, reader)
     return view
+
+
+def _not_learned(store: StoreLayout, lineage_id: str, reader: Reader) -> list[NotLearned]:
+    lineage = store.lineage(lineage_id)
+    in_use = reader.attempt(lambda: production(lineage))
+    seen = set(in_use.partitions_seen) if in_use else set()
+    found = {}
+    listed = (reader.load(BackfillRuns, uri) for uri in uris.list_files(store.backfills))
+    own = [one for one in listed if one is not None and one.lineage_id == lineage_id]
+    for backfill in sorted(own, key=lambda one: one.created)[-MOST_BACKFILLS:]:
+        runs = {partition: run_id for run_id, partition in backfill.runs.items()}
+        for partition, reason in backfill.not_learned.items():
+            found[partition] = NotLearned(partition, reason, backfill.dag_id, runs[partition])
+    for name, left in (reader.attempt(lambda: attempts.left_out(lineage)) or {}).items():
+        by = left.attempt
+        found[name] = NotLearned(name, left.reason, by.dag_id, by.run_id, left.is_quarantined)
+    return [found[name] for name in sorted(found) if name not in seen]
 
 
 def newest_alerts(store: StoreLayout, lineage_id: str, reader: Reader) -> list[AlertRow]:

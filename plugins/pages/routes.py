@@ -7,34 +7,49 @@ partitions only if the store knows them.
 from __future__ import annotations
 
 import functools
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag
+from airflow.models.dag import DagModel
+from airflow.utils.session import create_session
 from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
+from pydantic import BeforeValidator
+from sqlalchemy import select
 
-from hooks.addresses import airflow_path
+from hooks.addresses import SITE, airflow_path, page_path
 from model_registry import registry
 from pages import formatting
 from pages.compare_view import MOST_RUNS, compare_view
+from pages.documentation import documentation, documentation_root
 from pages.downloads import archived_files, folder_sizes, tar_stream
-from pages.finetuning_view import finetuning_view
+from pages.finetuning_view import child_pages, finetuning_view
 from pages.lineage_view import lineage_view
-from pages.pausing import is_paused
 from pages.reading import Reader
 from pages.run_view import known_reports, run_view
 from pages.spending import spending_view, spent_bar
+from pipeline_alerts.errors import error_anchor
 from pipeline_config import load_preset
 from pipeline_config.settings import load_settings
 from pipeline_store import identity, uris
-from pipeline_store.formats import ModelVersion
+from pipeline_store.formats import ModelVersion, RunRefusal
 from pipeline_store.layout import LineageLayout, StoreLayout, VersionLayout
+from tpu_lifecycle.records.spending import price_words
+
+
+def is_paused(dag_id: str) -> bool:
+    """Return whether a DAG is paused; no, if Airflow has none of that id."""
+    with create_session() as session:
+        found = session.scalar(select(DagModel.is_paused).where(DagModel.dag_id == dag_id))
+    return bool(found)
+
 
 MAIN_DAG, ROLLBACK_DAG = "bert_repretraining", "model_rollback"
 FINETUNING_DAG = "bert_finetuning"
@@ -64,6 +79,9 @@ _REPORT = _PAGE | {
     "img-src data:; frame-ancestors 'self'",
 }
 
+# A form sends a date that was cleared as an empty one.
+Since = Annotated[date | None, BeforeValidator(lambda value: value or None)]
+
 may_read_runs = Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN))
 may_read_models = Depends(requires_access_dag(method="GET", param_dag_id=MAIN_DAG))
 
@@ -77,11 +95,15 @@ def application() -> FastAPI:
     app.get("/data-report-text", dependencies=[may_read_runs])(data_report_text)
     app.get("/training-summary", dependencies=[may_read_runs])(training_summary)
     app.get("/training-summary-text", dependencies=[may_read_runs])(training_summary_text)
+    app.get("/children", dependencies=[may_read_runs])(children_page)
+    app.get("/children-text", dependencies=[may_read_runs])(children_text)
     app.get("/models", dependencies=[may_read_models])(models_page)
     app.get("/compare", dependencies=[may_read_models])(compare_page)
     app.get("/spending", dependencies=[may_read_models])(spending_page)
     app.get("/card", dependencies=[may_read_models])(model_card)
     app.get("/download", dependencies=[may_read_models])(download)
+    app.get("/docs", dependencies=[may_read_models])(documentation_root)
+    app.get("/docs/{path:path}", dependencies=[may_read_models])(documentation)
     for name in STATIC:
         app.get(f"/{name}", dependencies=[may_read_models])(functools.partial(_static, name))
     return app
@@ -89,31 +111,47 @@ def application() -> FastAPI:
 
 def run_page(dag_id: str, run_id: str) -> Response:
     """Show what is known of one run."""
+    place = _store().run(identity.run_key(dag_id, run_id)).refusal
+    refusal = Reader().load(RunRefusal, place)
     finetuning = finetuning_view(_store(), dag_id, run_id)
     if finetuning is not None:
         paused = finetuning.outcome is None and is_paused(dag_id)
         return _html(
             "finetuning.html",
             view=finetuning,
+            refusal=refusal,
             dag_id=dag_id,
             run_id=run_id,
             paused=paused,
             refresh=_refresh(finetuning.outcome is None),
             curves=_curves(finetuning.record.run_key),
+            trace=_trace(finetuning.record.run_key),
         )
     view = run_view(_store(), dag_id, run_id)
     if view is None:
         dags = {"main_dag": MAIN_DAG, "finetuning_dag": FINETUNING_DAG}
-        return _html("no_run.html", dag_id=dag_id, run_id=run_id, **dags)
+        # The run that somebody has just triggered appears by itself.
+        refresh = _refresh(dag_id in dags.values() and refusal is None)
+        return _html(
+            "no_run.html",
+            dag_id=dag_id,
+            run_id=run_id,
+            refusal=refusal,
+            refresh=refresh,
+            **dags,
+        )
     is_open = view.outcome is None
     return _html(
         "run.html",
         view=view,
+        refusal=refusal,
         dag_id=dag_id,
         run_id=run_id,
         paused=is_open and is_paused(dag_id),
         refresh=_refresh(is_open),
         curves=_curves(view.record.run_key),
+        mlflow=_mlflow(view.record.lineage_id),
+        trace=_trace(view.record.run_key),
     )
 
 
@@ -139,6 +177,26 @@ def training_summary(dag_id: str, run_id: str) -> Response:
 def training_summary_text(dag_id: str, run_id: str) -> Response:
     """Return the report: tables, confusion pictures, whether it has paid."""
     return HTMLResponse(_require_summary(dag_id, run_id), headers=_REPORT)
+
+
+def children_page(dag_id: str, run_id: str, trial: str) -> Response:
+    """Show the smaller models of a classifier, with a way back to its run."""
+    _require_children(dag_id, run_id, trial)
+    query = {"dag_id": dag_id, "run_id": run_id, "trial": trial}
+    return _report(f"Smaller models of {trial}", "children-text", query)
+
+
+def children_text(dag_id: str, run_id: str, trial: str) -> Response:
+    """Return what was measured of them: a picture and a table."""
+    return HTMLResponse(_require_children(dag_id, run_id, trial), headers=_REPORT)
+
+
+def _require_children(dag_id: str, run_id: str, trial: str) -> bytes:
+    run = _store().run(identity.run_key(dag_id, run_id))
+    data = uris.read_or_none(run.children(trial).page) if trial in child_pages(run) else None
+    if data is None:
+        raise HTTPException(404, "This run has no such classifier with smaller models.")
+    return data
 
 
 def _require_data_report(dag_id: str, run_id: str, partition: str) -> bytes:
@@ -176,7 +234,8 @@ def models_page(lineage: str | None = None) -> Response:
     paused = view.lease is not None and is_paused(view.lease.dag_id)
     dags = {"main_dag": MAIN_DAG, "rollback_dag": ROLLBACK_DAG}
     refresh = _refresh(view.lease is not None)
-    return _html("models.html", view=view, paused=paused, refresh=refresh, **dags)
+    links = {"metrics": settings.metrics_url, "mlflow": _mlflow(chosen)}
+    return _html("models.html", view=view, paused=paused, refresh=refresh, **links, **dags)
 
 
 def compare_page(lineage: str, run: Annotated[list[str] | None, Query()] = None) -> Response:
@@ -187,9 +246,11 @@ def compare_page(lineage: str, run: Annotated[list[str] | None, Query()] = None)
     return _html("compare.html", view=view, most=MOST_RUNS, dag_id=MAIN_DAG)
 
 
-def spending_page() -> Response:
+def spending_page(since: Since = None) -> Response:
     """Show what the TPUs of all runs cost, by lineage and week, and what for."""
-    return _html("spending.html", view=spending_view(_store()), spent_bar=spent_bar)
+    view, metrics = spending_view(_store(), since), load_settings().metrics_url
+    shown = {"spent_bar": spent_bar, "price_words": price_words, "metrics": metrics}
+    return _html("spending.html", view=view, **shown)
 
 
 def model_card(lineage: str, version: str) -> Response:
@@ -241,6 +302,19 @@ def _curves(run_key: str) -> str:
     return f"{base}/?{urlencode({'runFilter': run_key})}#timeseries" if base else ""
 
 
+def _mlflow(lineage_id: str) -> str:
+    """Return the address of a lineage's copy in MLflow, as `pipeline_mirror` calls it."""
+    settings = load_settings()
+    if not settings.mlflow_url:
+        return ""
+    return f"{settings.mlflow_url}/#/models/{quote(settings.mlflow_prefix + lineage_id, safe='')}"
+
+
+def _trace(run_key: str) -> str:
+    """Return the address of a run's trace in the tool that the installation sends them to."""
+    return load_settings().traces_url.replace("{trace_id}", identity.trace_id(run_key))
+
+
 def _refresh(is_open: bool) -> int:
     return REFRESH_SECONDS if is_open else 0
 
@@ -265,7 +339,14 @@ def _templates() -> Environment:
     )
     environment.filters.update(formatting.FILTERS)
     environment.globals["airflow"] = airflow_path()
+    environment.globals["error_page"] = _error_page
     return environment
+
+
+def _error_page(text: str) -> str:
+    """Return the address of what explains an error that a text tells of; empty: there is none."""
+    anchor = error_anchor(text) if SITE.is_dir() else None
+    return page_path(f"docs/operate/errors.html#{anchor}") if anchor else ""
 
 
 def _html(template: str, **values: Any) -> Response:

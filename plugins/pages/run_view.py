@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from model_registry import lease
-from model_registry.best_scores import loss_histories
+from model_registry.best_scores import LOSS, histories
 from pages.charts import IntervalChart, LineChart, Series, interval_chart, line_chart
 from pages.compare_view import parent_key
 from pages.curves import metric_records, training_curve
@@ -219,9 +219,9 @@ def _add_forgetting(view: RunView, lineage: LineageLayout, reader: Reader) -> No
     most = sorted(view.verdict.forgetting, key=lambda one: one.forgotten, reverse=True)
     worst = most[:MOST_FORGOTTEN]
     names = [one.set_name for one in worst]
-    histories = reader.attempt(lambda: loss_histories(lineage, parent, names)) or {}
+    found = reader.attempt(lambda: histories(lineage, parent, names, LOSS)) or {}
     for one in worst:
-        history = histories.get(one.set_name, [])
+        history = found.get(one.set_name, [])
         losses = [*(loss for _, loss in history), one.candidate_loss]
         chart = line_chart(
             f"Loss on {one.set_name} over the versions of the lineage",

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time
 
 from pages.charts import ShareBar, share_bar
+from pages.reading import Reader
 from pipeline_store.formats import (
     AttemptEvent,
     Ledger,
     LedgerEntry,
     Reservation,
+    RunRecord,
     Seconds,
     SpentOn,
 )
 from pipeline_store.formats.spent import added
 from pipeline_store.layout import ReservationLayout, RunLayout, StoreLayout
 from tpu_lifecycle.records.attempts import AttemptRecord, load_attempts
+from tpu_lifecycle.records.billed import Spent, default_since, may_be_rented, named, spent_since
 from tpu_lifecycle.records.budgets import rented_since
 from tpu_lifecycle.records.ledger import so_far
-from tpu_lifecycle.records.spending import LineageSpending, by_lineage, named, spent_since
-
-WEEKS = 12
-"""So far back the page over runs goes."""
+from tpu_lifecycle.records.spending import LineageSpending, by_lineage
 
 _STYLES = {
     SpentOn.STEP: "step",
@@ -121,15 +121,25 @@ class SpendingView:
 
     since: datetime
     lineages: list[LineageSpending]
+    rented: list[tuple[RunRecord | None, Spent]] = field(default_factory=list)
+    """TPUs that are rented now, the newest first, and their runs, as far as they can be read."""
     problems: list[str] = field(default_factory=list)
 
 
-def spending_view(store: StoreLayout) -> SpendingView:
-    """Return what the page over runs shows: whole weeks, the present one too."""
-    now = datetime.now(UTC)
-    monday = now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(now.weekday())
-    view = SpendingView(monday - timedelta(weeks=WEEKS - 1), [])
-    view.lineages = by_lineage(spent_since(store, view.since, problems=view.problems))
+def spending_view(store: StoreLayout, since: date | None = None) -> SpendingView:
+    """Return what the page over runs shows.
+
+    :param since: first day, UTC; None: that of the last weeks.
+    """
+    first = datetime.combine(since, time(), UTC) if since else default_since()
+    view = SpendingView(first, [])
+    spent = spent_since(store, view.since, problems=view.problems)
+    view.lineages = by_lineage(spent)
+    rented = sorted((s for s in spent if s.is_rented), key=lambda s: s.entry.created, reverse=True)
+    reader = Reader()
+    records = [reader.load(RunRecord, store.run(one.run_key).record) for one in rented]
+    view.rented = list(zip(records, rented, strict=True))
+    view.problems += reader.problems
     return view
 
 
@@ -171,5 +181,7 @@ def _use(tpu: int, entry: LedgerEntry, state: str, rented: datetime | None = Non
 def _open(tpu: int, entry: LedgerEntry, record: AttemptRecord) -> Use:
     newest = max(record.marks.values(), key=lambda mark: mark.time, default=None)
     state = str(newest.event) if newest else "not asked for yet"
-    rented = None if AttemptEvent.GONE in record.marks else rented_since(record)
-    return _use(tpu, entry, state, rented)
+    if may_be_rented(record):
+        return _use(tpu, entry, state, rented_since(record))
+    # The reaper's bill says what it has deleted, which nobody has confirmed yet.
+    return _use(tpu, entry, state if AttemptEvent.GONE in record.marks else entry.outcome)

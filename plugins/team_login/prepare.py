@@ -2,7 +2,7 @@
 
 Copy-paste, where Airflow's settings are: ``python -P plugins/team_login/prepare.py LOGINS``. The
 file is a JSON object with the password of ``admin``; who else may log in is in Airflow's database
-only, see ``docs/team-login.md``.
+only, see ``docs/guides/team-login.md``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Airflow asks for two things before anybody changes a part of a DAG: the permission for that kind of
 part, such as ``DAG Runs``, and the one to edit that DAG. So what is granted for all DAGs here is
-worth something only for the DAGs that a role may edit. ``docs/team-login.md`` says it in words.
+worth something only for the DAGs that a role may edit. In words: ``docs/guides/team-login.md``.
 
 https://airflow.apache.org/docs/apache-airflow-providers-fab/stable/auth-manager/access-control.html
 """
@@ -26,7 +26,7 @@ OPERATED_DAGS = (
     "promoted_models",
 )
 """The DAGs that operators trigger, stop and pause."""
-KEPT_DAGS = ("pipeline_watch", "store_retention", "tpu_reaper")
+KEPT_DAGS = ("model_mirror", "pipeline_watch", "store_retention", "tpu_reaper")
 """The DAGs that keep watch and order; only administrators touch them."""
 DAGS = (*OPERATED_DAGS, ROLLBACK_DAG, *KEPT_DAGS)
 

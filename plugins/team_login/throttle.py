@@ -7,6 +7,7 @@ written last sees all others.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import zlib
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,7 @@ MOST_FAILURES = 10
 """Wrong passwords of one account within :data:`WINDOW`; from then on it is not looked at."""
 WINDOW = timedelta(minutes=1)
 _COUNTERS = 64
-"""Names that share a counter are few, and a flood of invented names writes few lines."""
+"""Of names without an account, so that a flood of invented ones writes few lines."""
 
 
 class TooManyFailuresError(Exception):
@@ -45,7 +46,7 @@ def begin(name: str, *, is_known: bool) -> int:
         passwords into the wrong field.
     :raises TooManyFailuresError: the account had too many; this try does not count.
     """
-    counter = str(zlib.crc32(name.casefold().encode(errors="replace")) % _COUNTERS)
+    counter = _counter(name.casefold().encode(errors="replace"), is_known=is_known)
     with create_session(scoped=False) as session:
         line = Log(EVENT, owner=name if is_known else None, extra=counter)
         session.add(line)
@@ -63,6 +64,13 @@ def succeeded(number: int) -> None:
     """Take back a try that was right."""
     with create_session(scoped=False) as session:
         session.execute(delete(Log).where(Log.id == number))
+
+
+def _counter(name: bytes, *, is_known: bool) -> str:
+    """Return what tries are counted by; nobody can use up that of an account by other names."""
+    if is_known:
+        return f"account {hashlib.sha256(name).hexdigest()[:32]}"
+    return str(zlib.crc32(name) % _COUNTERS)
 
 
 def _seconds(first: datetime, now: datetime) -> int:

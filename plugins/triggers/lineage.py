@@ -6,7 +6,6 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -15,7 +14,7 @@ from hooks.lineage import LineageClaim
 from model_registry.errors import RegistryError
 from model_registry.lease import Standing
 from pipeline_store.formats import FormatError
-from triggers.threads import in_thread
+from triggers.threads import PatientThreads
 
 CLAIMED, DEADLINE, ERROR = "claimed", "deadline", "error"
 """Outcomes of an event: the run has the lineage, waited too long, or something is damaged."""
@@ -24,12 +23,10 @@ MAX_ERRORS = 5
 """Looks in a row that may fail because a file is damaged before the task is told. A store or an
 Airflow that is away is waited for."""
 
-KILL_SECONDS = 20.0
-"""Airflow gives on_kill 30 s."""
-
 # Threads of their own, so that a store that hangs holds up neither the event loop nor the triggers
 # that watch a TPU.
-_LOOKS = ThreadPoolExecutor(max_workers=16, thread_name_prefix="lineage-look")
+_LOOKS = PatientThreads(16, "lineage-look")
+_KILLS = PatientThreads(4, "lineage-kill")
 
 
 class LineageTrigger(BaseTrigger):
@@ -67,11 +64,15 @@ class LineageTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until the lineage is this run's, then fire once."""
+        """Look until the lineage is this run's, then fire once.
+
+        A look that does not return is left behind. Should it claim the lineage after all, that is
+        this run's, and void when the run has ended.
+        """
         errors, shown = 0, ""
         while True:
             try:
-                standing = await in_thread(_LOOKS, self._look)
+                standing = await _LOOKS.look(self.deadline, self._look)
             except Exception as error:  # noqa: BLE001 - waiting costs nothing, so it goes on
                 # CancelledError is no Exception: it passes, as on_kill needs it to.
                 lasts = isinstance(error, RegistryError | FormatError)
@@ -80,6 +81,7 @@ class LineageTrigger(BaseTrigger):
                 if errors >= MAX_ERRORS:
                     yield TriggerEvent({"outcome": ERROR, "reason": str(error)})
                     return
+                shown = shown or f"it could not be looked at: {error!r}"
             else:
                 errors = 0
                 text = standing.describe()
@@ -101,7 +103,7 @@ class LineageTrigger(BaseTrigger):
         A newer try that waits leaves a new ticket with its next look. The lease is not given back,
         as it may be the newer try's; it is void when the run has ended.
         """
-        await asyncio.wait_for(in_thread(_LOOKS, self._withdraw), KILL_SECONDS)
+        await _KILLS.kill(self._withdraw)
         self.log.info("Task was ended by a person: it does not wait for the lineage any more")
 
     def _look(self) -> Standing:

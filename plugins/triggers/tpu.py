@@ -8,7 +8,6 @@ import re
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,8 @@ from tpu_lifecycle.control.mailbox import LogReader
 from tpu_lifecycle.control.observe import JobWatch, Observation, ReadyWatch, progress_text
 from tpu_lifecycle.control.release import fenced_delete
 from tpu_lifecycle.records.reservation import OpenReservation, open_reservation
-from tpu_lifecycle.service.backend import TpuError
-from triggers.threads import in_thread
+from tpu_lifecycle.service.backend import TpuError, TpuPermissionError
+from triggers.threads import PatientThreads
 
 if TYPE_CHECKING:
     from hooks.tpu import TpuHook
@@ -34,19 +33,19 @@ REOPEN_AFTER = 5
 """Looks in a row without the service's answer after which the connection is opened anew: the
 credentials may have been replaced."""
 
-KILL_SECONDS = 20.0
-"""Airflow gives on_kill 30 s."""
-
 ERROR = "error"
 """Outcome of an event when looking itself failed; another try of the task goes on from there."""
+
+PAUSED = "paused"
+"""Outcome of a pause between two rounds through the zones; nothing was looked at."""
 
 _STEPS = re.compile(r"\bstep \d+/\d+ ")
 """In a line of a job's log that says how far it is."""
 
 # Threads of their own: asyncio's few would let looks that hang, one for each of hundreds of
 # triggers, keep cancellations waiting longer than Airflow does.
-_LOOKS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="tpu-look")
-_KILLS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tpu-kill")
+_LOOKS = PatientThreads(32, "tpu-look")
+_KILLS = PatientThreads(8, "tpu-kill")
 
 
 class _TpuTrigger(BaseTrigger):
@@ -112,12 +111,14 @@ class _TpuTrigger(BaseTrigger):
         while True:
             try:
                 # Showing is in the thread too: the end of a log may be much to write.
-                seen = await in_thread(_LOOKS, self._look)
+                seen = await _LOOKS.look(self.deadline, self._look)
             except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on
                 # CancelledError is no Exception: it passes, as on_kill needs it to.
                 blind += 1
                 errors = 0 if _may_pass(error) else errors + 1
                 self.log.warning("Look %d in a row failed: %r", blind, error)
+                if isinstance(error, TimeoutError):
+                    self._close()  # its thread may still use what it has opened
                 if errors >= MAX_ERRORS:
                     yield self._event(ERROR, f"{errors} looks in a row failed; last: {error!r}")
                     return
@@ -143,7 +144,7 @@ class _TpuTrigger(BaseTrigger):
         The teardown may have run already or may be running, and after a clear a newer try may
         already be using the TPU: the deletion is fenced and may happen twice.
         """
-        deleted = await asyncio.wait_for(in_thread(_KILLS, self._kill), KILL_SECONDS)
+        deleted = await _KILLS.kill(self._kill)
         if deleted:
             self.log.warning("Task was ended by a person: deletion of its TPU asked for")
         else:
@@ -217,10 +218,31 @@ def _may_pass(error: Exception) -> bool:
     from google.auth.exceptions import GoogleAuthError
 
     if isinstance(error, TpuError):
-        return error.retryable
+        # Without the right to look the job's own reports are not read either: the task is told.
+        return error.retryable and not isinstance(error, TpuPermissionError)
     if isinstance(error, FileNotFoundError | NotFound):
         return False
     return isinstance(error, OSError | GoogleAPIError | GoogleAuthError)
+
+
+class TpuPauseTrigger(BaseTrigger):
+    """Fires at a moment: the task then asks for a TPU once more. It holds none meanwhile.
+
+    :param until: the moment, in epoch seconds.
+    """
+
+    def __init__(self, *, until: float) -> None:
+        super().__init__()
+        self.until = until
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the path that the triggerer imports, and the arguments."""
+        return "triggers.tpu.TpuPauseTrigger", {"until": self.until}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Sleep, then fire once."""
+        await asyncio.sleep(max(0.0, self.until - time.time()))
+        yield TriggerEvent({"outcome": PAUSED, "reason": "time to ask again"})
 
 
 class TpuReadyTrigger(_TpuTrigger):

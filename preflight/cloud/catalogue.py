@@ -16,25 +16,22 @@ from google.auth.exceptions import GoogleAuthError
 from pipeline_config import PipelineConfig
 from pipeline_config.settings import Settings
 from preflight.bucket import rights_finding as bucket_rights_finding
-from preflight.cloud import (
-    account,
-    images,
-    networks,
-    quotas,
-    rights,
-    service_accounts,
-    services,
-    tpu_service,
+from preflight.cloud import account, images, networks, quotas, service_accounts, tpu_service
+from preflight.cloud.airflow_api import (
+    AirflowUnavailableError,
+    Lookup,
+    airflow_version,
+    alerts_finding,
+    cloud_connection_finding,
 )
-from preflight.cloud.airflow_api import AirflowUnavailableError, Lookup, airflow_version
 from preflight.cloud.apis import ApiError, ApiUnavailableError
-from preflight.cloud.connections import alerts_finding, cloud_connection_finding
 from preflight.cloud.site import Site
 from preflight.cloud.versions import airflow_finding, python_finding
 from preflight.estimates.prices import price_finding
 from preflight.findings import Finding, Row, failed, not_checked
 from preflight.places import (
     dataflow_finding,
+    identity_finding,
     region_finding,
     shared_finding,
     store_finding,
@@ -69,8 +66,8 @@ class Check(Generic[_LookedAt]):
 
 AIRFLOW_CHECK: Check[str | None] = Check(
     "Airflow",
-    "its version gives every guarantee of this project; those that an older one cannot give are "
-    "named",
+    "its version gives every guarantee of this project; the report names those that an older one "
+    "cannot give",
     lambda url: airflow_finding(airflow_version(url)),
 )
 """Of the Airflow at an address, or of the one that is installed here."""
@@ -89,61 +86,61 @@ INSTALLATION_CHECKS: tuple[Check[Installation], ...] = (
     ),
     Check(
         "budget.price_per_chip_hour",
-        "there is a price, and it was looked up lately",
+        "it is set, and was looked up recently",
         lambda at: price_finding(at.config, at.today),
     ),
 )
 """What only the command checks."""
 
 ACCOUNT_CHECKS: tuple[Check[Site], ...] = (
-    Check("clock", "this machine's clock is Google's", account.clock_finding),
+    Check("clock", "this machine's clock agrees with Google's", account.clock_finding),
     Check(
         "credentials",
-        "there are some, a token is given for them, and they are not a person's",
+        "they exist, yield a token, and are not a person's",
         account.credentials_finding,
     ),
-    Check("APIs", "the APIs that the settings need are enabled", services.services_finding),
+    Check("APIs", "the APIs that the settings need are enabled", account.services_finding),
     Check(
         "roles",
-        "the account may create, see and delete TPUs, and start Dataflow's jobs",
-        rights.rights_finding,
+        "the account may create, see and delete TPUs, and start Dataflow jobs",
+        account.rights_finding,
     ),
-    Check("quota", "the limits of TPU chips are not less than the run needs", quotas.quota_finding),
+    Check("quota", "the limits of TPU chips are at least what the run needs", quotas.quota_finding),
     Check(
         "tpu.service_account",
-        "it is there and enabled, and the account may have TPU VMs run as it",
+        "it exists and is enabled, and the account may let TPU VMs run as it",
         service_accounts.tpu_account_finding,
     ),
     Check(
         "tpu.subnetwork",
-        "network and subnetwork are there, with Private Google Access where TPU VMs have no public "
+        "network and subnetwork exist, with Private Google Access if TPU VMs have no public "
         "addresses",
         networks.tpu_network_finding,
     ),
     Check(
         "tpu.container_image",
-        "there is one unless `tpu.runtime_version` is not Google's, it is in its registry, and "
-        "that is in the TPUs' region",
+        "it is set unless `tpu.runtime_version` is not Google's, it is in its registry, and the "
+        "registry is in the TPUs' region",
         images.trainer_image_finding,
     ),
     Check(
         "beam.service_account_email",
-        "as `tpu.service_account`, for Dataflow's workers",
+        "the same as for `tpu.service_account`, for Dataflow's workers",
         service_accounts.dataflow_account_finding,
     ),
     Check(
         "beam.subnetwork",
-        "it is there, with Private Google Access",
+        "it exists, with Private Google Access",
         networks.dataflow_network_finding,
     ),
     Check(
         "beam.sdk_container_image",
-        "it is in its registry, and that is in the TPUs' region",
+        "it is in its registry, and the registry is in the TPUs' region",
         images.data_image_finding,
     ),
     Check(
         "shared store",
-        "it is a bucket, which TPU VMs can reach",
+        "it is a bucket, so TPU VMs can reach it",
         lambda site: shared_finding(site.store),
     ),
 )
@@ -152,17 +149,22 @@ ACCOUNT_CHECKS: tuple[Check[Site], ...] = (
 STORE_CHECKS: tuple[Check[Site], ...] = (
     Check(
         "store rights",
-        "the account may create, read, list and delete objects, and see the bucket's place",
+        "the account may create, read, list and delete objects, and see the bucket's location",
         lambda site: bucket_rights_finding(site.store.root),
     ),
     Check(
         "store",
-        "a file can be written, created only once, replaced only as it was, and deleted",
+        "a file can be written, created only once, replaced only if unchanged, and deleted",
         lambda site: store_finding(site.store),
     ),
     Check(
+        "store identity",
+        "it is where it was, with the id that it had, when TPUs were first asked for from it",
+        lambda site: identity_finding(site.store),
+    ),
+    Check(
         "store region",
-        "the bucket is where the TPUs are",
+        "the bucket is in the TPUs' region",
         lambda site: region_finding(site.config.tpu, site.store, site.location),
     ),
     Check(
@@ -172,7 +174,7 @@ STORE_CHECKS: tuple[Check[Site], ...] = (
     ),
     Check(
         "beam.temp_location rights",
-        "as `store rights`",
+        "the same as for `store rights`",
         lambda site: (
             bucket_rights_finding(site.config.beam.temp_location)
             if site.uses_dataflow and site.config.beam.temp_location
@@ -190,12 +192,12 @@ STORE_CHECKS: tuple[Check[Site], ...] = (
 TPU_CHECKS: tuple[Check[Site], ...] = (
     Check(
         "tpu.zones",
-        "the zones are there, and the account may list their TPUs, as the teardown does",
+        "the zones exist, and the account may list their TPUs, as the teardown does",
         lambda site: tpu_service.zones_finding(site.config, site.offer),
     ),
     Check(
         "tpu.accelerator_type",
-        "a zone offers it; the names most like it are said",
+        "a zone offers it; if not, the report names the most similar types",
         lambda site: tpu_service.type_finding(site.config, site.offer),
     ),
     Check(

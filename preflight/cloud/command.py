@@ -26,6 +26,7 @@ from preflight.cloud.catalogue import (
 from preflight.cloud.reports import as_json, table
 from preflight.cloud.site import Site
 from preflight.findings import Status
+from tpu_lifecycle.service import connecting
 from tpu_lifecycle.service.backend import TpuBackend
 
 
@@ -52,10 +53,7 @@ def _default_credentials() -> Credentials:
 
 
 def _backend(options: argparse.Namespace, apis: GoogleApis) -> TpuBackend:
-    # Imported late: the client library is slow to load.
-    from tpu_lifecycle.service.cloud_tpu import connect
-
-    return connect(
+    return connecting.connect(
         project_id=options.project,
         endpoint=options.endpoint,
         insecure=options.insecure,

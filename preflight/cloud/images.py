@@ -16,6 +16,7 @@ import requests
 from preflight.cloud.apis import TIMEOUT_SECONDS, ApiError, ApiUnavailableError
 from preflight.cloud.site import Site
 from preflight.findings import Finding, failed, not_checked, ok, warning
+from tpu_lifecycle.service import connecting
 
 _REFERENCE = re.compile(
     r"(?:(?P<host>[^/]+[.:][^/]*|localhost)/)?(?P<path>[a-z0-9._/-]+)"
@@ -23,8 +24,6 @@ _REFERENCE = re.compile(
 )
 _ARTIFACT_REGISTRY = "-docker.pkg.dev"
 _MULTI_REGIONS = ("asia", "europe", "us")
-_GOOGLES_RUNTIMES = ("v2-alpha-", "tpu-ubuntu", "tpu-vm-")
-"""How the names of Google's runtime versions begin: https://cloud.google.com/tpu/docs/runtimes."""
 _MANIFESTS = (
     "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, "
     "application/vnd.docker.distribution.manifest.list.v2+json, "
@@ -84,7 +83,7 @@ def data_image_finding(site: Site) -> Finding | None:
 
 
 def trainer_image_finding(site: Site) -> Finding:
-    """Check ``tpu.container_image``: no TPU VM of Google's can train without one.
+    """Check ``tpu.container_image``: no bare TPU VM can train without one.
 
     A runtime version that is not Google's may have been equipped with all that agent and trainer
     need.
@@ -93,10 +92,10 @@ def trainer_image_finding(site: Site) -> Finding:
     reference = tpu.container_image
     if reference is None:
         fix = (
-            "build and push bert-trainer-tpu as docs/containers.md says, and set "
+            "build and push bert-trainer-tpu as docs/guides/containers.md says, and set "
             "tpu.container_image=NAME@sha256:DIGEST"
         )
-        if tpu.runtime_version.startswith(_GOOGLES_RUNTIMES):
+        if tpu.runtime_version.startswith(tuple(connecting.facts().bare_images)):
             return failed(
                 f"it is empty, and {tpu.runtime_version} is a runtime version of Google's: none "
                 "has the Python and the packages that agent and trainer need. The TPU would be "

@@ -1,8 +1,8 @@
 """Reads the project's quota of TPU chips, as far as it can be told.
 
 Which metric a request draws on is documented nowhere. That names such as
-``tpu.googleapis.com/tpu-v5s-litepod-serving-preemptible`` tell generation and tier is reported by
-users of the service; small v5e slices are said to draw on ``serving`` ones. How much of a limit is
+``tpu-v5s-litepod-serving-preemptible`` tell generation and tier is reported by users of the Cloud
+TPU API; small v5e slices are said to draw on ``serving`` ones. How much of a limit is
 in use is not told here. So this warns, and never refuses.
 
 Source: https://cloud.google.com/service-usage/docs/reference/rest/v1beta1/services.consumerQuotaMetrics
@@ -17,9 +17,9 @@ from typing import Any
 from pipeline_config.tpu_zones import region_of
 from preflight.cloud.site import Site
 from preflight.findings import Finding, not_checked, ok, warning
+from tpu_lifecycle.service import connecting
 
 _SPOT = "preemptible"
-_NAMES = {"v5litepod": "v5s-litepod"}
 
 
 def quota_finding(site: Site) -> Finding:
@@ -28,8 +28,12 @@ def quota_finding(site: Site) -> Finding:
     if tpu.provisioning_model == "reserved":
         return not_checked("what is reserved is no matter of these limits")
     family, _, size = tpu.accelerator_type.rpartition("-")
-    needed = int(size) * tpu.slice_count
-    metrics = list(_metrics(site, _NAMES.get(family, family), tpu.provisioning_model == "spot"))
+    needed, facts = int(size) * tpu.slice_count, connecting.facts()
+    if facts.quota_api is None:
+        return not_checked(f"which quota counts the chips of the {facts.title} is not known")
+    name = facts.quota_names.get(family, family)
+    is_spot = tpu.provisioning_model == "spot"
+    metrics = list(_metrics(site, facts.quota_api, name, is_spot))
     if not metrics:
         return not_checked(
             f"no quota metric of {family} is known to this project under a name that tells it",
@@ -51,9 +55,9 @@ def _words(limit: float) -> str:
     return "no limit" if math.isinf(limit) else f"{limit:,}"
 
 
-def _metrics(site: Site, name: str, is_spot: bool) -> Iterator[dict[str, Any]]:
+def _metrics(site: Site, api: str, name: str, is_spot: bool) -> Iterator[dict[str, Any]]:
     """Yield the metrics that count chips of a generation in a tier."""
-    path = f"v1beta1/projects/{site.project_id}/services/tpu.googleapis.com/consumerQuotaMetrics"
+    path = f"v1beta1/projects/{site.project_id}/services/{api}/consumerQuotaMetrics"
     token = ""
     while True:
         answer = site.apis.get("serviceusage", path, {"pageToken": token} if token else None)

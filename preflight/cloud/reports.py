@@ -49,7 +49,7 @@ def as_json(project_id: str, rows: Iterable[Row]) -> str:
 
 
 def documentation() -> str:
-    """Return the table of all checks as in docs/preflight.md."""
+    """Return the table of all checks as in docs/operate/preflight.md."""
     lines = ["| check | looks for | made by the validate task |", "|---|---|---|"]
     groups: tuple[tuple[str, Iterable[Check[Any]]], ...] = (
         ("no", INSTALLATION_CHECKS),

@@ -13,22 +13,23 @@ from dataclasses import dataclass, field
 from pipeline_config import PipelineConfig
 from pipeline_config.peaks import PEAK_FLOPS_PER_CHIP
 from preflight.findings import Finding, Row, failed, not_checked, ok, warning
-from tpu_lifecycle.service.backend import TpuBackend, TpuError
+from tpu_lifecycle.service import connecting
+from tpu_lifecycle.service.backend import (
+    ServiceFacts,
+    TpuBackend,
+    TpuError,
+    TpuPermissionError,
+)
 
 _NAMED = 5
-# Images of one generation: https://cloud.google.com/tpu/docs/runtimes. Others boot on several, and
-# a zone lists those of all its generations together.
-_FAMILIES = {
-    "v2-alpha-tpuv5-lite": "v5litepod",
-    "v2-alpha-tpuv5": "v5p",
-    "v2-alpha-tpuv6e": "v6e",
-}
 
 
 @dataclass
 class Offer:
     """What the service tells of the zones in ``tpu.zones``."""
 
+    facts: ServiceFacts
+    """What is so of the service at all times."""
     known: list[str] = field(default_factory=list)
     """All zones of the project; none when the account may not ask, as no run needs to."""
     refused: dict[str, TpuError] = field(default_factory=dict)
@@ -58,7 +59,7 @@ def tpu_rows(config: PipelineConfig, offer: Offer) -> list[Row]:
 
 def read_offer(config: PipelineConfig, backend: TpuBackend) -> Offer:
     """Ask the service for its zones, and for what those of the configuration offer."""
-    offer = Offer()
+    offer = Offer(connecting.facts())
     try:
         offer.known = _ask(offer, "the names in tpu.zones", backend.zones)
         zones = [zone for zone in config.tpu.zones if not offer.known or zone in offer.known]
@@ -78,11 +79,11 @@ def zones_finding(config: PipelineConfig, offer: Offer) -> Finding:
     for zone in config.tpu.zones:
         if offer.known and zone not in offer.known:
             lines.append(f"there is no zone {zone}{_instead(zone, offer.known)}.")
-            fix = "gcloud compute tpus locations list, and name zones of it in tpu.zones"
+            fix = f"{offer.facts.list_zones}, and name zones of it in tpu.zones"
     if offer.refused:
         names, first = ", ".join(offer.refused), next(iter(offer.refused.values()))
         lines.append(f"the service shows no TPUs of {names}: {first}")
-        fix = fix or "give the account roles/tpu.admin in the project"
+        fix = fix or f"give the account {offer.facts.role} in the project"
     if lines:
         return failed(" ".join(lines), fix)
     if offer.away is not None:
@@ -94,7 +95,7 @@ def zones_finding(config: PipelineConfig, offer: Offer) -> Finding:
 
 def type_finding(config: PipelineConfig, offer: Offer) -> Finding:
     """Check that some zone offers the accelerator type."""
-    command = f"gcloud compute tpus accelerator-types list --zone={config.tpu.zones[0]}"
+    command = offer.facts.list_types.format(zone=config.tpu.zones[0])
     return _offered(
         "tpu.accelerator_type", config.tpu.accelerator_type, offer, offer.types, command
     )
@@ -104,16 +105,17 @@ def image_finding(config: PipelineConfig, offer: Offer) -> Finding:
     """Check that some zone offers the software image, and that it is one for these chips."""
     tpu = config.tpu
     family = tpu.accelerator_type.rpartition("-")[0]
-    wanted = _FAMILIES.get(tpu.runtime_version, family)
+    families = offer.facts.image_families
+    wanted = families.get(tpu.runtime_version, family)
     # Of a type that nobody knows, the type is what is wrong.
     if family in PEAK_FLOPS_PER_CHIP and wanted != family:
-        right = next((image for image, chip in _FAMILIES.items() if chip == family), None)
+        right = next((image for image, chip in families.items() if chip == family), None)
         return failed(
             f"{tpu.runtime_version} boots on {wanted} TPUs only, but tpu.accelerator_type is "
             f"{tpu.accelerator_type}.",
             f"--set tpu.runtime_version={right}" if right else "use an image for that generation",
         )
-    command = f"gcloud compute tpus versions list --zone={tpu.zones[0]}"
+    command = offer.facts.list_images.format(zone=tpu.zones[0])
     return _offered("tpu.runtime_version", tpu.runtime_version, offer, offer.images, command)
 
 
@@ -121,7 +123,7 @@ def _may_look(offer: Offer, backend: TpuBackend, zone: str) -> bool:
     try:
         backend.list_zone(zone, {})
     except TpuError as error:
-        if error.retryable:
+        if error.retryable and not isinstance(error, TpuPermissionError):
             raise
         offer.refused[zone] = error
         return False
@@ -132,7 +134,7 @@ def _ask(offer: Offer, what: str, ask: Callable[..., list[str]], *arguments: str
     try:
         return ask(*arguments)
     except TpuError as error:
-        if error.retryable:
+        if error.retryable and not isinstance(error, TpuPermissionError):
             raise
         offer.untold.append(f"{what}: {error}")
         return []

@@ -18,8 +18,12 @@ class Figures:
     """What the compiler estimates of one step on one chip.
 
     ``bytes_accessed_gb`` counts operands in on-chip memory too, so it is no measure of HBM traffic;
-    ``estimated_cycles`` is a second opinion. Neither is a time. Ratios are to the plain tf-models
-    step of the same shape, compiled in the same run by the same compiler.
+    ``estimated_cycles`` is a second opinion. Neither is a time.
+
+    ``model_tflop`` is what the model needs, by :func:`trained_models.architectures.architecture
+    .step_flops`: the same number for every program of a shape, so a program cannot gain by
+    computing more. ``peak_share`` is that over what the chip's matrix units could do in the
+    estimated cycles. Both are of training steps alone.
     """
 
     name: str
@@ -33,30 +37,48 @@ class Figures:
     estimated_cycles: int
     unknown_loops: int
     libtpu: str
-    bytes_ratio: float | None = None
-    cycles_ratio: float | None = None
+    model_tflop: float | None = None
+    peak_share: float | None = None
+    unproven: bool = False
 
     def json_line(self) -> str:
         """Return the figures as one JSON object, marked as estimates."""
-        content = {
-            key: value for key, value in dataclasses.asdict(self).items() if value is not None
-        }
-        return json.dumps(content | {"estimate": True})
-
-    def against(self, plain: Figures) -> Figures:
-        """Return these figures with their ratios to those of the plain step."""
-        return dataclasses.replace(
-            self,
-            bytes_ratio=round(self.bytes_accessed_gb / plain.bytes_accessed_gb, 4),
-            cycles_ratio=round(self.estimated_cycles / plain.estimated_cycles, 4),
-        )
+        return _json_line(dataclasses.asdict(self))
 
 
-def figures_of(program: ProgramId, chip: Chip, compiled: dict[str, Any]) -> Figures:
+@dataclass(frozen=True)
+class Comparison:
+    """Our step against a peer's of the same shape, compiled in the same run.
+
+    ``name``: the shape, the chip and the peer. The limits are of
+    :data:`preflight.compiled.limits.LIMITS`.
+    """
+
+    name: str
+    bytes_ratio: float
+    cycles_ratio: float
+    bytes_limit: float | None = None
+    cycles_limit: float | None = None
+
+    def json_line(self) -> str:
+        """Return the comparison as one JSON object, marked as an estimate."""
+        return _json_line(dataclasses.asdict(self))
+
+
+def _json_line(content: dict[str, Any]) -> str:
+    given = {key: value for key, value in content.items() if value is not None}
+    return json.dumps(given | {"estimate": True})
+
+
+def figures_of(
+    program: ProgramId, chip: Chip, compiled: dict[str, Any], model_flops: int | None = None
+) -> Figures:
     """Return the figures from what the compile side wrote.
 
     :param compiled: content of its output, for a program that fits.
+    :param model_flops: of the step, if it trains.
     """
+    cycles = compiled["estimated_cycles"]
     return Figures(
         name=f"{program.name}_{chip.name}{program.suffix}",
         chip=chip.name,
@@ -66,35 +88,69 @@ def figures_of(program: ProgramId, chip: Chip, compiled: dict[str, Any]) -> Figu
         hbm_gib=round(compiled["hbm_bytes"] / GIB, 3),
         tflop=round(compiled["flops"] / 1e12, 4),
         bytes_accessed_gb=round(compiled["bytes_accessed"] / 1e9, 3),
-        estimated_cycles=compiled["estimated_cycles"],
+        estimated_cycles=cycles,
         unknown_loops=compiled["unknown_loops"],
         libtpu=compiled["versions"]["libtpu"],
+        model_tflop=None if model_flops is None else round(model_flops / 1e12, 4),
+        peak_share=peak_share(chip, model_flops, cycles),
+        unproven=chip.unproven,
     )
 
 
-COLUMNS = ("step", "HBM GiB", "TFLOP", "GB accessed", "Mcycles", "bytes ratio", "cycles ratio")
+def peak_share(chip: Chip, model_flops: int | None, cycles: int) -> float | None:
+    """Return the share of a chip's peak that a step would reach; None if it is not known."""
+    if model_flops is None or chip.flops_per_cycle is None:
+        return None
+    return round(model_flops / (cycles * chip.flops_per_cycle), 4)
+
+
+COLUMNS = (*("step", "HBM GiB", "TFLOP", "model TFLOP", "GB accessed", "Mcycles", "share of peak"),)
+COMPARED = ("ours against", "bytes ratio", "limit", "cycles ratio", "limit")
 
 
 def table(rows: list[Figures]) -> str:
     """Return the figures as an aligned table."""
-    cells = [COLUMNS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(COLUMNS))]
-    lines = [
+    return _aligned([COLUMNS, *(_cells(row) for row in rows)])
+
+
+def comparison_table(rows: list[Comparison]) -> str:
+    """Return the comparisons as an aligned table."""
+    return _aligned(
+        [
+            COMPARED,
+            *(
+                (
+                    row.name,
+                    _number(row.bytes_ratio),
+                    _number(row.bytes_limit),
+                    _number(row.cycles_ratio),
+                    _number(row.cycles_limit),
+                )
+                for row in rows
+            ),
+        ]
+    )
+
+
+def _aligned(cells: list[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
         "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
         for line in cells
-    ]
-    return "\n".join(lines)
+    )
 
 
 def _cells(row: Figures) -> tuple[str, ...]:
-    ratios = (
-        "" if ratio is None else f"{ratio:.3f}" for ratio in (row.bytes_ratio, row.cycles_ratio)
-    )
     return (
-        row.name,
+        row.name + (" (unproven)" if row.unproven else ""),
         f"{row.hbm_gib:.2f}",
         f"{row.tflop:.3f}",
+        _number(row.model_tflop),
         f"{row.bytes_accessed_gb:.2f}",
         f"{row.estimated_cycles / 1e6:.2f}",
-        *ratios,
+        "" if row.peak_share is None else f"{row.peak_share:.1%}",
     )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"

@@ -10,7 +10,8 @@ from typing import Literal
 
 from pipeline_config import PipelineConfig
 
-Source = Literal["ours", "plain"]
+Source = Literal["ours", "tf_models_default", "tf_models_same_activation"]
+"""Whose step: the trainer's, or that of tf-models with its own activation or with ours."""
 StepKind = Literal["train", "evaluation"]
 
 # Layers and width of the published sizes, arXiv 1810.04805 and 1908.08962.
@@ -42,7 +43,7 @@ class ProgramId:
 
     @property
     def suffix(self) -> str:
-        """Return what sets the program apart from the plain case: ``_evaluation_plain`` ..."""
+        """Return what sets the program apart from our training: ``_tf_models_default`` ..."""
         parts = [
             self.step if self.step != "train" else "",
             f"dropout{self.dropout:g}" if self.dropout else "",

@@ -16,26 +16,32 @@ class Chip:
     ``topology`` is the smallest slice that the compiler knows by name; a step is compiled for one
     device of it. ``family`` is how accelerator types begin, and ``replicas_per_chip`` how many
     devices TensorFlow sees on a chip (v4 and v5p join their two cores to one).
+    ``flops_per_cycle`` is what all matrix units of such a device do in bfloat16 in a cycle, two
+    operations for each multiplier; None where the number of multipliers is not published.
+    ``unproven``: no training with TensorFlow 2 on such chips is known to this project.
     """
 
     name: str
     family: str
     topology: str
     replicas_per_chip: int = 1
+    flops_per_cycle: int | None = None
+    unproven: bool = False
     options: dict[str, str] = field(default_factory=dict)
 
 
-CHIPS = {
-    chip.name: chip
-    for chip in (
-        Chip("v2", "v2", "v2:2x2", replicas_per_chip=2),
-        Chip("v3", "v3", "v3:2x2", replicas_per_chip=2),
-        Chip("v4", "v4", "v4:2x2x1", options={"chip_config_name": "megacore"}),
-        Chip("v5e", "v5litepod", "v5e:2x2"),
-        Chip("v5p", "v5p", "v5p:2x2x1"),
-        Chip("v6e", "v6e", "v6e:2x2"),
-    )
-}
+_MATRIX_UNIT = 2 * 128 * 128
+_MEGACORE = {"chip_config_name": "megacore"}
+# Matrix units of a core: https://cloud.google.com/tpu/docs/v2 to /v5p.
+_CHIPS = (
+    Chip("v2", "v2", "v2:2x2", replicas_per_chip=2, flops_per_cycle=_MATRIX_UNIT),
+    Chip("v3", "v3", "v3:2x2", replicas_per_chip=2, flops_per_cycle=2 * _MATRIX_UNIT),
+    Chip("v4", "v4", "v4:2x2x1", flops_per_cycle=8 * _MATRIX_UNIT, options=_MEGACORE),
+    Chip("v5e", "v5litepod", "v5e:2x2", flops_per_cycle=4 * _MATRIX_UNIT),
+    Chip("v5p", "v5p", "v5p:2x2x1", flops_per_cycle=8 * _MATRIX_UNIT, unproven=True),
+    Chip("v6e", "v6e", "v6e:2x2", unproven=True),
+)
+CHIPS = {chip.name: chip for chip in _CHIPS}
 
 
 def chip_named(name: str | None, config: PipelineConfig) -> Chip:

@@ -14,6 +14,7 @@ from preflight.estimates.speed import find_speed, new_head_steps
 from trained_models.decided_steps import RowCounts, decided_config, fewest_steps, with_steps
 from trained_models.errors import UserError
 from trained_models.head_phase import STEP_SHARE, head_steps
+from trained_models.row_passes import new_rows_a_step
 
 BUDGET_SHARE = 0.8
 """Part of a budget that is planned with: speed is an estimate, and a TPU is waited for."""
@@ -64,8 +65,9 @@ def auto_steps(
     most = config.training.max_train_steps
     found = AutoSteps(most, "max_train_steps", f"training.max_train_steps={most:,}")
     if rows is not None and (by_rows := _steps_of_passes(config, rows)) <= most:
-        times = passes.limit(config)
-        found = AutoSteps(by_rows, "rows", f"{times:g} passes over {rows.new:,} rows")
+        earlier = passes.after_earlier_runs(rows.new_before)
+        times = _passes_left(config, rows)
+        found = AutoSteps(by_rows, "rows", f"{times:.3g} passes over {rows.new:,} rows{earlier}")
     found = _within_budget(config, found, store)
     loop = config.training.steps_per_loop
     whole = found.steps // loop * loop or found.steps
@@ -74,10 +76,13 @@ def auto_steps(
 
 def _steps_of_passes(config: PipelineConfig, rows: RowCounts) -> int:
     """Return the steps, of both phases, whose first phase goes over the rows as often as it may."""
-    times = passes.limit(config) or 0.0
-    main = times * rows.new / passes.new_rows_a_step(config, rows)
+    main = _passes_left(config, rows) * rows.new / new_rows_a_step(config, rows)
     # The second phase is that share of all of them, unless there is nothing else.
     return int(main / max(1 - config.training.extra_steps_fraction, 1e-9))
+
+
+def _passes_left(config: PipelineConfig, rows: RowCounts) -> float:
+    return max(0.0, (passes.limit(config) or 0.0) - rows.new_before)
 
 
 def _within_budget(
@@ -113,9 +118,14 @@ def _budget(config: PipelineConfig) -> tuple[str, float]:
     """Return the name and value of the budget that ends first, and its hours of all chips."""
     budget = config.budget
     count = chips(config.tpu.accelerator_type) * config.tpu.slice_count
-    if budget.max_chip_hours is not None and budget.max_chip_hours < budget.max_hours * count:
-        name = f"budget.max_chip_hours={budget.max_chip_hours:g}"
-        return name, budget.max_chip_hours / count
+    limit = budget.chip_hours_limit
+    if limit is not None and limit[1] < budget.max_hours * count:
+        setting, allowed = limit
+        value = getattr(budget, setting.rpartition(".")[2])
+        name = f"{setting}={value:g}"
+        if setting == "budget.max_cost":
+            name += f" {budget.currency} ({allowed:.3g} chip-hours)"
+        return name, allowed / count
     return f"budget.max_hours={budget.max_hours:g}", budget.max_hours
 
 
@@ -131,6 +141,8 @@ def _too_few(config: PipelineConfig, rows: RowCounts, found: AutoSteps, fewest: 
         return f"{head}Raise the budget, take a TPU of more chips, or lower training.head_steps."
     if found.limited_by == "max_train_steps":
         return f"{head}Raise training.max_train_steps."
+    if rows.new_before and not _passes_left(config, rows):
+        return f"{head}Train on other text, or raise training.max_passes to go over it again."
     by_rows = max(1, _steps_of_passes(config, rows))
     parts = config.training.gradient_accumulation_steps
     if config.training.distribution_strategy == "tpu":

@@ -14,8 +14,10 @@ from preflight.compiled import saved
 from preflight.estimates import passes, vm_disk
 from preflight.estimates.auto_steps import AutoSteps, auto_steps
 from preflight.estimates.egress import egress_lines, pretraining_traffic
+from preflight.estimates.prices import price_text
 from preflight.estimates.rows import prepared, row_counts, rows_by_size
 from preflight.estimates.speed import Speed, find_speed
+from trained_models import row_passes
 from trained_models.decided_steps import RowCounts, fewest_steps, with_steps
 from trained_models.phases import phases
 
@@ -221,12 +223,14 @@ def _disk_lines(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
 
 def _passes_words(config: PipelineConfig, rows: RowCounts, documents: str = "to train on") -> str:
     words = (
-        f"{rows.new:,} {documents}, which the steps go over {passes.passes(config, rows):.3g} times"
+        f"{rows.new:,} {documents}, which the steps go over {row_passes.passes(config, rows):.3g} "
+        f"times{passes.after_earlier_runs(rows.new_before)}"
     )
     if not rows.replayed:
         return words
-    again = passes.replay_passes(config, rows)
-    return f"{words}, and {rows.replayed:,} replayed, {again:.3g} times"
+    again = row_passes.replay_passes(config, rows)
+    earlier = passes.after_earlier_runs(rows.replayed_before)
+    return f"{words}, and {rows.replayed:,} replayed, {again:.3g} times{earlier}"
 
 
 def _warnings(config: PipelineConfig, found: RunEstimate) -> Iterator[str]:
@@ -236,7 +240,7 @@ def _warnings(config: PipelineConfig, found: RunEstimate) -> Iterator[str]:
         yield (
             "WARNING: evaluation.general_partition: empty, so nothing watches what a first update "
             "forgets of the general language that its model came with; see "
-            "docs/first-real-model.md, step 3."
+            "docs/guides/first-real-model.md, step 3."
         )
     if found.hours is not None and found.hours > budget.max_hours:
         yield (
@@ -244,22 +248,22 @@ def _warnings(config: PipelineConfig, found: RunEstimate) -> Iterator[str]:
             f"{_hours(found.hours)}, so the run may be stopped before its last step. Raise it, or "
             "lower training.train_steps."
         )
-    limit = budget.max_chip_hours
-    if found.chip_hours is not None and limit is not None and found.chip_hours > limit:
+    limit = budget.chip_hours_limit
+    if found.chip_hours is not None and limit is not None and found.chip_hours > limit[1]:
         yield (
-            f"WARNING: budget.max_chip_hours: {limit:g} are less than the estimated "
-            f"{found.chip_hours:.3g}, so the run may be stopped before its last step. Raise it, or "
-            "lower training.train_steps."
+            f"WARNING: {limit[0]}: {limit[1]:.4g} are less than the estimated "
+            f"{found.chip_hours:.3g} chip-hours, so the run may be stopped before its last step. "
+            "Raise it, or lower training.train_steps."
         )
 
 
 def _cost_words(config: PipelineConfig) -> str:
     budget, count = config.budget, _chips(config)
     amount = f"{count} {_plural('chip', count)} x {budget.max_hours:g} h"
-    limit = budget.max_chip_hours
-    if limit is not None and limit < count * budget.max_hours:
-        amount = f"{limit:g} chip-hours (budget.max_chip_hours)"
-    price = f"{budget.price_per_chip_hour:g} {budget.currency} a chip-hour ({budget.price_date})"
+    limit = budget.chip_hours_limit
+    if limit is not None and limit[1] < count * budget.max_hours:
+        amount = f"{limit[1]:.4g} chip-hours ({limit[0]})"
+    price = price_text(budget, config.tpu)
     cost = f"{worst_case_cost(config):,.2f} {budget.currency}"
     return f"at most {cost}, an estimate: {amount} x {price}"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from corpus.errors import UserError
-from pipeline_config import ConfigError, FinetuningConfig, PipelineConfig, parse_rental_config
+from pipeline_config import ConfigError, FinetuningConfig, PipelineConfig, parse_finetuning_config
 from pipeline_config.finetuning_rules import finetuning_worst_case_cost
 from pipeline_config.peaks import peak_flops
 from pipeline_config.rules import chips
@@ -16,10 +16,12 @@ from pipeline_store import request_paths, uris
 from pipeline_store.formats import FinetuningPlan, RunEstimate, TaskManifest, TaskSplit, TrialResult
 from pipeline_store.layout import StoreLayout
 from preflight.estimates.egress import egress_lines, finetuning_traffic
-from preflight.estimates.prices import price_finding
+from preflight.estimates.prices import price_finding, price_text
 from preflight.estimates.speed import ASSUMED_UTILIZATION
 from preflight.findings import Row, Status
 from preflight.finetuning_settings import encoder_config, rental_settings, trial_count
+from trained_models.errors import JobError as ModelError
+from trained_models.text_to_text.sizes import describe, forward_flops
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +101,7 @@ def _numbers(
     return RunEstimate(
         train_steps=steps,
         rows=rows,
-        tokens=rows * recipe.max_seq_length,
+        tokens=rows * sum(_lengths(config)),
         chip_hours=chip_hours,
         hours=hours,
         cost=None if chip_hours is None else chip_hours * budget.price_per_chip_hour,
@@ -108,6 +110,14 @@ def _numbers(
         basis=basis if is_complete else "the size of a task is not known yet",
         lines=[],
     )
+
+
+def _lengths(config: FinetuningConfig) -> tuple[int, int]:
+    """Return the most tokens of an example's text and of its target, which only a T5 has."""
+    text = config.text_to_text
+    if text.init_checkpoint is None:
+        return config.finetuning.max_seq_length, 0
+    return text.max_source_length, text.max_target_length
 
 
 def steps_of(config: FinetuningConfig, examples: int) -> int:
@@ -145,7 +155,7 @@ def _lines(config: FinetuningConfig, found: RunEstimate) -> Iterator[str]:
     )
     yield (
         f"cost: at most {found.worst_case_cost:,.2f} {budget.currency}, an estimate, at "
-        f"{budget.price_per_chip_hour:g} {budget.currency} a chip-hour ({budget.price_date})"
+        f"{price_text(budget, tpu)}"
     )
 
 
@@ -189,6 +199,8 @@ def _of_files(store: StoreLayout, name: str) -> _Examples | None:
     from beam_jobs.labelled.description import load_task, task_files
     from corpus.labelled.reading import file_format
 
+    if not uris.exists(store.task(name).description):
+        return None
     task = load_task(store, name)
     count = 0.0
     for uri in task_files(store, name, task)[TaskSplit.TRAIN]:
@@ -205,6 +217,8 @@ def _of_files(store: StoreLayout, name: str) -> _Examples | None:
 
 
 def _encoder_or_none(config: FinetuningConfig, store: StoreLayout) -> PipelineConfig | None:
+    if config.text_to_text.init_checkpoint is not None:
+        return None
     try:
         return encoder_config(config, store)
     except (OSError, ValueError) as error:
@@ -216,7 +230,8 @@ def _examples_per_second(
     config: FinetuningConfig, store: StoreLayout, encoder: PipelineConfig | None
 ) -> tuple[float | None, str]:
     """Return how fast examples are learned from, and where that comes from."""
-    if encoder is None:
+    flops = _flops(config, store, encoder)
+    if flops is None:
         return None, "no basis: the model that is to be fine-tuned is not known"
     for result in _finished_trials(store, config):
         rate = result.examples_per_second
@@ -230,12 +245,25 @@ def _examples_per_second(
             "no basis: neither a run like it nor the peak of its chips is known; the budgets are "
             "the only limit"
         )
-    flops = example_flops(config, encoder)
     return peak * ASSUMED_UTILIZATION / flops, (
         f"no run like it is known; {flops / 1e9:.3g} GFLOP an example, counted from the settings, "
         f"at an assumed {ASSUMED_UTILIZATION:.0%} of the peak of {config.tpu.accelerator_type}, "
         f"{peak / 1e12:,.0f} TFLOP/s"
     )
+
+
+def _flops(
+    config: FinetuningConfig, store: StoreLayout, encoder: PipelineConfig | None
+) -> int | None:
+    """Return the model FLOPs of learning from one example; None: the model is not known."""
+    folder = config.text_to_text.init_checkpoint
+    if folder is None:
+        return None if encoder is None else example_flops(config, encoder)
+    try:
+        return _TRAINED * forward_flops(describe(store.resolve(folder)), *_lengths(config))
+    except (OSError, ValueError, ModelError) as error:
+        logger.info("The model's size is not known: %s", error)
+        return None
 
 
 def example_flops(config: FinetuningConfig, encoder: PipelineConfig) -> int:
@@ -267,15 +295,13 @@ def _finished_trials(store: StoreLayout, config: FinetuningConfig) -> Iterator[T
         try:
             plan = FinetuningPlan.load(run.finetuning_plan)
             before = TrialResult.load(run.trial(plan.trials[0].trial_id).result)
-            same_tpu = _tpu_of(run.config) == config.tpu.accelerator_type
+            begun = parse_finetuning_config(uris.read(run.config), run.config)
         except (OSError, ValueError, IndexError):
             # Of a run whose files are gone or no longer readable nothing is known.
             continue
         wanted = config.finetuning.model_dump(mode="json", include=set(_LIKE))
         alike = all(before.settings.get(name) == value for name, value in wanted.items())
-        if alike and same_tpu and plan.lineage_id == config.encoder.lineage_id:
+        alike &= begun.tpu.accelerator_type == config.tpu.accelerator_type
+        alike &= begun.text_to_text == config.text_to_text
+        if alike and plan.lineage_id == config.encoder.lineage_id:
             yield before
-
-
-def _tpu_of(config_uri: str) -> str:
-    return parse_rental_config(uris.read(config_uri), config_uri).tpu.accelerator_type

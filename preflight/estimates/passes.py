@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pipeline_config import PipelineConfig
 from trained_models.decided_steps import RowCounts
-from trained_models.phases import phases
+from trained_models.row_passes import passes, replay_passes
 
 PASSES_OF_ONE_MASK = 5
 """RoBERTa (arXiv 1907.11692, section 4.1) saw each row under the same masks four times."""
@@ -23,34 +23,6 @@ def limit(config: PipelineConfig) -> float | None:
     """Return the most passes that a run may make; None: any number."""
     most = config.training.max_passes
     return usual_limit(config) if most is None else most or None
-
-
-def new_rows_a_step(config: PipelineConfig, rows: RowCounts) -> float:
-    """Return the rows of a batch of the main length that are not replayed."""
-    replayed = config.training.replay_fraction if rows.replayed else 0.0
-    return config.training.global_batch_size * (1 - replayed)
-
-
-def passes(config: PipelineConfig, rows: RowCounts) -> float:
-    """Return how often the steps of the main row length go over the rows trained on.
-
-    :param config: its steps are decided.
-    :param rows: with at least 1 that is new.
-    """
-    phase = phases(config)[0]
-    return (phase.end_step - phase.first_step) * new_rows_a_step(config, rows) / rows.new
-
-
-def replay_passes(config: PipelineConfig, rows: RowCounts) -> float:
-    """Return how often those steps go over the replayed rows.
-
-    :param config: its steps are decided.
-    """
-    if not rows.replayed:
-        return 0.0
-    phase = phases(config)[0]
-    seen = (phase.end_step - phase.first_step) * phase.global_batch_size
-    return seen * config.training.replay_fraction / rows.replayed
 
 
 def refusal(config: PipelineConfig, rows: RowCounts) -> str | None:
@@ -80,12 +52,13 @@ def warnings(config: PipelineConfig, rows: RowCounts) -> Iterator[str]:
     most = usual_limit(config)
     found, steps = passes(config, rows), config.training.steps
     others = "" if config.masking.dynamic else ", set masking.dynamic=true"
-    if found > most:
-        enough = max(1, int(steps * most / found))
+    if found + rows.new_before > most:
+        left = max(0.0, most - rows.new_before)
+        enough = max(1, int(steps * left / found))
         yield (
             f"WARNING: training.train_steps: {steps:,} steps go over {rows.new:,} rows {found:.3g} "
-            f"times. {_memorizes(config)} Use {enough:,} steps or fewer{others}, or train on more "
-            "text."
+            f"times{after_earlier_runs(rows.new_before)}. {_memorizes(config)} Use {enough:,} "
+            f"steps or fewer{others}, or train on more text."
         )
     if found < 1:
         yield (
@@ -96,9 +69,14 @@ def warnings(config: PipelineConfig, rows: RowCounts) -> Iterator[str]:
     if (again := replay_passes(config, rows)) > most:
         yield (
             f"WARNING: training.replay_fraction: {steps:,} steps go over {rows.replayed:,} "
-            f"replayed rows {again:.3g} times. {_memorizes(config)} Lower the share{others}, or "
-            "take fewer steps."
+            f"replayed rows {again:.3g} times{after_earlier_runs(rows.replayed_before)}. "
+            f"{_memorizes(config)} Lower the share{others}, or take fewer steps."
         )
+
+
+def after_earlier_runs(before: float) -> str:
+    """Return what is said of the passes of earlier runs; nothing if there are none."""
+    return f", after {before:.3g} times in earlier runs" if before else ""
 
 
 def _memorizes(config: PipelineConfig) -> str:

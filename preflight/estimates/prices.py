@@ -5,12 +5,22 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 from pipeline_config import PipelineConfig
+from pipeline_config.schema import BudgetConfig, TpuConfig
+from pipeline_config.tpu_zones import region_of
 from preflight.findings import Finding, failed, ok, warning
 
 OLD = timedelta(days=180)
 """An age at which a price is worth another look."""
 
 _WHERE = "https://cloud.google.com/tpu/pricing"
+
+
+def price_text(budget: BudgetConfig, tpu: TpuConfig) -> str:
+    """Return the price that estimates rest on, its day, and that it is one for several regions."""
+    regions = sorted({region_of(zone) for zone in tpu.zones})
+    alike = f", taken for {' and '.join(regions)} alike" if len(regions) > 1 else f", {regions[0]}"
+    price = f"{budget.price_per_chip_hour:g} {budget.currency} a chip-hour"
+    return f"{price} ({budget.price_date}{alike})"
 
 
 def price_finding(config: PipelineConfig, today: date) -> Finding:

@@ -34,7 +34,10 @@ def prepared(
 
 
 def row_counts(config: PipelineConfig, own: PartitionManifest, store: StoreLayout) -> RowCounts:
-    """Return the rows that a run would be trained on if it began now, of its partition alone."""
+    """Return the rows that a run would be trained on if it began now, of its partition alone.
+
+    Without what earlier runs made of them, which the plan counts.
+    """
     return RowCounts(own.training_rows, _replayed(config, own.partition, store))
 
 

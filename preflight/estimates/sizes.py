@@ -8,6 +8,8 @@ from pipeline_config import PipelineConfig
 from pipeline_store.layout import StoreLayout
 from preflight.estimates.rows import text_characters
 from trained_models.architectures.architecture import weights
+from trained_models.text_to_text.sizes import Sizes
+from trained_models.text_to_text.weights import weights as text_weights
 
 # A row of 128 tokens is some 600 characters of text and 800 bytes of record.
 _RECORD_BYTES_PER_CHARACTER = 2
@@ -18,6 +20,11 @@ def checkpoint_bytes(config: PipelineConfig) -> int:
     """Return the size of a checkpoint: the weights, and what the optimizer keeps for each."""
     copies = 2 if config.optimizer.type == "amos" else 3
     return copies * model_bytes(config)
+
+
+def text_checkpoint_bytes(sizes: Sizes) -> int:
+    """Return the same of a T5, which AdamW trains."""
+    return 3 * FLOAT_BYTES * sum(math.prod(weight.shape) for weight in text_weights(sizes))
 
 
 def model_bytes(config: PipelineConfig) -> int:

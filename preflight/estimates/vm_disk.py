@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from model_registry.errors import RegistryError
-from model_registry.plans import general_set, scored_sets
+from model_registry.panel import scored_sets
+from model_registry.plans import general_set
 from model_registry.production import production
 from model_registry.versions import manifests
 from pipeline_config import PipelineConfig

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from corpus.errors import UserError
@@ -17,15 +18,18 @@ from pipeline_config import (
     parse_finetuning_config,
 )
 from pipeline_config.schema import TrainingConfig
-from pipeline_store import uris
+from pipeline_store import request_paths, uris
 from pipeline_store.formats import TrialResult, VocabularyInfo
 from pipeline_store.layout import StoreLayout, TrialLayout
-from preflight.estimates.sizes import checkpoint_bytes, size_text
+from pipeline_store.request_paths import OutsideRootsError
+from preflight.estimates.sizes import checkpoint_bytes, size_text, text_checkpoint_bytes
 from preflight.finetuning_settings import encoder_config, trial_count
 from preflight.run.checks import common_checks, run_checks
 from preflight.run.disk import existing_folder
 from trained_models.artifacts import model_files
 from trained_models.errors import JobError
+from trained_models.importing.sources import weight_files
+from trained_models.text_to_text.sizes import describe
 
 _MARGIN = 1.25
 """For what is not counted: logs, events, predictions."""
@@ -38,10 +42,12 @@ def idle_reason(config: FinetuningConfig, store: StoreLayout) -> str | None:
     if not config.finetuning.tasks and config.finetuning.source_run is None:
         return (
             "finetuning.tasks is empty in this installation's preset "
-            "(REPRETRAIN_FINETUNING_PRESET). docs/finetuning-data.md says how to describe a task."
+            "(REPRETRAIN_FINETUNING_PRESET). How to describe a task: "
+            "docs/reference/finetuning-data.md."
         )
     lineage = store.lineage(config.encoder.lineage_id)
-    if config.encoder.version is None and production(lineage) is None:
+    is_of_encoder = config.text_to_text.init_checkpoint is None
+    if is_of_encoder and config.encoder.version is None and production(lineage) is None:
         return f"no model of lineage {config.encoder.lineage_id!r} is in use yet."
     return None
 
@@ -70,14 +76,16 @@ def check(
 def _task_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
     # Imported when it is needed: it needs libraries that would slow the parsing of a DAG file.
     from beam_jobs.labelled.checks import check_task
+    from training.text_to_text.preparation import check_mixture
 
     if config.finetuning.mode == "export":
         return
     if config.finetuning.mode == "predict":
         yield from _predict_problems(config, store)
         return
+    check = check_task if config.text_to_text.init_checkpoint is None else check_mixture
     for task in config.finetuning.tasks:
-        yield from (f"finetuning.tasks: {line}" for line in check_task(store, task))
+        yield from (f"finetuning.tasks: {line}" for line in check(store, task))
 
 
 def _predict_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
@@ -106,6 +114,9 @@ def predict_files(store: StoreLayout, task: str) -> list[str]:
 
 def _model_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
     """Yield a line for every reason why the models cannot be fine-tuned."""
+    if config.text_to_text.init_checkpoint is not None:
+        yield from _t5_problems(store.resolve(config.text_to_text.init_checkpoint))
+        return
     lineage = store.lineage(config.encoder.lineage_id)
     try:
         version = verify(lineage, str(config.encoder.version))
@@ -127,12 +138,29 @@ def _model_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[st
         )
     if config.finetuning.mode in ("export", "predict"):
         return  # the rows are as long as those that the classifier was trained on
-    positions = encoder_config(config, store).model.max_position_embeddings
+    model = encoder_config(config, store).model
+    if model.has_decoder:
+        yield (
+            f"encoder.lineage_id: {config.encoder.lineage_id} is a lineage of T5, on which no "
+            "classifier stands. Fine-tune its export from text to text: name that folder as "
+            "text_to_text.init_checkpoint."
+        )
+    positions = model.max_position_embeddings
     if config.finetuning.max_seq_length > positions:
         yield (
             f"finetuning.max_seq_length: {config.finetuning.max_seq_length} tokens do not fit "
             f"{version.version_id}, which has {positions} positions; use at most so many."
         )
+
+
+def _t5_problems(folder: str) -> Iterator[str]:
+    from training.text_to_text.rows import Tokenizer, read_sentencepiece
+
+    try:
+        Tokenizer(read_sentencepiece(folder), describe(folder))
+        weight_files(folder, partial(request_paths.read, model=True))
+    except (JobError, OutsideRootsError) as error:
+        yield f"text_to_text.init_checkpoint: {error}"
 
 
 def _source_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
@@ -199,5 +227,8 @@ def needed_bytes(config: FinetuningConfig, store: StoreLayout) -> int:
     """Return about how many bytes the run's trials add to the store: their checkpoints."""
     # One is written while max_to_keep others are there; the best one is kept beside them.
     kept = TrainingConfig().max_to_keep + 1 + config.finetuning.keep_best
-    weights = checkpoint_bytes(encoder_config(config, store))
+    if (folder := config.text_to_text.init_checkpoint) is not None:
+        weights = text_checkpoint_bytes(describe(store.resolve(folder)))
+    else:
+        weights = checkpoint_bytes(encoder_config(config, store))
     return int(_MARGIN * trial_count(config) * kept * weights)

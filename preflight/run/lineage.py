@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from corpus.errors import UserError
 from corpus.text.lineage_rules import kept_unit, load_manifests
 from corpus.tokens.lineage_vocabulary import find_vocabulary, read_vocabulary, unfit
-from corpus.tokens.unused_places import domain_words, unused_places
-from corpus.tokens.vocabulary import Vocabulary, is_cased
+from corpus.tokens.vocabulary import Vocabulary, domain_words, is_cased, unused_places
 from model_registry.plans import partitions_to_score
 from model_registry.versions import manifests
 from pipeline_config import ConfigError, PipelineConfig, parse_config
@@ -30,9 +29,16 @@ from trained_models import errors as training_errors
 from trained_models import updates
 from trained_models.architectures.architecture import architecture_of
 from trained_models.artifacts import model_files
-from trained_models.importing.descriptions import ARCHITECTURE, BERT, check_description
+from trained_models.importing.checkpoint_index import read_index
+from trained_models.importing.descriptions import (
+    ARCHITECTURE,
+    BERT,
+    Description,
+    check_description,
+)
 from trained_models.importing.plan import NO_HEAD
-from trained_models.importing.safetensors_headers import tensor_names
+from trained_models.importing.safetensors_headers import tensor_shapes
+from trained_models.importing.shapes import in_hugging_face, refuse_other_shapes
 from trained_models.importing.sources import (
     SourceKind,
     require_model,
@@ -47,6 +53,7 @@ from trained_models.importing.vocabulary import (
 )
 
 _read = functools.partial(request_paths.read, model=True)
+_open = functools.partial(request_paths.open_stream, model=True)
 _ARCHITECTURE = tuple(f"model.{name}" for name in ARCHITECTURE)
 # Of models from before the setting.
 _BEFORE = {"model.architecture": BERT}
@@ -281,8 +288,7 @@ def _other_weights(config: PipelineConfig, store: StoreLayout, uri: str) -> Iter
             yield from _training_differences(config, store, uri)
             return
         found = check_description(uri, kind, config.model, _read)
-        if kind is SourceKind.HUGGING_FACE:
-            _check_weights(config, uri, weight_files(uri, _read))
+        _check_weights(config, uri, kind, found)
         tokens = _lineage_tokens(config, store)
         if found is not None and tokens is not None:
             known = source_vocabulary(uri, kind, _read)
@@ -322,24 +328,37 @@ def _other_casing(
     )
 
 
-def _check_weights(config: PipelineConfig, uri: str, names: list[str]) -> None:
-    """Look at the headers of safetensors; files of PyTorch are read by the task that imports.
+def _check_weights(
+    config: PipelineConfig, uri: str, kind: SourceKind, described: Description | None
+) -> None:
+    """Look at the headers of weights; files of PyTorch are read by the task that imports.
 
-    :raises UserError: there is no masked-LM head, and none is to begin anew.
+    :param described: what a file beside them says.
+    :raises UserError: there is no masked-LM head, and none is to begin anew, or a tensor has
+        another shape than is described.
     :raises BadDataError: a file is damaged or not complete.
     """
-    found = set[str]()
-    for name in names:
+    by = "the model section" if described is None else described.uri
+    if kind is not SourceKind.HUGGING_FACE:
+        index = read_index(uri, _open)
+        refuse_other_shapes(index.find, config.model, by, lambda _: f"{uri}.index")
+        return
+    found: dict[str, tuple[int, ...]] = {}
+    files: dict[str, str] = {}
+    for name in weight_files(uri, _read):
         if not name.endswith(".safetensors"):
             return
         file = uris.join(uri, name)
-        with request_paths.open_stream(file, model=True) as stream:
-            found |= tensor_names(stream, uris.size(file), file)
-    prefixes = architecture_of(config.model).hugging_face.head_prefix
-    has_head = any(name.startswith(prefixes) for name in found)
+        with _open(file) as stream:
+            shapes = tensor_shapes(stream, uris.size(file), file)
+        found |= shapes
+        files |= dict.fromkeys(shapes, file)
+    form = architecture_of(config.model).stored_form(config.model)
+    has_head = any(name.startswith(form.head_prefix) for name in found)
     if not has_head and not config.model.init_encoder_only:
-        named = " or ".join(f"{prefix}*" for prefix in prefixes)
+        named = " or ".join(f"{prefix}*" for prefix in form.head_prefix)
         raise training_errors.UserError(f"{uri} has no tensor named {named}. {NO_HEAD}")
+    refuse_other_shapes(in_hugging_face(found, form), config.model, by, files.__getitem__)
 
 
 def _training_differences(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:

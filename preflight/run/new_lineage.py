@@ -17,7 +17,7 @@ from preflight.estimates.speed import Speed, find_speed
 
 
 def new_lineage_words(config: PipelineConfig, store: StoreLayout) -> str:
-    """Return a sentence with the estimated cost of repeating the lineage's training from scratch.
+    """Return a sentence with what a new lineage begins with, and the estimated cost of training it.
 
     That is as many steps as made the model in use, on all partitions that it has seen. Empty when
     there is no such model, or its files do not tell.
@@ -38,10 +38,19 @@ def new_lineage_words(config: PipelineConfig, store: StoreLayout) -> str:
         return ""
     count = len(seen)
     return (
-        f"A new lineage trains from scratch. Estimate: {model.train_steps_total:,} steps, as many "
+        f"A new lineage begins {_beginning(config)}, and what the model in use has learned is "
+        f"trained again. Estimate: {model.train_steps_total:,} steps, as many "
         f"as made {model.version_id}, on its {count} {'partition' if count == 1 else 'partitions'} "
         f"({documents:,} documents, {rows:,} rows): {time_and_cost(config, speed)}{unlike}."
     )
+
+
+def _beginning(config: PipelineConfig) -> str:
+    if config.model.init_checkpoint is not None:
+        return "with model.init_checkpoint, a model that has learned its language already"
+    if config.model.from_scratch:
+        return "with random weights (model.from_scratch)"
+    return "with the published model that model.init_checkpoint then has to name"
 
 
 def _speed(

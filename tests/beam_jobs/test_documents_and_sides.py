@@ -20,6 +20,7 @@ from tests.beam_jobs.workspace import (
     as_jsonl,
     as_text,
     content_sha256,
+    document,
     documents,
     make_config,
 )
@@ -60,6 +61,34 @@ def test_a_renamed_or_compressed_file_stays_on_its_side(workspace: Workspace) ->
     for split in Split:
         mine, theirs = (workspace.records(one.manifest, split) for one in (before, after))
         assert sorted(mine) == sorted(theirs) != []
+
+
+@pytest.mark.thorough
+def test_a_revised_file_stays_on_its_side(workspace: Workspace) -> None:
+    workspace.config = make_config(corpus__document="file", corpus__validation_fraction=0.4)
+    days = ("2026-01-01", "2026-01-02")
+    texts = [document(number) for number in range(30)]
+    revised = [text.replace(" ", f" revised{number} ", 1) for number, text in enumerate(texts)]
+    held_out = []
+    for day, files in zip(days, (texts, revised[::-1]), strict=True):
+        workspace.partition = day
+        for number, text in enumerate(files):
+            workspace.put(f"{number:02}.txt", text.encode())
+        prepared = workspace.prepare()
+        assert not prepared.manifest.dropped
+        by_side = {
+            side: {
+                shard.input_uri.rpartition("/")[2]
+                for shard in workspace.shards(prepared.manifest)
+                if any(file.records for file in shard.files if file.split is side)
+            }
+            for side in Split
+        }
+        assert len(by_side[Split.TRAIN]) + len(by_side[Split.VALIDATION]) == 30
+        held_out.append(by_side[Split.VALIDATION])
+    assert 4 < len(held_out[0]) < 26
+    assert held_out[1] == {f"{29 - int(name[:2]):02}.txt" for name in held_out[0]}
+    assert prepared.kept_sides > 0
 
 
 def test_the_groups_of_held_out_documents_are_known(workspace: Workspace) -> None:

@@ -21,8 +21,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.job import progress
-from beam_jobs.job.balance import spread
-from beam_jobs.job.engines import Engine, _worker_command, is_local, local_engine, processes_for
+from beam_jobs.job.engines import (
+    Engine,
+    _worker_command,
+    is_local,
+    local_engine,
+    processes_for,
+    spread,
+)
 from beam_jobs.job.progress import Pass, ProgressLines, ProgressMeter, announce_plan
 from beam_jobs.job.run_folder import run_folder
 from corpus.errors import BadDataError, UserError, failure_of, raise_failures

@@ -19,7 +19,7 @@ from beam_jobs.train_vocabulary import ensure_vocabulary
 from corpus.duplicates.signing import Signer
 from corpus.mlm_records import document_key, record_features
 from corpus.text.content import Content, ContentMaker, split_of
-from corpus.text.metered import InputChangedError
+from corpus.text.reading import InputChangedError
 from corpus.tokens.lineage_vocabulary import load_vocabulary
 from corpus.tokens.tokenizing import make_tokenizer
 from pipeline_store.formats import PartitionManifest, ShardDecisions, Split

@@ -115,7 +115,7 @@ class Workspace:
     def records(
         self, manifest: PartitionManifest, split: Split, max_seq_length: int | None = None
     ) -> list[bytes]:
-        """Return the partition's serialised examples, found by the offset index."""
+        """Return the partition's serialized examples, found by the offset index."""
         found = []
         for shard in self.shards(manifest):
             file = shard.file(split, max_seq_length or manifest.max_seq_length)

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from google.cloud import tpu_v2
 
 from pipeline_config import load_preset, with_overrides
-from pipeline_config.rules import chips
 from pipeline_store import uris
 from pipeline_store.formats import RunRecord
 from pipeline_store.identity import installation_label, run_key
@@ -25,11 +24,7 @@ from tpu_lifecycle.control.release import Sweeper
 from tpu_lifecycle.service import labels
 from tpu_lifecycle.service.backend import TpuName, TpuRequest, TpuState
 from tpu_lifecycle.service.cloud_tpu import CloudTpuBackend
-
-SUITE_SECONDS = 3600.0
-"""After so long everything of the suite is deleted, whatever it is doing."""
-
-TPUS_AT_ONCE = 2
+from verification.first_tpu.steps import SUITE_SECONDS, TPUS_AT_ONCE, worst_cost
 
 DAG_ID = "contract-suite"
 
@@ -43,11 +38,6 @@ Result = TypeVar("Result")
 
 class TooExpensiveError(ValueError):
     """The suite could cost more than it may."""
-
-
-def worst_cost(accelerator_type: str, price_per_chip_hour: float) -> float:
-    """Return what the suite can cost at most: all TPUs that it ever has, until its deadline."""
-    return TPUS_AT_ONCE * chips(accelerator_type) * price_per_chip_hour * SUITE_SECONDS / 3600
 
 
 def check_cost(accelerator_type: str, price_per_chip_hour: float, max_cost: float) -> float:

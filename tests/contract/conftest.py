@@ -1,4 +1,4 @@
-"""Against the emulator, or with `--tpu-project` the real API: see docs/contract-suite.md."""
+"""Against the emulator, or with `--tpu-project` the real API: see docs/extend/contract-suite.md."""
 
 from __future__ import annotations
 

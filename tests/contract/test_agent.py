@@ -13,7 +13,7 @@ from pipeline_config import load_preset
 from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, Heartbeat, PartitionManifest, TrainingResult
 from pipeline_store.layout import RunLayout, StoreLayout
-from tests.contract.cloud import SUITE_SECONDS, Cloud
+from tests.contract.cloud import Cloud
 from tests.contract.conftest import option
 from tpu_lifecycle.boot.bundle import build_bundle
 from tpu_lifecycle.boot.launcher import boot_metadata
@@ -24,6 +24,7 @@ from tpu_lifecycle.control.release import become_holder, give_up, release
 from tpu_lifecycle.control.verdict import Outcome, Verdict
 from tpu_lifecycle.records.attempts import AttemptRecord
 from tpu_lifecycle.records.reservation import OpenReservation, reserve
+from verification.first_tpu.steps import SUITE_SECONDS
 
 SILENT_BEATS = 20
 """So many heartbeats without a new one, and the agent has stopped. Of an emulated TPU fewer: its

@@ -60,7 +60,7 @@ class Converted:
         return next(rows for rows in self.files if (rows.split, rows.max_seq_length) == wanted)
 
     def records(self, split: Split = Split.TRAIN, length: int | None = None) -> list[bytes]:
-        """Return serialised examples."""
+        """Return serialized examples."""
         rows = self.rows(split, length)
         data, offsets = self.files[rows], np.frombuffer(self.indexes[rows], "<u8")
         return [data[a + 12 : b - 4] for a, b in itertools.pairwise(offsets.tolist())]
@@ -108,11 +108,12 @@ def convert(
     decisions: ShardDecisions = NO_DECISIONS,
     batch_characters: int = 1 << 19,
     report: Callable[[ShardStatistics], None] = lambda statistics: None,
+    vocabulary: Vocabulary = VOCABULARY,
     **changes: Any,
 ) -> Converted:
     """Convert a shard; ``changes`` are settings, with ``__`` for a dot."""
     config = make_config(**changes)
-    converter = ShardConverter(config, VOCABULARY, batch_characters)
+    converter = ShardConverter(config, vocabulary, batch_characters)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         writers = {rows: RecordWriter(path / str(n)) for n, rows in enumerate(row_sets(config))}

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpus.mlm_records import token_table
-from corpus.tokens.bpe import bpe_pipeline
+from corpus.tokens.bpe import bpe_pipeline, train_bpe
 from corpus.tokens.bpe_model import (
+    CHARACTERS,
     bpe_vocabulary,
     ids_of,
     merges_of,
     parse_tokenizer_json,
     parse_vocab_json,
+    text_of,
 )
-from corpus.tokens.bpe_training import train_bpe
-from corpus.tokens.byte_level import CHARACTERS, text_of
 from corpus.tokens.new_words import NewWords
 from corpus.tokens.tokenizing import Tokenizer, make_tokenizer
 from corpus.tokens.vocabulary import MASK, PAD, Vocabulary, check_vocabulary

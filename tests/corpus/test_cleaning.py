@@ -115,5 +115,5 @@ def test_unknown_language_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(UserError) as caught:
         cleaner(keep_languages=["en", "xx", "qq"])
     message = str(caught.value)
-    assert message.startswith("corpus.keep_languages: qq, xx cannot be recognised; give some of: ")
+    assert message.startswith("corpus.keep_languages: qq, xx cannot be recognized; give some of: ")
     assert " en eo es " in message

@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpus.duplicates.decisions import Decided, decide
-from corpus.duplicates.minhash import PERMUTATIONS
+from corpus.duplicates.minhash import (
+    PERMUTATIONS,
+    SHORT_PERMUTATIONS,
+    comparable,
+    short_sketches_of,
+)
 from corpus.duplicates.signatures import (
     IndexedDocuments,
     Signatures,
@@ -23,6 +28,7 @@ from pipeline_config.schema import CorpusConfig
 from pipeline_store.formats import Split
 from tests.beam_jobs.workspace import document
 
+NO_SHORT_SKETCH = np.empty((0, SHORT_PERMUTATIONS), np.uint8)
 EXACT = CorpusConfig(validation_fraction=0.4)
 NEAR = CorpusConfig(duplicates="near", validation_fraction=0.4)
 
@@ -46,12 +52,13 @@ def sketch_of_family(family: int, member: int) -> np.ndarray:
 
 def signed(contents: list[int], *, near: bool = False) -> Signatures:
     """Return a file's signatures; content 305 is member 5 of family 3."""
-    sketches = [sketch_of_family(*divmod(content, 100)) for content in contents]
+    found = [sketch_of_family(*divmod(content, 100)) for content in contents]
+    sketches = np.array(found, np.uint32).reshape(-1, PERMUTATIONS)
     return Signatures(
         # Documents in between could not be read.
         np.arange(len(contents), dtype=np.int64) * 2,
         np.array([hash_of(content) for content in contents], np.uint64).reshape(-1, 2),
-        np.array(sketches, np.uint32).reshape(-1, PERMUTATIONS) if near else None,
+        sketches if near else comparable(sketches, NO_SHORT_SKETCH)[0],
     )
 
 
@@ -84,7 +91,8 @@ def sides(files: list[list[int]], decided: Decided, corpus: CorpusConfig) -> dic
     return found
 
 
-FILES = st.lists(st.lists(st.integers(0, 12), max_size=8), min_size=1, max_size=4)
+UNLIKE = st.integers(0, 12).map(lambda family: 100 * family)
+FILES = st.lists(st.lists(UNLIKE, max_size=8), min_size=1, max_size=4)
 
 
 @given(partitions=st.lists(FILES, min_size=1, max_size=4))
@@ -152,40 +160,48 @@ def histories(draw: st.DrawFn) -> list[tuple[int, list[list[int]]]]:
     return list(runs)
 
 
+@pytest.mark.parametrize("corpus", [EXACT, NEAR])
 @given(history=histories())
 @settings(max_examples=100, deadline=None)
-def test_copies_never_straddle_the_split(history: list[tuple[int, list[list[int]]]]) -> None:
+def test_copies_never_straddle_the_split(
+    corpus: CorpusConfig, history: list[tuple[int, list[list[int]]]]
+) -> None:
+    near = corpus is NEAR
     manifests: list[tuple[int, IndexedDocuments]] = []
     side_of_family: dict[int, Split] = {}
     for partition, files in history:
         earlier = [index for other, index in manifests if other < partition]
         others = [index for other, index in manifests if other >= partition]
-        decided = decide([signed(file, near=True) for file in files], earlier, others, NEAR)
-        for content, side in sides(files, decided, NEAR).items():
+        decided = decide([signed(file, near=near) for file in files], earlier, others, corpus)
+        for content, side in sides(files, decided, corpus).items():
             assert side_of_family.setdefault(content // 100, side) is side
         manifests.append((partition, decided.owned))
 
 
+@pytest.mark.parametrize("corpus", [EXACT, NEAR])
 @given(history=histories())
 @settings(max_examples=60, deadline=None)
-def test_deciding_again_changes_nothing(history: list[tuple[int, list[list[int]]]]) -> None:
+def test_deciding_again_changes_nothing(
+    corpus: CorpusConfig, history: list[tuple[int, list[list[int]]]]
+) -> None:
+    near = corpus is NEAR
     manifests: list[tuple[int, IndexedDocuments]] = []
     for partition, files in history:
         results = []
         for _ in range(2):
             earlier = [index for other, index in manifests if other < partition]
             others = [index for other, index in manifests if other >= partition]
-            decided = decide([signed(file, near=True) for file in files], earlier, others, NEAR)
+            decided = decide([signed(file, near=near) for file in files], earlier, others, corpus)
             manifests.append((partition, decided.owned))
             results.append(decided)
         assert results[0].shards == results[1].shards
         assert results[0].owned.to_bytes() == results[1].owned.to_bytes()
 
 
-def index_of(held: dict[int, bool]) -> IndexedDocuments:
+def index_of(held: dict[int, bool], *, near: bool = True) -> IndexedDocuments:
     """Return an index of contents and whether each is held out."""
     by_hash = sorted(held, key=hash_of)
-    file = signed(by_hash, near=True)
+    file = signed(by_hash, near=near)
     return IndexedDocuments(file.hashes, np.array([held[c] for c in by_hash]), file.sketches)
 
 
@@ -196,6 +212,88 @@ def test_a_document_takes_the_side_of_a_similar_one_that_is_held(held_out: bool)
     side = Split.VALIDATION if held_out else Split.TRAIN
     assert sides(files, decided, NEAR)[101] is side
     assert used(files, decided) == [[101, 200]]
+
+
+REVISED = [101, 201, 301, 401, 501, 601]
+
+
+@pytest.mark.parametrize("held_out", [True, False])
+@pytest.mark.parametrize("is_earlier", [True, False])
+@pytest.mark.parametrize("is_short", [True, False])
+def test_a_revised_document_stays_on_its_side_and_is_used(
+    held_out: bool, is_earlier: bool, is_short: bool
+) -> None:
+    index = index_of({content + 1: held_out for content in REVISED}, near=not is_short)
+    earlier, others = ([index], []) if is_earlier else ([], [index])
+    decided = decide([signed([*REVISED, 700])], earlier, others, EXACT)
+    side = Split.VALIDATION if held_out else Split.TRAIN
+    found = sides([[*REVISED, 700]], decided, EXACT)
+    assert {found[content] for content in REVISED} == {side}
+    drawn = sides([[700]], decide([signed([700])], [], [], EXACT), EXACT)
+    assert found[700] is drawn[700]
+    assert used([[*REVISED, 700]], decided) == [[*REVISED, 700]]
+    own = sides([[content] for content in REVISED], decide_alone(REVISED), EXACT)
+    assert decided.kept_sides == sum(one is not side for one in own.values()) > 0
+
+
+def decide_alone(contents: list[int]) -> Decided:
+    return decide([signed([content]) for content in contents], [], [], EXACT)
+
+
+def test_what_is_revised_again_and_again_stays() -> None:
+    indexes: list[IndexedDocuments] = []
+    first: dict[int, Split] = {}
+    for day in range(10):
+        files = [[family + day] for family in range(0, 2000, 100)]
+        decided = decide([signed(file) for file in files], indexes, [], EXACT)
+        found = {content // 100: side for content, side in sides(files, decided, EXACT).items()}
+        first = first or found
+        assert found == first
+        indexes.append(decided.owned)
+    assert set(first.values()) == {Split.TRAIN, Split.VALIDATION}
+
+
+def test_a_document_similar_to_both_sides_is_trained_on() -> None:
+    indexes = [index_of({content + 1: True, content + 2: False}) for content in REVISED]
+    for earlier, others in ((indexes, []), ([], indexes), (indexes[:3], indexes[3:])):
+        decided = decide([signed(REVISED)], earlier, others, EXACT)
+        assert set(sides([REVISED], decided, EXACT).values()) == {Split.TRAIN}
+        assert used([REVISED], decided) == [REVISED]
+
+
+def test_similar_documents_of_a_partition_are_on_one_side_whatever_the_order() -> None:
+    files = [[100 * family + member for family in range(20)] for member in range(2)]
+    found = sides(files, decide([signed(file) for file in files], [], [], EXACT), EXACT)
+    assert all(found[100 * family] is found[100 * family + 1] for family in range(20))
+    assert set(found.values()) == {Split.TRAIN, Split.VALIDATION}
+    backwards = [file[::-1] for file in files[::-1]]
+    again = decide([signed(file) for file in backwards], [], [], EXACT)
+    assert sides(backwards, again, EXACT) == found
+
+
+@pytest.mark.parametrize("family", range(5))
+def test_texts_from_one_template_are_not_held_out_all_at_once(family: int) -> None:
+    files = [[100 * family + member for member in range(20)], list(range(600, 1200, 100))]
+    found = sides(files, decide([signed(file) for file in files], [], [], EXACT), EXACT)
+    assert {found[content] for content in files[0]} == {Split.TRAIN}
+
+
+def test_an_equal_document_tells_the_side_where_an_index_has_no_sketches() -> None:
+    for held_out in (True, False):
+        index = index_of({101: held_out})._replace(sketches=None)
+        decided = decide([signed([101, 102, 200, 300, 400])], [index], [], EXACT)
+        side = Split.VALIDATION if held_out else Split.TRAIN
+        assert decided.shards[0].duplicates == [0]
+        assert sides([[101, 102, 200, 300, 400]], decided, EXACT)[102] is side
+
+
+def test_similar_documents_move_no_paragraph_out_of_its_file() -> None:
+    files = [[101, 201, 301, 1000], [900, 901]]
+    index = index_of({102: True, 202: True, 302: False}, near=False)
+    decided = decide([signed(file) for file in files], [index], [], EXACT, "file")
+    found = sides(files, decided, EXACT)
+    assert used(files, decided) == files
+    assert {found[content] for content in files[0]} == {Split.VALIDATION}
 
 
 def test_a_document_keeps_its_side_whatever_the_fraction() -> None:
@@ -238,10 +336,17 @@ def test_a_group_with_an_earlier_partitions_document_has_no_owner() -> None:
 
 
 def test_indexes_without_sketches_are_looked_at_for_equal_documents() -> None:
-    owned = decide([signed([101])], [], [], EXACT).owned
-    decided = decide([signed([101, 102], near=True)], [owned], [], NEAR)
+    index = index_of({101: False})._replace(sketches=None)
+    decided = decide([signed([101, 202], near=True)], [index], [], NEAR)
     assert decided.shards[0].duplicates == [0]
-    assert decided.shards[0].near_duplicates == [2]
+    assert decided.shards[0].near_duplicates == []
+
+
+def test_whole_sketches_are_compared_with_short_ones() -> None:
+    decided = decide(
+        [signed([101, 202], near=True)], [index_of({102: False}, near=False)], [], NEAR
+    )
+    assert decided.shards[0].near_duplicates == [0]
 
 
 def test_threshold_decides_what_is_similar() -> None:
@@ -272,10 +377,11 @@ def test_order_of_files_decides_and_nothing_else() -> None:
 
 def test_half_a_hash_in_common_is_no_copy() -> None:
     hashes = np.array([[1, 2], [1, 3], [1, 2], [4, 2]], np.uint64)
-    decided = decide([Signatures(np.arange(4), hashes, None)], [], [], EXACT)
+    sketches = signed([100, 200, 300, 400]).sketches
+    decided = decide([Signatures(np.arange(4), hashes, sketches)], [], [], EXACT)
     assert decided.shards[0].duplicates == [2]
     index = IndexedDocuments(np.array([[1, 3], [1, 9]], np.uint64), np.zeros(2, bool), None)
-    decided = decide([Signatures(np.arange(4), hashes, None)], [index], [], EXACT)
+    decided = decide([Signatures(np.arange(4), hashes, sketches)], [index], [], EXACT)
     assert decided.shards[0].duplicates == [1, 2]
 
 
@@ -285,7 +391,7 @@ def test_sides_of_many_are_those_of_each() -> None:
     maker = ContentMaker(EXACT, "text")
     contents = [maker.content_of(document(number), number) for number in range(200)]
     found = [content for content in contents if isinstance(content, Content)]
-    signatures = sign(iter(found), with_sketches=False)
+    signatures = sign(iter(found), sketch=short_sketches_of)
     held_out = is_held_out(signatures.hashes[:, 1], 0.4)
     expected = [split_of(content.sha256, 0.4) is Split.VALIDATION for content in found]
     assert held_out.tolist() == expected

@@ -1,4 +1,4 @@
-"""Serialised examples and TFRecord files, read back by TensorFlow."""
+"""Serialized examples and TFRecord files, read back by TensorFlow."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from beam_jobs.train_vocabulary import ensure_vocabulary
 from corpus.errors import BadDataError, UserError
 from corpus.text.content import split_of
 from corpus.text.record_documents import _features
+from corpus.tokens.bpe import train_bpe
 from corpus.tokens.bpe_model import ids_of, merges_of
-from corpus.tokens.bpe_training import train_bpe
 from corpus.tokens.lineage_vocabulary import create_vocabulary, load_vocabulary
-from corpus.tokens.sentencepiece_training import train_sentencepiece
+from corpus.tokens.sentencepiece_tokens import train_sentencepiece
 from corpus.tokens.tokenizing import make_tokenizer
 from corpus.tokens.training_text import TrainingText
 from corpus.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary

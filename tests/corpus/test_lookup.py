@@ -70,7 +70,7 @@ def test_nothing_is_found_among_nothing(documents: tuple[str, ...]) -> None:
 
 
 def test_a_short_text_inside_of_a_longer_document_is_not_found() -> None:
-    """The limit that docs/did-it-pay.md names."""
+    """The limit that docs/guides/did-it-pay.md names."""
     found = look_up([TRAINED.split("\n")[0]], index(TRAINED))
     assert found.near is not None
     assert not found.near.any()

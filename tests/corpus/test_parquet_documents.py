@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from corpus.text import parquet_documents
+from corpus.text import parquet_documents, parquet_pages
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
 from corpus.text.reading import HashingStream
 
@@ -149,3 +149,41 @@ def test_damaged_values_are_refused() -> None:
     error = refusal(bytes(data))
     assert error.reason is DropReason.CORRUPT_PARQUET
     assert error.detail == "damaged, or cut short: reading it stops after 0 rows (OSError)"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"use_dictionary": False, "compression": "zstd"},
+        {"use_dictionary": True, "compression": "snappy", "data_page_version": "2.0"},
+        {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}},
+    ],
+    ids=["plain", "dictionary", "delta"],
+)
+def test_a_page_is_measured_before_it_is_unpacked(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"{number} " + "word " * 2000 for number in range(4)]
+    data = table(texts, **settings)
+    largest = parquet_pages.largest_page(io.BytesIO(data), ["text"])
+    assert max(map(len, texts)) < largest < 2 * sum(map(len, texts))
+    assert parquet_pages.largest_page(io.BytesIO(data), ["id"]) < 200
+    assert parse(data) == texts
+    monkeypatch.setattr(parquet_documents, "MAX_PAGE_BYTES", largest - 1)
+    error = refusal(data)
+    assert error.reason is DropReason.LARGE_PAGE
+    assert "a page of 0 MiB; at most 0 MiB are unpacked at once." in error.detail
+
+
+def test_every_row_group_is_measured() -> None:
+    data = table(["short", "short", "long " * 500], row_group_size=2, use_dictionary=False)
+    assert parquet_pages.largest_page(io.BytesIO(data), ["text"]) > 2500
+
+
+def test_of_a_long_value_no_more_is_copied_than_shows_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parquet_documents, "MAX_VALUE_BYTES", 10)
+    data = io.BytesIO(table(["fine", None, "x" * 1000]))
+    rows = parquet_documents.parquet_rows(data, {"text": "text"})
+    assert list(rows) == [(b"fine",), (None,), (b"x" * 11,)]

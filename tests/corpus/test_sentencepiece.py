@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from corpus.tokens.new_words import NewWords
 from corpus.tokens.sentencepiece_model import PieceType, parse_sentencepiece, read_pieces
-from corpus.tokens.sentencepiece_tokens import lower_case
-from corpus.tokens.sentencepiece_training import UntrainableTextError, train_sentencepiece
+from corpus.tokens.sentencepiece_tokens import UntrainableTextError, lower_case, train_sentencepiece
 from corpus.tokens.tokenizing import make_tokenizer
 from corpus.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary, check_vocabulary
 from tests.corpus.real_text import docstrings

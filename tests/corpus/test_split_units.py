@@ -14,6 +14,7 @@ import pytest
 
 from corpus.arrays import load_npz
 from corpus.duplicates.decisions import Decided, decide
+from corpus.duplicates.minhash import short_sketches_of
 from corpus.duplicates.signatures import Signatures, sign
 from corpus.errors import UserError
 from corpus.text.content import Content, split_of
@@ -55,7 +56,7 @@ def file_of(texts: list[str], groups: list[str | None] | None = None) -> Signatu
         Content([text], hashlib.sha256(text.encode()).digest(), number, group)
         for number, (text, group) in enumerate(zip(texts, names, strict=True))
     ]
-    return sign(made, with_sketches=False, with_groups=groups is not None)
+    return sign(made, sketch=short_sketches_of, with_groups=groups is not None)
 
 
 def sides(files: list[list[str]], decided: Decided) -> dict[str, Split]:

@@ -18,6 +18,8 @@ from airflow.sdk import BaseOperatorLink
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.triggers.base import BaseTrigger
 
+import run_notes
+from hooks import notes
 from model_pages import VIEWS
 from operators.pipeline_assets import PROMOTED_MODEL, announce_model
 from pipeline_store.formats import ModelVersion
@@ -115,6 +117,8 @@ def xcoms() -> dict[str, list[str]]:
         pulls += re.findall(r'"task_id": "([\w.]+)", "key": "(\w+)"', text)
         for task_id, key in pulls:
             found[f"{dag_id}.{task_id}"].add(key)
+    for task_id in (notes.FIRST_TASK, notes.LAST_TASK):
+        found[f"{run_notes.DAG_IDS[0]}.{task_id}"] |= {notes.NOTE, notes.ENDED_BY, notes.BACKFILL}
     return {name: sorted(keys) for name, keys in found.items() if keys}
 
 
@@ -134,15 +138,19 @@ def _returned(operator: type) -> Iterator[str]:
                 for node in ast.walk(method)
                 if isinstance(node, ast.Assign)
                 for target in node.targets
-                if isinstance(target, ast.Name) and isinstance(node.value, ast.Dict)
+                if isinstance(target, ast.Name) and isinstance(node.value, ast.Dict | ast.Call)
             }
             for node in ast.walk(method):
                 if isinstance(node, ast.Return) and node.value:
                     yield from literal_keys(node.value)
-                    words = [n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)]
-                    for word in set(words) & set(given):
-                        yield from literal_keys(given[word])
-                    calls = re.findall(r"(?:self|super\(\))\.(\w+)\(", ast.unparse(node.value))
+                    words = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+                    for value in (given[word] for word in sorted(words & set(given))):
+                        if isinstance(value, ast.Dict):
+                            yield from literal_keys(value)
+                    # Of what is returned by its name, what was called for it.
+                    returned = node.value.id if isinstance(node.value, ast.Name) else ""
+                    said = ast.unparse(given.get(returned, node.value))
+                    calls = re.findall(r"(?:self|super\(\))\.(\w+)\(", said)
                     wanted += [call for call in calls if call not in wanted]
 
 

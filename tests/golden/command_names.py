@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-import runpy
-import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, NoReturn
-from unittest import mock
 
+from scripts.command_parsers import parsers
 from tests.golden.discovery import REPOSITORY, sources
-
-
-class _Parsing(BaseException):
-    """A program has made its parser; no ``except Exception`` of its own may catch this."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        super().__init__()
-        self.parser = parser
 
 
 def commands(run_by_tasks: Iterable[str]) -> dict[str, list[str]]:
@@ -28,7 +17,7 @@ def commands(run_by_tasks: Iterable[str]) -> dict[str, list[str]]:
 
     :param run_by_tasks: modules that the DAGs' tasks run, which are commands, too.
     """
-    texts = [path.read_text() for path in sorted(REPOSITORY.glob("docs/*.md"))]
+    texts = [path.read_text() for path in sorted(REPOSITORY.glob("docs/**/*.md"))]
     texts += [path.read_text() for path in REPOSITORY.glob("dags/*.py")]
     texts += [(REPOSITORY / "README.md").read_text()]
     # Of the code only what a program calls itself: what else it starts is its own affair.
@@ -37,13 +26,8 @@ def commands(run_by_tasks: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for module in sorted(named.union(run_by_tasks)):
         if _can_be_run(module):
-            found |= _described(f"python -m {module}", _parser(module))
-            below = [key for key in found if key.startswith(f"python -m {module} ")]
-            for name in (key.split()[3:] for key in below):
-                # Some hand all that follows to another parser.
-                inner = _parser(module, *name)
-                if not any(isinstance(a, argparse._SubParsersAction) for a in inner._actions):
-                    found |= _described(" ".join(["python -m", module, *name]), inner)
+            for name, parser, _ in parsers(module):
+                found[f"python -m {name}"] = _options(parser)
     return found
 
 
@@ -52,35 +36,11 @@ def _can_be_run(module: str) -> bool:
     return f"{module}.__main__" in sources() or "__main__" in sources().get(module, "")
 
 
-def _parser(module: str, *words: str) -> argparse.ArgumentParser:
-    """Return the parser that a module makes when it is run."""
-
-    def parse(self: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
-        raise _Parsing(self)
-
-    with (
-        mock.patch.object(sys, "argv", [module, *words]),
-        mock.patch.object(argparse.ArgumentParser, "parse_args", parse),
-        mock.patch.object(argparse.ArgumentParser, "parse_known_args", parse),
-    ):
-        try:
-            runpy.run_module(module, run_name="__main__", alter_sys=False)
-        except _Parsing as found:
-            return found.parser
-    raise AssertionError(f"python -m {module} ended without reading its arguments")
-
-
-def _described(command: str, parser: argparse.ArgumentParser) -> dict[str, list[str]]:
-    """Return the options of a command and of those below it."""
-    found: dict[str, list[str]] = {command: []}
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, inner in action.choices.items():
-                found |= _described(f"{command} {name}", inner)
-        elif not isinstance(action, argparse._HelpAction):
-            found[command] += _words(action)
-    found[command].sort()
-    return found
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    """Return what a parser takes, without what belongs to the commands below it."""
+    skipped = (argparse._SubParsersAction, argparse._HelpAction)
+    own = (action for action in parser._actions if not isinstance(action, skipped))
+    return sorted(word for action in own for word in _words(action))
 
 
 def _words(action: argparse.Action) -> Iterator[str]:

@@ -18,9 +18,12 @@ from tests.model_registry.runs import NOW, TOKEN, FinishedRun
 
 OLD, LATER, NEWEST = "v-000000000000", "v-000000000001", "v-000000000002"
 UNPUBLISHED = "v-000000000003"
+TOTALED = "v-" + "7" * 12
+PANELED = "v-" + "8" * 12
 CORPUS = "0a1b2c3d4e5f"
 JOB = "010-train"
 CAUSE = "task-failed.tpu.train"
+REFUSED = "task-failed.validate"
 VALUES: dict[str, Any] = {
     "accelerator_type": "v5litepod-8",
     "answered_by": "Ada",
@@ -98,6 +101,7 @@ def files(store: StoreLayout, run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield from _alerts(store, run)
     yield from _lineages(store, run)
     yield from _runs(run, tuned)
+    yield from _backfills(store, run)
     yield from _data(store, tuned)
 
 
@@ -139,11 +143,16 @@ def _tpu(run: FinishedRun) -> Files:
     yield mailbox.hello(1), full(f.AgentHello, worker=1)
     yield mailbox.heartbeat(2), full(f.Heartbeat, worker=2)
     yield mailbox.status(1, JOB), full(f.JobStatus, worker=1)
+    # And since they say what is lost by where training goes on.
+    yield mailbox.heartbeat(3), full(f.Heartbeat, worker=3)
+    yield mailbox.status(2, JOB), full(f.JobStatus, worker=2)
     yield run.run.reservation(2).ledger, full(f.Ledger, run_key=run.key, generation=2)
 
 
 def _installation(store: StoreLayout) -> Files:
     yield store.installation, full(f.Installation)
+    identity = full(f.StoreIdentity)
+    yield store.identity(identity.label), identity
     place, cooldown = full(f.TpuPlace), full(f.ZoneCooldown)
     yield store.tpu_place(place.project_id, place.zone), place
     kind = cooldown.accelerator_type, cooldown.provisioning_model
@@ -151,6 +160,8 @@ def _installation(store: StoreLayout) -> Files:
     yield store.reaper_pass("owner", place.project_id), full(f.ReaperPass)
     # Of a later format, with TPUs that nobody looks after.
     yield store.reaper_pass("owner", "another-project"), full(f.ReaperPass)
+    # Of a later one, which notes in which phase they are.
+    yield store.reaper_pass("owner", "third-project"), full(f.ReaperPass)
     yield store.first_look(CORPUS), full(f.FirstLook)
     yield store.arrival(CORPUS, "day-2"), full(f.PartitionArrival)
 
@@ -164,6 +175,9 @@ def _alerts(store: StoreLayout, run: FinishedRun) -> Files:
     yield store.renting_run(run.key), full(f.RentingRun)
     yield store.watch_pass, full(f.WatchPass)
     yield store.corpus_seen, full(f.CorpusSeen)
+    # Of a later format, which says what helps; nobody needs to be told of it any more.
+    refused = full(f.Alert, scope=run.key, cause=REFUSED)
+    yield store.alert(run.key, REFUSED), refused
 
 
 def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
@@ -182,7 +196,11 @@ def _lineages(store: StoreLayout, run: FinishedRun) -> Files:
     yield other.production, full(f.ProductionPointer)
     # Of a later format, which keeps the versions before and a checksum.
     yield store.lineage("statutes").production, full(f.ProductionPointer)
-    for version in (OLD, LATER, UNPUBLISHED):
+    # Of one that keeps who rolled back, too.
+    yield store.lineage("drugs").production, full(f.ProductionPointer)
+    # It knows by which run a person asked.
+    yield store.lineage("poems").production, full(f.ProductionPointer)
+    for version in (OLD, LATER, UNPUBLISHED, TOTALED, PANELED):
         yield VersionLayout(other.version(version)).best_scores, full(f.BestScores)
     for version in (OLD, UNPUBLISHED):
         yield VersionLayout(other.version(version)).plan, full(f.RunPlan)
@@ -203,6 +221,7 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
     yield spare.approval, full(f.RunApproval)
     yield spare.verdict(OLD), full(f.Verdict)
     yield spare.verdict(LATER), full(f.Verdict)
+    yield spare.verdict(TOTALED), full(f.Verdict)
     for version in (LATER, NEWEST, None):
         yield spare.evaluation(version), full(f.EvaluationReport)
     yield spare.probe(run.parent), full(f.ProbeReport)
@@ -226,9 +245,30 @@ def _runs(run: FinishedRun, tuned: FinetuningRun) -> Files:
         yield one.result, full(f.TrainingResult, option=option)
         exports = full(f.ModelExports, option=option)
         yield spare.trial_exports(f"{trial}{option}").record, exports
+    yield spare.trial_exports(f"{trial}2").record, full(f.ModelExports, option=2)
     yield spare.trial(trial).result, full(f.TrialResult)
+    children = spare.children(trial)
+    yield children.child("student+trim").record, full(f.CompressedModel)
+    # Of a later format, from text to text.
+    yield spare.trial(f"{trial}0").result, full(f.TrialResult)
     yield spare.probe(OLD), full(f.ProbeReport)
     yield tuned.run.training_summary, full(f.FinetuningReport, run_key=tuned.key)
+
+
+def _backfills(store: StoreLayout, run: FinishedRun) -> Files:
+    """Yield what came with backfills: their runs, what these tried, and what was refused."""
+    name = "7-0a1b2c3d4e5f"
+    yield store.backfill(name), full(f.BackfillRuns, name=name)
+    yield run.lineage.attempt(run.key), full(f.LineageAttempt, run_key=run.key)
+    record = full(f.RunRecord, run_id="backfill__1", backfill=name, rental_of=None, tpu_number=0)
+    key = identity.run_key(record.dag_id, record.run_id)
+    ended = store.run(key)
+    yield ended.record, record.model_copy(update={"run_key": key})
+    yield ended.plan, full(f.RunPlan)
+    yield ended.outcome, full(f.RunOutcome)
+    refused = full(f.RunRefusal, run_id="backfill__2", backfill=name)
+    place = store.run(identity.run_key(refused.dag_id, refused.run_id))
+    yield place.refusal, refused
 
 
 def _data(store: StoreLayout, tuned: FinetuningRun) -> Files:

@@ -23,7 +23,7 @@ from tests.training.corpora import TinyStore, tiny_config
 from tests.training.jobs import train
 from trained_models import artifacts
 
-GUIDE = REPOSITORY / "docs" / "finetuning.md"
+GUIDE = REPOSITORY / "docs" / "guides" / "finetuning.md"
 FENCE = re.compile(r"^( *)```(.*)\n((?:.*\n)*?)\1```$", re.MULTILINE)
 BEGINNING = "export STORE=$PWD/.local/store LINEAGE=demo-1\n"
 LINEAGE, VERSION = "guide", "v-0123456789ab"

@@ -12,10 +12,11 @@ import pytest
 
 from local.stack.paths import REPOSITORY
 
+LAPTOP = REPOSITORY / "docs" / "start" / "where-to-run.md"
 GUIDES = [
-    REPOSITORY / "docs" / name for name in ("where-to-run.md", "deployment.md", "containers.md")
+    LAPTOP,
+    *(REPOSITORY / "docs" / "guides" / name for name in ("deployment.md", "containers.md")),
 ]
-LAPTOP = REPOSITORY / "docs" / "where-to-run.md"
 FENCE = re.compile(r"^ *```(bash.*)\n((?:.*\n)*?) *```$", re.MULTILINE)
 
 

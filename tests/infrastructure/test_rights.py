@@ -1,4 +1,4 @@
-"""The table of rights in docs/deployment.md, the Terraform files and the code say the same."""
+"""The rights in docs/guides/deployment.md are those of the Terraform files and of the code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.infrastructure.policies import CUSTOM_ROLE, is_grant
 from tests.infrastructure.tree import Resource, Tree, files
 
 REPOSITORY = Path(__file__).parents[2]
-GUIDE = (REPOSITORY / "docs" / "deployment.md").read_text()
+GUIDE = (REPOSITORY / "docs" / "guides" / "deployment.md").read_text()
 TREE = Tree.parse(files())
 
 # The method of the client library, or what is listed, and the permission that it needs.
@@ -106,7 +106,7 @@ def permissions_of(calls: set[str]) -> set[str]:
 LOOKS = {
     "networks.py": {"compute.networks.get", "compute.subnetworks.get"},
     "quotas.py": {"serviceusage.quotas.get"},
-    "services.py": {"serviceusage.services.get"},
+    "account.py": {"serviceusage.services.get"},
     "service_accounts.py": set[str](),
 }
 
@@ -146,7 +146,7 @@ def test_the_calls_are_those_of_the_code() -> None:
     assert set(re.findall(r"backend\.(\w+)\(", source("tpu_lifecycle/control/reaper.py"))) == set(
         REAPER_CALLS
     )
-    switch = source("tpu_agent/own_tpu.py")
+    switch = source("tpu_agent/emulated_tpu.py")
     asked = set(
         re.findall(r"\.((?:create|delete|get|list|update)_(?:node|queued_resource)s?)", switch)
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 
+from model_registry import registry
 from model_registry.gate import judge
 from model_registry.versions import manifests
 from pipeline_config import load_preset, with_overrides
@@ -262,6 +264,18 @@ class FinishedRun:
         verdict = judge(report, CONFIG.promotion, baseline_version=baseline)
         verdict.write(self.run.verdict(baseline))
         return verdict
+
+
+def two_promoted(folder: Path) -> list[FinishedRun]:
+    """Return two promoted runs of one lineage, in a store of this folder."""
+    found: list[FinishedRun] = []
+    for name in ("1", "2"):
+        parent = found[-1].version_id if found else None
+        run = FinishedRun(str(folder / "store"), name, parent=parent)
+        registry.publish(run.store, run.run)
+        registry.promote(run.lineage, run.version_id, expected_baseline=parent, reason="better")
+        found.append(run)
+    return found
 
 
 def change_manifest(

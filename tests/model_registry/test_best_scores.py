@@ -6,18 +6,24 @@ import numpy as np
 import pytest
 
 from model_registry import registry
-from model_registry.best_scores import best_scores, loss_histories, with_evaluation
+from model_registry.best_scores import LOSS, best_scores, histories, with_evaluation
 from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_store import uris
-from pipeline_store.formats import BestScore, EvaluationReport, ModelScore, VerdictKind
+from pipeline_store.formats import (
+    BestScore,
+    BestScores,
+    EvaluationReport,
+    ModelScore,
+    VerdictKind,
+)
 from pipeline_store.layout import VersionLayout
 from tests.model_registry.runs import FinishedRun
 from tests.model_registry.test_gate import VERSION, Documents
 from tests.model_registry.test_registry import in_use
 
 OLD, GENERAL = "2026-01-01", "general"
-Best = dict[str, BestScore]
+NOTHING = BestScores(sets={})
 
 
 def evaluation(update: int, shifts: dict[str, tuple[float, float]]) -> EvaluationReport:
@@ -47,17 +53,19 @@ def updates(limits: PromotionConfig) -> list[VerdictKind]:
 
     A rejected one leaves the model in use as it is.
     """
-    best: Best = {
-        name: BestScore(
-            version_id=VERSION,
-            manifest_sha256="0" * 64,
-            scores=Documents(name, seed=number).score(0, 0),
-        )
-        for number, name in enumerate((OLD, GENERAL))
-    }
+    best = BestScores(
+        sets={
+            name: BestScore(
+                version_id=VERSION,
+                manifest_sha256="0" * 64,
+                scores=Documents(name, seed=number).score(0, 0),
+            )
+            for number, name in enumerate((OLD, GENERAL))
+        }
+    )
     lost, verdicts = 0.0, []
     for update in range(1, 13):
-        shifts = {name: (lost + 0.085, lost) for name in best if not name.startswith("day")}
+        shifts = {name: (lost + 0.085, lost) for name in best.sets if not name.startswith("day")}
         report = evaluation(update, shifts)
         found = judge(report, limits, baseline_version=f"v-{update:012d}", best=best)
         verdicts.append(found.verdict)
@@ -73,11 +81,10 @@ def test_small_losses_do_not_add_up() -> None:
 
 
 def test_the_verdict_says_what_is_forgotten_and_since_when() -> None:
-    best = {
-        OLD: BestScore(
-            version_id=VERSION, manifest_sha256="0" * 64, scores=Documents(OLD).score(0, 0)
-        )
-    }
+    known = BestScore(
+        version_id=VERSION, manifest_sha256="0" * 64, scores=Documents(OLD).score(0, 0)
+    )
+    best = BestScores(sets={OLD: known})
     report = evaluation(1, {OLD: (0.3, 0.25)})
     found = judge(report, PromotionConfig(), baseline_version="v-000000000001", best=best)
     assert found.verdict is VerdictKind.FORGETTING
@@ -101,21 +108,22 @@ def test_only_documents_that_both_were_scored_on_count() -> None:
             "token_counts": [scores.token_counts[0] + 1, *scores.token_counts[1:50]],
         }
     )
-    best = {OLD: BestScore(version_id=VERSION, manifest_sha256="0" * 64, scores=half)}
+    known = BestScore(version_id=VERSION, manifest_sha256="0" * 64, scores=half)
+    best = BestScores(sets={OLD: known})
     report = evaluation(1, {OLD: (0.05, 0.0)})
     found = judge(report, PromotionConfig(), baseline_version="v-000000000001", best=best)
     assert [one.documents for one in found.forgetting] == [49]
     prepared_anew = report.model_copy(update={"evaluated": {"day-1": "0" * 64, OLD: "2" * 64}})
     found = judge(prepared_anew, PromotionConfig(), baseline_version="v-000000000001", best=best)
     assert found.forgetting == []
-    anew = with_evaluation(best, prepared_anew, "v-new", "v-1")[OLD]
+    anew = with_evaluation(best, prepared_anew, "v-new", "v-1").sets[OLD]
     assert (anew.version_id, anew.manifest_sha256) == ("v-1", "2" * 64)
 
 
 def test_on_a_set_that_was_never_scored_the_parent_may_be_the_best() -> None:
     # General text that is added late, or a model that had no head when it was imported.
-    best = with_evaluation({}, evaluation(1, {GENERAL: (0.095, 0.0)}), "v-1", "v-0")
-    assert best[GENERAL].version_id == "v-0"
+    best = with_evaluation(NOTHING, evaluation(1, {GENERAL: (0.095, 0.0)}), "v-1", "v-0")
+    assert best.sets[GENERAL].version_id == "v-0"
     lost = judge(
         evaluation(2, {GENERAL: (0.185, 0.095)}),
         PromotionConfig(max_total_forgetting=0.15),
@@ -126,28 +134,26 @@ def test_on_a_set_that_was_never_scored_the_parent_may_be_the_best() -> None:
 
 
 def test_the_best_stays_until_it_is_beaten() -> None:
-    best = with_evaluation({}, evaluation(1, {OLD: (0.0, 0.1)}), "v-1", "v-0")
+    best = with_evaluation(NOTHING, evaluation(1, {OLD: (0.0, 0.1)}), "v-1", "v-0")
     best = with_evaluation(best, evaluation(2, {OLD: (0.05, 0.0)}), "v-2", "v-1")
-    assert {name: one.version_id for name, one in best.items()} == {
+    assert {name: one.version_id for name, one in best.sets.items()} == {
         "day-1": "v-1",
         "day-2": "v-2",
         OLD: "v-1",
     }
-    assert (
-        with_evaluation(best, evaluation(3, {OLD: (-0.1, 0.0)}), "v-3", "v-2")[OLD].version_id
-        == "v-3"
-    )
+    best = with_evaluation(best, evaluation(3, {OLD: (-0.1, 0.0)}), "v-3", "v-2")
+    assert best.sets[OLD].version_id == "v-3"
 
 
 def test_versions_carry_the_best_scores_on(any_store: str) -> None:
     first = in_use(any_store, "1")
     second = in_use(any_store, "2", parent=first.version_id)
     best = best_scores(second.lineage, second.version_id)
-    assert {name: one.version_id for name, one in best.items()} == {
+    assert {name: one.version_id for name, one in best.sets.items()} == {
         "day-1": first.version_id,
         "day-2": second.version_id,
     }
-    assert best_scores(second.lineage, None) == {}
+    assert best_scores(second.lineage, None) == NOTHING
     # Retention removes the first version; what was best stays known.
     uris.delete_tree(first.lineage.version(first.version_id))
     assert best_scores(second.lineage, second.version_id) == best
@@ -161,14 +167,14 @@ def test_versions_without_such_a_record_are_read_by_their_evaluations(any_store:
         uris.delete(VersionLayout(run.lineage.version(run.version_id)).best_scores)
     assert best_scores(second.lineage, second.version_id) == best
     uris.delete_tree(first.lineage.version(first.version_id))
-    assert set(best_scores(second.lineage, second.version_id)) == {"day-2"}
+    assert set(best_scores(second.lineage, second.version_id).sets) == {"day-2"}
 
 
 def test_the_history_of_a_set(any_store: str) -> None:
     first = in_use(any_store, "1")
     run = FinishedRun(any_store, "2", parent=first.version_id)
     version = registry.publish(run.store, run.run)
-    history = loss_histories(run.lineage, version.version_id, ["day-1"])["day-1"]
+    history = histories(run.lineage, version.version_id, ["day-1"], LOSS)["day-1"]
     assert [version_id for version_id, _ in history] == [first.version_id]
     assert np.isfinite([loss for _, loss in history]).all()
-    assert loss_histories(run.lineage, None, ["day-1"]) == {"day-1": []}
+    assert histories(run.lineage, None, ["day-1"], LOSS) == {"day-1": []}

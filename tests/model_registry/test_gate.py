@@ -17,6 +17,7 @@ from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_store.formats import (
     BestScore,
+    BestScores,
     DocumentSetScore,
     EvaluationReport,
     ExtraRowScores,
@@ -222,12 +223,12 @@ def in_two_lengths(main: float, longer: float, old: float = 0.0, **limits: Any) 
         for documents, (one, two) in zip(sets, shifts, strict=True)
     ]
     baseline = [with_extra(*[documents.score(0, 0)] * 2) for documents in sets]
-    version = {OLD: BestScore(version_id="v-1", manifest_sha256="0" * 64, scores=baseline[1])}
+    known = BestScore(version_id="v-1", manifest_sha256="0" * 64, scores=baseline[1])
     return judge(
         report(candidate, baseline),
         PromotionConfig(**limits),
         baseline_version=VERSION,
-        best=version,
+        best=BestScores(sets={OLD: known}),
     )
 
 
@@ -294,9 +295,10 @@ def test_a_guard_goes_by_documents_where_units_are_few(units: int) -> None:
     # The mean is 0.2; ten units leave it open whether more than 0.1 is lost, documents do not.
     expected = VerdictKind.FORGETTING if units == 2 else VerdictKind.PROMOTED
     assert verdict.verdict is expected
-    version = {OLD: BestScore(version_id="v-1", manifest_sha256="0" * 64, scores=old.score(0, 0))}
+    known = BestScore(version_id="v-1", manifest_sha256="0" * 64, scores=old.score(0, 0))
+    best = BestScores(sets={OLD: known})
     limits = PromotionConfig(max_forgetting=1.0, max_total_forgetting=0.1)
-    verdict = judge(scores, limits, baseline_version=VERSION, best=version)
+    verdict = judge(scores, limits, baseline_version=VERSION, best=best)
     assert verdict.verdict is expected
 
 
@@ -458,7 +460,7 @@ def test_pure_noise_is_seldom_promoted(count: int) -> None:
     assert verdicts.count(VerdictKind.NOT_ENOUGH_EVIDENCE) >= 180
 
 
-# Standard deviation by seed, in nats per token, as docs/recipes.md measures it.
+# Standard deviation by seed, in nats per token, as docs/guides/recipes.md measures it.
 SEED_DEVIATION = 0.004
 
 

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from model_registry.best_scores import with_evaluation
 from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_config.task import MIN_JUDGED_EXAMPLES
 from pipeline_store.formats import (
+    BestProbe,
+    BestScores,
     CleanComparison,
     EvaluationReport,
     MetricSummary,
@@ -165,6 +168,85 @@ def test_a_handful_of_examples_rejects_nobody() -> None:
     assert found.verdict is VerdictKind.PROMOTED
     lost = verdict(probe(comparison("things", -0.3, examples=MIN_JUDGED_EXAMPLES)), ["things"])
     assert lost.verdict is VerdictKind.DOWNSTREAM
+
+
+def task_updates(**limits: Any) -> list[Verdict]:
+    """Return the verdicts on twelve updates that would each lose 0.02 of an accuracy again.
+
+    A rejected one leaves the model in use as it is.
+    """
+    config = PromotionConfig(probe_tasks=["things"], **limits)
+    best, kept, found = BestScores(sets={}), 0.8, []
+    for update in range(1, 13):
+        values = {"model_mean": kept - 0.02, "reference_mean": kept}
+        one = comparison("things", -0.02, half=0.015).model_copy(update=values)
+        probed = probe(one, manifests={"things": "3" * 64})
+        scores = evaluation()
+        found.append(judge(scores, config, baseline_version=VERSION, probe=probed, best=best))
+        if found[-1].verdict is VerdictKind.PROMOTED:
+            kept -= 0.02
+            best = with_evaluation(best, scores, f"v-{update}", VERSION, probed)
+    return found
+
+
+def test_small_losses_on_a_task_do_not_add_up() -> None:
+    found = task_updates()
+    # 0.06 less is sure to within 0.026, 0.04 to within 0.021: half of the latter may be chance.
+    assert [one.verdict for one in found] == [VerdictKind.PROMOTED] * 2 + [
+        VerdictKind.DOWNSTREAM
+    ] * 10
+    assert "promotion.max_total_probe_loss=0.02" in found[2].reason
+    (total,) = found[2].probe_totals
+    assert (total.name, total.metric, total.best_version) == ("things", "accuracy", VERSION)
+    assert (total.best, total.candidate) == (0.8, pytest.approx(0.74))
+    assert total.high == pytest.approx(-0.06 + 0.015 * 3**0.5)
+    assert Verdict.parse(found[2].to_bytes(), "") == found[2]
+    unlimited = task_updates(max_total_probe_loss=1.0)
+    assert {one.verdict for one in unlimited} == {VerdictKind.PROMOTED}
+
+
+def test_a_task_that_was_measured_in_another_way_begins_again() -> None:
+    known = BestProbe(
+        version_id="v-1",
+        manifest_sha256="3" * 64,
+        mode="frozen",
+        metric="accuracy",
+        value=0.95,
+        half_width=0.0,
+    )
+    probed = probe(comparison("things", 0.0), manifests={"things": "3" * 64})
+    config = PromotionConfig(probe_tasks=["things"])
+
+    def judged(known: BestProbe, probed: ProbeReport) -> VerdictKind:
+        best = BestScores(sets={}, probes={"things": known})
+        return judge(
+            evaluation(), config, baseline_version=VERSION, probe=probed, best=best
+        ).verdict
+
+    assert judged(known, probed) is VerdictKind.DOWNSTREAM
+    for change in ({"mode": "full"}, {"metric": "f1"}, {"manifest_sha256": "4" * 64}):
+        assert judged(known.model_copy(update=change), probed) is VerdictKind.PROMOTED
+    few = probe(
+        comparison("things", 0.0, examples=MIN_JUDGED_EXAMPLES - 1), manifests={"things": "3" * 64}
+    )
+    assert judged(known, few) is VerdictKind.PROMOTED
+
+
+def test_the_best_value_on_a_task_is_kept_with_what_is_unsure_since() -> None:
+    first = comparison("things", -0.02, half=0.03)
+    second = comparison("things", 0.3)
+    best = BestScores(sets={})
+    values = []
+    for number, one in enumerate((first, first, second)):
+        probed = probe(one, manifests={"things": "3" * 64})
+        best = with_evaluation(best, evaluation(), f"v-{number}", VERSION, probed)
+        values.append((best.probes["things"].version_id, best.probes["things"].half_width))
+    assert values == [
+        (VERSION, pytest.approx(0.03)),
+        (VERSION, pytest.approx(0.03 * 2**0.5)),
+        ("v-2", 0.0),
+    ]
+    assert with_evaluation(best, evaluation(), "v-9", VERSION).probes == best.probes
 
 
 def test_a_task_does_not_make_up_for_the_loss() -> None:

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model_registry.best_scores import with_evaluation
 from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_store.formats import (
+    BestRetrieval,
+    BestScores,
     DocumentSetScore,
     EvaluationReport,
     RetrievalScore,
@@ -112,6 +115,79 @@ def test_other_lineages_are_judged_only_if_asked_for() -> None:
     assert always.verdict is VerdictKind.RETRIEVAL
     never = verdict(*lost, max_retrieval_loss=None, judge_retrieval="always")
     assert never.verdict is VerdictKind.PROMOTED
+
+
+def drifting(found: int) -> list[float]:
+    """Return ranks of which the first ones are 1, so that a model with more lost nothing else."""
+    return [1.0] * found + [float(COUNT)] * (COUNT - found)
+
+
+def retrieval_updates(**limits: Any) -> list[VerdictKind]:
+    """Return the verdicts on twelve updates that would each lose 5 of 200 documents again.
+
+    A rejected one leaves the model in use as it is.
+    """
+    config = PromotionConfig(**limits)
+    own, old = Documents(NEW, COUNT), Documents(OLD, COUNT)
+    best, kept, verdicts = BestScores(sets={}), 115, []
+    for update in range(1, 13):
+        version = f"v-{update:012d}"
+        scores = report(
+            [
+                measured(own.score(-0.2), drifting(kept - 5)),
+                measured(old.score(0), drifting(kept - 5)),
+            ],
+            [
+                measured(own.score(0, 0), drifting(kept)),
+                measured(old.score(0, 0), drifting(kept)),
+            ],
+        )
+        models = [one.model_copy(update={"model_uri": f"s/{version}"}) for one in scores.models]
+        scores = scores.model_copy(update={"models": models})
+        found = judge(
+            scores, config, baseline_version=version, best=best, from_sentence_encoder=True
+        )
+        verdicts.append(found.verdict)
+        if found.verdict is VerdictKind.PROMOTED:
+            kept -= 5
+            best = with_evaluation(best, scores, f"v-{update + 1:012d}", version)
+        else:
+            assert "promotion.max_total_retrieval_loss=0.04" in found.reason
+            assert found.retrieval_totals[0].best_version == "v-000000000001"
+            assert found.retrieval_totals[0].best == 0.575
+    return verdicts
+
+
+def test_small_losses_of_retrieval_do_not_add_up() -> None:
+    found = retrieval_updates()
+    promoted = found.count(VerdictKind.PROMOTED)
+    assert found == [VerdictKind.PROMOTED] * promoted + [VerdictKind.RETRIEVAL] * (12 - promoted)
+    assert 1 < promoted < 6
+    unlimited = retrieval_updates(max_total_retrieval_loss=1.0)
+    assert unlimited == [VerdictKind.PROMOTED] * 12
+
+
+def test_retrieval_among_other_documents_is_no_measure() -> None:
+    old = Documents(OLD, COUNT)
+    known = measured(old.score(0), ranks_of(115))
+    assert known.retrieval is not None
+    one = BestRetrieval(version_id="v-1", manifest_sha256="0" * 64, retrieval=known.retrieval)
+    best = BestScores(sets={}, retrieval={OLD: one})
+    own = Documents(NEW, COUNT)
+    for ranks, manifest, count in (
+        (ranks_of(36), "0" * 64, 1),
+        (ranks_of(36, 150), "0" * 64, 0),
+        (ranks_of(36), "2" * 64, 0),
+        (None, "0" * 64, 0),
+    ):
+        scores = report(
+            [own.score(-0.2), measured(old.score(0), ranks)], [own.score(0, 0), old.score(0, 0)]
+        )
+        scores = scores.model_copy(update={"evaluated": {**scores.evaluated, OLD: manifest}})
+        found = judge(scores, PromotionConfig(), baseline_version=VERSION, best=best)
+        assert len(found.retrieval_totals) == count
+        # Of a lineage whose retrieval is not judged.
+        assert found.verdict is VerdictKind.PROMOTED
 
 
 def test_retrieval_does_not_make_up_for_the_loss() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from model_registry.best_scores import with_evaluation
 from model_registry.gate import judge
-from model_registry.plans import scored_sets
+from model_registry.panel import scored_sets
 from pipeline_config import PipelineConfig
 from pipeline_config.schema import PromotionConfig
-from pipeline_store.formats import BestScore, EvaluationReport, ModelScore, VerdictKind
+from pipeline_store.formats import BestScores, EvaluationReport, ModelScore, VerdictKind
 from tests.model_registry.test_gate import NEW, VERSION, Documents
 
 MOST = PipelineConfig().evaluation.max_sets
@@ -86,7 +86,7 @@ def test_what_is_forgotten_is_found_on_some_of_the_sets(
 
 def test_small_losses_do_not_add_up_in_a_lineage_that_has_grown() -> None:
     """After thirty sound updates each loses 0.085 nats on all old text; two of these come in."""
-    best: dict[str, BestScore] = {}
+    best = BestScores(sets={})
     lost, promoted = 0.0, []
     before: dict[str, float] = {}
     documents: dict[str, Documents] = {}
@@ -107,6 +107,7 @@ def test_small_losses_do_not_add_up_in_a_lineage_that_has_grown() -> None:
         lost += loses
         before[new] = lost
         best = with_evaluation(best, report, f"v-{update}", VERSION)
-        best = scored_sets(best, {*report.evaluated}, MOST)
-        assert len(best) <= MOST
+        kept = scored_sets(best.sets, {*report.evaluated}, MOST)
+        best = BestScores(sets=kept)
+        assert len(kept) <= MOST
     assert promoted == [*range(SOUND + 2)]

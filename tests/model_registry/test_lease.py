@@ -215,11 +215,12 @@ def test_two_runs_of_one_partition_come_in_the_order_of_their_arrival(
     assert acquire(lineage, early).is_held
 
 
-def test_a_ticket_that_nobody_renews_does_not_count(lineage: LineageLayout) -> None:
+@pytest.mark.parametrize("ahead", [1, -1], ids=["old", "from the future"])
+def test_a_ticket_that_nobody_renews_does_not_count(lineage: LineageLayout, ahead: int) -> None:
     acquire(lineage, THREE)
     acquire(lineage, ONE)
     acquire(lineage, TWO)
-    age_ticket(lineage, ONE, lease.LEAST_SECONDS + 1)
+    age_ticket(lineage, ONE, ahead * (lease.LEAST_SECONDS + 10))
     lease.release(lineage, THREE.run_key)
     assert acquire(lineage, TWO).is_held
     # What a killed run left behind is gone too.

@@ -9,14 +9,24 @@ from typing import Any
 
 import pytest
 
-from model_registry import plans, registry
+from model_registry import panel, plans, registry
+from model_registry.earlier_passes import EarlierPasses
 from model_registry.lease import acquire
 from pipeline_config import PipelineConfig, with_overrides
 from pipeline_store import uris
-from pipeline_store.formats import LineageLease, PartitionManifest, RunPlan, RunRecord, Split
+from pipeline_store.formats import (
+    BestScores,
+    LineageLease,
+    PartitionManifest,
+    RunPlan,
+    RunRecord,
+    Split,
+)
+from tests.beam_jobs.manifests import shard
 from tests.model_registry.runs import CONFIG, NOW, FinishedRun, change_manifest
 from trained_models.decided_steps import RowCounts
 from trained_models.errors import UserError
+from trained_models.row_passes import passes, replay_passes
 
 
 def in_use(store: str, name: str, parent: str | None = None) -> FinishedRun:
@@ -314,7 +324,7 @@ def test_steps_are_decided_with_the_rows_and_once(versions: list[FinishedRun]) -
     run = new_run(versions, "3", **AUTO)
     plan = make_plan(run)
     assert plan.train_steps == 5000 + 1_000_000 * 10_000
-    assert plans.row_counts(plan) == RowCounts(new=5000, replayed=10_000)
+    assert plans.row_counts(plan, run.lineage) == RowCounts(new=5000, replayed=10_000)
 
     def refuse(config: PipelineConfig, rows: RowCounts) -> int | None:
         raise UserError("asked again")
@@ -327,9 +337,38 @@ def test_a_backfill_counts_the_rows_of_all_that_it_trains_on(versions: list[Fini
     run = new_run(versions, "3", **AUTO, training__partitions="unseen")
     prepare(run, "day-4")
     prepare(run, "day-5", records={Split.TRAIN: 70, Split.VALIDATION: 5})
-    assert plans.row_counts(make_plan(run)) == RowCounts(new=10_070, replayed=10_000)
+    assert plans.row_counts(make_plan(run), run.lineage) == RowCounts(new=10_070, replayed=10_000)
     alone = new_run(versions, "4", **AUTO, training__replay_fraction=0.0)
-    assert plans.row_counts(make_plan(alone)).replayed == 0
+    assert plans.row_counts(make_plan(alone), alone.lineage).replayed == 0
+
+
+def test_passes_of_earlier_runs_are_counted(versions: list[FinishedRun]) -> None:
+    run = new_run(versions, "3")
+    plan, store = make_plan(run), run.store
+    # Of shards that are not there any more nobody knows how many rows they had.
+    assert plans.row_counts(plan, run.lineage) == RowCounts(new=5000, replayed=10_000)
+    shard(0).write(store.shard_manifest("a" * 32))
+    once = passes(CONFIG, RowCounts(5000))
+    counted = plans.row_counts(plan, run.lineage)
+    # The partitions of these runs are of one shard.
+    assert counted.new_before == counted.replayed_before == pytest.approx(2 * once)
+    # Of a partition that was prepared anew what is the same is known.
+    shard(1).write(store.shard_manifest("b" * 32))
+    uri = prepare(run, "day-4", shards=[store.shard_manifest(key * 32) for key in "ab"])
+    model = registry.production(run.lineage)
+    assert EarlierPasses(run.lineage, model).over([uri]) == pytest.approx(once)
+    assert EarlierPasses(run.lineage, None).over([uri]) == 0
+    # What replays counts as well, by its share of the rows.
+    versions[1].plan(replayed={"day-1": versions[0].manifest_uri})
+    uris.write(
+        f"{run.lineage.version(versions[1].version_id)}/plan.json", uris.read(versions[1].run.plan)
+    )
+    rows = RowCounts(5000, replayed=5000)
+    assert replay_passes(CONFIG, rows) > 0
+    again = once + passes(CONFIG, rows) + replay_passes(CONFIG, rows)
+    assert EarlierPasses(run.lineage, model).over([versions[0].manifest_uri]) == pytest.approx(
+        again
+    )
 
 
 def test_a_run_that_is_refused_has_no_plan(versions: list[FinishedRun]) -> None:
@@ -354,7 +393,7 @@ def test_a_plan_of_an_earlier_commit_has_no_steps(versions: list[FinishedRun]) -
 
 def test_the_sets_that_are_scored_are_bounded(versions: list[FinishedRun]) -> None:
     run = new_run(versions, "3", evaluation__max_sets=3)
-    assert list(make_plan(run).evaluated) == ["day-1", "day-3"]
+    assert list(make_plan(run).evaluated) == ["day-1", "day-2", "day-3"]
     run = new_run(versions, "4", evaluation__max_sets=2, evaluation__general_partition="general")
     prepare(run, "general")
     assert list(make_plan(run).evaluated) == ["day-4", "general"]
@@ -366,7 +405,7 @@ def test_the_same_sets_are_scored_from_update_to_update() -> None:
     for number in range(1, 101):
         own = f"day-{number:03d}"
         seen.append(own)
-        scored = plans.scored_sets(dict.fromkeys(seen), {own, "general"}, most)
+        scored = panel.scored_sets(dict.fromkeys(seen), {own, "general"}, most)
         assert {own, "general"} <= {*scored}
         assert len(scored) <= most
         # What left is not scored again: the best scores of the others are all that is needed.
@@ -376,3 +415,22 @@ def test_the_same_sets_are_scored_from_update_to_update() -> None:
         len({frozenset(name for name in panel if name < "day-090") for panel in panels[90:]}) == 1
     )
     assert {*panels[-1]} == {"day-040", "day-048", "day-073", "day-087", "day-100", "general"}
+
+
+def test_a_set_that_has_left_comes_back_only_as_one_that_is_always_scored() -> None:
+    most, best = 6, BestScores(sets={})
+    seen: list[str] = []
+    for number in range(1, 101):
+        seen.append(own := f"day-{number:03d}")
+        always = {own, "general"} if 40 <= number < 60 else {own}
+        found = dict.fromkeys([*seen, *always])
+        scored = panel.scored_sets(found, always, most, best.left)
+        assert not {*scored} & {*best.left} - always
+        assert len(scored) == min(most, len(found))
+        best = best.model_copy(update={"sets": best.sets | scored})
+        best = panel.bounded(best, scored, most)
+        assert len(best.sets) <= most
+    again = panel.scored_sets(dict.fromkeys(seen), {"day-001"}, most, best.left)
+    assert "day-001" in best.left
+    assert "day-001" in again
+    assert {*again} - {"day-001"} <= {*best.sets}

@@ -411,8 +411,9 @@ def test_a_version_whose_bytes_changed_after_the_copy_is_not_promoted(any_store:
 def test_rollback(any_store: str) -> None:
     first = in_use(any_store, "1")
     second = in_use(any_store, "2", first.version_id)
-    pointer = registry.rollback(second.lineage, first.version_id, reason="bad answers")
+    pointer = registry.rollback(second.lineage, first.version_id, reason="bad answers", by="ada")
     assert (pointer.sequence, pointer.version_id) == (3, first.version_id)
+    assert (pointer.reason, pointer.changed_by) == ("bad answers", "ada")
     assert pointer.rolled_back == [second.version_id]
     model = registry.production(second.lineage)
     assert model is not None

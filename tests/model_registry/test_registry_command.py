@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from model_registry import registry
 from model_registry.__main__ import main
 from pipeline_store import uris
 from pipeline_store.layout import VersionLayout
-from tests.model_registry.runs import FinishedRun
+from tests.model_registry.runs import FinishedRun, two_promoted
 
 Capture = pytest.CaptureFixture[str]
 
@@ -22,14 +21,7 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture
 def runs(tmp_path: Path) -> list[FinishedRun]:
     """Two promoted runs."""
-    found: list[FinishedRun] = []
-    for name in ("1", "2"):
-        parent = found[-1].version_id if found else None
-        run = FinishedRun(str(tmp_path / "store"), name, parent=parent)
-        registry.publish(run.store, run.run)
-        registry.promote(run.lineage, run.version_id, expected_baseline=parent, reason="better")
-        found.append(run)
-    return found
+    return two_promoted(tmp_path)
 
 
 def call(runs: list[FinishedRun], *words: str) -> int:

@@ -416,17 +416,17 @@ def with_copy(run: FinishedRun, partition: str) -> str:
 DAMAGES: dict[str, tuple[Callable[[list[FinishedRun]], str], set[Kind]]] = {
     "production": (
         lambda runs: runs[0].lineage.production,
-        {Kind.VERSION, Kind.MANIFEST, Kind.SHARD, Kind.SIGNATURE, Kind.DECISION},
+        {Kind.VERSION, Kind.CHILD, Kind.MANIFEST, Kind.SHARD, Kind.SIGNATURE, Kind.DECISION},
     ),
     "model": (
         lambda runs: runs[0].lineage.model(runs[0].version_id),
-        {Kind.VERSION, Kind.MANIFEST, Kind.SHARD, Kind.SIGNATURE, Kind.DECISION},
+        {Kind.VERSION, Kind.CHILD, Kind.MANIFEST, Kind.SHARD, Kind.SIGNATURE, Kind.DECISION},
     ),
     "lease": (lambda runs: runs[0].lineage.lease, {*Kind}),
     "outcome": (lambda runs: runs[0].run.outcome, {*Kind}),
     "plan": (
         lambda runs: runs[0].run.plan,
-        {Kind.VERSION, Kind.MANIFEST, Kind.SHARD, Kind.SIGNATURE, Kind.DECISION},
+        {Kind.VERSION, Kind.CHILD, Kind.MANIFEST, Kind.SHARD, Kind.SIGNATURE, Kind.DECISION},
     ),
     "manifest of a version": (
         lambda runs: with_copy(runs[3], "day-1"),

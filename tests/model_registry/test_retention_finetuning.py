@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from model_registry import finetuning_plans
+from model_registry import finetuning_plans, registry
+from model_registry.children import children_of
 from model_registry.retention import pruning
 from model_registry.retention.pruning import Kind, PrunePlan
 from pipeline_config import with_overrides
 from pipeline_store import uris
+from pipeline_store.formats import CompressedModel
 from pipeline_store.layout import StoreLayout
 from tests.model_registry.finetunings import FinetuningRun, prepare
 from tests.model_registry.retained import POLICY, age, line_of_models
 from tests.model_registry.runs import CONFIG, FinishedRun
+from tests.model_registry.smaller_models import put_child
 
 
 @pytest.fixture
@@ -228,3 +232,64 @@ def test_exports_of_classifiers_stay(store: StoreLayout) -> None:
     age(store.root)
     make_newer(newer)
     assert run.key not in names(plan(store), Kind.EXPORTS)
+
+
+def with_child(store: StoreLayout, run: FinetuningRun, version: str | None, **changes: Any) -> str:
+    """Write a smaller model of a run's classifier with files and a student; return its name."""
+    [trial] = run.plan.trials
+    record = put_child(FinishedRun(store.root, "1"), run.key, trial=trial.trial_id, **changes)
+    child = CompressedModel.load(record)
+    parent = child.parent.model_copy(update={"version_id": version})
+    child.model_copy(update={"parent": parent}).write(record)
+    layout = run.run.children(trial.trial_id)
+    uris.write(layout.table, b"{}")
+    if child.accepted:
+        uris.write(uris.join(record.rpartition("/")[0], child.folder, "tflite", "x"), b"weights")
+        uris.write(layout.student.training.checkpoint(10), b"{}")
+    return f"{run.key}/children/{trial.trial_id}/{record.split('/')[-2]}"
+
+
+def test_smaller_models_stay_with_their_classifier_or_their_version(tmp_path: Path) -> None:
+    first, second, third = line_of_models(str(tmp_path / "store"), 3)
+    store = third.store
+    gone, target, refused, newest = (finished(store, name) for name in "1234")
+    names_of = {
+        "gone": with_child(store, gone, first.version_id),
+        # The nearest ancestor of the model in use: what a rollback would bring back.
+        "target": with_child(store, target, second.version_id),
+        "refused": with_child(store, refused, first.version_id, accepted=False, folder=""),
+        "newest": with_child(store, newest, first.version_id),
+    }
+    age(store.root)
+    make_newer(newest)
+    policy = pruning.RetentionPolicy(keep_versions=1, confirmed=True)
+    found = pruning.plan(store, policy)
+    assert names(found, Kind.CHILD) == [names_of["gone"]]
+    [item] = [item for item in found.items if item.kind is Kind.CHILD]
+    assert item.commits == (f"runs/{names_of['gone']}/child.json",)
+    # A student's checkpoints go with the classifier's, whoever needs the finished child.
+    students = [name for name in names(found, Kind.TRIAL) if name.endswith("student_training")]
+    assert sorted(name[:12] for name in students) == sorted([gone.key, target.key])
+    assert found.unknown == []
+
+    pruning.prune(store, policy)
+    assert not uris.list_files(uris.join(store.root, "runs", names_of["gone"]))
+    assert uris.exists(gone.run.children(gone.plan.trials[0].trial_id).table)
+    for name in ("target", "newest"):
+        assert len(uris.list_files(uris.join(store.root, "runs", names_of[name]))) == 2
+    assert uris.exists(uris.join(store.root, "runs", names_of["refused"], "child.json"))
+    # After a rollback the children that stayed are current.
+    registry.rollback(third.lineage, second.version_id, reason="a test")
+    current = [child.uri for child in children_of(store, "default") if child.is_current]
+    assert current == [uris.join(store.root, "runs", names_of["target"], "child.json")]
+
+
+def test_a_smaller_model_that_cannot_be_read_keeps_all_of_them(store: StoreLayout) -> None:
+    old, newer = finished(store, "1"), finished(store, "2")
+    name = with_child(store, old, None)
+    uris.write(uris.join(store.root, "runs", name, "child.json"), b"damaged")
+    age(store.root)
+    make_newer(newer)
+    found = plan(store)
+    assert names(found, Kind.CHILD) == []
+    assert Kind.CHILD in found.blocked

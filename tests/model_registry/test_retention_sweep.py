@@ -20,8 +20,8 @@ from model_registry import production, registry
 from model_registry.consistency import check
 from model_registry.prune import main
 from model_registry.retention import pruning, sweep
+from model_registry.retention.policy import describe_pruned, pruned_versions
 from model_registry.retention.pruning import Kind, PruneReport, RetentionPolicy
-from model_registry.retention.records import describe_pruned, pruned_versions
 from model_registry.retention.sweep import Sweep
 from pipeline_config import parse_config
 from pipeline_store import local, uris
@@ -45,12 +45,22 @@ from tests.model_registry.retained import (
     write_shard,
 )
 from tests.model_registry.runs import FinishedRun
+from tests.model_registry.smaller_models import put_child
 from tests.pipeline_store.gcs_server import GcsState
 from trained_models import record_sources
 from trained_models.artifacts import verify_files
 
 Capture = pytest.CaptureFixture[str]
 ARGUMENTS = ["--keep-versions", "1", "--older-than-days", "14", "--confirm"]
+
+
+def write_note(store: str, days: float) -> None:
+    """Write an object that retention keeps, so many days ago."""
+    letters = "".join(chr(ord("a") + ord(sign) % 26) for sign in f"{days}")
+    path = Path(store, "lineages", "default", f"note_{letters}.json")
+    path.write_text("{}")
+    then = (datetime.now(UTC) - timedelta(days=days)).timestamp()
+    os.utime(path, (then, then))
 
 
 @pytest.fixture
@@ -69,6 +79,8 @@ def past(store: str) -> list[FinishedRun]:
         tuned = FinetuningRun(runs[3].store, name)
         tuned.train()
         tuned.end()
+        child = put_child(runs[0], tuned.key, trial=tuned.plan.trials[0].trial_id)
+        uris.write(uris.join(child.rpartition("/")[0], "f" * 12, "model.tflite"), b"weights")
     prepare(runs[3].store, "weather", "c" * 16)
     first = write_manifest(runs[3], "old", "shared", partition="day-x")
     write_manifest(runs[3], "new", "shared", partition="day-x")
@@ -403,11 +415,12 @@ def test_what_killed_writes_left_is_told_and_goes(store: str) -> None:
 def test_what_would_look_old_to_a_wrong_clock_needs_a_confirmation(
     store: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = line_of_models(store, 4)
+    line_of_models(store, 4)
     age(store, days=20)
-    uris.write(f"{store}/runs/{runs[3].key}/notes.json", b"{}")
+    for days in (14, 7, 0):
+        write_note(store, days)
     arguments = ARGUMENTS[:-1]
-    # Something was written just now, and half of the versions are not too many.
+    # Something was written each week, and half of the versions are not too many.
     assert pruning.plan(StoreLayout(store), POLICY).doubts == []
     now = datetime.now(UTC) + timedelta(days=20)
     monkeypatch.setattr(uris, "now", lambda probe: now)
@@ -418,6 +431,40 @@ def test_what_would_look_old_to_a_wrong_clock_needs_a_confirmation(
     assert "as a person has to look first: it is" in capsys.readouterr().err
     assert objects(store) == before
     assert main(["--store", store, "--delete", *arguments, "--confirm"]) == 0
+
+
+def test_a_clock_that_has_written_what_agrees_with_it_needs_a_confirmation(
+    store: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a jump, whatever is written is of the wrong time, and young by it."""
+    line_of_models(store, 4)
+    now = datetime.now(UTC) + timedelta(days=20)
+    monkeypatch.setattr(uris, "now", lambda probe: now)
+    for days in (20, 19, 17):
+        write_note(store, -days)
+    write_note(store, -20)
+    before = objects(store)
+    assert main(["--store", store, "--delete", *ARGUMENTS[:-1]]) == 1
+    said = capsys.readouterr().err
+    assert "are old only if 17 days passed between" in said
+    assert "such as checkpoints of ended runs" in said
+    assert objects(store) == before
+    assert main(["--store", store, "--delete", *ARGUMENTS]) == 0
+
+
+def test_silences_count_by_half_of_the_age(store: str) -> None:
+    """What was old before nothing was written for long goes; what was young then does not."""
+    line_of_models(store, 4)
+    age(store, days=100)
+    policy = RetentionPolicy(keep_versions=1)
+    write_note(store, 0)
+    [doubt] = pruning.plan(StoreLayout(store), policy).doubts
+    assert "if 100 days passed" in doubt
+    write_note(store, 93.5)
+    assert pruning.plan(StoreLayout(store), policy).doubts != []
+    write_note(store, 93)
+    write_note(store, 86.5)
+    assert pruning.plan(StoreLayout(store), policy).doubts == []
 
 
 def test_most_versions_at_once_need_a_confirmation(store: str, capsys: Capture) -> None:

@@ -37,7 +37,7 @@ def test_list_and_show_say_who_has_what(store: StoreLayout) -> None:
     assert "chat: not delivered after 1 tries: down" in listed
     code, shown, _ = run(store, "show", "corpus")
     assert code == 0
-    assert "Runbook: docs/alerts.md#nothing-new" in shown
+    assert "Runbook: docs/operate/alerts.md#nothing-new" in shown
     code, printed, _ = run(store, "list", "--json")
     assert code == 0
     [alert] = json.loads(printed)

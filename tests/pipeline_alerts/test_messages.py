@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_alerts.causes import ADVICE, DOCUMENT, Cause, base_cause, runbook
+from pipeline_alerts.causes import ADVICE, DOCUMENT, Cause, base_cause, runbook, severity
 from pipeline_alerts.facts import read_facts
 from pipeline_alerts.messages import compose
 from pipeline_alerts.raising import MAX_REASON, AlertedRun, raise_about_run
@@ -64,7 +64,7 @@ def test_a_text_says_what_why_how_much_and_what_to_do() -> None:
         "2026-01-04 05:06:07 UTC",
         "/store/log",
         "clear the task",
-        "docs/alerts.md#task-failed",
+        "docs/operate/alerts.md#task-failed",
         "Open in Airflow: http://airflow/dags/d/runs/r",
     ):
         assert part in text
@@ -100,7 +100,8 @@ def test_the_webhook_gets_all_of_it() -> None:
     assert payload["spent"] == {"chip_hours": 3.25, "cost": 3.9, "currency": "USD"}
     assert payload["time"] == "2026-01-04T05:06:07Z"
     assert payload["advice"]
-    assert payload["runbook"] == "docs/alerts.md#task-failed"
+    assert payload["severity"] == "warning"
+    assert payload["runbook"] == "docs/operate/alerts.md#task-failed"
 
 
 def test_a_title_is_one_line(tmp_path: Path) -> None:
@@ -168,8 +169,17 @@ def test_every_cause_has_advice_and_a_section_of_the_runbook() -> None:
     text = (REPOSITORY / DOCUMENT).read_text()
     sections = set(re.findall(r"^### ([a-z-]+)$", text, re.MULTILINE))
     assert sections == {str(cause) for cause in Cause}
-    by_title = re.findall(r"^\| `.*\| \[([a-z-]+)\]\(#\1\) \|$", text, re.MULTILINE)
-    assert sorted(by_title) == sorted(sections)
+    row = r"^\| `.*\| \[([a-z-]+)\]\(#\1\) \| \*{0,2}([a-z]+)\*{0,2} \|$"
+    by_title = re.findall(row, text, re.MULTILINE)
+    assert sorted(by_title) == sorted((str(cause), str(severity(cause))) for cause in Cause)
     assert set(ADVICE) == set(Cause)
     assert base_cause("task-failed.tpu.train") is Cause.TASK_FAILED
-    assert runbook("overdue") == "docs/alerts.md#overdue"
+    assert runbook("overdue") == "docs/operate/alerts.md#overdue"
+
+
+def test_the_runbook_is_an_address_where_the_documentation_is_served() -> None:
+    message = compose(ALERT, docs_url="https://docs.example/bert")
+    address = "https://docs.example/bert/operate/alerts.html#task-failed"
+    assert message.payload["runbook"] == address
+    assert address in message.text
+    assert f'<a href="{address}">' in message.html

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,11 +17,20 @@ from pipeline_alerts.listing import list_runs
 from pipeline_alerts.raising import AlertedRun, raise_about_run
 from pipeline_alerts.watch import WRITER
 from pipeline_store import uris
-from pipeline_store.formats import Answer, OutcomeKind, RunOutcome, WatchedRun, WatchPass
+from pipeline_store.formats import (
+    Answer,
+    AttemptEvent,
+    OutcomeKind,
+    RunOutcome,
+    WatchedRun,
+    WatchPass,
+)
 from pipeline_store.layout import RunLayout, StoreLayout
 from tests.pipeline_alerts import situations
 from tests.pipeline_alerts.situations import causes, look, new_run, only, record_of
 from tests.pipeline_store.stores import any_store, cloud_storage
+from tpu_lifecycle.records.attempts import AttemptRecord, load_attempt
+from tpu_lifecycle.records.installation import establish
 
 __all__ = ["any_store", "cloud_storage"]
 
@@ -80,7 +90,28 @@ def test_a_failure_that_was_told_is_not_told_again_when_the_run_has_ended(
     run = new_run(store)
     report_failure(store, run)
     assert look(store, "failed").raised == []
-    assert RunOutcome.load(run.outcome).outcome is OutcomeKind.FAILED
+    outcome = RunOutcome.load(run.outcome)
+    assert (outcome.outcome, outcome.reason) == (OutcomeKind.FAILED, "it broke")
+
+
+def test_the_reason_of_an_earlier_failure_is_not_that_of_the_next(store: StoreLayout) -> None:
+    run = new_run(store)
+    report_failure(store, run)
+    for state in ("failed", "running"):
+        look(store, state)
+    uris.delete(run.outcome)
+    look(store, "failed")
+    assert "it broke" not in RunOutcome.load(run.outcome).reason
+
+
+def test_a_damaged_alert_costs_the_reason_only(store: StoreLayout) -> None:
+    run = new_run(store)
+    report_failure(store, run)
+    uris.write(store.alert(record_of(run).run_key, "task-failed.tpu.train"), b"{")
+    look(store, "failed")
+    outcome = RunOutcome.load(run.outcome)
+    assert outcome.outcome is OutcomeKind.FAILED
+    assert "its alerts say why" in outcome.reason
 
 
 @pytest.mark.parametrize("state", ["success", "failed", None])
@@ -308,6 +339,34 @@ def test_runs_that_lose_tpus_together_are_told_once(store: StoreLayout) -> None:
     assert look(store).raised == []
 
 
+def test_a_tpu_that_is_long_asked_for_in_vain_is_told_once_for_each_search(
+    store: StoreLayout,
+) -> None:
+    run = new_run(store)
+    reservation = situations.reserved(store, run)
+
+    def asked(number: int, hours_ago: float) -> AttemptRecord:
+        known = load_attempt(reservation.layout, number)
+        record = known or reservation.new_attempt(number, "us-central1-a")
+        created = datetime.now(UTC) - timedelta(hours=hours_ago)
+        record.attempt.model_copy(update={"created": created}).write(record.layout.record)
+        return record
+
+    asked(1, 0.9).mark(AttemptEvent.REFUSED, "none left")
+    asked(2, 0.1)
+    assert look(store).raised == []
+    asked(1, 1.1)
+    alert = only(look(store))
+    assert alert.cause == "no-tpu.tpu0-g1-a1"
+    assert "2 times since" in alert.reason
+    assert "none left" in alert.reason
+    asked(3, 0.05).mark(AttemptEvent.READY, workers=1)
+    assert look(store).raised == []
+    reservation.attempt(3).mark(AttemptEvent.LOST, "taken", cause="taken")
+    asked(4, 1.2)
+    assert causes(look(store)) == ["no-tpu.tpu0-g1-a4"]
+
+
 def test_a_silent_reaper_is_told_once_for_each_silence(store: StoreLayout) -> None:
     situations.watched_for(store, hours=5)
     situations.reaper_passed(store, hours_ago=2)
@@ -317,6 +376,18 @@ def test_a_silent_reaper_is_told_once_for_each_silence(store: StoreLayout) -> No
     assert look(store).raised == []
     situations.reaper_passed(store, hours_ago=1.5)
     assert causes(look(store)) == ["reaper-silent"]
+
+
+def test_a_store_with_a_new_identity_is_told_once(store: StoreLayout, tmp_path: Path) -> None:
+    establish(store)
+    assert look(store).raised == []
+    moved = StoreLayout(str(tmp_path / "moved"))
+    shutil.copytree(store.root, moved.root)
+    alert = only(look(moved))
+    assert alert.cause == "new-identity"
+    assert f"asked for before from {store.root}" in alert.reason
+    establish(moved)
+    assert look(moved).raised == []
 
 
 def test_a_reaper_that_never_ran_is_told_when_it_has_had_its_turn(tmp_path: Path) -> None:

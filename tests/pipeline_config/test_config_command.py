@@ -17,9 +17,8 @@ from pipeline_config import (
     preset_names,
 )
 from pipeline_config.__main__ import PAGE, main
-from pipeline_config.docs_table import config_page
+from pipeline_config.docs_table import config_page, reasons
 from pipeline_config.loading import Schema, fields
-from pipeline_config.preset_reasons import reasons
 from pipeline_config.settings import load_settings
 
 

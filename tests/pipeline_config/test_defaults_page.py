@@ -1,4 +1,4 @@
-"""docs/defaults.md has a reason for each value that a preset for real use takes over."""
+"""docs/reference/defaults.md has a reason for each value that a preset for real use takes over."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import tomllib
 from pathlib import Path
 
 from pipeline_config import PipelineConfig, load_preset, preset_names
-from pipeline_config.docs_table import _flat, _value
+from pipeline_config.docs_table import _flat, _value, reasons
 from pipeline_config.loading import PRESETS, fields
-from pipeline_config.preset_reasons import reasons
 
-PAGE = Path(__file__).parents[2] / "docs/defaults.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/defaults.md"
 REAL = [name for name in preset_names() if not name.endswith("smoke")]
 GROUNDS = ("measured: [", "source: ", "*argued*: ", "*off*")
 _ROW = re.compile(r"\| `(?P<name>[a-z_.0-9]+)` \| (?P<value>.*?) ?\| (?P<why>.+) \|")

@@ -47,6 +47,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "finetuning.export_formats",
         ["mode train"],
     ),
+    "_children_are_of_classifiers": (
+        {"finetuning.mode": "train", "compression.children": ["student+trim"]},
+        "compression.children",
+        ["mode train"],
+    ),
     "_nothing_is_trained_twice": (
         # The same in the names of the trials.
         {"finetuning.learning_rates": [3e-5, 3.0000001e-5]},
@@ -77,6 +82,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "finetuning.layer_decay",
         ["0.9", "frozen_encoder"],
     ),
+    "_a_t5_is_no_classifier": (
+        {"text_to_text.init_checkpoint": "imports/t5", "finetuning.class_weights": "balanced"},
+        "finetuning.class_weights",
+        ["balanced", "none"],
+    ),
     "_all_tpus_stay_in_budget": (
         {"finetuning.parallel_tpus": 4, "budget.max_cost": 4.0},
         "budget.max_cost",
@@ -101,6 +111,9 @@ def test_each_rule_refuses_its_violation(rule: Any) -> None:
         ({"finetuning.mode": "export", "finetuning.source_run": "0" * 12}, "export_formats"),
         ({"finetuning.source_run": "0" * 12}, "source_run"),
         ({"finetuning.random_seeds": [1, 2, 1]}, "random_seeds"),
+        ({"compression.children": ["trim", "trim"]}, "children"),
+        ({"compression.children": ["trim+student"]}, "children"),
+        ({"compression.children": ["trim"], "finetuning.frozen_encoder": True}, "children"),
         ({"finetuning.tasks": ["sst", "sst"]}, "tasks"),
         (
             {

@@ -65,7 +65,7 @@ def test_a_tpu_vm_has_time_to_pull_its_image_and_a_trial_has_chip_hours_for_two(
     script = (REPOSITORY / "tpu_lifecycle" / "boot" / "boot_container.sh").read_text()
     found = re.search(r"^readonly PULL_SECONDS=(\d+)", script, re.MULTILINE)
     assert found is not None
-    # The trial of docs/where-to-run.md.
+    # The trial of docs/start/where-to-run.md.
     trial = {
         "training.train_steps": 200,
         "training.checkpoint_interval": 100,
@@ -86,7 +86,7 @@ def test_presets_for_real_use_name_all_zones_of_their_region() -> None:
         *(load_preset(name) for name in preset_names(PipelineConfig) if "smoke" not in name),
         *(load_finetuning_preset(n) for n in preset_names(FinetuningConfig) if "smoke" not in n),
     ]
-    assert len(presets) == 3
+    assert len(presets) == 4
     for tpu in (preset.tpu for preset in presets):
         family = tpu.accelerator_type.rpartition("-")[0]
         assert {*tpu.zones} <= {*READ[family], *BELIEVED.get(family, ())}
@@ -144,7 +144,7 @@ def test_an_unknown_key_is_refused_with_a_suggestion(key: str, suggestion: str) 
 
 def test_an_unknown_key_without_a_neighbour_points_to_the_docs() -> None:
     [line] = refused({"qqqqqq": 1})
-    assert line == "qqqqqq: there is no such setting. See docs/config.md for the names."
+    assert line == "qqqqqq: there is no such setting. See docs/reference/config.md for the names."
 
 
 @pytest.mark.parametrize("value", ["300", 300, 300.0])
@@ -292,6 +292,15 @@ def test_hashes_follow_what_they_stand_for(name: str) -> None:
         changed = with_overrides(SMOKE, {key: value})
         assert getattr(changed, name) == getattr(SMOKE, name), key
         assert changed.sha256 != SMOKE.sha256
+
+
+def test_a_choice_of_partitions_that_came_later_is_no_part_of_a_training() -> None:
+    choices = ("own", "left_out", "unseen")
+    hashes = [
+        with_overrides(SMOKE, {"training.partitions": name}).training_sha256 for name in choices
+    ]
+    # Its records are. "unseen" has counted from the beginning: trainings that began then go on.
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_where_scores_decide_the_weights_depend_on_when_there_are_scores() -> None:

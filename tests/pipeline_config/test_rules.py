@@ -18,6 +18,15 @@ from pipeline_config.rules import (
 from tpu_emulator.catalog import ACCELERATOR_TYPES
 
 BASE = load_preset("smoke")
+T5 = {
+    "model.architecture": "t5",
+    "model.hidden_act": "relu",
+    "vocabulary.kind": "t5",
+    "vocabulary.do_lower_case": False,
+    "masking.unit": "sentinel",
+    "masking.max_predictions_per_seq": 26,
+    "promotion.export_formats": ["hugging_face"],
+}
 
 # Rule: a violation of it alone, the setting that the line names first, and words it must contain.
 BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
@@ -235,6 +244,21 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "vocabulary.kind",
         ["bpe", "model.architecture=bert", "wordpiece or sentencepiece"],
     ),
+    "_spans_are_of_the_architecture": (
+        {"masking.unit": "sentinel", "masking.max_predictions_per_seq": 26},
+        "masking.unit",
+        ["sentinel", "model.architecture=bert", "token, word or span"],
+    ),
+    "_activations_are_of_the_architecture": (
+        {"model.hidden_act": "relu"},
+        "model.hidden_act",
+        ["relu", "model.architecture=bert", "gelu or gelu_new"],
+    ),
+    "_decoders_have_what_they_can": (
+        T5 | {"training.frozen_layers": 1},
+        "training.frozen_layers",
+        ["1 with model.architecture=t5", "Set it to 0"],
+    ),
     "_cost_stays_in_budget": (
         {"budget.max_cost": 1.0, "budget.max_hours": 2.0},
         "budget.max_cost",
@@ -268,6 +292,30 @@ def test_each_rule_refuses_its_violation(rule: Any) -> None:
             {"evaluation.pattern": "general"},
             ["evaluation.pattern: ", "evaluation.rows_per_checkpoint is 0", "leave the pattern"],
         ),
+        (
+            T5 | {"masking.max_predictions_per_seq": 25},
+            ["masking.max_predictions_per_seq: 25 would silently cut", "rows of 128 need 26"],
+        ),
+        (
+            T5
+            | {
+                "masking.max_seq_length": 2048,
+                "model.max_position_embeddings": 2048,
+                "masking.max_predictions_per_seq": 500,
+            },
+            ["masking.max_seq_length: rows of 2048 tokens have 102 spans", "100 sentinels"],
+        ),
+        (T5 | {"corpus.input_format": "tfrecord"}, ["corpus.input_format: ", "give text"]),
+        (T5 | {"optimizer.type": "amos"}, ["optimizer.type: amos", "adamw or lamb"]),
+        (
+            T5 | {"promotion.export_formats": ["saved_model"]},
+            ["promotion.export_formats: saved_model", "only hugging_face"],
+        ),
+        (
+            T5 | {"masking.packing": "segment_pair"},
+            ["masking.packing: segment_pair", "model.architecture=t5"],
+        ),
+        ({"model.attention_head_size": 64}, ["model.attention_head_size: 64 is of t5 alone"]),
         ({"tpu.provisioning_model": "reserved"}, ["reservation_name: empty", "tpu.api=nodes"]),
         (
             {
@@ -290,6 +338,8 @@ def test_second_halves_of_rules(overrides: dict[str, Any], words: list[str]) -> 
     "overrides",
     [
         {"corpus.partition": "2026-01-31"},
+        T5,
+        T5 | {"model.num_attention_heads": 6, "model.attention_head_size": 64},
         {"masking.max_predictions_per_seq": 126},
         {"masking.max_predictions_per_seq": 19},
         {"optimizer.warmup_steps": 399},

@@ -60,7 +60,12 @@ EXCEPTIONS = {
     "training/exporting/checks.py": {"tensorflow.saved_model"},
     "training/finetuning/exporting/checks.py": {"tensorflow.saved_model"},
     "training/finetuning/exporting/functions.py": {"tensorflow.saved_model"},
+    "training/finetuning/exporting/served.py": {"tensorflow.saved_model"},
+    "training/compression/tflite.py": {"tensorflow.saved_model"},
+    "training/compression/written.py": {"tensorflow.train.load_checkpoint"},
     "training/serve_check.py": {"tensorflow.saved_model"},
+    "training/text_to_text/exporter.py": {"tensorflow.saved_model"},
+    "training/text_to_text/saved_model.py": {"tensorflow.saved_model"},
     "training/reporting/events.py": {"tensorflow.summary"},
     "training/runtime/profiling.py": {"tensorflow.profiler.experimental"},
     # What others do, to compare with: files of this machine.

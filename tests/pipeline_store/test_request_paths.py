@@ -44,6 +44,20 @@ def test_what_lies_elsewhere_is_refused(tmp_path: Path, roots: RequestRoots, pat
         roots.require(path.replace("STORE", str(tmp_path / "store")))
 
 
+def test_a_link_that_cannot_be_followed_is_refused(
+    roots: RequestRoots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as /proc/1/cwd of a process that this one may not look at."""
+
+    def denied(path: str) -> str:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os.path, "realpath", denied)
+    for require in (roots.require, roots.require_pattern):
+        with pytest.raises(OutsideRootsError, match="REPRETRAIN_INPUT_ROOTS"):
+            require("/proc/1/cwd/*")
+
+
 @pytest.mark.parametrize("path", ["corpus/day-1/*", "corpus/*/*.txt", "corpus", "corpus/new/a"])
 def test_what_lies_below_a_root_is_allowed(tmp_path: Path, roots: RequestRoots, path: str) -> None:
     roots.require(f"{tmp_path}/store/{path}")

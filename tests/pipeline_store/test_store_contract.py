@@ -197,6 +197,14 @@ def test_details_are_those_of_the_newest_content(any_store: str) -> None:
     assert uris.list_details(uris.join(any_store, "absent")) == []
 
 
+def test_one_object_says_when_it_was_written(any_store: str) -> None:
+    uri = uris.join(any_store, "d/a.json")
+    assert uris.modified(uri) is None
+    uris.write(uri, b"x")
+    [listed] = uris.list_details(uris.join(any_store, "d"))
+    assert uris.modified(uri) == listed.modified
+
+
 @pytest.mark.beyond_emulators
 def test_named_files_are_found_one_folder_down_only(any_store: str) -> None:
     folder = uris.join(any_store, "d{1},[2]")
@@ -206,8 +214,13 @@ def test_named_files_are_found_one_folder_down_only(any_store: str) -> None:
     wanted = ("k1/a.json", "k1/b.json", "k2/a.json")
     assert [details.uri for details in found] == [uris.join(folder, name) for name in wanted]
     assert {details.bytes for details in found} == {1}
-    below = uris.list_named(folder, "deep/a.json")
+    below = uris.list_named(folder, "a.json", below="deep")
     assert [details.uri for details in below] == [uris.join(folder, "k2/deep/a.json")]
+    for name in ("k1/deep/x/b.json", "k2/deep/y/a.json", "k2/other/y/a.json"):
+        uris.write(uris.join(folder, name), b"x")
+    deeper = uris.list_named(folder, "a.json", "b.json", below="deep/*")
+    wanted = ("k1/deep/x/b.json", "k2/deep/y/a.json")
+    assert [details.uri for details in deeper] == [uris.join(folder, name) for name in wanted]
     assert uris.list_named(uris.join(any_store, "absent"), "a.json") == []
 
 

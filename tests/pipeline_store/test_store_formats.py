@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from pipeline_store import formats
 from pipeline_store.formats import (
+    DataStatistics,
     DocumentSetScore,
     ExitKind,
     FileDigest,
@@ -20,6 +22,8 @@ from pipeline_store.formats import (
     Holder,
     LedgerEntry,
     LineageLease,
+    PartitionManifest,
+    Split,
     StoredFile,
     VerdictKind,
 )
@@ -50,6 +54,7 @@ SPECIAL = {
     "training-inputs": {"settings": ANY_SETTINGS},
     "task-manifest": {"task": ANY_SETTINGS},
     "trial-result": {"settings": ANY_SETTINGS},
+    "compressed-model": {"settings": ANY_SETTINGS},
 }
 HOLDER = Holder(sequence=3, generation=1, attempt=2, token="0" * 32)
 
@@ -124,21 +129,58 @@ LEASE = LineageLease(
 )
 
 
+MANIFEST = PartitionManifest(
+    partition="day-1",
+    lineage_id="default",
+    vocabulary_sha256="1" * 64,
+    config_sha256="2" * 64,
+    packing="doc_sentences",
+    masked=True,
+    max_seq_length=128,
+    max_predictions_per_seq=20,
+    extra_max_seq_length=None,
+    extra_max_predictions_per_seq=None,
+    shards=["shards/a/shard.json"],
+    documents=1234,
+    records={Split.TRAIN: 5000},
+    tokens={Split.TRAIN: 600_000},
+    dropped={"empty": 3},
+    duplicate_index=None,
+    statistics=DataStatistics(
+        document_tokens={}, row_tokens={}, text_tokens=0, unknown_tokens=0, new_words={}
+    ),
+)
+
+
 def test_records_that_decide_carry_a_checksum() -> None:
     kinds = {kind.kind for kind in KINDS if kind.has_checksum}
     assert kinds >= {"run-plan", "finetuning-plan", "verdict", "production-pointer", "run-approval"}
     assert kinds >= {"evaluation", "lineage-lease", "run-outcome"}
+    # And those that commit other files.
+    assert kinds >= {"shard-manifest", "partition-manifest", "task-manifest", "checkpoint"}
+    assert kinds >= {"model-version", "model-exports"}
 
 
-def test_one_changed_digit_is_noticed() -> None:
-    data = LEASE.to_bytes()
+@pytest.mark.parametrize("record", [LEASE, MANIFEST], ids=lambda record: record.kind)
+def test_one_changed_digit_is_noticed(record: StoredFile) -> None:
+    data = record.to_bytes()
     places = [place for place, sign in enumerate(data) if chr(sign).isdigit()]
     assert len(places) > 80
     for place in places:
         digit = (data[place] - ord("0") + 1) % 10
         changed = data[:place] + b"%d" % digit + data[place + 1 :]
-        with pytest.raises(FormatError, match=r"/x/lease\.json"):
-            LineageLease.parse(changed, "/x/lease.json")
+        with pytest.raises(FormatError, match=r"/x/record\.json"):
+            type(record).parse(changed, "/x/record.json")
+
+
+def test_a_manifest_of_before_there_were_checksums_is_the_same_one() -> None:
+    content = json.loads(MANIFEST.to_bytes())
+    del content["record_sha256"]
+    before = (json.dumps(content, indent=2) + "\n").encode()
+    read = PartitionManifest.parse(before, "uri")
+    assert read == MANIFEST
+    # What records of that time name it by.
+    assert read.content_sha256 == hashlib.sha256(before).hexdigest()
 
 
 def test_the_checksum_is_of_the_content_not_of_its_spelling() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,22 +23,57 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 
 from alerting import callbacks
 from alerting.channels import ConnectionChannel
+from model_registry import attempts
+from operators.failures import PipelineFailure, RunHasFailed
 from operators.tpu_failures import FailureKind, TpuTaskFailed
 from operators.watch import WatchOperator, is_paused
-from pipeline_alerts.causes import Cause
+from pipeline_alerts.causes import REMEDIES, Cause, Remedy
 from pipeline_alerts.delivery import ChannelError
 from pipeline_alerts.messages import compose
 from pipeline_alerts.raising import raise_about_installation
 from pipeline_alerts.standstill import no_service
-from pipeline_store import uris
-from pipeline_store.formats import Alert
+from pipeline_store import identity, uris
+from pipeline_store.formats import (
+    Alert,
+    BackfillRuns,
+    RunOutcome,
+    RunPlan,
+    RunRefusal,
+)
 from pipeline_store.layout import RunLayout, StoreLayout
 from tests.pipeline_alerts import situations
 from tests.pipeline_alerts.servers import Endpoint, Mailbox, mail_server, web_endpoint
 from tests.pipeline_alerts.situations import OWNER, PATTERN, new_run, record_of
 from tests.pipeline_alerts.test_messages import ALERT, job_spoke
+from tpu_lifecycle.records.installation import establish
 
 DAG_ID = "Test.DAG"
+OWN_REASONS = {
+    Cause.TASK_FAILED: "data.prepare: bad_data: 3 of 4 documents cannot be read",
+    Cause.RUN_FAILED: "Airflow ended the run as failed",
+    Cause.ENDED_WITHOUT_OUTCOME: "has no outcome",
+    Cause.REJECTED: "the candidate's loss is higher",
+    Cause.APPROVAL_WAITING: "waits for a person since",
+    Cause.OVERDUE: "REPRETRAIN_OVERDUE_HOURS=30",
+    Cause.BUDGET_HOURS: "9 of budget.max_hours=10",
+    Cause.BUDGET_CHIP_HOURS: "8 of budget.max_chip_hours=9",
+    Cause.BUDGET_PREEMPTIONS: "3 of budget.max_preemptions=3",
+    Cause.PREEMPTION_STORM: "Lost 3 TPUs between",
+    Cause.JOB_HUNG: "nothing moved for 31 s in phase save of 010-train; last: step 7",
+    Cause.RUN_STALLED: "no job on its TPU has reported",
+    Cause.TPU_WITHOUT_JOB: "is READY, but no job runs on it",
+    Cause.PAUSED_WITH_TPU: "Test.DAG is paused, and the run rents",
+    Cause.WATCH_SILENT: "why watch-silent",
+    Cause.REAPER_SILENT: "The reaper (owner our-team) made its last pass",
+    Cause.QUARANTINED: "Updates with partition 2026-01-01 were rejected 2 times",
+    Cause.BACKFILL_ENDED: "day-8: refused: no text",
+    Cause.NOTHING_NEW: "no new partition of corpus/{partition}/* since",
+    Cause.NO_TPU: "why no-tpu",
+    Cause.NEW_IDENTITY: "Those of earlier reservations stay this store's own",
+    Cause.MAINTENANCE_FAILED: "Run scheduled__1 of tpu_reaper failed",
+    Cause.TEST: "why test",
+}
+"""A part of the reason of each alert that `make_everything_wrong` has told."""
 WEBHOOK_KEY = "T0000/B0000/secretsecretsecretsecret"
 
 
@@ -49,6 +87,12 @@ def mailbox() -> Iterator[Mailbox]:
 def endpoint() -> Iterator[Endpoint]:
     with web_endpoint() as endpoint:
         yield endpoint
+
+
+@pytest.fixture
+def slack() -> Iterator[Endpoint]:
+    with web_endpoint() as slack:
+        yield slack
 
 
 @pytest.fixture
@@ -107,13 +151,52 @@ def not_found() -> AirflowRuntimeError:
     return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail=detail))
 
 
+def rejected_twice(run: RunLayout) -> None:
+    """Have a run rejected that was trained on a text which the gate has rejected before."""
+    record = record_of(run)
+    plan = RunPlan(
+        partition=record.partition,
+        parent_version="v-0",
+        trained={record.partition: f"{run.store_root}/gone.json"},
+        replayed={},
+        not_replayed={},
+        evaluated={},
+        lease_sequence=1,
+        created=datetime.now(UTC),
+    )
+    plan.create(run.plan)
+    situations.rejected(run)
+    lineage = StoreLayout(run.store_root).lineage(record.lineage_id)
+    kept = attempts.record(lineage, run, record, RunOutcome.load(run.outcome))
+    kept.model_copy(update={"run_key": "0" * 12}).write(lineage.attempt("0" * 12))
+
+
+def ended_backfill(store: StoreLayout) -> None:
+    """Have a backfill end, of which one run was refused, and whose others Airflow has deleted."""
+    listed = {"refused": "day-8", "deleted": "day-9"}
+    BackfillRuns(
+        name="7-abc",
+        dag_id=DAG_ID,
+        backfill_id=7,
+        lineage_id="default",
+        runs=listed,
+        created=datetime.now(UTC),
+    ).create(store.backfill("7-abc"))
+    RunRefusal(dag_id=DAG_ID, run_id="refused", reasons=["no text"], time=datetime.now(UTC)).create(
+        store.run(identity.run_key(DAG_ID, "refused")).refusal
+    )
+
+
 def make_everything_wrong(store: StoreLayout) -> None:
     """Bring about every cause there is."""
     run = new_run(store)
-    callbacks.task_failed(task_context(run, "tpu.train", AirflowFailException("broken")))
+    error = PipelineFailure(
+        Remedy.MEND_INPUT, "data.prepare: bad_data: 3 of 4 documents cannot be read"
+    )
+    callbacks.task_failed(task_context(run, "data.prepare", error))
     callbacks.run_failed(dag_context(record_of(new_run(store)).run_id))
     callbacks.maintenance_failed(dag_context("scheduled__1", "tpu_reaper"))
-    situations.rejected(new_run(store))
+    rejected_twice(new_run(store))
     situations.asked(new_run(store))
     situations.began(new_run(store), hours_ago=40)
     budgets = {"budget.max_hours": 10.0, "budget.max_chip_hours": 9.0, "budget.max_preemptions": 3}
@@ -126,29 +209,103 @@ def make_everything_wrong(store: StoreLayout) -> None:
     situations.watched_for(store, hours=5)
     situations.reaper_passed(store, hours_ago=4)
     situations.corpus_was_quiet_for(store, days=9)
-    # What only a pass from outside finds, and a test.
-    for scope, cause in (("watch-1", Cause.WATCH_SILENT), ("test-1", Cause.TEST)):
-        raise_about_installation(store, scope, cause, about="a", summary="b", reason="to see")
+    ended_backfill(store)
+    earlier = StoreLayout(f"{store.root}-earlier")
+    establish(earlier)
+    shutil.copytree(earlier.root, store.root, dirs_exist_ok=True)
+    # What only a pass from outside finds, a wait that would count as standing still here, a test.
+    placeholders = {"watch-1": Cause.WATCH_SILENT, "wait-1": Cause.NO_TPU, "test-1": Cause.TEST}
+    for scope, cause in placeholders.items():
+        raise_about_installation(
+            store, scope, cause, about="a", summary=cause, reason=f"why {cause}"
+        )
 
 
-def test_every_cause_reaches_mail_and_webhook_once(
-    store: StoreLayout, mailbox: Mailbox, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+def test_every_cause_reaches_mail_slack_and_webhook_once_with_its_own_reason(
+    store: StoreLayout,
+    mailbox: Mailbox,
+    endpoint: Endpoint,
+    slack: Endpoint,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("operators.watch.tpu_of", no_service)
+    monkeypatch.setenv("REPRETRAIN_ALERT_CONN_IDS", "alerts_mail,alerts_web,alerts_slack")
+    monkeypatch.setenv("AIRFLOW_CONN_ALERTS_SLACK", slack.slack_connection(WEBHOOK_KEY))
     for name in ("STALLED", "IDLE_TPU"):
         monkeypatch.setenv(f"REPRETRAIN_{name}_MINUTES", "0.00001")
     make_everything_wrong(store)
-    watch(store, paused=True)
+    gone = {"refused": "failed", "deleted": "success"}
+    watch(store, paused=True, **gone)
     ended = record_of(new_run(store)).run_id
     for _ in range(2):
-        watch(store, paused=True, **{ended: "failed"})
+        watch(store, paused=True, **gone | {ended: "failed"})
     got = sorted(key.rpartition("/")[2].partition(".")[0] for key in endpoint.ids)
     assert got == sorted(Cause)
     assert len(set(endpoint.ids)) == len(Cause)
     titles = sorted(str(request.body["title"]) for request in endpoint.requests)
     assert sorted(mailbox.subjects) == titles
-    assert len(mailbox.letters) == len(Cause)
+    assert len(mailbox.letters) == len(slack.requests) == len(Cause)
+    bodies = {str(request.body["cause"]): request.body for request in endpoint.requests}
+    assert set(OWN_REASONS) == set(Cause)
+    assert len({body["reason"] for body in bodies.values()}) == len(Cause)
+    for cause, said in OWN_REASONS.items():
+        body = bodies[cause]
+        assert said in body["reason"]
+        letter = mailbox.subjects.index(body["title"])
+        [posted] = [one.body for one in slack.requests if one.body["text"] == body["title"]]
+        blocks = [block["text"]["text"] for block in posted["blocks"]]
+        assert body["reason"] in blocks
+        for text in (mailbox.part("plain", letter), unescape(mailbox.part("html", letter))):
+            assert body["reason"] in text
+        for text in (mailbox.part("plain", letter), "\n".join(blocks)):
+            assert f"What to do: {body['advice']}" in text
     assert mailbox.recipients[0] == ["ann@example.com", "bob@example.com"]
+
+
+def test_a_backfill_ends_with_what_was_not_learned_and_why(store: StoreLayout) -> None:
+    ended_backfill(store)
+    watch(store, refused="failed")
+    assert BackfillRuns.load(store.backfill("7-abc")).ended is None
+    for _ in range(2):
+        watch(store, refused="failed", deleted="failed")
+    kept = BackfillRuns.load(store.backfill("7-abc"))
+    assert kept.ended is not None
+    assert kept.not_learned["day-8"] == "refused: no text"
+    alert = Alert.load(store.alert("backfill-7-abc", Cause.BACKFILL_ENDED))
+    assert "0 of 2 partitions learned" in alert.title
+    assert "day-8: refused: no text" in alert.reason
+    assert "day-9: " in alert.reason
+
+
+@pytest.mark.parametrize("remedy", Remedy)
+def test_what_the_pipeline_stops_is_told_in_full_with_what_helps(
+    store: StoreLayout, endpoint: Endpoint, mailbox: Mailbox, remedy: Remedy
+) -> None:
+    error = PipelineFailure(remedy, "planned from v-1, but v-2 is in use")
+    callbacks.task_failed(task_context(new_run(store), "lineage.claim", error))
+    [request] = endpoint.requests
+    assert "planned from v-1, but v-2 is in use" in str(request.body["reason"])
+    assert request.body["advice"] == REMEDIES[remedy]
+    assert REMEDIES[remedy] in mailbox.part("plain").replace("\n", " ")
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_each_kind_of_failure_of_a_tpu_has_its_advice(
+    store: StoreLayout, endpoint: Endpoint, kind: FailureKind
+) -> None:
+    error = TpuTaskFailed(kind, "what it said\nand a line of text")
+    callbacks.task_failed(task_context(new_run(store), "tpu.train", error))
+    [request] = endpoint.requests
+    assert request.body["advice"] == REMEDIES[error.remedy]
+    assert "what it said" in str(request.body["reason"])
+    assert "a line of text" not in str(request.body["reason"])
+
+
+def test_a_last_task_that_fails_with_its_run_is_not_told(
+    store: StoreLayout, endpoint: Endpoint
+) -> None:
+    callbacks.task_failed(task_context(new_run(store), "release", RunHasFailed("failed")))
+    assert endpoint.requests == []
 
 
 def test_a_letter_has_text_html_and_an_id_of_its_own(store: StoreLayout, mailbox: Mailbox) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from model_registry import outcomes
 from pages import compare_view
 from pipeline_config import load_preset, with_overrides
-from pipeline_store import uris
+from pipeline_store import local, uris
 from pipeline_store.formats import OutcomeKind, RunRecord
 from tests.model_registry.runs import FinishedRun
 from tests.plugins.page_site import Site, finished, publish, run_page
@@ -106,6 +112,87 @@ def test_too_many_are_cut_and_what_is_no_run_of_the_lineage_is_named(site: Site)
     for name in ("../../x", elsewhere.key, "&lt;b&gt;"):
         assert f"no run <code>{name}</code>" in page
     assert "<h2>Results</h2>" in page
+
+
+@dataclass
+class Reads:
+    """What was read and listed, once so many reads were under way together.
+
+    A read waits for the others, so those that are made one by one never come that far.
+    """
+
+    together: int
+    read: list[str] = field(default_factory=list)
+    listings: int = 0
+
+    @contextmanager
+    def counted(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        backend, meeting = local.LocalBackend, threading.Barrier(self.together)
+        read, list_named = backend.read_versioned, backend.list_named
+
+        def reading(backend: local.LocalBackend, uri: str) -> tuple[bytes, str] | None:
+            self.read.append(uri)
+            if uri.endswith("/run.json"):
+                meeting.wait(PATIENCE_SECONDS)
+            return read(backend, uri)
+
+        def listing(backend: local.LocalBackend, *arguments: Any) -> Any:
+            self.listings += 1
+            return list_named(backend, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(backend, "read_versioned", reading)
+            patch.setattr(backend, "list_named", listing)
+            yield
+
+
+PATIENCE_SECONDS = 30.0
+
+
+def test_what_can_be_chosen_is_listed_once_and_read_together(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = RunRecord.load(finished(site, "1").run.record)
+    runs = [site.store.run(f"{number:012x}") for number in range(11)]
+    for number, run in enumerate(runs):
+        key = run.root.rpartition("/")[2]
+        lineage = "other" if number == 0 else record.lineage_id
+        named = {"run_key": key, "lineage_id": lineage}
+        record.model_copy(update=named).write(run.record)
+    for run in runs[:5]:
+        outcomes.record(run, OutcomeKind.REJECTED, "worse", written_by="judge")
+    reads = Reads(together=len(runs) + 1)
+    with reads.counted(monkeypatch):
+        view = compare_view.compare_view(site.store, record.lineage_id, [])
+    assert view.problems == []
+    states = {offer.record.run_key: offer.state for offer in view.offers}
+    assert list(states.values()).count("rejected") == 4
+    assert list(states.values()).count("under way") == 7
+    assert reads.listings == 1
+    records = [uri for uri in reads.read if uri.endswith("/run.json")]
+    ends = [uri for uri in reads.read if uri.endswith("/outcome.json")]
+    # Of a run of another lineage the end does not matter, and of one that goes on there is none.
+    assert (len(records), len(ends)) == (12, 4)
+    assert len(reads.read) == 16
+
+
+def test_the_newest_are_offered_and_what_is_damaged_is_named_in_their_order(site: Site) -> None:
+    record = RunRecord.load(finished(site, "1").run.record)
+    keys = [f"{number:012x}" for number in range(compare_view.MOST_OFFERED + 9)]
+    for age, key in enumerate(keys):
+        place = site.store.run(key).record
+        if age in (3, 5):
+            uris.write(place, b"{")
+        else:
+            record.model_copy(update={"run_key": key}).write(place)
+        os.utime(place, (2e9 - age, 2e9 - age))
+    view = compare_view.compare_view(site.store, record.lineage_id, [])
+    offered = [offer.record.run_key for offer in view.offers]
+    assert (
+        offered
+        == [key for age, key in enumerate(keys) if age not in (3, 5)][: compare_view.MOST_OFFERED]
+    )
+    assert [keys[3] in view.problems[0], keys[5] in view.problems[1]] == [True, True]
 
 
 def test_an_unknown_lineage_is_not_found(site: Site) -> None:

@@ -17,9 +17,12 @@ from typing import Any
 
 import psutil
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException
 
+from alerting.callbacks import describe
+from hooks.notes import NOTE
 from operators import python_module
+from operators.failures import PipelineFailure
 from operators.prepare_corpus import PrepareCorpusOperator
 from operators.python_module import PythonModuleOperator, summary_lines
 from pipeline_config import load_preset, with_overrides
@@ -162,8 +165,8 @@ def test_a_module_is_held_to_what_requests_may_read(
 @pytest.mark.parametrize(
     ("code", "error", "message"),
     [
-        ("sys.exit(40)", AirflowFailException, "some_job: user_error: the last words"),
-        ("sys.exit(41)", AirflowFailException, "bad_data: the last words"),
+        ("sys.exit(40)", PipelineFailure, "some_job: user_error: the last words"),
+        ("sys.exit(41)", PipelineFailure, "some_job: bad_data: the last words"),
         ("sys.exit(1)", AirflowException, "exit code 1 (failed): the last words"),
         ("os.kill(os.getpid(), 9)", AirflowException, "exit code -9 (killed): the last words"),
         ("os.kill(os.getpid(), 15)", AirflowException, "exit code -15 (killed): the last words"),
@@ -178,6 +181,28 @@ def test_failures(module: Any, code: str, error: type[Exception], message: str) 
         module(words + code).execute(context())
     assert type(raised.value) is error
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ("some_job: a quoted line", 1, False),
+        ("some_job: bad_data: 3 of 4 documents", 41, True),
+        ("2026-11-27 01:02:03,456 ERROR user_error: no such thing", 40, True),
+        ("some_job: failed: No space left on device at /x.", 45, True),
+        ("ValueError: invalid literal: a quoted line", 1, False),
+        ("KeyError: failed: a quoted line", 45, False),
+    ],
+)
+def test_an_alert_quotes_what_a_module_words_itself_and_nothing_else(
+    module: Any, words: str, code: int, told: bool
+) -> None:
+    program = f"import sys\nprint({words!r}, file=sys.stderr, flush=True)\nsys.exit({code})"
+    with pytest.raises(AirflowException) as raised:
+        module(program).execute(context())
+    shown = describe(raised.value, with_text=False)
+    assert (words.rpartition(": ")[2] in shown) is told
+    assert hasattr(raised.value, "remedy") is told
 
 
 # Nothing outlives the task
@@ -244,6 +269,22 @@ print('{"pid": %d}' % child.pid)
 """
     pid = module(code).execute(context())["pid"]
     assert not is_running(pid)
+
+
+def test_a_run_that_a_data_job_ends_has_the_reason_as_its_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Before the run has its lineage no later task says how it ended.
+    monkeypatch.setattr(python_module, "REPOSITORY", str(tmp_path))
+    (tmp_path / "beam_jobs").mkdir()
+    code = "import sys\nprint('prepare_corpus: bad_data: 3 of 4', file=sys.stderr)\nsys.exit(41)"
+    (tmp_path / "beam_jobs" / "prepare_corpus.py").write_text(code)
+    seen = context()
+    with pytest.raises(PipelineFailure):
+        prepare(tmp_path).execute(seen)
+    about = "Partition day-1, lineage default"
+    said = f"Failed: beam_jobs.prepare_corpus: bad_data: 3 of 4 {about}"
+    assert seen["pushed"] == {NOTE: said}
 
 
 # What a task page links to

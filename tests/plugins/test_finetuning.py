@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from hooks.notes import NOTE
 from model_registry import outcomes, registry
 from operators import classifiers
-from operators.classifiers import ExportClassifiersOperator, PredictOperator
+from operators.classifiers import (
+    CompressClassifiersOperator,
+    ExportClassifiersOperator,
+    PredictOperator,
+)
 from operators.finetuning import (
     PlanFinetuningOperator,
     PrepareTaskOperator,
@@ -128,6 +133,7 @@ def test_a_good_request_is_recorded_with_its_estimate(
     assert request_.pushed == {
         "run_uri": request_.run.root,
         "config_uri": request_.run.config,
+        NOTE: "Lineage default",
     }
     record = RunRecord.load(request_.run.record)
     assert (record.partition, record.lineage_id) == ("", "default")
@@ -141,6 +147,16 @@ def test_a_good_request_is_recorded_with_its_estimate(
     assert any(line.startswith("trials: 1 = 1 task(s)") for line in estimate.lines)
     assert any("at most 1.20 USD, an estimate" in line for line in estimate.lines)
     assert not uris.exists(request_.run.outcome)
+
+
+def test_all_reasons_of_a_refusal_come_in_one_round(request_: Request) -> None:
+    wrong = {"finetuning__learning_rates": [-1.0], "tpu__accelerator_type": "v5litepod-9"}
+    with pytest.raises(AirflowFailException) as refused:
+        request_.validate(finetuning__tasks=["no-such-task"], **wrong)
+    said = str(refused.value)
+    assert "finetuning.learning_rates" in said
+    assert "no-such-task" in said
+    assert "v5litepod-9" in said
 
 
 def test_the_estimate_counts_all_trainings(request_: Request) -> None:
@@ -588,9 +604,15 @@ def test_a_run_goes_on_when_it_is_planned_again(request_: Request) -> None:
     assert not uris.exists(own.outcome)
 
 
-@pytest.mark.parametrize("kind", [ReportFinetuningOperator, ExportClassifiersOperator])
+@pytest.mark.parametrize(
+    "kind", [ReportFinetuningOperator, ExportClassifiersOperator, CompressClassifiersOperator]
+)
 def test_a_run_goes_on_when_its_last_tasks_are_tried_again(request_: Request, kind: Any) -> None:
-    request_.validate(finetuning__tasks=[TASK], finetuning__export_formats=["hugging_face"])
+    request_.validate(
+        finetuning__tasks=[TASK],
+        finetuning__export_formats=["hugging_face"],
+        compression__children=["trim"],
+    )
     request_.plan()
     outcomes.record(request_.run, OutcomeKind.FAILED, "it broke", written_by="pipeline_watch")
     operator = kind(task_id="last", store_uri=request_.store.root)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from model_registry import registry
 from pages import routes
 from pipeline_store import uris
 from pipeline_store.formats import (
@@ -24,7 +25,8 @@ from pipeline_store.formats import (
 )
 from tests.model_registry.finetunings import FinetuningRun
 from tests.model_registry.retained import promoted
-from tests.model_registry.runs import NOW
+from tests.model_registry.runs import NOW, FinishedRun
+from tests.model_registry.smaller_models import TRIAL, put_child
 from trained_models import metric_files
 from trained_models.metric_files import MetricFiles
 
@@ -40,8 +42,8 @@ class Site:
             app.dependency_overrides[login.dependency] = lambda: None
         self.client = TestClient(app)
 
-    def get(self, path: str) -> str:
-        query = {"dag_id": routes.FINETUNING_DAG, "run_id": "1"}
+    def get(self, path: str, **more: str) -> str:
+        query = {"dag_id": routes.FINETUNING_DAG, "run_id": "1"} | more
         answer = self.client.get(path, params=query)
         assert answer.status_code == 200, answer.text
         return answer.text
@@ -179,6 +181,32 @@ def test_a_damaged_file_is_named_and_hides_nothing_else(site: Site, run: Finetun
 def test_a_run_without_a_report_has_no_page_of_it(site: Site, run: FinetuningRun) -> None:
     query = {"dag_id": routes.FINETUNING_DAG, "run_id": run.run.root}
     assert site.client.get("/training-summary", params=query).status_code == 404
+
+
+def test_smaller_models_are_shown_and_a_rollback_changes_which_are_in_use(
+    site: Site, run: FinetuningRun
+) -> None:
+    assert "Smaller models" not in site.get("/run")
+    old = FinishedRun(run.store.root, "1")
+    put_child(old, run.key)
+    put_child(old, run.key, name="trim", accepted=False, reasons=["It has 9.00 MB."], folder="")
+    layout = run.run.children(TRIAL)
+    uris.write(layout.page, b"<html>the table</html>")
+    page = site.get("/run")
+    assert "accepted, of the version in use" in page
+    assert "refused: It has 9.00 MB." in page
+    assert f"children?dag_id=bert_finetuning&amp;run_id=1&amp;trial={TRIAL}" in page
+    trial = {"trial": TRIAL}
+    assert "children-text?dag_id" in site.get("/children", **trial)
+    assert site.get("/children-text", **trial) == "<html>the table</html>"
+    for other in (f"{TRIAL}2", f"../children/{TRIAL}", "*"):
+        query = {"dag_id": routes.FINETUNING_DAG, "run_id": "1", "trial": other}
+        assert site.client.get("/children-text", params=query).status_code == 404
+
+    promoted(run.store.root, "2", parent=old.version_id)
+    assert "accepted, of a version that is not in use" in site.get("/run")
+    registry.rollback(old.lineage, old.version_id, reason="a test")
+    assert "accepted, of the version in use" in site.get("/run")
 
 
 def test_a_run_that_has_just_begun_is_told_so(site: Site) -> None:

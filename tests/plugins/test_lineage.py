@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,20 +21,35 @@ from airflow.sdk.exceptions import (
     TaskDeferralTimeout,
     TaskDeferred,
 )
-from airflow.sdk.execution_time.comms import ErrorResponse
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import ErrorResponse, GetDagRun
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-from hooks.dag_runs import failed_tasks, is_under_way
+from hooks.dag_runs import end_of, failed_tasks, is_under_way
+from hooks.notes import ENDED_BY, FIRST_TASK, NOTE
 from model_registry import lease, outcomes, registry
+from operators.failures import RunHasFailed
 from operators.lineage import ClaimLineageOperator, ReleaseLineageOperator
+from pipeline_alerts.causes import Cause
+from pipeline_alerts.delivery import list_alerts
+from pipeline_alerts.raising import AlertedRun, raise_about_run
 from pipeline_config import with_overrides
 from pipeline_store import uris
-from pipeline_store.formats import OutcomeKind, RunOutcome, WaitingTicket
-from tests.model_registry.runs import CONFIG, FinishedRun
+from pipeline_store.formats import (
+    Alert,
+    BackfillRuns,
+    OutcomeKind,
+    RunOutcome,
+    RunRecord,
+    WaitingTicket,
+)
+from tests.model_registry.runs import CONFIG, NOW, FinishedRun
 from tests.plugins.contexts import of_finished
 from tests.plugins.driver import first_event, from_wire
 from tests.plugins.lineages import hold
+from triggers import lineage, threads
 from triggers.lineage import MAX_ERRORS, LineageTrigger
+from triggers.threads import PatientThreads
 
 POLL = 0.5
 
@@ -104,9 +123,20 @@ def resume(run: FinishedRun, event: dict[str, Any]) -> Any:
     return claiming(run).resume_execution("claimed", {"event": event}, of_finished(run))
 
 
-def release(run: FinishedRun) -> str:
+def release(run: FinishedRun, **more: Any) -> str:
+    """Return how the run ended, whether or not the task fails with it."""
     operator = ReleaseLineageOperator(task_id="release", store_uri=run.store.root)
-    return operator.execute(of_finished(run))
+    context = of_finished(run, **more)
+    try:
+        return operator.execute(context)
+    except RunHasFailed:
+        return str(RunOutcome.load(run.run.outcome).outcome)
+    finally:
+        NOTES[run.name] = context["pushed"].get(NOTE)
+
+
+NOTES: dict[str, Any] = {}
+"""By run, the note that its release has left."""
 
 
 def held_by(run: FinishedRun) -> str | None:
@@ -328,6 +358,35 @@ def test_a_damaged_lease_fails_with_what_to_do(first: FinishedRun, second: Finis
     assert MAX_ERRORS > 1
 
 
+def test_a_look_that_never_returns_does_not_outlive_the_deadline(
+    first: FinishedRun, second: FinishedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim(first)
+    monkeypatch.setattr(threads, "LAST_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(threads, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(lineage, "_LOOKS", PatientThreads(2, "test-look"))
+    returns = threading.Event()
+    deferred = wait(second)
+    stuck = [from_wire(deferred.trigger) for _ in range(4)]
+    for trigger in stuck:
+        trigger.poll_interval, trigger.deadline = 0.01, time.time() + 0.3
+        monkeypatch.setattr(trigger, "_look", returns.wait)
+
+    async def follow() -> list[dict[str, Any]]:
+        return await asyncio.gather(*map(first_event, stuck))
+
+    try:
+        for event in asyncio.run(asyncio.wait_for(follow(), 30)):
+            assert (event["outcome"], "TimeoutError" in event["reason"]) == ("deadline", True)
+        # Those that hang have not taken all threads.
+        monkeypatch.setattr(threads, "LOOK_SECONDS", 30.0)
+        release(first)
+        assert asyncio.run(first_event(from_wire(deferred.trigger)))["outcome"] == "claimed"
+        asyncio.run(stuck[0].on_kill())
+    finally:
+        returns.set()
+
+
 def test_a_store_that_is_away_is_waited_for(
     first: FinishedRun, second: FinishedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,6 +437,20 @@ def test_a_release_gives_the_lineage_back_and_says_what_failed(
     assert held_by(first) is None
     found = RunOutcome.load(first.run.outcome)
     assert (found.outcome, found.reason) == (OutcomeKind.FAILED, "failed: tpu.train")
+
+
+def test_a_release_says_why_a_task_failed_as_people_were_told(
+    first: FinishedRun, airflow: Airflow
+) -> None:
+    claim(first)
+    airflow.tasks = {"tpu.train": "failed"}
+    run, why = AlertedRun("dag", first.name), "Task tpu.train, try 1: [budget] used up"
+    raise_about_run(
+        first.store, run, Cause.TASK_FAILED, summary="failed", reason=why, detail="tpu.train"
+    )
+    assert release(first) == "failed"
+    assert RunOutcome.load(first.run.outcome).reason == f"failed: tpu.train. {why}"
+    assert NOTES[first.name].startswith(f"Failed: tpu.train. {why}. Partition ")
 
 
 @pytest.mark.parametrize("tasks", [{}, 500])
@@ -437,6 +510,149 @@ def test_a_failed_run_that_goes_on_has_no_outcome_until_it_ends(first: FinishedR
     assert release(first) == "promoted"
 
 
+@pytest.mark.parametrize("kind", OutcomeKind)
+def test_the_last_task_ends_as_the_run_has(first: FinishedRun, kind: OutcomeKind) -> None:
+    claim(first)
+    outcomes.record(first.run, kind, "because", written_by="judge")
+    operator = ReleaseLineageOperator(task_id="release", store_uri=first.store.root)
+    fails = kind in (OutcomeKind.FAILED, OutcomeKind.CANCELLED)
+    with pytest.raises(RunHasFailed, match="because") if fails else nullcontext():
+        operator.execute(of_finished(first))
+    assert held_by(first) is None
+
+
+def test_a_note_says_how_the_run_ended_and_of_what_it_is(first: FinishedRun) -> None:
+    claim(first)
+    outcomes.record(first.run, OutcomeKind.REJECTED, "rejected: worse: by 0.1.", written_by="judge")
+    release(first)
+    assert NOTES[first.name] == "Rejected: worse: by 0.1. Partition day-1, lineage default"
+
+
+def test_a_note_that_cannot_be_left_does_not_keep_the_lineage(first: FinishedRun) -> None:
+    claim(first)
+    outcomes.record(first.run, OutcomeKind.REJECTED, "because", written_by="judge")
+    context = of_finished(first)
+    context["ti"].xcom_push = context["ti"].xcom_pull = None
+    operator = ReleaseLineageOperator(task_id="release", store_uri=first.store.root)
+    assert operator.execute(context) == "rejected"
+    assert held_by(first) is None
+
+
+def test_one_alert_says_who_has_ended_a_run(
+    first: FinishedRun, airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_STORE_URI", first.store.root)
+    claim(first)
+    airflow.tasks = {"tpu.train": "failed"}
+    for _ in range(2):
+        assert release(first, left={(FIRST_TASK, ENDED_BY): {"name": "ada"}}) == "failed"
+    assert "ended by ada in Airflow; failed: tpu.train" in NOTES[first.name]
+    [uri] = list_alerts(first.store)
+    alert = Alert.load(uri)
+    assert alert.cause == "run-failed"
+    assert "ended by ada" in alert.reason
+    assert "Outcome: failed" in alert.reason
+
+
+def test_of_a_run_whose_task_failed_the_last_task_tells_nothing(
+    first: FinishedRun, airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_STORE_URI", first.store.root)
+    claim(first)
+    airflow.tasks = {"tpu.train": "failed"}
+    release(first)
+    assert list_alerts(first.store) == []
+
+
+# --- backfills
+
+
+@pytest.fixture
+def backfill(first: FinishedRun, second: FinishedRun) -> BackfillRuns:
+    """The first two days, of which the second is ready to claim and the first has not begun."""
+    days = {first.name: "day-1", second.name: "day-2"}
+    listed = BackfillRuns(
+        name="7-abc",
+        dag_id="dag",
+        backfill_id=7,
+        lineage_id="default",
+        runs=days,
+        created=datetime.now(UTC),
+    )
+    listed.create(first.store.backfill(listed.name))
+    for run in (first, second):
+        record = RunRecord.load(run.run.record)
+        record.model_copy(update={"backfill": listed.name}).write(run.run.record)
+    return listed
+
+
+def test_a_run_waits_for_an_older_partition_of_its_backfill_that_is_being_prepared(
+    first: FinishedRun, second: FinishedRun, backfill: BackfillRuns, airflow: Airflow
+) -> None:
+    record = uris.read(first.run.record)
+    uris.delete(first.run.record)  # validate has not even begun
+    airflow.states["1"] = "running"
+    deferred = wait(second)
+    assert held_by(first) is None
+
+    def older() -> None:
+        uris.write(first.run.record, record)
+        claim(first)
+        release(first)
+
+    assert fire(deferred, older)["outcome"] == "claimed"
+    assert held_by(second) == second.key
+
+
+@pytest.mark.parametrize("state", ["failed", "success", "queued", 404])
+def test_a_run_does_not_wait_for_an_older_one_that_has_ended_or_not_begun(
+    second: FinishedRun, backfill: BackfillRuns, airflow: Airflow, state: str | int
+) -> None:
+    # Queued: it waits for a place among the active runs, of which this one has one.
+    airflow.states["1"] = state
+    claim(second)
+    assert held_by(second) == second.key
+
+
+def test_in_a_backfill_that_runs_backwards_no_run_waits_for_one_that_is_being_prepared(
+    second: FinishedRun, backfill: BackfillRuns, airflow: Airflow
+) -> None:
+    backwards = backfill.model_copy(update={"is_backwards": True})
+    backwards.write(second.store.backfill(backfill.name))
+    airflow.states["1"] = "running"
+    claim(second)
+    assert held_by(second) == second.key
+
+
+def test_an_older_run_does_not_wait_for_a_newer_one(
+    first: FinishedRun, backfill: BackfillRuns, airflow: Airflow
+) -> None:
+    airflow.states |= {"1": "running", "2": "running"}
+    claim(first)
+    assert held_by(first) == first.key
+
+
+def test_a_run_waits_for_no_run_of_another_lineage_or_without_a_backfill(
+    first: FinishedRun, second: FinishedRun, backfill: BackfillRuns, airflow: Airflow
+) -> None:
+    airflow.states["1"] = "running"
+    record = RunRecord.load(first.run.record)
+    record.model_copy(update={"lineage_id": "another"}).write(first.run.record)
+    claim(second)
+    release(second)
+    record.write(first.run.record)
+    own = RunRecord.load(second.run.record)
+    own.model_copy(update={"backfill": None}).write(second.run.record)
+    claim(second)
+
+
+def test_airflow_must_say_that_an_older_run_has_ended(
+    second: FinishedRun, backfill: BackfillRuns, airflow: Airflow
+) -> None:
+    airflow.states["1"] = 500
+    wait(second)
+
+
 # --- what Airflow says
 
 
@@ -449,3 +665,21 @@ def test_what_airflow_says_of_other_runs(airflow: Airflow) -> None:
         is_under_way("dag", "d")
     airflow.tasks = {"b": "failed", "a": "failed", "c": "success"}
     assert failed_tasks("dag", "a") == ["a", "b"]
+
+
+def test_when_a_run_has_ended_by_airflows_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: dict[str, Any] = {"a": NOW, "b": None}
+
+    class Supervisor:
+        def send(self, msg: GetDagRun) -> Any:
+            if msg.run_id not in ends:
+                raise _error(404 if msg.run_id == "c" else 503)
+            return SimpleNamespace(end_date=ends[msg.run_id])
+
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(), raising=False)
+    assert end_of("dag", "a") == NOW
+    assert end_of("dag", "b") is None
+    with pytest.raises(LookupError, match="knows no run c of dag"):
+        end_of("dag", "c")
+    with pytest.raises(AirflowRuntimeError):
+        end_of("dag", "d")

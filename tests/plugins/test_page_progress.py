@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
-from model_registry import outcomes
+from model_registry import lease, outcomes
 from pages import routes
-from pipeline_store.formats import Heartbeat, JobPhase, OutcomeKind, PhaseName, Progress
+from pipeline_store import identity
+from pipeline_store.formats import (
+    AttemptEvent,
+    Heartbeat,
+    JobPhase,
+    OutcomeKind,
+    PhaseName,
+    Progress,
+    RunRecord,
+)
 from tests.model_registry.runs import FinishedRun
 from tests.plugins.page_site import Site, finished, run_page
 from tests.plugins.test_pages import rent
@@ -76,3 +86,61 @@ def test_the_heartbeat_of_another_attempt_and_a_finished_run_show_nothing(site: 
     page = run_page(site, made)
     assert "<h2>Now</h2>" not in page
     assert "data-refresh" not in page
+
+
+def test_the_page_of_the_lineage_shows_it_too(site: Site) -> None:
+    made = finished(site, "1")
+    rent(made)
+    beat(made)
+    lease.acquire(
+        made.lineage,
+        RunRecord.load(made.run.record),
+        expires=datetime.now(UTC) + timedelta(hours=1),
+        poll_seconds=1,
+        has_ended=lambda _: False,
+    )
+    page = " ".join(site.get("/models").split())
+    assert "step 120 of 400, 10.0 min left" in page
+    assert "At most 9.60 USD so far" in page
+
+
+def test_a_tpu_is_listed_as_rented_until_it_is_gone(site: Site) -> None:
+    made = finished(site, "1")
+    rent(made)
+    rented = site.get("/spending").split("<h2>Rented now</h2>")[1].split("</section>")[0]
+    assert f"run?dag_id=dag&amp;run_id={quote(RunRecord.load(made.run.record).run_id)}" in rented
+    [record] = load_attempts(made.run.reservation(1))
+    record.mark(AttemptEvent.GONE)
+    assert "None, by the records of this store." in site.get("/spending")
+
+
+@pytest.mark.parametrize("page", ["/models", "/spending"])
+def test_pages_link_to_the_metrics_where_there_are_some(
+    site: Site, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    assert ">Metrics</a>" not in site.get(page)
+    monkeypatch.setenv("REPRETRAIN_METRICS_URL", "https://grafana.example.com/")
+    link = '<a target="_blank" rel="noopener" href="https://grafana.example.com">Metrics</a>'
+    assert link in site.get(page)
+
+
+def test_pages_link_to_mlflow_where_there_is_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = finished(site, "1")
+    for page in (site.get("/models"), run_page(site, made)):
+        assert ">MLflow</a>" not in page
+    monkeypatch.setenv("REPRETRAIN_MLFLOW_URL", "https://mlflow.example.com/")
+    monkeypatch.setenv("REPRETRAIN_MLFLOW_PREFIX", "our team-")
+    for page in (site.get("/models"), run_page(site, made)):
+        assert 'href="https://mlflow.example.com/#/models/our%20team-default">MLflow</a>' in page
+
+
+def test_the_tab_of_a_run_links_to_its_trace_where_there_is_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = finished(site, "1")
+    assert ">Trace</a>" not in run_page(site, made)
+    monkeypatch.setenv("REPRETRAIN_TRACES_URL", "https://jaeger.example.com/trace/{trace_id}")
+    address = f"https://jaeger.example.com/trace/{identity.trace_id(made.key)}"
+    assert f'href="{address}">Trace</a>' in run_page(site, made)

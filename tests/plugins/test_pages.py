@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from model_registry import lease, outcomes, registry
 from pages import formatting, routes
 from pages.charts import Series, interval_chart, line_chart, share_bar
+from pipeline_alerts.causes import ADVICE, Cause
 from pipeline_store import uris
 from pipeline_store.formats import (
     Alert,
@@ -26,6 +28,7 @@ from pipeline_store.formats import (
     RunPlan,
     RunRecord,
     SpentOn,
+    TotalLoss,
     TrainingResult,
     Verdict,
 )
@@ -33,7 +36,8 @@ from tests.golden.more_files import full
 from tests.model_registry.runs import CONFIG, NOW, FinishedRun
 from tests.model_registry.test_gate_probes import comparison
 from tests.plugins.page_site import DAG_ID, Site, finished, publish, run_page
-from tpu_lifecycle.records.reservation import reserve
+from tpu_lifecycle.records.ledger import write_bill
+from tpu_lifecycle.records.reservation import open_reservation, reserve
 from trained_models import metric_files
 from trained_models.metric_files import MetricFiles
 
@@ -46,12 +50,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 def test_a_run_of_another_dag_is_told_so(site: Site) -> None:
     page = site.get("/run", dag_id="other", run_id="x")
     assert f"This tab is about runs of <code>{routes.MAIN_DAG}</code>" in page
+    assert "data-refresh" not in page
 
 
 def test_a_run_that_has_just_begun_or_was_refused_is_told_so(site: Site) -> None:
     page = site.get("/run", dag_id=routes.MAIN_DAG, run_id="a/b")
     assert "left nothing in the store yet" in page
     assert f"/dags/{routes.MAIN_DAG}/runs/a%2Fb/tasks/validate" in page
+    assert f'<body data-refresh="{routes.REFRESH_SECONDS}">' in page
 
 
 def test_a_finished_run_shows_its_verdict_and_numbers(site: Site) -> None:
@@ -147,6 +153,22 @@ def test_what_is_forgotten_is_shown_over_the_versions(site: Site) -> None:
     assert "Loss on day-1 over the versions of the lineage" in page
     assert f">{first.version_id[-6:]}<" in page
     assert ">this run<" in page
+    total = TotalLoss(
+        name="things",
+        metric="accuracy",
+        count=300,
+        best_version=first.version_id,
+        best=0.9,
+        candidate=0.85,
+        difference=-0.05,
+        low=-0.07,
+        high=-0.03,
+        max_loss=0.02,
+    )
+    Verdict.load(uri).model_copy(update={"probe_totals": [total]}).write(uri)
+    page = run_page(site, made)
+    assert "since the best version</h2>" in page
+    assert '<td class="n">0.850</td><td class="n">-0.0700 to -0.0300</td>' in page
 
 
 def test_the_training_curve_is_drawn(site: Site) -> None:
@@ -274,6 +296,13 @@ def test_all_runs_are_summed_up_by_lineage_and_week(site: Site) -> None:
     assert '<td class="n">4.00</td><td class="n">80.0%</td>' in page
     assert '<td class="n">6.00</td>\n<td class="n">1</td><td class="n">4.00</td>' in page
     assert "compile 10.0 %" in page
+    assert "Money is estimated at " in page
+    assert f"<td>{week}</td>" in site.get("/spending", since="0001-01-01")
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    assert "No TPU was billed" in site.get("/spending", since=f"{tomorrow:%F}")
+    # A form whose date was cleared asks for the last weeks.
+    assert site.get("/spending", since="") == site.get("/spending")
+    assert site.status("/spending", since="yesterday") == 422
     uris.write(made.run.reservation(1).ledger, b"no json")
     assert "Files that cannot be read" in site.get("/spending")
 
@@ -329,8 +358,9 @@ def test_models_lists_versions_newest_first(site: Site) -> None:
     assert f"&#34;version&#34;: &#34;{first.version_id}&#34;" in table
     assert f"&#34;version&#34;: &#34;{second.version_id}&#34;" not in table
     assert 'href="/dags/model_rollback"' in page
-    registry.rollback(first.lineage, first.version_id, reason="<bad>")
+    registry.rollback(first.lineage, first.version_id, reason="<bad>", by="<ada>")
     page = site.get("/models", lineage="default")
+    assert "Rolled back by &lt;ada&gt;." in page
     assert '<span class="badge bad">rolled back</span>' in page
     assert "&lt;bad&gt;" in page
 
@@ -355,13 +385,26 @@ def test_models_says_who_works_on_the_lineage(site: Site) -> None:
     assert "No model is in use" in page
 
 
+def test_an_outcome_leads_to_the_explanation_of_its_error(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = finished(site, "1")
+    outcomes.record(made.run, OutcomeKind.FAILED, "[stockout] None of us-a has one", written_by="x")
+    link = 'href="/repretraining/docs/operate/errors.html#stockout"'
+    monkeypatch.setattr(routes, "SITE", tmp_path)
+    assert link in run_page(site, made)
+    monkeypatch.setattr(routes, "SITE", tmp_path / "not built")
+    assert link not in run_page(site, made)
+
+
 def test_models_shows_the_newest_alerts_and_what_of_them_is_over(site: Site) -> None:
     made = finished(site, "1")
-    Alert(scope=made.key, cause="rejected", title="<run> rejected", reason="worse", time=NOW).write(
-        site.store.alert(made.key, "rejected")
-    )
+    Alert(
+        scope=made.key, cause="rejected", title="<run> rejected", reason="<b> worse", time=NOW
+    ).write(site.store.alert(made.key, "rejected"))
     page = site.get("/models")
-    assert "&lt;run&gt; rejected" in page
+    for said in ("<run> rejected", "<b> worse", ADVICE[Cause.REJECTED]):
+        assert escape(said) in page
     assert "cleared" not in page
     AlertCleared(time=NOW).create(site.store.alert_cleared(made.key, "rejected"))
     assert "cleared 2026-01-31 12:00" in site.get("/models")
@@ -408,6 +451,17 @@ def test_a_paused_dag_with_a_tpu_says_so(site: Site, monkeypatch: pytest.MonkeyP
     assert f'Nothing will go on until <a target="_top" href="/dags/{DAG_ID}">' in page
     assert "A TPU is rented</b> since" in page
     assert "at most 9.60 USD so far" in page
+
+
+def test_a_tpu_that_was_reaped_is_not_rented(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = finished(site, "1")
+    rent(made)
+    reservation = open_reservation(made.run.root)
+    write_bill(reservation, reservation.attempt(1), reaped="it was released")
+    monkeypatch.setattr(routes, "is_paused", lambda _dag_id: True)
+    page = run_page(site, made)
+    assert "A TPU is rented</b>" not in page
+    assert "reaped: it was released" in page
 
 
 def test_models_says_that_the_run_at_work_is_paused(

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from hooks.addresses import SITE
+
 REPOSITORY = Path(__file__).parents[2]
 
 UNKNOWN = (
     *("/card", "/download", "/models", "/compare"),
     *("/data-report", "/data-report-text", "/training-summary", "/training-summary-text"),
+    *("/children", "/children-text"),
 )
 """Pages about something that the address names."""
 
@@ -40,7 +43,7 @@ who = {"nobody": None, "forged": "a.b.c", "roleless": token(None), "viewer": tok
 from pages.routes import application
 
 paths = [route.path for route in application().routes]
-query = "?dag_id=bert_repretraining&run_id=x&lineage=default&version=v&partition=p"
+query = "?dag_id=bert_repretraining&run_id=x&lineage=default&version=v&partition=p&trial=t"
 answers = {}
 for name, cookie in who.items():
     client = TestClient(app, cookies={"_token": cookie} if cookie else {})
@@ -51,7 +54,7 @@ client = TestClient(app)
 admin = {"Authorization": "Bearer " + token("admin")}
 found = client.get("/below/api/v2/plugins", headers=admin).json()
 views = [view for plugin in found["plugins"] for view in plugin["external_views"]]
-from pages.pausing import is_paused
+from pages.routes import is_paused
 
 print("RESULT " + json.dumps({
     "paused": is_paused("of no file"),
@@ -115,6 +118,9 @@ def test_those_who_may_read_the_dag_see_all_pages(asked: dict[str, Any]) -> None
     # What the store does not know is not found; that is said to those only who may ask.
     for page in UNKNOWN:
         assert shown.pop(page) == 404
+    # No page of the documentation has such a name; its first one is there where it was built.
+    assert shown.pop("/docs/{path:path}") == 404
+    assert shown.pop("/docs") == (200 if SITE.is_dir() else 404)
     assert set(shown.values()) == {200}
     assert asked["bearer"] == 200
 

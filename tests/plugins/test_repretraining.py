@@ -16,7 +16,7 @@ from operators.pipeline_assets import PROMOTED_MODEL
 from operators.plan import PlanJobsOperator
 from operators.promotion import JudgeOperator, PromoteOperator
 from operators.validate import ValidateRunOperator
-from pipeline_config import parse_config, with_overrides
+from pipeline_config import PipelineConfig, parse_config, with_overrides
 from pipeline_config.settings import load_settings
 from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import (
@@ -27,6 +27,7 @@ from pipeline_store.formats import (
     RunOutcome,
     RunPlan,
     RunRecord,
+    RunRefusal,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.request import request_roots
@@ -166,9 +167,40 @@ def test_a_dry_run_refuses_what_a_run_would_refuse(request_: Request) -> None:
 def test_what_requests_may_not_read_is_not_looked_for(
     request_: Request, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    monkeypatch.setattr(checks, "check", lambda *_: pytest.fail("it was looked for"))
+    def check(config: PipelineConfig, *_: Any) -> list[str]:
+        assert value not in config.to_bytes().decode(), "it was looked for"
+        return []
+
+    monkeypatch.setattr(checks, "check", check)
     with pytest.raises(AirflowFailException, match=name.replace("__", r"\.") + ": .*lies below"):
         request_.validate(**{name: value})
+
+
+def test_all_reasons_of_a_refusal_come_in_one_round_and_are_kept(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def check(config: PipelineConfig, *_: Any) -> list[str]:
+        asked.append(config.tpu.accelerator_type)
+        return [
+            "tpu.accelerator_type: there is no such type",
+            "training.train_steps: of the preset",
+        ]
+
+    monkeypatch.setattr(checks, "check", check)
+    with pytest.raises(AirflowFailException) as refused:
+        request_.validate(training__train_steps=-4, tpu__accelerator_type="v5litepod-9")
+    assert asked == ["v5litepod-9"]
+    kept = RunRefusal.load(request_.run.refusal)
+    names = [line.partition(":")[0] for line in kept.reasons]
+    # Of the service, too, which knows no such type.
+    assert names == ["training.train_steps", "tpu.accelerator_type", "tpu.accelerator_type"]
+    assert all(line in str(refused.value) for line in kept.reasons)
+    # What the log would show below the reasons: where they came from.
+    assert refused.value.__cause__ is None
+    assert refused.value.__context__ is None
+    assert not uris.exists(request_.run.record)
 
 
 def test_the_checks_are_held_to_what_requests_may_read(

@@ -12,17 +12,41 @@ from airflow.sdk.definitions.asset import AssetUniqueKey
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessor
 
-from model_registry import lease, registry
+from model_registry import lease, production, registry
+from operators import rollback
 from operators.pipeline_assets import PROMOTED_MODEL
 from operators.rollback import RollbackOperator
 from pipeline_store.formats import ProductionPointer, RunRecord
 from tests.model_registry.runs import FinishedRun
 
 
-class Rolling:
-    """Two versions of a lineage, the second in use, and the task that changes that."""
+class Clocks:
+    """The clock of Airflow's server, and that of a worker, which may be wrong.
 
-    def __init__(self, folder: Path) -> None:
+    Each look at one takes a second.
+    """
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 1, 1, tzinfo=UTC)
+        self.skew = timedelta()
+
+    def server(self) -> datetime:
+        self.time += timedelta(seconds=1)
+        return self.time
+
+    def now(self, tz: Any) -> datetime:
+        return self.server() + self.skew
+
+
+class Rolling:
+    """Two versions of a lineage, the second in use, and the task that changes that.
+
+    :ivar ends: of DAG runs, as Airflow has them.
+    """
+
+    def __init__(self, folder: Path, clocks: Clocks) -> None:
+        self.clocks = clocks
+        self.ends: dict[str, datetime | None] = {}
         self.first = FinishedRun(str(folder), "1")
         self.publish(self.first, None)
         self.second = FinishedRun(str(folder), "2", parent=self.first.version_id)
@@ -57,11 +81,16 @@ class Rolling:
         dag_run = SimpleNamespace(
             dag_id="model_rollback",
             run_id=run_id or f"manual__{self.requests}",
-            run_after=asked or datetime.now(UTC),
+            run_after=asked or self.clocks.server(),
+            start_date=self.clocks.server(),
+            triggering_user_name="ada",
         )
         self.event = OutletEventAccessor(key=AssetUniqueKey.from_asset(PROMOTED_MODEL))
         context: Any = {"outlet_events": {PROMOTED_MODEL: self.event}, "dag_run": dag_run}
-        return operator.execute(context)
+        try:
+            return operator.execute(context)
+        finally:
+            self.ends[dag_run.run_id] = self.clocks.server()
 
     @property
     def pointer(self) -> ProductionPointer:
@@ -69,8 +98,18 @@ class Rolling:
 
 
 @pytest.fixture
-def rolling(tmp_path: Path) -> Rolling:
-    return Rolling(tmp_path)
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    clocks = Clocks()
+    for module in (production, rollback):
+        monkeypatch.setattr(module, "datetime", clocks)
+    return clocks
+
+
+@pytest.fixture
+def rolling(tmp_path: Path, clocks: Clocks, monkeypatch: pytest.MonkeyPatch) -> Rolling:
+    rolling = Rolling(tmp_path, clocks)
+    monkeypatch.setattr(rollback, "end_of", lambda _, run_id: rolling.ends[run_id])
+    return rolling
 
 
 def test_previous_is_the_parent_of_the_one_in_use(rolling: Rolling) -> None:
@@ -79,6 +118,7 @@ def test_previous_is_the_parent_of_the_one_in_use(rolling: Rolling) -> None:
     assert rolling.pointer.version_id == first
     assert rolling.pointer.rolled_back == [second]
     assert rolling.pointer.reason == "bad answers"
+    assert rolling.pointer.changed_by == "ada"
     assert rolling.event.extra["version_id"] == first
     assert rolling.event.extra["reason"] == f"rolled back from {second}: bad answers"
     # By which promoted_models knows it.
@@ -100,10 +140,14 @@ def test_a_task_that_is_tried_again_goes_one_step_back_and_tells_of_it(rolling: 
     assert rolling.roll()["after"] == rolling.first.version_id
 
 
-def test_presses_that_waited_together_go_one_step_back(rolling: Rolling) -> None:
+@pytest.mark.parametrize("minutes", [0, -60, 60])
+def test_presses_that_waited_together_go_one_step_back(rolling: Rolling, minutes: int) -> None:
     third = FinishedRun(rolling.first.store.root, "3", parent=rolling.second.version_id)
     rolling.publish(third, rolling.second.version_id)
-    asked = datetime.now(UTC)
+    rolling.clocks.time += timedelta(hours=2)
+    asked = rolling.clocks.server()
+    # From here on the workers' clocks are wrong.
+    rolling.clocks.skew = timedelta(minutes=minutes)
     assert rolling.roll(asked=asked)["after"] == rolling.second.version_id
     pointer = rolling.pointer
     for _ in range(3):
@@ -114,8 +158,35 @@ def test_presses_that_waited_together_go_one_step_back(rolling: Rolling) -> None
     assert rolling.roll()["after"] == rolling.first.version_id
 
 
-def test_previous_does_nothing_when_another_model_came_into_use_since(rolling: Rolling) -> None:
-    asked = datetime.now(UTC)
+def test_a_press_while_another_rollback_runs_has_not_seen_its_result(rolling: Rolling) -> None:
+    rolling.roll(run_id="manual__first")
+    # Airflow has not ended that run yet, or only after the press.
+    for ended in (None, rolling.clocks.server() + timedelta(hours=1)):
+        rolling.ends["manual__first"] = ended
+        with pytest.raises(AirflowSkipException, match="is in use already"):
+            rolling.roll()
+
+
+def test_a_rollback_whose_run_airflow_has_forgotten_counts_by_the_clock(rolling: Rolling) -> None:
+    third = FinishedRun(rolling.first.store.root, "3", parent=rolling.second.version_id)
+    rolling.publish(third, rolling.second.version_id)
+    asked = rolling.clocks.server()
+    rolling.roll()
+    rolling.ends.clear()
+    with pytest.raises(AirflowSkipException, match="is in use already"):
+        rolling.roll(asked=asked)
+    rolling.ends.clear()
+    assert rolling.roll()["after"] == rolling.first.version_id
+
+
+@pytest.mark.parametrize("minutes", [0, -60, 60])
+def test_previous_does_nothing_when_another_model_came_into_use_since(
+    tmp_path: Path, clocks: Clocks, minutes: int
+) -> None:
+    clocks.skew = timedelta(minutes=minutes)
+    rolling = Rolling(tmp_path, clocks)
+    clocks.time += timedelta(hours=2)
+    asked = clocks.server()
     third = FinishedRun(rolling.first.store.root, "3", parent=rolling.second.version_id)
     rolling.publish(third, rolling.second.version_id)
     with pytest.raises(AirflowFailException, match=f"{third.version_id} came into use at"):

@@ -24,7 +24,7 @@ from local.stack.paths import RuntimePaths
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-team" / "bin" / "python"
-PAGE = (ROOT / "docs" / "team-login.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "team-login.md").read_text()
 DAG, APPROVE = "bert_repretraining", "promotion.approve"
 PASSWORD = "not easily guessed"  # noqa: S105 - of a test
 ROLES = ("viewer", "operator", "approver")

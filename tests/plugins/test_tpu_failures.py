@@ -54,6 +54,7 @@ def failure_of(error: Exception, **how: bool) -> TpuTaskFailed | TpuTaskRetry:
         (capacity.QuotaExhaustedError("none allowed"), FailureKind.QUOTA, False),
         (backend.TpuQuotaTooSmallError("none allowed"), FailureKind.QUOTA, False),
         (backend.TpuPermissionError("no"), FailureKind.PERMISSION, False),
+        (backend.TpuAccessError("not now"), FailureKind.PERMISSION, True),
         (backend.TpuInvalidRequestError("no"), FailureKind.INVALID_REQUEST, False),
         (backend.TpuConflictError("taken"), FailureKind.CONFLICT, False),
         (backend.TpuUnavailableError("away"), FailureKind.INFRASTRUCTURE, True),
@@ -93,8 +94,6 @@ def test_every_end_of_a_job_has_a_kind() -> None:
 @pytest.mark.parametrize(
     ("code", "message", "kind"),
     [
-        ("RESOURCE_EXHAUSTED", "There is no more capacity in the zone", "stockout"),
-        ("RESOURCE_EXHAUSTED", f"{QUOTA}8", "quota"),
         ("PERMISSION_DENIED", "tpu.nodes.create denied", "permission"),
         ("INVALID_ARGUMENT", "unknown runtime version", "invalid-request"),
     ],
@@ -109,14 +108,13 @@ def test_what_the_service_refuses_is_told_apart(
     delete(driver)
 
 
-def test_a_quota_in_use_is_asked_again_by_the_next_try(driver: Driver) -> None:
+def test_a_quota_in_use_is_asked_again_after_a_pause(driver: Driver) -> None:
     reserve(driver)
     driver.world.emulator.admin.fail_next(
         "CreateQueuedResource", code="RESOURCE_EXHAUSTED", message=f"{QUOTA}8"
     )
-    with pytest.raises(TpuTaskRetry, match=r"\[quota\]"):
-        create(driver)
     assert create(driver) == 2
+    assert [event["outcome"] for event in driver.events] == ["paused", "ready"]
     delete(driver)
 
 

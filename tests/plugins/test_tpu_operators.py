@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import time
 import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -53,7 +54,10 @@ def reserve(driver: Driver) -> dict[str, int]:
 
 
 def create(driver: Driver) -> int:
-    attempt: int = driver.finish(TpuCreateOperator(task_id="create", **driver.arguments))
+    soon = timedelta(seconds=0.1)
+    attempt: int = driver.finish(
+        TpuCreateOperator(task_id="create", retry_delay=soon, **driver.arguments)
+    )
     return attempt
 
 
@@ -247,13 +251,34 @@ def test_create_asks_in_the_next_zone_after_a_stockout(driver: Driver) -> None:
     delete(driver)
 
 
-def test_create_may_be_retried_when_no_zone_has_capacity(driver: Driver) -> None:
-    driver.world.emulator.admin.stockout(ZONE, shape="state")
+def test_create_waits_for_capacity_and_uses_up_no_retry(driver: Driver) -> None:
+    driver.world.emulator.admin.stockout(ZONE, shape="sync", count=3)
     reserve(driver)
-    with pytest.raises(AirflowException, match=f"None of {ZONE} has a v5litepod-1 now") as error:
-        create(driver)
-    assert not isinstance(error.value, AirflowFailException)
-    assert create(driver) == 2
+    assert create(driver) == 4
+    assert [event["outcome"] for event in driver.events] == ["paused"] * 3 + ["ready"]
+    delete(driver)
+
+
+def test_pauses_grow_and_the_runs_time_ends_them(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.world.emulator.admin.stockout(ZONE, shape="sync", count=9)
+    reserve(driver)
+    minute = timedelta(minutes=1)
+    operator = TpuCreateOperator(task_id="create", retry_delay=minute, **driver.arguments)
+    deferred, pauses = driver.start(operator), []
+    for _ in range(6):
+        pauses.append(round((deferred.trigger.until - time.time()) / 60))
+        with pytest.raises(TaskDeferred) as again:
+            driver.resume(operator, deferred, {"outcome": "paused"})
+        deferred = again.value
+    assert pauses == [1, 2, 4, 8, 15, 15]
+    soon = driver.reservation.record.model_copy(
+        update={"expires_at": datetime.now(UTC) + 14 * minute}
+    )
+    soon.write(driver.reservation.layout.record)
+    with pytest.raises(AirflowFailException, match=rf"\[stockout\].*None of {ZONE}.*expires at"):
+        driver.resume(operator, deferred, {"outcome": "paused"})
     delete(driver)
 
 
@@ -427,7 +452,7 @@ def test_a_failed_delete_may_be_retried_whatever_the_reason(driver: Driver) -> N
     driver.world.emulator.admin.fail_next(
         "ListQueuedResources", code="PERMISSION_DENIED", message="no"
     )
-    with pytest.raises(AirflowException, match="TpuPermissionError") as error:
+    with pytest.raises(AirflowException, match="TpuAccessError") as error:
         delete(driver)
     assert not isinstance(error.value, AirflowFailException)
     delete(driver)

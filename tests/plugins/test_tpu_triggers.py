@@ -4,6 +4,7 @@ import ast
 import asyncio
 import importlib
 import inspect
+import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,9 +26,11 @@ from tpu_emulator.testing import wait_for
 from tpu_lifecycle.control.mailbox import submit_job
 from tpu_lifecycle.control.release import become_holder
 from tpu_lifecycle.records.reservation import OpenReservation
-from tpu_lifecycle.service.backend import TpuName, TpuPermissionError, TpuState, TpuUnavailableError
+from tpu_lifecycle.service.backend import TpuAccessError, TpuName, TpuState, TpuUnavailableError
+from triggers import threads
 from triggers import tpu as triggers
-from triggers.tpu import TpuJobTrigger, TpuReadyTrigger
+from triggers.threads import PatientThreads
+from triggers.tpu import TpuJobTrigger, TpuPauseTrigger, TpuReadyTrigger
 
 COMMON: dict[str, Any] = {
     "run_uri": "/store/runs/0a1b2c3d4e5f",
@@ -50,6 +53,7 @@ COMMON: dict[str, Any] = {
             "triggers.tpu.TpuJobTrigger",
             COMMON | {"job_id": JOB, "viewer": "try1"},
         ),
+        (TpuPauseTrigger(until=5.5), "triggers.tpu.TpuPauseTrigger", {"until": 5.5}),
     ],
 )
 def test_serialization(trigger: BaseTrigger, path: str, arguments: dict[str, Any]) -> None:
@@ -78,7 +82,7 @@ def test_every_trigger_has_a_serialization_test() -> None:
         for name, value in vars(triggers).items()
         if inspect.isclass(value) and issubclass(value, BaseTrigger) and not name.startswith("_")
     } - {"BaseTrigger"}
-    assert public == {"TpuReadyTrigger", "TpuJobTrigger"}
+    assert public == {"TpuReadyTrigger", "TpuJobTrigger", "TpuPauseTrigger"}
 
 
 def trigger_for(kind: type, reservation: OpenReservation, **changes: Any) -> Any:
@@ -287,7 +291,7 @@ def test_a_connection_that_gets_no_answer_is_opened_anew(
 
     def describe(name: TpuName) -> TpuState:
         answers.append(code)
-        raise TpuUnavailableError(code) if code == "UNAVAILABLE" else TpuPermissionError(code)
+        raise TpuUnavailableError(code) if code == "UNAVAILABLE" else TpuAccessError(code)
 
     monkeypatch.setattr(old, "describe", describe)
     trigger = trigger_for(TpuJobTrigger, rented)
@@ -301,6 +305,32 @@ def test_a_connection_that_gets_no_answer_is_opened_anew(
 
     assert asyncio.run(follow())["outcome"] == "succeeded"
     assert len(answers) == 2
+
+
+def test_a_look_that_never_returns_does_not_outlive_the_deadline(
+    rented: OpenReservation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "LAST_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(threads, "LOOK_SECONDS", 0.05)
+    returns = threading.Event()
+    stuck = [trigger_for(TpuJobTrigger, rented, deadline=time.time() + 0.3) for _ in range(4)]
+    for trigger in stuck:
+        monkeypatch.setattr(trigger, "_look", returns.wait)
+    monkeypatch.setattr(triggers, "_LOOKS", PatientThreads(2, "test-look"))
+
+    async def follow() -> list[dict[str, Any]]:
+        return await asyncio.gather(*map(first_event, stuck))
+
+    try:
+        for event in asyncio.run(follow()):
+            assert (event["outcome"], "deadline passed" in event["reason"]) == ("error", True)
+        # Those that hang have not taken all threads.
+        monkeypatch.setattr(threads, "LOOK_SECONDS", 30.0)
+        Mailbox(rented.attempt(1)).end()
+        event = asyncio.run(first_event(trigger_for(TpuJobTrigger, rented)))
+    finally:
+        returns.set()
+    assert event["outcome"] == "succeeded"
 
 
 def test_on_kill_deletes_only_what_it_was_started_with(
@@ -320,8 +350,8 @@ def test_on_kill_deletes_only_what_it_was_started_with(
 def test_on_kill_is_bounded(
     rented: OpenReservation, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert triggers.KILL_SECONDS < 30
-    monkeypatch.setattr(triggers, "KILL_SECONDS", 0.1)
+    assert threads.KILL_SECONDS < 30
+    monkeypatch.setattr(threads, "KILL_SECONDS", 0.1)
     trigger = trigger_for(TpuReadyTrigger, rented)
     monkeypatch.setattr(trigger, "_kill", lambda: time.sleep(0.5))
     with pytest.raises(TimeoutError):

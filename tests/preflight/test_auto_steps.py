@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from pipeline_config import PipelineConfig, load_preset, with_overrides
+from pipeline_config import ConfigError, PipelineConfig, load_preset, with_overrides
 from preflight.estimates import auto_steps, passes
 from preflight.estimates.auto_steps import BUDGET_SHARE, decide
 from preflight.estimates.speed import find_speed, new_head_steps
 from tests.model_registry.runs import FinishedRun
 from tests.preflight.test_estimates import bill, published
+from trained_models import row_passes
 from trained_models.decided_steps import RowCounts, decided_config, fewest_steps, with_steps
 from trained_models.errors import UserError
 from trained_models.head_phase import STEP_SHARE
@@ -49,7 +50,7 @@ def test_a_partition_is_gone_over_as_often_as_teaches_anything(dynamic: bool, ti
     asked, rows = config(masking__dynamic=dynamic), RowCounts(400_000)
     found = decided(asked, rows)
     assert found.training.steps == times * 400_000 // 2048 // 20 * 20
-    assert times - 0.2 < passes.passes(found, rows) <= times
+    assert times - 0.2 < row_passes.passes(found, rows) <= times
     # With another limit, another number.
     few = decided(config(masking__dynamic=dynamic, training__max_passes=2), rows)
     assert few.training.steps == 2 * 400_000 // 2048 // 20 * 20
@@ -96,11 +97,24 @@ def test_what_is_replayed_leaves_fewer_new_rows_a_step() -> None:
     alone, replaying = RowCounts(400_000), RowCounts(400_000, replayed=10**6)
     found = decided(BERT, replaying)
     assert found.training.steps == int(40 * 400_000 / (2048 * 0.8)) // 20 * 20
-    assert passes.passes(found, replaying) <= 40 < passes.passes(found, alone)
+    assert row_passes.passes(found, replaying) <= 40 < row_passes.passes(found, alone)
     assert not list(passes.warnings(found, replaying))
     # An old partition that is far smaller is memorized in its place.
     [warning] = passes.warnings(found, RowCounts(400_000, replayed=1000))
     assert "WARNING: training.replay_fraction: 9,760 steps go over 1,000 replayed rows" in warning
+
+
+def test_passes_of_earlier_runs_leave_fewer() -> None:
+    rows = RowCounts(400_000, new_before=30.0)
+    found = auto_steps.auto_steps(BERT, rows, None)
+    assert found.steps == 10 * 400_000 // 2048 // 20 * 20
+    assert found.because == "10 passes over 400,000 rows, after 30 times in earlier runs"
+    enough = decided(BERT, rows)
+    assert not list(passes.warnings(enough, rows))
+    [warning] = passes.warnings(enough, RowCounts(400_000, new_before=35.0))
+    assert "over 400,000 rows 9.93 times, after 35 times in earlier runs. After about 40" in warning
+    with pytest.raises(UserError, match=r"auto is 0 steps.*Train on other text, or raise"):
+        decide(BERT, RowCounts(400_000, new_before=40.0), None)
 
 
 def test_long_rows_at_the_end_are_no_passes_of_the_main_rows() -> None:
@@ -119,8 +133,13 @@ def test_long_rows_at_the_end_are_no_passes_of_the_main_rows() -> None:
 
 @pytest.mark.parametrize(
     ("budget", "hours"),
-    [({"budget__max_hours": 1.0}, 1.0), ({"budget__max_chip_hours": 4.0}, 0.5)],
-    ids=["hours", "chip-hours"],
+    [
+        ({"budget__max_hours": 1.0}, 1.0),
+        ({"budget__max_chip_hours": 4.0}, 0.5),
+        # 1.2 USD a chip-hour.
+        ({"budget__max_cost": 4.8}, 0.5),
+    ],
+    ids=["hours", "chip-hours", "cost"],
 )
 def test_a_budget_that_is_too_small_buys_fewer_steps(budget: dict[str, Any], hours: float) -> None:
     asked = config(tpu__queue_timeout_seconds=600, **budget)
@@ -133,8 +152,22 @@ def test_a_budget_that_is_too_small_buys_fewer_steps(budget: dict[str, Any], hou
     speed = find_speed(with_steps(asked, found.steps), None)
     assert speed is not None
     assert speed.hours == pytest.approx(BUDGET_SHARE * hours, rel=0.01)
-    with pytest.raises(UserError, match=r"at least 40 are needed.*Raise the budget"):
-        decide(config(tpu__queue_timeout_seconds=600, budget__max_chip_hours=0.01), rows, None)
+    for least in ({"budget__max_chip_hours": 0.01}, {"budget__max_cost": 0.01}):
+        with pytest.raises(UserError, match=r"at least 40 are needed.*Raise the budget"):
+            decide(config(tpu__queue_timeout_seconds=600, **least), rows, None)
+
+
+def test_the_price_says_what_a_limit_of_cost_buys() -> None:
+    asked = config(budget__max_cost=4.8)
+    found = auto_steps.auto_steps(asked, RowCounts(10**7), None)
+    assert "80% of budget.max_cost=4.8 USD (4 chip-hours) buys at the estimated" in found.because
+    dearer = config(budget__max_cost=4.8, budget__price_per_chip_hour=2.4)
+    assert auto_steps.auto_steps(dearer, RowCounts(10**7), None).steps < found.steps
+    free = config(budget__max_cost=4.8, budget__price_per_chip_hour=0.0)
+    assert auto_steps.auto_steps(free, RowCounts(10**7), None).steps == 20_000
+    # A number cannot be shortened.
+    with pytest.raises(ConfigError, match=r"budget\.max_cost: .*can cost"):
+        config(budget__max_cost=4.8, training__train_steps=1000)
 
 
 NEW_HEAD: dict[str, Any] = {"model__init_encoder_only": True}

@@ -26,12 +26,14 @@ from preflight.run.disk import needed_bytes
 from tests.beam_jobs.manifests import shard, store_partition
 from tests.model_registry.runs import FinishedRun, sha256
 from tests.pipeline_store.gcs_server import GcsState
-from tests.training.pretrained import write_safetensors
+from tests.training.pretrained import SIZES as MODEL_SIZES
+from tests.training.pretrained import bert_weights, write_google, write_safetensors
 from trained_models.artifacts import model_files
 from trained_models.importing.descriptions import ARCHITECTURE
 
 DAY = "2026-01-31"
 SMOKE = load_preset("smoke")
+SIZES = SMOKE.model.model_dump(include={*MODEL_SIZES})
 WORDS = [f"word{number}" for number in range(200)]
 
 
@@ -218,7 +220,7 @@ def test_one_document_with_the_field_is_enough(empty: str) -> None:
 
 def test_languages_that_cannot_be_recognised(ready: str) -> None:
     [line] = problems(ready, {"corpus.keep_languages": ["en", "qqq"]})
-    assert line.startswith("corpus.keep_languages: qqq cannot be recognised")
+    assert line.startswith("corpus.keep_languages: qqq cannot be recognized")
     assert problems(ready, {"corpus.keep_languages": ["en", "de"]}) == []
 
 
@@ -416,23 +418,35 @@ def test_the_architecture_of_a_lineage_is_frozen(published: FinishedRun) -> None
     assert problems(store, CHANGES | {"model.lineage_id": "new"}) == []
 
 
+NEW_LINEAGE = (
+    "A new lineage begins with random weights (model.from_scratch), and what the model in use has "
+    "learned is trained again."
+)
+
+
 def test_a_frozen_setting_comes_with_the_cost_of_a_new_lineage(published: FinishedRun) -> None:
     # 400 steps took 60 s; of a model with three layers nothing is known.
     asked = {"model.num_hidden_layers": 3, "budget.price_per_chip_hour": 60.0}
     [line] = problems(published.store.root, asked)
     assert (
-        f"A new lineage trains from scratch. Estimate: 400 steps, as many as made "
+        f"{NEW_LINEAGE} Estimate: 400 steps, as many as made "
         f"{published.version_id}, on its 1 partition (1,234 documents, 5,000 rows): 1 min of TPU, "
         "0.0167 chip-hours, 1.00 USD (at the speed of the model in use, not of the one asked for;"
     ) in line
     # Once, and for a vocabulary as well.
     assert " ".join(problems(published.store.root, CHANGES)).count("Estimate: ") == 1
     [line] = problems(published.store.root, {"vocabulary.do_lower_case": False})
-    assert "another model.lineage_id. A new lineage trains from scratch. Estimate: 400" in line
+    assert f"another model.lineage_id. {NEW_LINEAGE} Estimate: 400" in line
     assert "(by: run " in line
     [line] = given(published.store.root, GOOD)
     assert line.startswith("vocabulary.uri: mine.txt differs")
-    assert "A new lineage trains from scratch." in line
+    assert NEW_LINEAGE in line
+    # Nothing is lost that was published.
+    imported = {"model.init_checkpoint": "bert", "model.from_scratch": False}
+    [line] = problems(published.store.root, asked | imported)
+    assert "A new lineage begins with model.init_checkpoint, a model that has learned its" in line
+    [line] = problems(published.store.root, asked | {"model.from_scratch": False})
+    assert "begins with the published model that model.init_checkpoint then has to name" in line
     # Of what does not work in any lineage it is not said.
     [line] = problems(published.store.root, {"corpus.input_pattern": "absent/*"})
     assert "Estimate" not in line
@@ -510,8 +524,7 @@ def hugging_face(published: FinishedRun, **settings: Any) -> str:
     folder = f"{published.store.root}/bert"
     uris.write(f"{folder}/config.json", json.dumps(described | settings).encode())
     uris.write(f"{folder}/vocab.txt", GOOD)
-    head = {"cls.predictions.bias": np.zeros(1, np.float32)}
-    write_safetensors(Path(folder, "model.safetensors"), head)
+    write_safetensors(Path(folder, "model.safetensors"), bert_weights(sizes=SIZES))
     return folder
 
 
@@ -522,6 +535,72 @@ def test_starting_from_a_hugging_face_folder(published: FinishedRun) -> None:
     uris.delete(f"{folder}/model.safetensors")
     [line] = init(published, **overrides)
     assert "has no model.safetensors" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "words"),
+    [
+        (
+            "bert.encoder.layer.1.intermediate.dense.weight",
+            (512, 96),
+            "has the shape [512, 96], and by {folder}/config.json it should have [512, 128]",
+        ),
+        ("bert.encoder.layer.0.output.dense.bias", (), "has the shape []"),
+        ("bert.embeddings.position_embeddings.weight", (64, 128), "it should have [128, 128]"),
+        ("cls.predictions.bias", (7999,), "it should have [8000]"),
+        ("bert.encoder.layer.1.intermediate.dense.weight", None, "there is no tensor for"),
+    ],
+)
+def test_starting_from_weights_of_other_shapes_than_described(
+    published: FinishedRun, name: str, shape: tuple[int, ...] | None, words: str
+) -> None:
+    folder = hugging_face(published)
+    tensors = bert_weights(sizes=SIZES)
+    del tensors[name]
+    if shape is not None:
+        tensors[name] = np.zeros(shape, np.float32)
+    write_safetensors(Path(folder, "model.safetensors"), tensors)
+    overrides = {"model.init_checkpoint": folder, "vocabulary.uri": f"{folder}/vocab.txt"}
+    [line] = init(published, **overrides)
+    assert line.startswith("model.init_checkpoint: ")
+    assert words.format(folder=folder) in line
+    if shape is not None:
+        assert f"{name} in {folder}/model.safetensors" in line
+    # A head that begins anew may have any.
+    lines = init(published, **overrides, **{"model.init_encoder_only": True})
+    assert (lines == []) == name.startswith("cls.")
+
+
+def test_starting_from_weights_with_more_rows_than_described(published: FinishedRun) -> None:
+    folder = hugging_face(published)
+    # Rows are matched by token, so padded embeddings are as good.
+    padded = bert_weights(sizes={**SIZES, "vocab_size": 8064})
+    write_safetensors(Path(folder, "model.safetensors"), padded)
+    overrides = {"model.init_checkpoint": folder, "vocabulary.uri": f"{folder}/vocab.txt"}
+    assert init(published, **overrides) == []
+
+
+def test_starting_from_googles_weights_of_other_shapes(
+    published: FinishedRun, tmp_path: Path
+) -> None:
+    tokens = [line.decode() for line in GOOD.splitlines()]
+    described: dict[str, Any] = SIZES | {"hidden_act": "gelu"}
+    overrides = {"model.hidden_act": "gelu_new"}
+    for inner, expected in ((512, 0), (96, 1)):
+        weights = bert_weights(sizes={**SIZES, "intermediate_size": inner})
+        start = write_google(tmp_path / "store" / str(inner), weights, described, tokens=tokens)
+        vocabulary_uri = str(Path(start).with_name("vocab.txt"))
+        named = {"model.init_checkpoint": start, "vocabulary.uri": vocabulary_uri}
+        lines = init(published, **overrides, **named)
+        assert len(lines) == expected
+        for line in lines:
+            assert f"bert/encoder/layer_0/intermediate/dense/kernel in {start}.index has" in line
+            assert "the shape [128, 96], and by " in line
+            assert "bert_config.json it should have [128, 512] (and 5 more)" in line
+    index = Path(f"{start}.index")
+    index.write_bytes(index.read_bytes()[:-60])
+    [line] = init(published, **overrides, **named)
+    assert "cannot be read as the index of a TensorFlow checkpoint" in line
 
 
 def test_starting_from_weights_of_another_casing(published: FinishedRun) -> None:
@@ -551,7 +630,11 @@ def test_starting_from_weights_of_another_casing(published: FinishedRun) -> None
 def test_starting_from_an_encoder_without_a_head(published: FinishedRun) -> None:
     folder = hugging_face(published)
     overrides = {"model.init_checkpoint": folder, "vocabulary.uri": f"{folder}/vocab.txt"}
-    tensors = {"bert.pooler.dense.bias": np.zeros(1, np.float32)}
+    tensors = {
+        name: value
+        for name, value in bert_weights(sizes=SIZES).items()
+        if not name.startswith("cls.predictions.")
+    }
     write_safetensors(Path(folder, "model.safetensors"), tensors)
     [line] = init(published, **overrides)
     assert line.startswith(f"model.init_checkpoint: {folder} has no tensor named cls.predictions.*")
@@ -579,7 +662,7 @@ def test_starting_from_weights_that_were_cut_short(published: FinishedRun) -> No
     file.write_bytes(file.read_bytes()[:-1])
     size = file.stat().st_size
     [line] = init(published, **overrides)
-    assert f"{file} has {size} bytes, and by its header {size + 1}: it is damaged" in line
+    assert f"{file} has {size:,} bytes, and by its header {size + 1:,}: it is damaged" in line
 
 
 def test_a_lineage_begins_with_a_model_and_its_vocabulary_or_with_nothing_on_purpose(

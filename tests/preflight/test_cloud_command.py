@@ -9,13 +9,14 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import google.oauth2.credentials
 import pytest
 
 from pipeline_config import load_preset
+from pipeline_store.formats import StoreIdentity
 from pipeline_store.layout import StoreLayout
 from preflight.__main__ import main
 from preflight.cloud.apis import GoogleApis
@@ -42,7 +43,7 @@ def test_a_sound_installation_passes_whole(world: CloudWorld, capsys: Capture) -
     status, checks = world.check(capsys)
     assert {name: row for name, row in checks.items() if row["status"] != "ok"} == {}
     assert status == 0
-    assert len(checks) == 26
+    assert len(checks) == 27
     assert checks["credentials"]["found"] == f"airflow@{PROJECT}.iam.gserviceaccount.com"
     # Nothing is left of what was tried.
     assert world.gcs.state.objects == {}
@@ -89,6 +90,13 @@ def forgetful_store(world: CloudWorld) -> None:
     world.gcs.state = ForgetfulStore(locations=world.gcs.state.locations)
 
 
+def rented_elsewhere(world: CloudWorld) -> None:
+    known = StoreIdentity(
+        label="a-b", root="gs://earlier/store", since=datetime.now(UTC), is_first=True
+    )
+    known.write(StoreLayout(world.store).identity(known.label))
+
+
 def no_subnetwork(world: CloudWorld) -> None:
     del world.stub.state.subnetworks[REGION, "pipeline"]
 
@@ -121,6 +129,14 @@ MISTAKES = [
         "clock",
         "s behind Google",
         "timedatectl set-ntp true",
+        "warning",
+    ),
+    Mistake(
+        "store moved",
+        rented_elsewhere,
+        "store identity",
+        "asked for before from gs://earlier/store",
+        "python -m tpu_lifecycle list",
         "warning",
     ),
     Mistake(
@@ -626,7 +642,7 @@ def test_the_table_has_a_row_for_each_check(world: CloudWorld, capsys: Capture) 
     lines = capsys.readouterr().out.splitlines()
     index = next(i for i, line in enumerate(lines) if re.match(r"FAILED +roles +the account", line))
     assert lines[index + 1].strip().startswith("fix: gcloud projects add-iam-policy-binding")
-    assert lines[-1] == "25 ok, 1 failed"
+    assert lines[-1] == "26 ok, 1 failed"
 
 
 def test_no_secret_is_printed(world: CloudWorld, capsys: Capture, private_key: str) -> None:

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from pipeline_config import load_preset
-from preflight.estimates import estimates, passes
+from preflight.estimates import estimates
 from preflight.estimates.auto_steps import decide
 from preflight.estimates.rows import CHARACTERS_A_TOKEN
 from preflight.estimates.speed import find_speed
+from trained_models import row_passes
 from trained_models.decided_steps import RowCounts, decided_config
 from trained_models.errors import UserError
 
-PAGE = Path(__file__).parents[2] / "docs" / "first-real-model.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "first-real-model.md"
 CONFIG = load_preset("bert_base_v5e")
 MEGABYTES = {
     "1 MB": 1,
@@ -50,7 +51,7 @@ def test_the_table_is_what_the_plan_would_decide(text: str) -> None:
     assert found is not None
     assert cells[1] == f"{found.steps:,}"
     decided = decided_config(CONFIG, found.steps)
-    assert float(cells[2]) == pytest.approx(passes.passes(decided, rows), rel=0.02)
+    assert float(cells[2]) == pytest.approx(row_passes.passes(decided, rows), rel=0.02)
     words = estimates.time_and_cost(decided, find_speed(decided, None))
     assert words.endswith(cells[4])
     number, unit = re.match(r"([\d.]+) (min|h) of TPU", words).groups()  # type: ignore[union-attr]

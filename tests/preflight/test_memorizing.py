@@ -7,12 +7,19 @@ from typing import Any
 
 import pytest
 
+from model_registry import attempts, outcomes
 from pipeline_config import load_preset, with_overrides
 from pipeline_store import uris
-from pipeline_store.formats import PartitionManifest, RunEstimate, ShardManifest
+from pipeline_store.formats import (
+    OutcomeKind,
+    PartitionManifest,
+    RunEstimate,
+    RunRecord,
+    ShardManifest,
+)
 from preflight.estimates.estimates import estimate
 from preflight.estimates.rows import text_characters
-from preflight.run.memorizing import passes_problems
+from preflight.run.checks import passes_problems
 from tests.golden.more_files import full
 from tests.model_registry.runs import FinishedRun
 
@@ -65,6 +72,13 @@ def test_what_is_not_certain_is_left_to_the_plan(run: FinishedRun) -> None:
     # Other partitions may be trained on with it; others were never prepared.
     assert refused(run, training__train_steps=10_000, training__partitions="unseen") == []
     assert refused(run, training__train_steps=10_000, masking__max_seq_length=64) == []
+    # What an earlier run has not learned may join it.
+    other = FinishedRun(run.store.root, "2")
+    failed = outcomes.record(other.run, OutcomeKind.FAILED, "lost", written_by="release")
+    attempts.record(other.lineage, other.run, RunRecord.load(other.run.record), failed)
+    assert refused(run, training__train_steps=10_000) == []
+    assert len(refused(run, training__train_steps=10_000, training__partitions="own")) == 1
+    uris.delete(other.lineage.attempt(other.key))
     # There is more text now.
     uris.write(f"{run.store.root}/corpus/day-1/more.txt", b"y")
     assert refused(run, training__train_steps=10_000) == []

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from beam_jobs.labelled import checks, inputs
+from beam_jobs.labelled import inputs
 from beam_jobs.labelled.description import load_task
 from corpus.duplicates import signing
 from corpus.errors import UserError
+from corpus.labelled.reading import read_examples, why_unusable
 from corpus.partitions import choose_partition, find_files
 from corpus.text.inputs import list_inputs
 from corpus.tokens.lineage_vocabulary import read_vocabulary
@@ -24,6 +26,7 @@ from pipeline_config import (
     FinetuningConfig,
     PipelineConfig,
     TaskConfig,
+    load_finetuning_preset,
     load_preset,
     with_overrides,
 )
@@ -44,8 +47,11 @@ from trained_models.importing import sources
 from trained_models.importing.descriptions import describe
 from trained_models.importing.sources import SourceKind
 from trained_models.importing.vocabulary import source_vocabulary
+from trained_models.text_to_text import sizes
 from training import predict
 from training.finetuning.exporting.text_files import read_texts
+from training.text_to_text.preparation import load_mixture
+from training.text_to_text.rows import read_sentencepiece
 
 SECRET = "the secret of the worker"  # noqa: S105
 
@@ -75,10 +81,11 @@ PATHS = sorted(marked(PipelineConfig, Mark.TEXT_PATH, Mark.MODEL_PATH))
 
 def test_the_settings_that_are_paths() -> None:
     assert PATHS == ["corpus.input_pattern", "model.init_checkpoint", "vocabulary.uri"]
-    assert not list(marked(FinetuningConfig, Mark.TEXT_PATH, Mark.MODEL_PATH))
+    of_finetuning = list(marked(FinetuningConfig, Mark.TEXT_PATH, Mark.MODEL_PATH))
+    assert of_finetuning == ["text_to_text.init_checkpoint"]
 
 
-@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("name", [*PATHS, "text_to_text.init_checkpoint"])
 @pytest.mark.parametrize(
     "value",
     [
@@ -98,7 +105,10 @@ def test_the_settings_that_are_paths() -> None:
 def test_no_setting_may_name_what_lies_elsewhere(
     store: StoreLayout, roots: RequestRoots, name: str, value: str
 ) -> None:
-    config = with_overrides(load_preset("smoke"), {name: value})
+    if name in PATHS:
+        config: Any = with_overrides(load_preset("smoke"), {name: value})
+    else:
+        config = with_overrides(load_finetuning_preset("finetuning_smoke"), {name: value})
     [problem] = outside_problems(config, roots, store)
     assert problem.startswith(f"{name}: ")
     assert SECRET not in problem
@@ -323,6 +333,7 @@ Read = Callable[[StoreLayout, str], Any]
 CONFIG = load_preset("smoke")
 READ = lineage._read
 WEATHER = TaskConfig(train="train.tsv")
+READ_EXAMPLES = partial(read_examples, input_format="tsv", task=WEATHER, labelled=True)
 HUGGING_FACE, TENSORFLOW = SourceKind.HUGGING_FACE, SourceKind.TENSORFLOW
 
 
@@ -346,7 +357,10 @@ READERS: dict[str, Read] = {
     "corpus/day-3/a.txt": lambda _, uri: list(TrainingText([uri], CONFIG)),
     "corpus/day-1/a.jsonl": lambda _, uri: fields._why_missing(uri, "jsonl", "text"),
     "tasks/weather/task.toml": lambda store, _: load_task(store, "weather"),
-    "tasks/weather/train.tsv": lambda _, uri: checks._why_unusable(uri, WEATHER, TaskSplit.TRAIN),
+    "tasks/weather/text_to_text.toml": lambda store, _: load_mixture(store, "weather"),
+    "tasks/weather/train.tsv": lambda _, uri: why_unusable(uri, READ_EXAMPLES),
+    "imports/t5/config.json": lambda _, uri: sizes.describe(folder_of(uri)),
+    "imports/t5/spiece.model": lambda _, uri: read_sentencepiece(folder_of(uri)),
     "tasks/weather/test.tsv": lambda _, uri: inputs._sha256(uri),
     "tasks/weather/new.tsv": lambda _, uri: list(read_texts(uri, WEATHER)),
     "tasks/weather/predict.tsv": lambda _, uri: predict._own_inputs(prepared(uri)),

@@ -88,5 +88,6 @@ def test_the_age_of_a_price(day: str, status: Status) -> None:
 
 
 def test_the_documentation_has_the_table_of_all_checks() -> None:
-    page = (ROOT / "docs" / "preflight.md").read_text()
-    assert documentation() in page, f"docs/preflight.md needs this table:\n{documentation()}"
+    page = (ROOT / "docs" / "operate" / "preflight.md").read_text()
+    table = documentation()
+    assert table in page, f"docs/operate/preflight.md needs this table:\n{table}"

@@ -131,9 +131,7 @@ def test_a_person_approves_a_model_and_later_rolls_it_back(pipeline: Pipeline, p
 
     page.goto(f"{url}/plugin/models")
     shown = browser.plugin_frame(page, "Models")
-    shown.get_by_role("heading", name="Models of lineage").wait_for()
-    if (choose := shown.get_by_role("link", name="asked", exact=True)).count():
-        choose.click()
+    browser.choose_lineage(shown, "asked")
     shown.get_by_role("link", name="Roll back").click()
     # The whole window goes there, not only the frame.
     page.wait_for_url(f"{url}/dags/{ROLLBACK}**")

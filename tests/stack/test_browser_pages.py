@@ -30,6 +30,7 @@ def page(pipeline: Pipeline) -> Iterator[Page]:
 
 def test_three_runs_are_followed_compared_and_downloaded(pipeline: Pipeline, page: Page) -> None:
     url = pipeline.api.base_url
+    pipeline.write_corpus(PARTITIONS[2], seed=12)
     runs = [
         pipeline.trigger(partition, LINEAGE, training__train_steps=60 + 40 * number)
         for number, partition in enumerate(PARTITIONS)
@@ -37,7 +38,8 @@ def test_three_runs_are_followed_compared_and_downloaded(pipeline: Pipeline, pag
     # While it trains the tab says how far it is, also after a reload, and stops when it is over.
     page.goto(f"{url}/dags/{DAG_ID}/runs/{quote(runs[0], safe='')}/plugin/model")
     shown = browser.plugin_frame(page, "Model")
-    shown.get_by_role("heading", name="Now").wait_for()
+    # The tab was opened before the run was known, and loads itself until a TPU is at work.
+    shown.get_by_role("heading", name="Now").wait_for(timeout=3 * browser.PATIENCE_MS)
     page.reload()
     expect(browser.plugin_frame(page, "Model").locator("body[data-refresh]")).to_have_count(1)
     for run_id in runs:
@@ -69,8 +71,7 @@ def test_three_runs_are_followed_compared_and_downloaded(pipeline: Pipeline, pag
     model = ModelVersion.load(lineage.model(pointer.version_id))
     page.goto(f"{url}/plugin/models")
     shown = browser.plugin_frame(page, "Models")
-    if (choose := shown.get_by_role("link", name=LINEAGE, exact=True)).count():
-        choose.click()
+    browser.choose_lineage(shown, LINEAGE)
     shown.get_by_role("link", name="Model card").click()
     with page.expect_download() as download:
         shown.get_by_role("link", name="everything").click()

@@ -19,7 +19,7 @@ from tests.stack.driver import DAG_ID, Pipeline
 
 pytestmark = [pytest.mark.stack, pytest.mark.thorough]
 
-GUIDE = REPOSITORY / "docs" / "operation.md"
+GUIDE = REPOSITORY / "docs" / "operate" / "operation.md"
 PLACEHOLDER = "v-0a1b2c3d4e5f"
 
 

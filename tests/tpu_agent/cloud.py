@@ -52,6 +52,7 @@ class Cloud:
             "heartbeat_interval_seconds": 0.2,
             "tpu_name": self.queued_name,
             "tpu_api_endpoint": self.emulator.endpoint,
+            "tpu_deletions": [],
             "lease_timeout_seconds": 3600.0,
             "container_image": None,
         }

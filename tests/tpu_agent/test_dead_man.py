@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from tpu_agent.dead_man import LEAST_POLLS, DeadMan, Sight
 
 TIMEOUT = 1000.0
-QUIET = Sight(lease=b"7", is_released=False, steps=frozenset(), job_runs=False)
+QUIET = Sight(lease=b"7", is_released=False, moves=frozenset(), job_runs=False)
 POLL = TIMEOUT / 20
 LONG = 30
 
@@ -40,7 +40,7 @@ class Vm:
 
 
 def working(steps: Iterable[int]) -> list[Sight]:
-    return [replace(QUIET, steps=frozenset({("train", 0, n)}), job_runs=True) for n in steps]
+    return [replace(QUIET, moves=frozenset({("train", 0, n)}), job_runs=True) for n in steps]
 
 
 def test_a_lease_that_nobody_renews_ends_an_idle_vm() -> None:
@@ -70,7 +70,7 @@ def test_a_job_that_makes_steps_keeps_its_vm_without_any_lease() -> None:
     assert not vm.see(working(range(1000, 1100)))
     reason = vm.see(working([1099] * LONG))
     assert reason is not None
-    assert "made no step" in reason
+    assert "not moved" in reason
 
 
 def test_going_back_to_a_checkpoint_is_progress() -> None:

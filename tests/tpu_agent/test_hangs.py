@@ -19,9 +19,8 @@ from pipeline_store.formats import (
     PhaseName,
 )
 from tests.tpu_agent.world import TOKEN, World, wait_for
-from tpu_agent.answered import SLOW_SECONDS, Answered
-from tpu_agent.hangs import Judge
-from tpu_agent.phases import PhaseFile
+from tpu_agent.hang_files import SLOW_SECONDS, Answered
+from tpu_agent.hang_watch import Judge, PhaseFile
 
 JOB = "010-train"
 BEGIN = datetime(2026, 1, 31, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""A chip's full memory is recognised in whatever words TPU software has for it."""
+"""A chip's full memory is recognized in whatever words TPU software has for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from pipeline_store.formats import ExitKind
 from tests.tpu_agent.world import World
-from tpu_agent.hbm import HbmShortage, find_shortage
+from tpu_agent.diagnosis import HbmShortage, find_shortage
 
 COMPILER = (
     "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "

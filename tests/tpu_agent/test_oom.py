@@ -15,7 +15,7 @@ import pytest
 
 from pipeline_store.formats import ExitKind
 from tests.tpu_agent.world import World
-from tpu_agent.oom import kill_count
+from tpu_agent.diagnosis import kill_count
 
 CGROUPS = Path("/sys/fs/cgroup")
 LIMIT_BYTES = 96 << 20

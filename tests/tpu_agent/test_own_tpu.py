@@ -1,11 +1,9 @@
-"""How a TPU VM asks for its own deletion when its image lacks the client library."""
+"""How a TPU VM asks a service for its own deletion, by the requests that it was created with."""
 
 from __future__ import annotations
 
 import contextlib
 import http.server
-import re
-import sys
 import urllib.error
 from collections.abc import Iterator
 
@@ -15,9 +13,9 @@ from tests.serving import serving
 from tests.tpu_agent import giving_back
 from tpu_agent import own_tpu
 
-PARENT = "/v2/projects/p/locations/z"
 QUEUED = "projects/p/locations/z/queuedResources/q"
-NODE = "projects/p/locations/z/nodes/n"
+QUEUED_PATH = f"/v2/{QUEUED}?force=true"
+NODE_PATH = "/v2/projects/p/locations/z/nodes/n"
 ACCOUNT = "/computeMetadata/v1/instance/service-accounts/default/token"
 
 
@@ -56,57 +54,55 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     with serving(Service()) as service:
         address = f"127.0.0.1:{service.server_port}"
         monkeypatch.setenv("GCE_METADATA_HOST", address)
-        monkeypatch.setattr(own_tpu, "TPU_API", f"http://{address}/v2/")
-        missing = "google.cloud.tpu_v2.services.tpu.transports"
-        monkeypatch.setitem(sys.modules, missing, None)
         yield service
 
 
+def delete(service: Service, *, is_queued: bool = True) -> str:
+    """Delete as a VM would; answers name paths instead of addresses."""
+    address = f"http://127.0.0.1:{service.server_port}"
+    urls = [f"{address}{path}" for path in ([QUEUED_PATH] if is_queued else []) + [NODE_PATH]]
+    return own_tpu.delete(QUEUED, "n", urls, "").replace(address, "")
+
+
 @pytest.mark.parametrize("case", giving_back.CASES, ids=str)
-def test_without_the_client_library_it_asks_over_rest(
-    service: Service, case: giving_back.Case
-) -> None:
+def test_requests_are_sent_until_one_is_accepted(service: Service, case: giving_back.Case) -> None:
     service.answers = list(case.answers)
     with contextlib.suppress(urllib.error.HTTPError):
-        own_tpu.delete(QUEUED if case.is_queued else NODE, "n", "")
-    paths = {
-        giving_back.QUEUED: f"{PARENT}/queuedResources/q?force=true",
-        giving_back.NODE: f"{PARENT}/nodes/n",
-    }
+        delete(service, is_queued=case.is_queued)
+    paths = {giving_back.QUEUED: QUEUED_PATH, giving_back.NODE: NODE_PATH}
     assert service.deletions == [paths[what] for what in case.asked]
 
 
 @pytest.mark.parametrize(
-    ("name", "answers", "said"),
+    ("is_queued", "answers", "said"),
     [
-        (QUEUED, [200], f"deletes {QUEUED}"),
-        (QUEUED, [404, 200], f"deletes {NODE}"),
-        (QUEUED, [403, 200], f"deletes {NODE} alone, as it does not delete {QUEUED}: .*403"),
-        (QUEUED, [404, 404], "knows neither"),
-        (NODE, [404], "knows neither"),
+        (True, [200], f"deletes {QUEUED_PATH}"),
+        (True, [404, 200], f"deletes {NODE_PATH}"),
+        (True, [403, 200], f"deletes {NODE_PATH} alone, as it does not delete {QUEUED_PATH}: "),
+        (True, [404, 404], f"knows none of {QUEUED_PATH}, {NODE_PATH}"),
+        (False, [404], f"knows none of {NODE_PATH}"),
     ],
 )
 def test_it_says_what_the_service_answered(
-    service: Service, name: str, answers: list[int], said: str
+    service: Service, is_queued: bool, answers: list[int], said: str
 ) -> None:
     service.answers = answers
-    assert re.search(said, own_tpu.delete(name, "n", ""))
+    assert said in delete(service, is_queued=is_queued)
 
 
 @pytest.mark.parametrize("answers", [[403, 404], [404, 403], [403, 403]])
 def test_a_refusal_is_an_error(service: Service, answers: list[int]) -> None:
     service.answers = answers
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        own_tpu.delete(QUEUED, "n", "")
+        delete(service)
 
 
 def test_a_vm_without_an_account_is_told_so(service: Service) -> None:
     service.token = None
     with pytest.raises(OSError, match=r"no service account; set tpu\.service_account"):
-        own_tpu.delete(QUEUED, "n", "")
+        delete(service)
 
 
-def test_an_emulator_does_not_speak_rest(service: Service) -> None:
-    with pytest.raises(ImportError):
-        own_tpu.delete(QUEUED, "n", "unix:/nowhere")
-    assert service.deletions == []
+def test_a_vm_that_was_told_no_request_says_so() -> None:
+    with pytest.raises(OSError, match=r"nothing in the metadata of .* says how"):
+        own_tpu.delete(QUEUED, "n", [], "")

@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 
-from pipeline_store.formats import ExitKind, Heartbeat, JobStatus, Lease, Progress, Released
+from pipeline_store.formats import (
+    ExitKind,
+    Heartbeat,
+    JobPhase,
+    JobStatus,
+    Lease,
+    PhaseName,
+    Progress,
+    Released,
+)
 from pipeline_store.layout import AttemptLayout
 from tests.tpu_agent.world import TOKEN
 from tpu_agent import self_delete, switch
@@ -60,8 +69,8 @@ class Vm:
     def utc(self, _zone: object) -> datetime:
         return NOON + timedelta(seconds=self.now)
 
-    def delete(self, *what: str) -> str:
-        assert what == (TPU_NAME, "n", ENDPOINT)
+    def delete(self, *what: object) -> str:
+        assert what == (TPU_NAME, "n", (), ENDPOINT)
         self.deletions.append(self.now)
         if self.refusal:
             raise self.refusal
@@ -91,6 +100,7 @@ class Vm:
             "tpu_name": TPU_NAME,
             "node_id": "n",
             "tpu_api_endpoint": ENDPOINT,
+            "tpu_deletions": (),
             "mailbox": self.mailbox,
             "released_uri": self.released,
             "worker": 0,
@@ -297,6 +307,18 @@ def test_a_tombstone_is_one_even_so(vm: Vm) -> None:
     assert reason.startswith("the TPU was released ")
 
 
+def assert_it_acts_once_nothing_moves(vm: Vm, move: Callable[[], object]) -> None:
+    """Look for 1000 s in which the job moves, and 300 s in which it does not."""
+    vm.every_time = move
+    vm.ends = 1000.0
+    watching = vm.switch()
+    assert vm.look(watching) is None
+    vm.ends = 1300.0
+    reason = vm.look(watching)
+    assert reason is not None
+    assert "its job has not moved for " in reason
+
+
 def test_a_job_that_makes_steps_is_none_and_one_that_hangs_is_one(vm: Vm) -> None:
     folder = vm.job("010-train")
     vm.running = lambda: [4711]
@@ -305,14 +327,19 @@ def test_a_job_that_makes_steps_is_none_and_one_that_hangs_is_one(vm: Vm) -> Non
         word = Progress(step=int(min(vm.now, 1000)), train_steps=2000)
         folder.progress(1).write_text(word.model_dump_json())
 
-    vm.every_time = step
-    vm.ends = 1000.0
-    watching = vm.switch()
-    assert vm.look(watching) is None
-    vm.ends = 1300.0
-    reason = vm.look(watching)
-    assert reason is not None
-    assert "its job has made no step for " in reason
+    assert_it_acts_once_nothing_moves(vm, step)
+
+
+def test_an_evaluation_moves_without_steps(vm: Vm) -> None:
+    folder = vm.job("020-evaluate")
+    vm.running = lambda: [4711]
+
+    def score() -> None:
+        count = int(min(vm.now, 1000))
+        word = JobPhase(name=PhaseName.EVALUATION, entered=NOON, count=count)
+        folder.phase(1).write_text(word.model_dump_json())
+
+    assert_it_acts_once_nothing_moves(vm, score)
 
 
 def test_a_worker_that_lends_its_chips_goes_by_the_step_of_the_first(vm: Vm) -> None:
@@ -337,7 +364,7 @@ def test_a_worker_that_lends_its_chips_goes_by_the_step_of_the_first(vm: Vm) -> 
     vm.ends = 1300.0
     reason = vm.look(watching)
     assert reason is not None
-    assert "its job has made no step for " in reason
+    assert "its job has not moved for " in reason
 
 
 def test_a_silent_store_is_none(vm: Vm, caplog: pytest.LogCaptureFixture) -> None:

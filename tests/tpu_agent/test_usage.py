@@ -12,7 +12,7 @@ import pytest
 from pipeline_store.formats import ExitKind, JobTime, JobUsage, Progress, Seconds, SpentOn
 from tests.tpu_agent.world import World
 from tpu_agent.state import JobRecord, ProcessRun, WorkDir
-from tpu_agent.usage import seconds, steps, unsaved_seconds, usage
+from tpu_agent.usage import moves, seconds, unsaved, usage
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -65,7 +65,7 @@ def test_jobs_are_in_the_order_of_their_starts(work_dir: WorkDir) -> None:
 
 def test_nothing_is_known_before_the_first_job(work_dir: WorkDir) -> None:
     assert usage(work_dir, NOON) == []
-    assert steps(work_dir) == frozenset()
+    assert moves(work_dir) == frozenset()
 
 
 def test_what_is_no_progress_does_not_count(work_dir: WorkDir) -> None:
@@ -78,7 +78,7 @@ def test_every_step_and_every_start_is_progress(work_dir: WorkDir) -> None:
     seen = set()
     for words in ([None], [word(1)], [word(2)], [word(2), word(2)], [word(2), word(3)]):
         add(work_dir, "010-train", NOON, *words)
-        seen.add(steps(work_dir))
+        seen.add(moves(work_dir))
     assert len(seen) == 5
 
 
@@ -101,9 +101,27 @@ def test_a_process_that_runs_goes_on_with_what_it_said_last() -> None:
 
 def test_what_a_process_would_lose_is_known_while_it_runs() -> None:
     words = [told(STEPS, 90, SpentOn.STEP, unsaved=30)]
-    assert unsaved_seconds([ProcessRun(started=at(0))], words, at(100)) == 40
-    assert unsaved_seconds([ProcessRun(started=at(0), ended=at(95))], words, at(100)) == 0
-    assert unsaved_seconds([ProcessRun(started=at(0))], [None], at(100)) == 0
+    assert unsaved([ProcessRun(started=at(0))], words, at(100)).unsaved_seconds == 40
+    ended = [ProcessRun(started=at(0), ended=at(95))]
+    assert unsaved(ended, words, at(100)).unsaved_seconds == 0
+    assert unsaved([ProcessRun(started=at(0))], [None], at(100)).unsaved_seconds == 0
+
+
+@pytest.mark.parametrize(("resumed", "lost"), [(10, 35), (20, 15), (30, 0)])
+def test_what_the_next_process_goes_on_from_is_not_lost(resumed: int, lost: float) -> None:
+    """The one before may be killed between the commit of a checkpoint and its next word."""
+    runs = [ProcessRun(started=at(0), ended=at(95)), ProcessRun(started=at(97))]
+    first = told(STEPS, 90, SpentOn.STEP, unsaved=30).model_copy(
+        update={"begun_at": 10, "last_step": 29, "unsaved_after": {10: 30.0, 20: 10.0}}
+    )
+    second = told({}, 98, SpentOn.COMPILE).model_copy(update={"begun_at": resumed})
+    found = seconds(runs, [first, second], at(100))
+    assert found.get(SpentOn.LOST_STEPS, 0.0) == lost
+    assert found[SpentOn.STEP] + lost == 65
+    while_it_ran = unsaved(runs[:1], [first], at(90))
+    assert while_it_ran.begun_at == 10
+    under_way = unsaved([ProcessRun(started=at(0))], [first], at(100))
+    assert under_way.unsaved_after == {10: 40.0, 20: 20.0}
 
 
 def test_what_a_killed_process_had_not_saved_is_lost_once() -> None:

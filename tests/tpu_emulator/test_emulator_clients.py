@@ -213,11 +213,11 @@ def test_options_reach_the_vms(state_folder: Path) -> None:
     from tpu_emulator.testing import wait_for
 
     with (
-        start_emulator(state_folder, project="acme", vm_env={"COLOUR": "blue=green"}) as emulator,
+        start_emulator(state_folder, project="acme", vm_env={"COLOR": "blue=green"}) as emulator,
         connect(emulator) as tpu,
     ):
-        name = tpu.active(node=node_body('#!/bin/sh\necho "colour $COLOUR"\n'))
+        name = tpu.active(node=node_body('#!/bin/sh\necho "color $COLOR"\n'))
         wait_for(lambda: tpu.worker(name)["startup_script_exit"] == 0)
         log = Path(tpu.worker(name)["directory"]) / "serial.log"
-        assert "colour blue=green" in log.read_text()
+        assert "color blue=green" in log.read_text()
         assert tpu.parent.startswith("projects/acme/")

@@ -21,7 +21,13 @@ INSTANCE = "/computeMetadata/v1/instance/"
 TPU_NAME = "projects/p/locations/z/queuedResources/bert-g1-a1"
 NODE_PATH = "/v2/projects/p/locations/z/nodes/bert-g1-a1"
 QUEUED_PATH = f"/v2/{TPU_NAME}?force=true"
+OWN_NODE_PATH = "/v2/projects/p/locations/z/nodes/{node}"
 PATHS = {giving_back.QUEUED: QUEUED_PATH, giving_back.NODE: NODE_PATH}
+
+
+def deletions(server: http.server.ThreadingHTTPServer, *paths: str) -> str:
+    """Return the node's attribute that lets it ask this server for its deletion."""
+    return "\n".join(f"http://127.0.0.1:{server.server_port}{path}" for path in paths)
 
 
 class MetadataServer(http.server.ThreadingHTTPServer):
@@ -106,6 +112,7 @@ class Vm:
             heartbeat_interval_seconds=0.1,
             tpu_name=TPU_NAME,
             tpu_api_endpoint="unix:/nowhere",
+            tpu_deletions=[],
             lease_timeout_seconds=7200.0,
             container_image=container_image,
         ))  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_store.formats import AgentHello, JobUsage, SpentOn
-from tpu_lifecycle.records.attempt_time import Facts, billed, unbilled
+from tpu_lifecycle.records.attempt_time import Facts, billed, pieces, unbilled
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 JOB = "010-train"
@@ -72,6 +72,26 @@ CASES: dict[str, tuple[dict[str, Any], dict[SpentOn, float]]] = {
         BEFORE
         | {SpentOn.STEP: 510, SpentOn.LOST_STEPS: 90, SpentOn.SILENCE: 240, SpentOn.DELETION: 20},
     ),
+    "lost after a checkpoint that its last word did not know": (
+        {
+            "hello": HELLO,
+            "jobs": [
+                job(160, None, step=600).model_copy(
+                    update={
+                        "unsaved_seconds": 90.0,
+                        "unsaved_after": {100: 90.0, 120: 20.0},
+                        "begun_at": 0,
+                        "last_step": 125,
+                    }
+                ),
+            ],
+            "beat": at(760),
+            "is_lost": True,
+            "resumed": {JOB: 120},
+        },
+        BEFORE
+        | {SpentOn.STEP: 580, SpentOn.LOST_STEPS: 20, SpentOn.SILENCE: 240, SpentOn.DELETION: 20},
+    ),
     "lost when it had nothing to do": (
         {"hello": HELLO, "jobs": [TRAINED], "beat": at(960), "is_lost": True},
         BEFORE
@@ -106,8 +126,16 @@ CASES: dict[str, tuple[dict[str, Any], dict[SpentOn, float]]] = {
         BEFORE | {SpentOn.STEP: 845, SpentOn.SAVE: 5, SpentOn.DELETION: 10},
     ),
     "a clock that is ahead": (
-        {"hello": HELLO, "jobs": [job(160, 1440, step=640, compile=640)], "beat": at(1450)},
-        BEFORE | {SpentOn.STEP: 420, SpentOn.COMPILE: 420, SpentOn.DELETION: 20},
+        {"hello": HELLO, "jobs": [job(160, 1440, step=640, compile=200)], "beat": at(1450)},
+        {SpentOn.STEP: 640, SpentOn.COMPILE: 200, SpentOn.UNATTRIBUTED: 130, SpentOn.DELETION: 20},
+    ),
+    "a clock that is behind": (
+        {"hello": HELLO, "node_created": at(110), "jobs": [TRAINED], "beat": at(990)},
+        {SpentOn.STEP: 700, SpentOn.COMPILE: 40, SpentOn.UNATTRIBUTED: 230, SpentOn.DELETION: 20},
+    ),
+    "a clock that jumped, and a job that says more than there was": (
+        {"hello": HELLO, "jobs": [job(160, 2440, step=970, compile=970)], "beat": at(2450)},
+        {SpentOn.STEP: 485, SpentOn.COMPILE: 485, SpentOn.DELETION: 20},
     ),
 }
 
@@ -163,3 +191,10 @@ def test_the_pieces_sum_up_whatever_the_clocks_say(known: Facts) -> None:
     found = billed(known)
     assert sum(found.values()) == pytest.approx(990)
     assert all(value > 0 for value in found.values())
+    # As parts of a trace they follow each other.
+    line = pieces(known)
+    assert [one.start for one in line] == [known.rented, *(one.end for one in line[:-1])]
+    assert line[-1].end == max(known.gone, line[-1].start)
+    for one in line:
+        length = (one.end - one.start).total_seconds()
+        assert sum(one.seconds.values()) == pytest.approx(length)

@@ -20,11 +20,13 @@ from tests.tpu_agent import giving_back
 from tests.tpu_agent.played_docker import HOST, IMAGE, PlayedDocker
 from tests.tpu_agent.world import PATIENCE, World, wait_for
 from tests.tpu_lifecycle.booting import (
+    OWN_NODE_PATH,
     PATHS,
     QUEUED_PATH,
     TPU_NAME,
     MetadataServer,
     Vm,
+    deletions,
     kill,
 )
 from tpu_lifecycle.boot import boot, launcher
@@ -52,9 +54,9 @@ class ContainerVm(Vm):
         )
 
     def become_real(self, **changes: str) -> None:
-        """Let the TPU service be one that speaks REST, on the metadata server."""
-        api = f"http://127.0.0.1:{self.server.server_port}/v2/"
-        self.set({"tpu-api-endpoint": "", "startup-script": SCRIPT.replace(boot.TPU_API, api)})
+        """Let the TPU service be one that takes requests, on the metadata server."""
+        asked = deletions(self.server, QUEUED_PATH, OWN_NODE_PATH)
+        self.set({"tpu-api-endpoint": "", "tpu-deletions": asked})
         self.set({name.replace("_", "-"): value for name, value in changes.items()})
 
     def hurry(self) -> None:
@@ -267,8 +269,8 @@ def test_a_vm_without_docker_gives_itself_back_when_its_lease_may_be_old(
     vm: ContainerVm, case: giving_back.Case
 ) -> None:
     (vm.docker.bin / "docker").unlink()
-    name = TPU_NAME if case.is_queued else TPU_NAME.replace("queuedResources", "nodes")
-    vm.become_real(lease_timeout="1.5", tpu_name=name, tpu_env="")
+    asked = deletions(vm.server, *[QUEUED_PATH] * case.is_queued, OWN_NODE_PATH)
+    vm.become_real(lease_timeout="1.5", tpu_deletions=asked, tpu_env="")
     vm.server.answers = list(case.answers)
     vm.boot()
     last = f": {case.answers[-1]}\n"
@@ -342,7 +344,6 @@ def test_the_script_is_bash() -> None:
     assert "eval" not in re.findall(r"\w+", SCRIPT)
 
 
-def test_both_scripts_wait_equally_long_and_call_the_same_service() -> None:
-    assert f"TPU_API={boot.TPU_API}\n" in SCRIPT
+def test_both_scripts_wait_equally_long() -> None:
     assert f"LONGEST_PAUSE={boot.LONGEST_PAUSE:.0f}\n" in SCRIPT
     assert f"LAST_RESORT_AFTER={boot.LAST_RESORT_AFTER:.0f} " in SCRIPT

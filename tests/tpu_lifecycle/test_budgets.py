@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,7 +44,7 @@ from tpu_lifecycle.records.reservation import ExpiredError, OpenReservation
 def lose(
     reservation: OpenReservation,
     number: int,
-    cause: Loss = Loss.TAKEN,
+    cause: Loss = Loss.SILENT,
     before: int | None = None,
     after: int | None = None,
 ) -> AttemptRecord:
@@ -50,11 +52,22 @@ def lose(
     return record.mark(AttemptEvent.LOST, "it went", cause=cause, checkpoint_step=after)
 
 
+def asked_at(record: AttemptRecord, time: datetime) -> AttemptRecord:
+    """Return the attempt as if it had been asked for at that time."""
+    attempt = record.attempt.model_copy(update={"created": time})
+    attempt.write(record.layout.record)
+    return replace(record, attempt=attempt)
+
+
+def stored_at(uri: str, time: datetime) -> None:
+    os.utime(uri, (time.timestamp(), time.timestamp()))
+
+
 def rented(record: AttemptRecord, start: datetime, hours: float) -> AttemptRecord:
     """Return the attempt as if it had a node from then on, for so long."""
-    AttemptMark(event=AttemptEvent.READY, time=start, workers=1, node_created=start).create(
-        record.layout.mark(AttemptEvent.READY)
-    )
+    ready = record.layout.mark(AttemptEvent.READY)
+    AttemptMark(event=AttemptEvent.READY, time=start, workers=1, node_created=start).create(ready)
+    stored_at(ready, start)
     AttemptMark(event=AttemptEvent.GONE, time=start + timedelta(hours=hours)).create(
         record.layout.mark(AttemptEvent.GONE)
     )
@@ -84,6 +97,23 @@ def test_a_crash_loop_is_noticed(world: World) -> None:
     records.append(lose(reservation, 5, before=20, after=10))
     with pytest.raises(StalledError, match=r"2 TPUs in a row.*max_stalled_attempts=2"):
         check_next_attempt(reservation, records)
+
+
+@pytest.mark.parametrize("cause", [Loss.TAKEN, Loss.STOPPED])
+def test_what_the_service_takes_counts_as_preemption_alone(world: World, cause: Loss) -> None:
+    reservation = world.reserve({"budget.max_stalled_attempts": 2, "budget.max_preemptions": 4})
+    records = [lose(reservation, number, cause) for number in (1, 2, 3)]
+    check_next_attempt(reservation, records)
+    # Between two that stalled it neither counts nor makes the count begin anew.
+    records[0] = replace(records[0], marks=lose(reservation, 4).marks)
+    check_next_attempt(reservation, records)
+    records.append(lose(reservation, 5))
+    with pytest.raises(StalledError, match=r"2 TPUs in a row.*Does the job break its TPU"):
+        check_next_attempt(reservation, records)
+    records += [lose(reservation, number, cause) for number in (6, 7)]
+    with pytest.raises(PreemptionBudgetError, match="on-demand") as error:
+        check_next_attempt(reservation, records)
+    assert "Does the job break" not in str(error.value)
 
 
 def test_making_a_lost_checkpoint_again_is_no_progress(world: World) -> None:
@@ -155,25 +185,49 @@ def test_every_trial_that_is_measured_is_progress(world: World) -> None:
 def test_an_outage_of_airflow_uses_up_no_chip_hours(world: World) -> None:
     reservation = world.reserve({"budget.max_chip_hours": 2.0, "budget.max_hours": 24.0})
     start = datetime.now(UTC) + timedelta(hours=1)
-    record = rented(lose(reservation, 1), start, hours=10.0)
+    record = rented(lose(reservation, 1, Loss.TAKEN), start, hours=10.0)
     timeout = reservation.config.tpu.heartbeat_timeout_seconds
+    heard = start + timedelta(hours=1) - timedelta(seconds=timeout)
     Heartbeat(
         worker=0,
         token=record.attempt.token,
-        time=start + timedelta(hours=1) - timedelta(seconds=timeout),
+        time=heard + timedelta(hours=9),
         job_id=JOB,
         progress=None,
         log_chunks=0,
         disk_free_bytes=1,
     ).write(record.layout.heartbeat(0))
+    stored_at(record.layout.heartbeat(0), heard)  # the VM's clock is ahead
     records = reservation.attempts()
     check_next_attempt(reservation, records)
     # One chip-hour is left; the ledger still says what it can have cost at most.
-    rented(reservation.new_attempt(2, ZONE), start, hours=0.0)
+    second = asked_at(reservation.new_attempt(2, ZONE), start + timedelta(hours=10))
+    rented(second, start + timedelta(hours=10), hours=0.0)
     records = reservation.attempts()
     end = chip_hours_end(reservation, records, records[1])
-    assert end == start + timedelta(hours=1)
+    assert end == start + timedelta(hours=11)
     assert chip_seconds(reservation.record, records[0]) == pytest.approx(10 * 3600)
+
+
+def test_the_end_stays_while_an_earlier_tpu_lingers_in_its_deletion(world: World) -> None:
+    reservation = world.reserve({"budget.max_chip_hours": 6.0, "budget.max_hours": 24.0})
+    now = datetime.now(UTC)
+    start = now - timedelta(hours=3)
+    first = asked_at(lose(reservation, 1), start)
+    AttemptMark(event=AttemptEvent.READY, time=start, workers=1, node_created=start).create(
+        first.layout.mark(AttemptEvent.READY)
+    )
+    second = asked_at(reservation.new_attempt(2, ZONE), now - timedelta(hours=1))
+    rented_at = now - timedelta(minutes=30)
+    second.mark(AttemptEvent.READY, node_created=rented_at)
+    ends = []
+    for gone in (None, now, now + timedelta(hours=2)):
+        if gone is not None:
+            mark = AttemptMark(event=AttemptEvent.GONE, time=gone)
+            mark.write(first.layout.mark(AttemptEvent.GONE))
+        records = reservation.attempts()
+        ends.append(chip_hours_end(reservation, records, records[1]))
+    assert ends == [rented_at + timedelta(hours=4)] * 3
 
 
 def test_losses_before_the_boot_are_no_boot_failures(world: World) -> None:
@@ -228,12 +282,17 @@ def test_chip_hours_are_summed_over_all_attempts(world: World) -> None:
     assert chip_seconds(reservation.record, records[0]) == pytest.approx(4 * 1800)
     check_next_attempt(reservation, records)
     # Three chip-hours are left: 45 minutes of four chips.
-    second = rented(lose(reservation, 2, before=1, after=2), start + timedelta(hours=2), hours=1.0)
+    later = start + timedelta(hours=2)
+    lost = asked_at(lose(reservation, 2, before=1, after=2), later)
+    second = rented(lost, later, hours=1.0)
     records = reservation.attempts()
     assert chip_hours_end(reservation, records, records[1]) == start + timedelta(minutes=165)
     assert job_deadline(reservation, records, records[1]) == start + timedelta(minutes=162.75)
     assert second.number == 2
-    with pytest.raises(ChipHoursBudgetError, match=r"used 6\.00 chip-hours.*max_chip_hours=5"):
+    with pytest.raises(
+        ChipHoursBudgetError,
+        match=r"used 6\.00 chip-hours; 5 are allowed, by budget\.max_chip_hours",
+    ):
         check_next_attempt(reservation, records)
 
 

@@ -3,9 +3,10 @@ from __future__ import annotations
 import grpc
 import pytest
 from google.api_core import exceptions
-from google.auth.exceptions import DefaultCredentialsError, TransportError
+from google.auth.exceptions import DefaultCredentialsError, RefreshError, TransportError
 
 from tpu_lifecycle.service.backend import (
+    TpuAccessError,
     TpuCapacityError,
     TpuConflictError,
     TpuError,
@@ -50,7 +51,7 @@ NO_QUOTA = "Quota limit 'TPUV5sLitepodPerProjectPerZoneForTPUAPI' has been excee
             TpuPermissionError,
         ),
         ("UNIMPLEMENTED", "unknown method", TpuError),
-        ("UNAUTHENTICATED", "no", TpuPermissionError),
+        ("UNAUTHENTICATED", "no", TpuAccessError),
         ("UNAVAILABLE", "later", TpuUnavailableError),
         ("INTERNAL", "oops", TpuUnavailableError),
         ("ABORTED", "unable to queue the operation", TpuUnavailableError),
@@ -113,7 +114,9 @@ def test_a_failed_queued_resource_has_a_reason(
     [
         (exceptions.ServiceUnavailable("x"), TpuUnavailableError),
         (TransportError("no route"), TpuUnavailableError),
-        (DefaultCredentialsError("none"), TpuPermissionError),
+        (DefaultCredentialsError("none"), TpuAccessError),
+        (exceptions.PermissionDenied("x"), TpuAccessError),
+        (exceptions.Unauthenticated("x"), TpuAccessError),
     ],
 )
 def test_client_errors_become_ours(raised: Exception, expected: type[TpuError]) -> None:
@@ -121,6 +124,22 @@ def test_client_errors_become_ours(raised: Exception, expected: type[TpuError]) 
         raise raised
 
 
+@pytest.mark.parametrize(
+    ("raised", "may_pass"),
+    [
+        (exceptions.PermissionDenied("x"), False),
+        (DefaultCredentialsError("none"), False),
+        (exceptions.Unauthenticated("x"), True),
+        (RefreshError("expired"), True),
+    ],
+)
+def test_only_who_asks_for_a_tpu_is_refused_for_good(raised: Exception, may_pass: bool) -> None:
+    with pytest.raises(TpuPermissionError) as caught, api_call("CreateNode x", creates=True):
+        raise raised
+    assert caught.value.retryable is may_pass
+
+
 def test_only_what_may_pass_is_retryable() -> None:
-    retryable = {kind for kind in TpuError.__subclasses__() if kind.retryable}
-    assert retryable == {TpuCapacityError, TpuQuotaError, TpuUnavailableError}
+    kinds = [*TpuError.__subclasses__(), TpuAccessError]
+    retryable = {kind for kind in kinds if kind.retryable}
+    assert retryable == {TpuAccessError, TpuCapacityError, TpuQuotaError, TpuUnavailableError}

@@ -96,11 +96,20 @@ def test_a_vm_that_may_only_delete_nodes_ends_the_bill(world: World) -> None:
     record = world.obtain_ready(reservation)
     path = world.backend.resource_path(record.name)
     world.emulator.admin.deny("DeleteQueuedResource", ZONE, caller=own_tpu.USER_AGENT)
-    said = own_tpu.delete(path, record.attempt.node_id, world.emulator.endpoint)
+    said = own_tpu.delete(path, record.attempt.node_id, [], world.emulator.endpoint)
     assert f"nodes/{record.attempt.node_id} alone, as it does not delete {path}" in said
     assert "PERMISSION_DENIED" in said or "PermissionDenied" in said
     wait_for(lambda: not world.nodes())
     world.release(reservation)
+
+
+def test_a_vm_asks_googles_service_for_queue_and_node_and_an_emulator_for_nothing() -> None:
+    name, parent = TpuName(ZONE, "q"), f"https://tpu.googleapis.com/v2/projects/p/locations/{ZONE}"
+    backend = CloudTpuBackend(None, "p")
+    node = f"{parent}/nodes/{{node}}"
+    assert backend.vm_deletions(name) == [f"{parent}/queuedResources/q?force=true", node]
+    assert backend.vm_deletions(name, "nodes") == [node]
+    assert CloudTpuBackend(None, "p", vm_endpoint="unix:/x").vm_deletions(name) == []
 
 
 def test_labels_are_taken_from_the_node_when_the_request_shows_none() -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from pipeline_store import uris
-from pipeline_store.formats import Installation, Reservation
+from pipeline_store.formats import AttemptEvent, Installation, Reservation
 from pipeline_store.layout import RunLayout, StoreLayout
 from tests.tpu_lifecycle.world import OWNER, ZONE, World, write_run
 from tpu_lifecycle.__main__ import main
 from tpu_lifecycle.control import reaper
 from tpu_lifecycle.control.provisioning import TpuConflictError
 from tpu_lifecycle.control.reaper import NotReapedError, Reaper
-from tpu_lifecycle.records.installation import establish
+from tpu_lifecycle.records.installation import NewIdentity, establish, new_identity
 from tpu_lifecycle.records.reservation import (
     OpenReservation,
     ReservationError,
@@ -85,6 +85,63 @@ def test_a_store_has_one_identity_and_a_copy_of_it_another(world: World, tmp_pat
     assert establish(world.store) != label
 
 
+def test_a_lost_id_file_makes_no_tpu_foreign(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    reservation = reserve(world)
+    record = world.obtain_ready(reservation)
+    assert "NEW IDENTITY" not in caplog.text
+    uris.delete(world.store.installation)
+    another = world.reserve()
+    assert "NEW IDENTITY" in caplog.text
+    assert another.record.installation != reservation.record.installation
+    reservation.release("test")
+    [reaped] = reaper_of(world).reap().reaped
+    assert reaped.name == record.name.resource_id
+    world.release(reservation)
+
+
+def identity_of(root: Path, *, moved_from: Path | None = None) -> NewIdentity | None:
+    """Return what is told of a store, before and after it asks for a TPU again."""
+    if moved_from is not None:
+        shutil.copytree(moved_from, root)
+    store = StoreLayout(str(root))
+    before = new_identity(store)
+    label = establish(store)
+    after = new_identity(store)
+    assert (before is None) == (after is None)
+    if after is not None:
+        assert after.label == label
+    return after
+
+
+def test_another_place_is_told_and_the_first_one_is_not(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert identity_of(first) is None
+    moved = identity_of(second, moved_from=first)
+    assert moved is not None
+    assert f"asked for before from {first}" in moved.text
+    shutil.rmtree(first)
+    # Moved back, it is what it was; the first place knows its TPUs.
+    assert identity_of(first, moved_from=second) is None
+
+
+def test_a_lost_id_is_told_also_where_no_identity_was_noted(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    store = StoreLayout(str(root))
+    assert identity_of(root) is None
+    uris.delete(store.installation)
+    lost = identity_of(root)
+    assert lost is not None
+    assert "Who deleted the file?" in lost.text
+    # As an earlier program left it.
+    shutil.rmtree(root)
+    uris.write(store.tpu_place("project", ZONE), b"{}")
+    earlier = identity_of(root)
+    assert earlier is not None
+    assert "Who deleted the file?" in earlier.text
+
+
 def test_a_copied_run_neither_adopts_nor_gives_back_the_originals_tpu(
     world: World, tmp_path: Path
 ) -> None:
@@ -95,14 +152,19 @@ def test_a_copied_run_neither_adopts_nor_gives_back_the_originals_tpu(
     copied = open_reservation(copy.store.run(original.record.run_key).root)
     with pytest.raises(ReservationError, match="Clear the reserve task"):
         copy.provisioner(copied).obtain()
-    assert copy.release(copied).deleted == []
+    with pytest.raises(ReservationError, match=f"{record.name}.*{original.record.installation}"):
+        copy.release(copied)
     assert reaper_of(copy).reap().reaped == []
-    # Its next generation has TPUs of its own.
+    # Its next generation has TPUs of its own, and leaves the books of the copied one open.
     again = copy.reserve(run=RunLayout(copied.run.root))
     assert copy.obtain_ready(again).name != record.name
     copy.release(again)
     assert world.backend.describe(record.name).is_ready
+    assert AttemptEvent.GONE not in copied.attempt(1).marks
+    assert not uris.exists(copied.layout.ledger)
     world.release(original)
+    copy.release(again)
+    assert uris.exists(copied.layout.ledger)
 
 
 def test_what_was_found_not_to_be_ours_is_not_deleted(world: World, other: World) -> None:
@@ -155,6 +217,19 @@ def test_a_foreign_tpu_that_is_long_expired_is_told_and_deleted_by_name_only(
         assert main(command) == 0
         world.sweeper().delete([name])
         assert main(command) == 1
+
+
+def test_a_foreign_tpu_that_is_named_leaves_no_bill_with_a_run_of_equal_id(
+    world: World, other: World
+) -> None:
+    theirs, ours = overdue(reserve(world), 2.0), reserve(other)
+    own = other.obtain_ready(ours)
+    name = theirs.new_attempt(1, ZONE).name
+    world.backend.create(world.request(theirs, theirs.attempt(1)))
+    reaper_of(other).reap_foreign(name.resource_id, ZONE)
+    assert not uris.exists(own.layout.bill)
+    world.sweeper().delete([name])
+    other.release(ours)
 
 
 def test_what_is_named_wrongly_is_not_deleted(world: World) -> None:

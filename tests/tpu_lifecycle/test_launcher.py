@@ -19,7 +19,15 @@ from pipeline_store.formats import ExitKind
 from tests.tpu_agent import giving_back
 from tests.tpu_agent.played_docker import IMAGE
 from tests.tpu_agent.world import JOB_KEY, PATIENCE, TOKEN, World, is_running, wait_for
-from tests.tpu_lifecycle.booting import PATHS, QUEUED_PATH, TPU_NAME, MetadataServer, Vm
+from tests.tpu_lifecycle.booting import (
+    OWN_NODE_PATH,
+    PATHS,
+    QUEUED_PATH,
+    TPU_NAME,
+    MetadataServer,
+    Vm,
+    deletions,
+)
 from tpu_agent import processes
 from tpu_lifecycle.boot import boot, launcher
 
@@ -205,10 +213,9 @@ def real_cloud(server: MetadataServer, monkeypatch: pytest.MonkeyPatch) -> Metad
     """The node of a service that speaks REST, asked by this process."""
     address = f"127.0.0.1:{server.server_port}"
     monkeypatch.setattr(boot, "METADATA_HOST", address)
-    monkeypatch.setattr(boot, "TPU_API", f"http://{address}/v2/")
     server.values |= {
         "attributes/tpu-name": TPU_NAME,
-        "attributes/tpu-api-endpoint": "",
+        "attributes/tpu-deletions": deletions(server, QUEUED_PATH, OWN_NODE_PATH),
         "attributes/lease-timeout": "0",
         "attributes/expires-at": (datetime.now(UTC) + timedelta(hours=1)).isoformat(),
         "service-accounts/default/token": '{"access_token": "vm-token"}',
@@ -219,7 +226,7 @@ def real_cloud(server: MetadataServer, monkeypatch: pytest.MonkeyPatch) -> Metad
 @pytest.mark.parametrize("case", giving_back.CASES, ids=str)
 def test_the_last_resort_is_plain_http(real_cloud: MetadataServer, case: giving_back.Case) -> None:
     if not case.is_queued:
-        real_cloud.values["attributes/tpu-name"] = TPU_NAME.replace("queuedResources", "nodes")
+        real_cloud.values["attributes/tpu-deletions"] = deletions(real_cloud, OWN_NODE_PATH)
     real_cloud.answers = list(case.answers)
     last_resort = boot.LastResort()
     last_resort.give_up_after(0)
@@ -242,7 +249,7 @@ def test_the_last_resort_lets_the_switch_go_first(
 def test_the_last_resort_survives_a_service_that_does_not_answer(
     real_cloud: MetadataServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(boot, "TPU_API", "http://127.0.0.1:1/v2/")
+    real_cloud.values["attributes/tpu-deletions"] = "http://127.0.0.1:1/v2/x"
     last_resort = boot.LastResort()
     last_resort.give_up_after(0)
     last_resort.tick()
@@ -250,7 +257,7 @@ def test_the_last_resort_survives_a_service_that_does_not_answer(
 
 
 def test_an_emulator_has_no_last_resort(real_cloud: MetadataServer) -> None:
-    real_cloud.values["attributes/tpu-api-endpoint"] = "unix:/nowhere"
+    real_cloud.values["attributes/tpu-deletions"] = ""
     last_resort = boot.LastResort()
     last_resort.give_up_after(0)
     last_resort.tick()
@@ -302,13 +309,11 @@ def test_a_vm_on_which_one_of_them_works_is_not_useless(
 
 
 def test_a_vm_on_which_nothing_can_run_gives_itself_back(vm: Vm) -> None:
-    vm.set({"tpu-api-endpoint": "", "lease-timeout": "1"})
+    asked = deletions(vm.server, QUEUED_PATH, OWN_NODE_PATH)
+    vm.set({"tpu-deletions": asked, "lease-timeout": "1"})
     vm.server.values["service-accounts/default/token"] = '{"access_token": "vm-token"}'
     vm.server.answers = [200]
     Path(vm.world.bundle.uri).write_bytes(b"x")
-    address = f"127.0.0.1:{vm.server.server_port}"
-    script = launcher.BOOT_SCRIPT.read_text().replace(boot.TPU_API, f"http://{address}/v2/")
-    vm.set({"startup-script": script})
     process = vm.boot()
     wait_for("a deletion", lambda: vm.server.deletions)
     assert vm.server.deletions == [QUEUED_PATH]
@@ -318,12 +323,12 @@ def test_a_vm_on_which_nothing_can_run_gives_itself_back(vm: Vm) -> None:
 
 
 def test_metadata_that_is_away_does_not_keep_the_tpu(vm: Vm) -> None:
-    vm.set({"tpu-api-endpoint": "", "lease-timeout": "1"})
+    asked = deletions(vm.server, QUEUED_PATH, OWN_NODE_PATH)
+    vm.set({"tpu-deletions": asked, "lease-timeout": "1"})
     vm.server.values["service-accounts/default/token"] = '{"access_token": "vm-token"}'
     vm.server.answers = [200]
     vm.server.failures = 4
-    address = f"127.0.0.1:{vm.server.server_port}"
-    script = launcher.BOOT_SCRIPT.read_text().replace(boot.TPU_API, f"http://{address}/v2/")
+    script = launcher.BOOT_SCRIPT.read_text()
     vm.set({"startup-script": script.replace(str(boot.NETWORK_PAUSES), "(0.1,)")})
     process = vm.boot()
     wait_for("a deletion", lambda: vm.server.deletions)
@@ -359,6 +364,7 @@ def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
             heartbeat_interval_seconds=30.0,
             tpu_name=TPU_NAME,
             tpu_api_endpoint="",
+            tpu_deletions=[],
             lease_timeout_seconds=7200.0,
             container_image=None,
         )
@@ -389,6 +395,7 @@ def test_metadata_names_are_those_of_the_contract(
         heartbeat_interval_seconds=30.0,
         tpu_name=TPU_NAME,
         tpu_api_endpoint="unix:/run/tpu/api.sock",
+        tpu_deletions=["https://service/a", "https://service/b/{node}"],
         lease_timeout_seconds=7200.0,
         container_image=image,
     )
@@ -407,5 +414,6 @@ def test_metadata_names_are_those_of_the_contract(
         "heartbeat-interval": "30.0",
         "tpu-name": TPU_NAME,
         "tpu-api-endpoint": "unix:/run/tpu/api.sock",
+        "tpu-deletions": "https://service/a\nhttps://service/b/{node}",
         "lease-timeout": "7200.0",
     }

@@ -62,7 +62,7 @@ class Mailbox:
         self,
         worker: int = 0,
         *,
-        job_id: str = JOB,
+        job_id: str | None = JOB,
         progress: Progress | None = None,
         chunks: int = 0,
         token: str = "",
@@ -239,6 +239,35 @@ def test_an_agent_that_beats_and_does_not_end_a_hung_job_means_a_lost_tpu(
     last = verdicts[-1]
     found = (Outcome.WAITING, "") if moves else (Outcome.LOST, Loss.HUNG)
     assert (last.outcome, last.cause) == found
+
+
+@pytest.mark.parametrize("beats", ["nothing", "another job", "another job that moves", "ours"])
+def test_an_agent_that_beats_and_does_not_begin_the_job_means_a_lost_tpu(
+    world: World, monkeypatch: pytest.MonkeyPatch, beats: str
+) -> None:
+    reservation = world.reserve({"hang.other_seconds": 60.0})
+    record = world.obtain_ready(reservation)
+    mailbox, looking = Mailbox(record), watch(world, reservation, record)
+    tpu = reservation.config.tpu
+    clock = itertools.count(time.monotonic(), tpu.poll_interval)
+    enough = int((60.0 + tpu.heartbeat_timeout_seconds) / tpu.poll_interval) + 3
+    verdicts = []
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: next(clock))
+        for look in range(enough):
+            count = look if beats.endswith("moves") else 0
+            data = JobPhase(name=PhaseName.DATA, entered=record.attempt.created, count=count)
+            job_id = {"nothing": None, "ours": JOB}.get(beats, "005-other")
+            mailbox.beat(job_id=job_id, phase=data if beats.startswith("another") else None)
+            verdicts.append(looking.look().verdict)
+    world.release(reservation)
+    assert verdicts[1].outcome is Outcome.WAITING
+    last = verdicts[-1]
+    if beats in ("nothing", "another job"):
+        assert (last.outcome, last.cause) == (Outcome.LOST, Loss.HUNG)
+        assert "did not begin the job" in last.reason
+    else:
+        assert last.outcome is Outcome.WAITING
 
 
 def test_a_job_has_its_limits_beside_it(world: World) -> None:

@@ -32,6 +32,7 @@ from tpu_lifecycle.records.reservation import (
 )
 from tpu_lifecycle.service import cloud_messages
 from tpu_lifecycle.service.backend import (
+    TpuAccessError,
     TpuBackend,
     TpuConflictError,
     TpuInvalidRequestError,
@@ -51,6 +52,7 @@ class After:
             backend.list_zone,
         )
         self.vm_endpoint, self.resource_path = backend.vm_endpoint, backend.resource_path
+        self.vm_deletions = backend.vm_deletions
         self.creation_error = backend.creation_error
         self._backend = backend
         self._action = action
@@ -265,6 +267,18 @@ def test_a_zone_that_refuses_for_good_is_left_out(
     world.release(reservation)
 
 
+def test_a_refusal_keeps_its_cause_when_the_process_dies_after_the_answer(world: World) -> None:
+    reservation = world.reserve()
+    record = reservation.new_attempt(1, ZONE).mark_asked()
+    record.mark(AttemptEvent.ANSWERED, "no right to create", cause="TpuPermissionError")
+    before = len(world.create_calls())
+    with pytest.raises(TpuPermissionError, match="no right to create") as refused:
+        world.provisioner(reservation).obtain()
+    assert not refused.value.retryable
+    assert reservation.attempt(1).marks[AttemptEvent.REFUSED].cause == "TpuPermissionError"
+    assert len(world.create_calls()) == before
+
+
 def test_when_every_zone_refuses_for_good_nothing_is_waited_for(world: World) -> None:
     reservation = world.reserve({"tpu.zones": [ZONE, OTHER_ZONE]})
     fail_next = world.emulator.admin.fail_next
@@ -273,6 +287,38 @@ def test_when_every_zone_refuses_for_good_nothing_is_waited_for(world: World) ->
     fail_next("CreateQueuedResource", code="RESOURCE_EXHAUSTED", message=quota, zone=OTHER_ZONE)
     with pytest.raises(TpuPermissionError, match=r"no right(.|\n)*Quota limit(.|\n)*reserve task"):
         world.provisioner(reservation).obtain()
+
+
+@pytest.mark.parametrize("code", ["PERMISSION_DENIED", "UNAUTHENTICATED"])
+def test_a_look_that_is_refused_says_nothing_of_the_tpu(world: World, code: str) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    world.emulator.admin.fail_next("GetQueuedResource", code=code, message="for a moment")
+    with pytest.raises(TpuAccessError, match="for a moment") as refused:
+        world.provisioner(reservation).obtain()
+    assert refused.value.retryable
+    assert world.provisioner(reservation).obtain().name == record.name
+    world.release(reservation)
+
+
+def test_credentials_that_are_not_taken_do_not_rule_out_a_zone(world: World) -> None:
+    reservation = world.reserve()
+    world.emulator.admin.fail_next("CreateQueuedResource", code="UNAUTHENTICATED", message="who?")
+    with pytest.raises(TpuAccessError, match="who") as refused:
+        world.provisioner(reservation).obtain()
+    assert refused.value.retryable
+    assert world.provisioner(reservation).obtain().attempt.zone == ZONE
+    world.release(reservation)
+
+
+def test_what_has_the_name_is_not_given_up_because_it_cannot_be_seen(world: World) -> None:
+    reservation = world.reserve()
+    record = reservation.new_attempt(1, ZONE)
+    request = replace(world.request(reservation, record), token="of-an-earlier-request")  # noqa: S106
+    world.backend.create(request)
+    world.emulator.admin.fail_next("GetQueuedResource", code="PERMISSION_DENIED", message="no")
+    assert world.provisioner(reservation).obtain().number == 1
+    world.release(reservation)
 
 
 def test_what_lands_late_is_deleted_when_another_tpu_is_there(

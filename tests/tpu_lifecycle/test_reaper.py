@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,7 +13,16 @@ from typing import Any
 import pytest
 
 from pipeline_store import uris
-from pipeline_store.formats import AttemptBill, AttemptEvent, Heartbeat, Lease, Progress, ReaperPass
+from pipeline_store.formats import (
+    AttemptBill,
+    AttemptEvent,
+    Heartbeat,
+    JobPhase,
+    Lease,
+    PhaseName,
+    Progress,
+    ReaperPass,
+)
 from tests.tpu_lifecycle.world import OTHER_ZONE, OWNER, ZONE, World, idle_launcher
 from tpu_emulator.testing import wait_for
 from tpu_lifecycle.__main__ import main
@@ -22,7 +32,7 @@ from tpu_lifecycle.control.reaper_status import newest_pass, reaper_problem
 from tpu_lifecycle.records.attempts import AttemptRecord
 from tpu_lifecycle.records.installation import establish
 from tpu_lifecycle.records.reservation import OpenReservation
-from tpu_lifecycle.service.backend import TpuName, TpuRequest
+from tpu_lifecycle.service.backend import TpuName, TpuRequest, TpuState
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -157,13 +167,14 @@ class TestForsaken:
         Lease(token=record.attempt.token, sequence=9, renewed=then).write(record.layout.lease)
         return reservation, record
 
-    def beat(self, record: AttemptRecord, step: int) -> None:
+    def beat(self, record: AttemptRecord, step: int | None, phase: JobPhase | None = None) -> None:
         Heartbeat(
             worker=0,
             token=record.attempt.token,
             time=datetime.now(UTC),
             job_id="010-train",
-            progress=Progress(step=step, train_steps=100),
+            progress=None if step is None else Progress(step=step, train_steps=100),
+            phase=phase,
             log_chunks=0,
             disk_free_bytes=1,
         ).write(record.layout.heartbeat(0))
@@ -184,9 +195,25 @@ class TestForsaken:
         self.grow_older(world)
         self.beat(record, 8)
         assert reap_all(world).reaped == []
+        # However long ago it was seen so first, one look more must agree.
         self.grow_older(world)
+        assert reap_all(world).reaped == []
         [item] = reap_all(world).reaped
         assert "nobody renews its lease, and its job makes no progress since" in item.reason
+        world.release(reservation)
+
+    def test_an_evaluation_that_moves_keeps_it(self, world: World) -> None:
+        reservation, record = self.obtain(world, renewed_ago=3600)
+        for count in range(4):
+            entered = record.attempt.created
+            self.beat(
+                record, None, JobPhase(name=PhaseName.EVALUATION, entered=entered, count=count)
+            )
+            assert reap_all(world).reaped == []
+            self.grow_older(world)
+        for _ in range(2):
+            [item] = reap_all(world).reaped or [None]
+        assert item is not None
         world.release(reservation)
 
     def test_who_renews_it_keeps_it(self, world: World) -> None:
@@ -200,7 +227,8 @@ class TestForsaken:
 
     def test_what_a_pass_cannot_see_is_remembered(self, world: World) -> None:
         reservation, record = self.obtain(world, renewed_ago=3600)
-        reap_all(world)
+        for _ in range(2):
+            reap_all(world)
         self.grow_older(world)
         world.emulator.admin.fail_next("ListQueuedResources", code="PERMISSION_DENIED", message="")
         assert reap_all(world).reaped == []
@@ -356,6 +384,24 @@ def test_one_pass_deletes_only_so_many(world: World) -> None:
     assert "1 more TPU(s)" in report.problems[0]
     last = reap_all(world)
     assert {item.name for item in report.reaped + last.reaped} >= names
+
+
+def test_what_hangs_in_deleting_does_not_keep_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [ask_for(world, expired(world.reserve())) for _ in range(3)]
+    look = world.backend.list_zone
+
+    def hanging(zone: str, labels: Mapping[str, str]) -> list[TpuState]:
+        states = sorted(look(zone, labels), key=lambda state: state.name)
+        return [*(replace(s, queued_resource="DELETING") for s in states[:2]), *states[2:]]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.backend, "list_zone", hanging)
+        report = make_reaper(world, max_deletions=1).reap()
+    assert {item.name for item in report.reaped} == {name.resource_id for name in names}
+    assert report.problems == []
+    wait_for(lambda: not any(world.backend.describe(name).exists for name in names))
 
 
 def test_each_pass_leaves_a_sign_of_life(world: World) -> None:

@@ -193,6 +193,15 @@ def test_a_tpu_that_is_being_preempted_is_deleted_once_it_is_suspended(world: Wo
     assert world.release(reservation).deleted == [record.name]
 
 
+def test_so_it_is_at_once_and_not_when_a_stuck_one_would_be_asked_again(world: World) -> None:
+    reservation = world.reserve()
+    record = world.obtain_ready(reservation)
+    world.emulator.admin.preempt(record.attempt.node_id)
+    sweeper = replace(world.sweeper(), reissue=3600.0)
+    release.release(reservation, sweeper, reason="test")
+    world.assert_nothing_left()
+
+
 def test_one_that_hangs_in_suspending_is_asked_to_go(tmp_path: Path) -> None:
     hanging: dict[str, Any] = {"suspend_delay": 3600.0, "delete_while_suspending": "allow"}
     with start_emulator(tmp_path, **hanging) as emulator:
@@ -254,6 +263,21 @@ def test_what_cannot_be_deleted_is_named(world: World) -> None:
     world.emulator.admin.delay_next("DeleteQueuedResource", seconds=0.5)
     with pytest.raises(TpuError, match=record.attempt.node_id):
         release.release(reservation, sweeper, reason="test")
+    world.release(reservation)
+
+
+def test_when_the_queued_resource_may_not_be_deleted_its_node_is(world: World) -> None:
+    reservation = world.reserve()
+    world.obtain_ready(reservation)
+    world.emulator.admin.deny("DeleteQueuedResource")
+    with pytest.raises(TpuPermissionError, match="DeleteQueuedResource"):
+        world.release(reservation)
+    wait_for(lambda: not world.nodes())
+    assert AttemptEvent.GONE not in reservation.attempt(1).marks
+    world.emulator.admin.deny("DeleteNode")
+    with pytest.raises(TpuPermissionError, match="DeleteQueuedResource"):
+        world.release(reservation)
+    world.emulator.admin.clear_faults()
     world.release(reservation)
 
 

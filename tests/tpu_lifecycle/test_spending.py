@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from model_registry import outcomes
 from pipeline_store import uris
 from pipeline_store.formats import (
     AttemptEvent,
@@ -21,11 +25,13 @@ from pipeline_store.formats import (
     SpentOn,
 )
 from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.local import LocalBackend
 from tests.tpu_lifecycle.world import OWNER, ZONE, write_run
 from tpu_lifecycle.__main__ import main
+from tpu_lifecycle.records.billed import default_since, named, spent_since
 from tpu_lifecycle.records.ledger import total, write_bill
 from tpu_lifecycle.records.reservation import OpenReservation, reserve
-from tpu_lifecycle.records.spending import Total, by_lineage, named, spent_since
+from tpu_lifecycle.records.spending import Total, by_lineage, price_words
 
 MONDAY = datetime(2026, 1, 26, 12, tzinfo=UTC)
 PRICE, ON_DEMAND = 0.5, 1.25
@@ -102,6 +108,14 @@ def sums(store: StoreLayout, **choice: Any) -> Total:
     return found[0].total
 
 
+def test_an_outcome_is_of_the_week_of_the_newest_attempt(store: StoreLayout) -> None:
+    add_run(store, OutcomeKind.PROMOTED, entry(1, TRAINED), entry(2, TRAINED, day=7))
+    [found] = by_lineage(spent_since(store, MONDAY - timedelta(1), problems=[]))
+    assert [week.promoted for week in found.weeks.values()] == [0, 1]
+    assert found.total.promoted == 1
+    assert [len(week.runs) for week in found.weeks.values()] == [1, 1]
+
+
 def test_sums_are_those_of_the_ledgers(store: StoreLayout) -> None:
     runs = [
         add_run(store, OutcomeKind.PROMOTED, entry(1, TRAINED), entry(2, TRAINED)),
@@ -170,12 +184,87 @@ def test_the_command_prints_it(store: StoreLayout, capsys: pytest.CaptureFixture
     text = capsys.readouterr().out
     assert "2026-W05  2.00 chip-hours, at most 1.00 USD, goodput 83.3%" in text
     assert "saved by spot 1.50" in text
+    assert "estimated at 0.5 USD (2026-01) a chip-hour in us-central1: budget.price" in text
     assert main([*words, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["lineages"][0]["weeks"]["2026-W05"] == printed["lineages"][0]["total"]
+    assert printed["lineages"][0]["total"]["prices"] == {"0.5 USD (2026-01)": ["us-central1"]}
     assert printed["lineages"][0]["total"]["runs"] == {"all": 1, "promoted": 1}
     assert main([*words, "--lineage", "law"]) == 0
     assert capsys.readouterr().out == "No TPU was billed.\n"
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what each call that looks at one file, or lists a folder, was about."""
+    seen: list[str] = []
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(backend: LocalBackend, uri: str) -> Any:
+            seen.append(uri)
+            return call(backend, uri)
+
+        return counting
+
+    for name in ("read", "read_versioned", "size", "modified", "list", "list_details"):
+        monkeypatch.setattr(LocalBackend, name, counted(getattr(LocalBackend, name)))
+    return seen
+
+
+@pytest.mark.parametrize("older", [0, 190])
+def test_only_what_can_be_in_the_window_is_read_and_once(
+    store: StoreLayout, reads: list[str], older: int
+) -> None:
+    first = add_run(store, OutcomeKind.PROMOTED, entry(1, TRAINED, day=-90))
+    template = Path(first.root)
+    for number in range(older):
+        shutil.copytree(template, template.with_name(f"old{number}"))
+    long_ago = (MONDAY - timedelta(days=80)).timestamp()
+    for ledger in Path(store.runs).glob("*/reservations/*/ledger.json"):
+        os.utime(ledger, (long_ago, long_ago))
+    runs = [add_run(store, OutcomeKind.PROMOTED, entry(1, TRAINED)) for _ in range(9)]
+    reads.clear()
+    assert sums(store).attempts == 9
+    assert len(reads) == 3 * 9
+    reads.clear()
+    assert sums(store).attempts == 9
+    assert reads == []
+    # An outcome that changes is read anew, and it alone.
+    outcomes.reopen(runs[0])
+    assert sums(store).promoted == 8
+    record = RunOutcome(outcome=OutcomeKind.REJECTED, reason="", written_by="test", time=MONDAY)
+    record.write(runs[0].outcome)
+    assert sums(store).cost_of_rejected > 0
+    assert reads == [runs[0].outcome]
+
+
+def test_books_that_are_open_are_read_each_time(store: StoreLayout, reads: list[str]) -> None:
+    reservation = open_run(store)
+    reservation.new_attempt(1, ZONE).mark(AttemptEvent.READY, workers=1)
+    for _ in range(2):
+        reads.clear()
+        assert len(spent_since(store, MONDAY, problems=[])) == 1
+        assert reservation.layout.record in reads
+
+
+def test_without_a_day_it_is_the_last_weeks(
+    store: StoreLayout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    since = default_since()
+    assert (since.weekday(), since.hour) == (0, 0)
+    assert timedelta(weeks=11) < datetime.now(UTC) - since < timedelta(weeks=12, seconds=1)
+    assert main(["spending", "--store", store.root, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["since"] == f"{since:%F}"
+    # The first day that there is.
+    assert main(["spending", "--store", store.root, "--since", "0001-01-01"]) == 0
+
+
+def test_a_price_is_named_with_all_regions_in_which_it_was_counted(store: StoreLayout) -> None:
+    add_run(store, OutcomeKind.PROMOTED, entry(1, TRAINED), entry(2, TRAINED, zone="us-east5-b"))
+    words = price_words(sums(store))
+    assert words.startswith(
+        "estimated at 0.5 USD (2026-01) a chip-hour in us-central1 and us-east5"
+    )
 
 
 def test_a_damaged_run_is_a_problem_and_hides_no_other(

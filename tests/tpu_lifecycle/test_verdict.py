@@ -153,7 +153,7 @@ def test_a_worker_that_never_reported_is_lost_and_named() -> None:
 
 
 USED_UP = [
-    ({"budget_end": NOW}, Outcome.BUDGET, "budget.max_chip_hours was used up"),
+    ({"budget_end": NOW}, Outcome.BUDGET, "budget.max_chip_hours or budget.max_cost was used up"),
     ({"deadline": NOW}, Outcome.DEADLINE, "not done at"),
 ]
 

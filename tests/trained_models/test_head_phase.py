@@ -57,7 +57,8 @@ def test_steps(asked: object, steps: int, expected: int) -> None:
     assert head_phase.head_steps(config) == expected
 
 
-@pytest.mark.parametrize("name", preset_names())
+# No published T5 comes without its head.
+@pytest.mark.parametrize("name", [name for name in preset_names() if not name.startswith("t5_")])
 @pytest.mark.parametrize("steps", [40, 20_000])
 def test_of_every_preset_the_settings_break_no_rule(name: str, steps: int) -> None:
     preset = load_preset(name)

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from trained_models.errors import BadDataError
-from trained_models.importing.safetensors_headers import tensor_names
+from trained_models.importing.safetensors_headers import tensor_shapes
 
 
 @pytest.fixture
@@ -23,12 +23,12 @@ def content(tmp_path: Path) -> bytes:
     return (tmp_path / "model.safetensors").read_bytes()
 
 
-def names(content: bytes) -> set[str]:
-    return tensor_names(io.BytesIO(content), len(content), "x/model.safetensors")
+def shapes(content: bytes) -> dict[str, tuple[int, ...]]:
+    return tensor_shapes(io.BytesIO(content), len(content), "x/model.safetensors")
 
 
-def test_names_are_those_that_the_library_wrote(content: bytes) -> None:
-    assert names(content) == {"cls.predictions.bias", "b"}
+def test_names_and_shapes_are_those_that_the_library_wrote(content: bytes) -> None:
+    assert shapes(content) == {"cls.predictions.bias": (3,), "b": (2, 2)}
 
 
 @pytest.mark.parametrize("cut", [1, 20])
@@ -36,7 +36,7 @@ def test_a_file_that_is_too_short_or_too_long_is_refused(content: bytes, cut: in
     for wrong in (content[:-cut], content + bytes(cut)):
         size = f"{len(wrong)} bytes, and by its header {len(content)}"
         with pytest.raises(BadDataError, match=f"^x/model.safetensors has {size}"):
-            names(wrong)
+            shapes(wrong)
 
 
 def with_header(header: object) -> bytes:
@@ -53,10 +53,12 @@ def with_header(header: object) -> bytes:
         struct.pack("<Q", 2) + b"{a",
         with_header([]),
         with_header({"a": {}}),
-        with_header({"a": {"data_offsets": [0]}}),
-        with_header({"a": {"data_offsets": [0, None]}}),
+        with_header({"a": {"shape": [1], "data_offsets": [0]}}),
+        with_header({"a": {"shape": [1], "data_offsets": [0, None]}}),
+        with_header({"a": {"shape": ["x"], "data_offsets": [0, 0]}}),
+        with_header({"a": {"data_offsets": [0, 0]}}),
     ],
 )
 def test_what_is_no_header_is_refused(wrong: bytes) -> None:
     with pytest.raises(BadDataError, match=r"x/model\.safetensors cannot be read as safetensors"):
-        names(wrong)
+        shapes(wrong)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline_store.layout import RunLayout, StoreLayout
-from tests.pipeline_store.stores import cloud_storage
+from tests.pipeline_store.stores import cloud_storage, moved
 from tests.training.corpora import TinyStore
 from tests.training.jobs import PREEMPTED, committed_steps, train, train_until
 
@@ -90,7 +90,7 @@ class OneDay:
         old, new = self.store.layout.root, str(folder)
         shutil.copytree(old, new)
         for path in folder.rglob("*.json"):
-            path.write_bytes(path.read_bytes().replace(old.encode(), new.encode()))
+            path.write_bytes(moved(path.read_bytes(), old, new))
         run = RunLayout(self.run.root.replace(old, new))
         return OneDay(
             TinyStore(StoreLayout(new), self.store.config), run, self.manifest.replace(old, new)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from corpus.mlm_records import MaskingRecipe, document_key, mask_rows, row_keys, token_table
-from corpus.tokens.bpe_model import bpe_vocabulary
-from corpus.tokens.byte_level import CHARACTERS
+from corpus.tokens.bpe_model import CHARACTERS, bpe_vocabulary
+from corpus.tokens.sentencepiece_model import parse_sentencepiece
 from corpus.tokens.vocabulary import Vocabulary
 from pipeline_config import PipelineConfig
 from pipeline_config.loading import with_overrides
@@ -27,6 +27,7 @@ from pipeline_store.formats import (
     VocabularyInfo,
 )
 from pipeline_store.layout import RunLayout, StoreLayout, vocabulary_model
+from tests.training.text_to_text.vocabularies import sentencepiece_model
 from trained_models import record_sources
 from trained_models.row_format import RowFormat
 
@@ -51,6 +52,19 @@ ROBERTA = {
     "vocabulary__do_lower_case": False,
 }
 """Settings of a lineage of RoBERTas."""
+T5 = {
+    "model__architecture": "t5",
+    "model__hidden_act": "relu",
+    "model__attention_head_size": 12,
+    "vocabulary__kind": "t5",
+    "vocabulary__do_lower_case": False,
+    "masking__unit": "sentinel",
+    # Two spans in a row of 16: with one alone, what is hidden is always the end.
+    "masking__mean_span_tokens": 1.0,
+    "masking__max_predictions_per_seq": 5,
+    "promotion__export_formats": ["hugging_face"],
+}
+"""Settings of a lineage of T5."""
 # Words that occur in the text; each is followed by the next, and the last one by the first.
 WORDS = 40
 ROWS_PER_DOCUMENT = 2
@@ -105,7 +119,7 @@ class TinyStore:
             vocabulary_kind=vocabulary.kind,
             sha256=vocabulary.sha256,
             tokens_sha256=vocabulary.tokens_sha256,
-            size=VOCABULARY_SIZE,
+            size=len(vocabulary.tokens),
             do_lower_case=settings.do_lower_case,
             source="test",
         ).write(lineage.vocabulary_info)
@@ -113,8 +127,11 @@ class TinyStore:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Return one of the configured kind, of as many tokens in each."""
-        return BPE if self.config.vocabulary.kind == "bpe" else Vocabulary(tuple(TOKENS))
+        """Return one of the configured kind."""
+        kind = self.config.vocabulary.kind
+        if kind == "t5":
+            return parse_sentencepiece(sentencepiece_model())
+        return BPE if kind == "bpe" else Vocabulary(tuple(TOKENS))
 
     @property
     def vocabulary_sha256(self) -> str:
@@ -264,7 +281,7 @@ class TinyStore:
         real = columns < lengths[:, None]
         ids = self.vocabulary.ids
         tokens = np.where(real, words, ids["[PAD]"]).astype(np.int32)
-        tokens[:, 0] = ids["[CLS]"]
+        tokens[:, 0] = ids.get("[CLS]", ids["[SEP]"])
         tokens[np.arange(rows), lengths - 1] = ids["[SEP]"]
         if row_format.next_sentence:
             tokens[:, middle] = SEP
@@ -311,14 +328,7 @@ def training_batches(
 
 def masking_recipe(config: PipelineConfig, row_format: RowFormat) -> MaskingRecipe:
     """Return the recipe of a configuration for one of its kinds of rows."""
-    masking = config.masking
-    return MaskingRecipe(
-        masked_lm_prob=masking.masked_lm_prob,
-        max_predictions_per_seq=row_format.max_predictions_per_seq,
-        random_seed=masking.random_seed,
-        unit=masking.unit,
-        max_span_words=masking.max_span_words,
-    )
+    return MaskingRecipe.of(config.masking, row_format.max_predictions_per_seq)
 
 
 def write_records(path: Path, features: dict[str, np.ndarray], row_format: RowFormat) -> np.ndarray:

@@ -107,8 +107,8 @@ def bert_outputs(weights: Weights, rows: dict[str, Array], gelu: Any = exact_gel
         return x @ values[f"{name}.weight"].T + values[f"{name}.bias"]
 
     def norm(name: str, x: Array) -> Array:
-        centred = x - x.mean(-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
+        centered = x - x.mean(-1, keepdims=True)
+        scaled = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-12)
         return scaled * values[f"{name}.weight"] + values[f"{name}.bias"]
 
     def by_head(x: Array) -> Array:

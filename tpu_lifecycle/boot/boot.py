@@ -34,7 +34,6 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 NETWORK_PAUSES = (1, 2, 4, 8, 16, 32, 60)  # at boot the network may not be up yet
 LONGEST_PAUSE = 60.0
 TICK = 0.2
-TPU_API = "https://tpu.googleapis.com/v2/"
 LAST_RESORT_AFTER = 600.0  # of the expiry: the switch has had ten minutes
 
 
@@ -178,13 +177,14 @@ class LastResort:
     """Gives the TPU back with nothing but the standard library, should all else be of no use.
 
     The switch of the bundle knows much more and is the one that should act. This is for a VM on
-    which the bundle cannot run. An emulator does not speak REST: there it does nothing.
+    which the bundle cannot run. The node's metadata has the requests that the service takes; an
+    emulator takes none: there it does nothing.
     """
 
     def __init__(self) -> None:
         self.name = attribute("tpu-name")
-        self.node_id = tpu_env().get("NODE_ID") or self.name.rpartition("/")[2]
-        self.is_possible = not metadata("attributes/tpu-api-endpoint")
+        self.urls = deletions(self.name, tpu_env())
+        self.is_possible = bool(self.urls)
         self.expires_at = datetime.fromisoformat(attribute("expires-at")).timestamp()
         self.lease_timeout = float(attribute("lease-timeout"))
         self.due = self.expires_at + LAST_RESORT_AFTER
@@ -200,23 +200,27 @@ class LastResort:
         if not (self.is_possible and is_due and time.time() >= self.next_try):
             return
         self.next_try = time.time() + LONGEST_PAUSE
-        parent, kind, _ = self.name.rsplit("/", 2)
-        queued = [f"{self.name}?force=true"] if kind == "queuedResources" else []
-        for path in [*queued, f"{parent}/nodes/{self.node_id}"]:
-            # Whatever the answer to the first, the node may go, which is what costs money.
+        for url in self.urls:
+            # Whatever the answer to the first, another may be accepted.
             try:
-                code = delete(TPU_API + path)
+                code = delete(url)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - nobody else would try again
-                say(f"deleting {path} failed: {error!r}")
+                say(f"deleting {url} failed: {error!r}")
                 continue
-            say(f"deleting {path}: {code}")
+            say(f"deleting {url}: {code}")
             if code < 300:
                 return
 
 
+def deletions(name: str, env: dict[str, str]) -> list[str]:
+    """Return the URLs to which this VM may send DELETE to give back its own TPU, in order."""
+    node_id = env.get("NODE_ID") or name.rpartition("/")[2]
+    return (metadata("attributes/tpu-deletions") or "").replace("{node}", node_id).split()
+
+
 def delete(url: str) -> int:
     """Send one DELETE with the VM's own token; return the status of the answer."""
-    request = urllib.request.Request(  # noqa: S310 - the address is a constant, https
+    request = urllib.request.Request(  # noqa: S310 - the node's own metadata has the address
         url,
         method="DELETE",
         headers={"Authorization": f"Bearer {vm_token()}", "User-Agent": "bert-repretraining/vm"},
@@ -283,6 +287,8 @@ def boot(work: Path) -> Supervisor:
     switch = [sys.executable, "-m", "tpu_agent.self_delete", *common, "--tpu-name", name]
     switch += ["--node-id", env.get("NODE_ID") or name.rpartition("/")[2]]
     switch += ["--tpu-api-endpoint", metadata("attributes/tpu-api-endpoint") or ""]
+    # In the environment: the switch of an earlier bundle does not know of them.
+    os.environ["REPRETRAIN_TPU_DELETIONS"] = "\n".join(deletions(name, env))
     switch += ["--lease-timeout", attribute("lease-timeout")]
     say(f"worker {worker} runs bundle {sha256} with {sys.executable}")
     return Supervisor(

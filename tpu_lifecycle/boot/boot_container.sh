@@ -8,7 +8,6 @@ set -u
 export LC_ALL=C # for the ranges in patterns
 
 readonly METADATA=${GCE_METADATA_HOST:-metadata.google.internal}
-readonly TPU_API=https://tpu.googleapis.com/v2/
 readonly CONTAINER=tpu-agent
 readonly IMAGE_PATTERN='^[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}$'
 readonly GOOGLES_REGISTRIES='^([a-z0-9-]+-docker\.pkg\.dev|([a-z]+\.)?gcr\.io)$'
@@ -127,17 +126,16 @@ run_container() {
     --workdir "$folder" --volume "$work:$work" "$image" "$work/boot.py"
 }
 
-# Asks the TPU service to delete this VM's queued resource, and unless it agrees, this VM's node, as boot.py would.
+# Asks the TPU service to delete this VM's TPU, request by request until it agrees to one, as boot.py would.
 give_back() {
-  local parent=${tpu_name%/*/*} path code
-  local -a paths=("$parent/nodes/$node_id")
-  [[ $tpu_name != */queuedResources/* ]] || paths=("$tpu_name?force=true" "${paths[@]}")
-  for path in "${paths[@]}"; do
+  local url code
+  for url in "${deletions[@]}"; do
+    url=${url//"{node}"/$node_id}
     # The token goes through a pipe: a command line can be read by everybody on the VM.
     code=$(printf 'Authorization: Bearer %s\n' "$(token)" | curl --silent --show-error --noproxy '*' --globoff \
       --max-time 60 --request DELETE --header @- --user-agent bert-repretraining/vm --output /dev/null \
-      --write-out '%{http_code}' "$TPU_API$path")
-    say "nothing runs on this VM, so it deletes its own TPU: $path: $code"
+      --write-out '%{http_code}' "$url")
+    say "nothing runs on this VM, so it deletes its own TPU: $url: $code"
     [[ $code != 2?? ]] || return
   done
 }
@@ -156,7 +154,7 @@ read_attributes() {
   fi
   node_id=$(metadata attributes/tpu-env | sed -n "s/^NODE_ID: *'\{0,1\}\([^' ]*\).*/\1/p")
   node_id=${node_id:-${tpu_name##*/}}
-  endpoint=$(metadata attributes/tpu-api-endpoint)
+  mapfile -t deletions < <(metadata attributes/tpu-deletions)
   mkdir -p "$work"
   attribute boot-script >"$work/boot.py"
 }
@@ -173,8 +171,8 @@ main() {
   useless_since=$EPOCHSECONDS
   while [[ -z $stopping ]]; do
     if ((EPOCHSECONDS >= $(due))); then
-      if [[ -n $endpoint ]]; then
-        say 'an emulator does not speak REST: its TPU is left to others'
+      if [[ -z ${deletions[*]} ]]; then
+        say 'an emulator takes no such requests: its TPU is left to others'
         exit 1
       fi
       give_back

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -32,6 +33,7 @@ class Launcher(Protocol):
         heartbeat_interval_seconds: float,
         tpu_name: str,
         tpu_api_endpoint: str,
+        tpu_deletions: Sequence[str],
         lease_timeout_seconds: float,
         container_image: str | None,
     ) -> dict[str, str]:
@@ -51,6 +53,7 @@ def boot_metadata(
     heartbeat_interval_seconds: float,
     tpu_name: str,
     tpu_api_endpoint: str,
+    tpu_deletions: Sequence[str],
     lease_timeout_seconds: float,
     container_image: str | None,
 ) -> dict[str, str]:
@@ -69,10 +72,11 @@ def boot_metadata(
         agent does not ask for it either.
     :param expires_at: moment after which the agent runs nothing and the VM deletes its own TPU.
     :param heartbeat_interval_seconds: between two signs of life.
-    :param tpu_name: what the VM deletes, ``projects/P/locations/Z/queuedResources/ID`` or
-        ``projects/P/locations/Z/nodes/ID``.
-    :param tpu_api_endpoint: where it asks for that; empty: the public API. Anything else is an
-        emulator, which is spoken to without TLS and without credentials.
+    :param tpu_name: what the VM deletes: its full name in the service.
+    :param tpu_api_endpoint: of an emulator, which is spoken to without TLS and without credentials;
+        empty: there is a service.
+    :param tpu_deletions: how a service is asked for that:
+        :meth:`tpu_lifecycle.service.backend.TpuBackend.vm_deletions`.
     :param lease_timeout_seconds: without a renewal of the lease and without progress, after which
         the VM deletes its own TPU.
     :param container_image: image by digest in which the boot script runs; None: the VM's own
@@ -93,6 +97,7 @@ def boot_metadata(
         "heartbeat-interval": str(heartbeat_interval_seconds),
         "tpu-name": tpu_name,
         "tpu-api-endpoint": tpu_api_endpoint,
+        "tpu-deletions": "\n".join(tpu_deletions),
         "lease-timeout": str(lease_timeout_seconds),
     }
 

@@ -20,6 +20,9 @@ from tpu_lifecycle.service.backend import TpuName
 LEASE_TIMEOUTS = 2
 """So many lease timeouts without a renewal: in the second one the VM's switch has had its turn."""
 
+LEAST_LOOKS = 3
+"""So many passes must agree, however long ago the first one was: passes may have failed between."""
+
 
 @dataclass
 class Standing:
@@ -35,24 +38,30 @@ class Standing:
     def since(self, reservation: OpenReservation, record: AttemptRecord) -> datetime | None:
         """Return since when nothing moves on a TPU whose lease lapsed; None: somebody may come.
 
-        A job's progress is that of worker 0. One that reports none gets one lease timeout, like one
-        that hangs.
+        How a job moves is what worker 0 says of it: its step, its phase, and the count of what is
+        done within that, such as batches that were scored. One that says nothing gets one lease
+        timeout, like one that hangs.
         """
         timeout = _lease_timeout(reservation)
         if timeout is None or not _is_lapsed(record, LEASE_TIMEOUTS * timeout):
             return None
         now = datetime.now(UTC)
         beat = read_heartbeat(record, 0)
-        step = beat.progress.step if beat and beat.progress else None
-        job_id = beat.job_id if beat else None
         name = record.name
         fresh = StandingTpu(
-            name=name.resource_id, zone=name.zone, job_id=job_id, step=step, since=now
+            name=name.resource_id,
+            zone=name.zone,
+            job_id=beat.job_id if beat else None,
+            step=beat.progress.step if beat and beat.progress else None,
+            phase=beat.phase if beat else None,
+            since=now,
         )
-        same = [one for one in self.earlier if one.model_copy(update={"since": now}) == fresh]
-        self.noted[name] = same[0] if same else fresh
-        since = self.noted[name].since
-        return since if now - since >= timeout else None
+        unlike = {"since": now, "looks": 1}
+        same = [one for one in self.earlier if one.model_copy(update=unlike) == fresh]
+        noted = same[0].model_copy(update={"looks": same[0].looks + 1}) if same else fresh
+        self.noted[name] = noted
+        is_over = now - noted.since >= timeout and noted.looks >= LEAST_LOOKS
+        return noted.since if is_over else None
 
     def to_keep(self, answered: AbstractSet[str]) -> list[StandingTpu]:
         """Return what the next pass has to know.

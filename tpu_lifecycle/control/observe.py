@@ -12,7 +12,7 @@ from functools import partial
 
 from pipeline_config.rules import hosts
 from pipeline_store import uris
-from pipeline_store.formats import AttemptEvent, Heartbeat, Progress
+from pipeline_store.formats import AttemptEvent, Heartbeat, JobPhase, Progress
 from tpu_lifecycle.control.mailbox import LogReader, WorkerReport, of_all, read_status, read_worker
 from tpu_lifecycle.control.verdict import Facts, Standing, Verdict, judge_job, judge_readiness
 from tpu_lifecycle.records.attempts import AttemptRecord, read_heartbeat
@@ -169,7 +169,7 @@ class JobWatch:
         )
 
     def _budget_end(self) -> datetime | None:
-        if self.reservation.config.budget.max_chip_hours is None or not self.record.is_ready:
+        if self.reservation.config.budget.chip_hours_limit is None or not self.record.is_ready:
             return None
         if self._budget_ends is None:
             # Once: it stays the same, and all attempts have to be read for it.
@@ -193,21 +193,28 @@ class JobWatch:
     def _standing(self, reports: dict[int, WorkerReport], watched: float) -> dict[int, Standing]:
         """Return how the job stands on each worker whose agent says what it does.
 
-        As of silence, only time counts in which we looked and the agent went on beating.
+        As of silence, only time counts in which we looked and the agent went on beating. An agent
+        whose heartbeat, a thread of its own, says nothing of the job may hang between two jobs: it
+        has as long to begin as a phase without a limit of its own, from our first look on, and
+        anew whenever another job moves.
         """
         for worker, report in reports.items():
             beat = report.heartbeat
-            if beat is None or beat.phase is None or beat.job_id != self.job_id:
+            if beat is None or report.status:
                 self._stands.pop(worker, None)
-            elif worker not in self._stands or self._stands[worker].beat.phase != beat.phase:
+            elif worker not in self._stands or _place(self._stands[worker].beat) != _place(beat):
                 self._stands[worker] = _Stand(beat)
             else:
                 self._stands[worker].see(beat, watched)
-        return {
-            worker: Standing(beat.phase.name, stand.seconds, beat.phase_limit_seconds)
-            for worker, stand in self._stands.items()
-            if (beat := stand.beat).phase and beat.phase_limit_seconds is not None
-        }
+        found = {}
+        for worker, stand in self._stands.items():
+            phase, limit = stand.beat.phase, stand.beat.phase_limit_seconds
+            if stand.beat.job_id != self.job_id:
+                limit = self.reservation.config.hang.other_seconds
+                found[worker] = Standing(None, stand.seconds, limit)
+            elif phase is not None and limit is not None:
+                found[worker] = Standing(phase.name, stand.seconds, limit)
+        return found
 
     def _watched(self) -> float:
         """Return for how long we have looked since the last look that succeeded."""
@@ -219,6 +226,10 @@ class JobWatch:
     def _progress(self, report: WorkerReport) -> Progress | None:
         beat = report.heartbeat
         return beat.progress if beat is not None and beat.job_id == self.job_id else None
+
+
+def _place(beat: Heartbeat) -> tuple[str | None, JobPhase | None]:
+    return beat.job_id, beat.phase
 
 
 def reported(reservation: OpenReservation, record: AttemptRecord, job_id: str) -> Verdict:

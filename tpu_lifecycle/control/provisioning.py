@@ -38,11 +38,14 @@ from tpu_lifecycle.records.ledger import timeline
 from tpu_lifecycle.records.reservation import OpenReservation, ReleasedError
 from tpu_lifecycle.service import labels
 from tpu_lifecycle.service.backend import (
+    TpuAccessError,
     TpuBackend,
     TpuConflictError,
     TpuError,
     TpuRequest,
+    TpuState,
     TpuUnavailableError,
+    error_of,
 )
 
 CREATE_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
@@ -86,8 +89,10 @@ class Asker:
         :raises ReleasedError: released meanwhile; what was made is deleted.
         :raises TpuConflictError: the name is taken by something that is not ours.
         :raises TpuUnavailableError: no answer to any try; the TPU may still appear.
+        :raises TpuError: the service refuses, or has refused an earlier process.
         """
         if not record.may_land:
+            self._check_answer(record)
             return
         request = self.request(record)
         problem: TpuError | None = None
@@ -106,6 +111,12 @@ class Asker:
                 time.sleep(pause)
         if problem is not None:
             raise problem
+
+    def _check_answer(self, record: AttemptRecord) -> None:
+        """Raise the refusal that a process noted which died before it gave the attempt up."""
+        answer = record.marks.get(AttemptEvent.ANSWERED)
+        if answer is not None and answer.cause and AttemptEvent.READY not in record.marks:
+            raise error_of(answer.cause, answer.reason)
 
     def _ask(
         self, record: AttemptRecord, request: TpuRequest, *, may_land_already: bool
@@ -137,7 +148,7 @@ class Asker:
         try:
             return self.backend.create(request)
         except TpuConflictError as error:
-            state = self.backend.describe(request.name)
+            state = self._present(request)
             if not state.exists:
                 # Seen right after a create: the service contradicts itself for a moment.
                 raise TpuUnavailableError(f"{error} But there is none of this name.") from error
@@ -153,6 +164,15 @@ class Asker:
                 ) from error
             self.log.info("%s exists already: an earlier reply was lost", request.name)
             return ""
+
+    def _present(self, request: TpuRequest) -> TpuState:
+        """Look what has the name. That it cannot be seen is no answer to the create call."""
+        try:
+            return self.backend.describe(request.name)
+        except TpuError as error:
+            raise TpuUnavailableError(
+                f"{request.name} exists, but nobody can tell whose it is: {error}"
+            ) from error
 
     def request(self, record: AttemptRecord) -> TpuRequest:
         """Return what is asked of the service for an attempt; the same each time."""
@@ -171,6 +191,7 @@ class Asker:
             heartbeat_interval_seconds=tpu.heartbeat_interval_seconds,
             tpu_name=self.backend.resource_path(record.name, tpu.api),
             tpu_api_endpoint=self.backend.vm_endpoint,
+            tpu_deletions=self.backend.vm_deletions(record.name, tpu.api),
             lease_timeout_seconds=tpu.lease_timeout_seconds,
             container_image=tpu.container_image,
         )
@@ -196,6 +217,7 @@ class Asker:
 
 _ENDS_OF_ROUNDS: dict[str, type[TpuError]] = {
     TpuUnavailableError.__name__: TpuUnavailableError,
+    TpuAccessError.__name__: TpuAccessError,
     capacity.QUOTA: QuotaInUseError,
 }
 """What to raise when a round ends without a TPU, by the cause of its last refusal."""
@@ -264,6 +286,7 @@ class Provisioner:
         :raises StockoutError: the round through all zones is over.
         :raises QuotaInUseError: so it is, and the last zone's quota is used up.
         :raises TpuUnavailableError: so it is, and the last zone did not even answer.
+        :raises TpuAccessError: so it is, and the last zone did not take the credentials.
         :raises QuotaExhaustedError: no zone's quota is large enough.
         :raises TpuError: every zone refuses for good.
         """

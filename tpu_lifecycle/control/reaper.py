@@ -92,7 +92,8 @@ class Reaper:
 
     :param zones: besides the zones that reservations in the store name.
     :param dry_run: say what would be deleted; delete nothing, and leave no sign of life.
-    :param max_deletions: in one pass; what is left is a problem, and the next pass goes on.
+    :param max_deletions: in one pass, of what is not DELETING already; what is left is a problem,
+        and the next pass goes on.
     :param patience: before it steps in for a task; a TPU that expired is deleted at once.
     """
 
@@ -110,7 +111,7 @@ class Reaper:
     def reap(self) -> ReaperReport:
         """Make one pass. Whatever fails is in the report and does not stop the rest."""
         report = ReaperReport()
-        left = 0
+        left = asked = 0
         identity = Identity.read(self.store, report.problems)
         standing = Standing(self._remembered(lambda earlier: earlier.standing, unknown=()))
         for state in self.find(report):
@@ -119,9 +120,12 @@ class Reaper:
                     self._judge_foreign(state, report)
                     continue
                 reason = self._reason(state, standing) if self._is_there(state) else None
-                if reason and len(report.reaped) >= self.max_deletions:
+                # What hangs in DELETING must not keep the others from being deleted for ever.
+                is_new = (state.queued_resource or state.node) != "DELETING"
+                if reason and is_new and asked >= self.max_deletions:
                     left += 1
                 elif reason:
+                    asked += is_new
                     report.reaped.append(self._delete(state, reason))
             except Exception as error:  # noqa: BLE001 - one bad TPU must not save the others
                 self.log.warning("Skipping %s: %r", state.name, error)
@@ -158,11 +162,13 @@ class Reaper:
 
     def _is_ours(self, state: TpuState, identity: Identity) -> bool:
         """Return whether this store asked for the TPU."""
-        if INSTALLATION in state.labels:
-            return identity.has(state.labels, None)
-        labels = TpuLabels.parse(state.labels)
-        reservation = self.store.run(labels.run_key).reservation(labels.generation)
-        return identity.has(state.labels, Reservation.load_or_none(reservation.record))
+
+        def find() -> Reservation | None:
+            labels = TpuLabels.parse(state.labels)
+            reservation = self.store.run(labels.run_key).reservation(labels.generation)
+            return Reservation.load_or_none(reservation.record)
+
+        return identity.has(state.labels, find)
 
     def _judge_foreign(self, state: TpuState, report: ReaperReport) -> None:
         """Say that another installation does not delete what it should have."""
@@ -316,8 +322,13 @@ class Reaper:
         return item
 
     def _write_bill(self, state: TpuState, reason: str) -> None:
-        """Note what the TPU was used for: it may be that nobody else ever closes its books."""
+        """Note what the TPU was used for: it may be that nobody else ever closes its books.
+
+        Not of another installation's: its run may have the id of one of ours.
+        """
         try:
+            if not self._is_ours(state, Identity.read(self.store, [])):
+                return
             labels = TpuLabels.parse(state.labels)
             reservation = open_reservation(self.store.run(labels.run_key).root, labels.generation)
             write_bill(reservation, reservation.attempt(labels.attempt), reaped=reason)

@@ -81,6 +81,14 @@ class Log(Protocol):
 
 
 @dataclass
+class _Requests:
+    """When a deletion was last asked for, and since when one was put off; monotonic seconds."""
+
+    asked: dict[TpuName, float] = field(default_factory=dict)
+    put_off: dict[TpuName, float] = field(default_factory=dict)
+
+
+@dataclass
 class Sweeper:
     """Deletes by name, confirms by looking. Durations are seconds.
 
@@ -120,21 +128,21 @@ class Sweeper:
         :raises TpuError: some could not be deleted or confirmed; all others are gone. Call again.
         """
         waiting = sorted(set(names))
-        asked: dict[TpuName, float] = {}
+        requests = _Requests()
         seen: dict[TpuName, TpuState] = {}
         began = time.monotonic()
         pause = self.pause
         while True:
             results: dict[TpuName, bool | TpuError] = {}
             for name in waiting:
-                found = self._push(name, asked, seen, is_ours)
+                found = self._push(name, requests, seen, is_ours)
                 is_refused = isinstance(found, LASTING_REFUSALS)
                 results[name] = found if not (is_refused and name in denied) else True
             waiting = [name for name, is_gone in results.items() if is_gone is not True]
             if not waiting:
                 return seen
             failed = {name: e for name, e in results.items() if isinstance(e, TpuError)}
-            if len(failed) == len(waiting) and not any(e.retryable for e in failed.values()):
+            if len(failed) == len(waiting) and all(map(_is_refusal, failed.values())):
                 first = next(iter(failed.values()))
                 raise type(first)(self._left(waiting, seen, failed))
             waited = time.monotonic() - began
@@ -163,7 +171,7 @@ class Sweeper:
     def _push(
         self,
         name: TpuName,
-        asked: dict[TpuName, float],
+        requests: _Requests,
         seen: dict[TpuName, TpuState],
         is_ours: Callable[[TpuState], bool],
     ) -> bool | TpuError:
@@ -185,26 +193,24 @@ class Sweeper:
             if name in seen and not state.node_created:
                 state = replace(state, node_created=seen[name].node_created)
             seen[name] = state
-            if self._should_ask(state, name, asked):
+            if self._should_ask(state, name, requests):
                 self.backend.delete(name)
-                asked[name] = time.monotonic()
+                requests.asked[name] = time.monotonic()
         except TpuError as error:
             self.log.warning("%s", error)
             return error
         return False
 
-    def _should_ask(self, state: TpuState, name: TpuName, asked: dict[TpuName, float]) -> bool:
+    def _should_ask(self, state: TpuState, name: TpuName, requests: _Requests) -> bool:
         now = time.monotonic()
         # The service may want no forced deletion while it is still suspending by itself, which
-        # usually takes seconds. One that got stuck so is asked all the same, whatever it answers.
-        if state.queued_resource == "SUSPENDING" and name not in asked:
-            asked[name] = now
-            return False
-        if now - asked.get(name, -math.inf) <= self.reissue:
-            return False
+        # usually takes seconds; then it is asked at once. One that got stuck so is asked all the
+        # same, whatever it answers.
         if state.queued_resource == "SUSPENDING":
-            asked[name] = now
-        return True
+            if now - requests.put_off.setdefault(name, now) <= self.reissue:
+                return False
+            requests.put_off[name] = now
+        return now - requests.asked.get(name, -math.inf) > self.reissue
 
     def _left(
         self,
@@ -220,6 +226,11 @@ class Sweeper:
             f"Not confirmed gone: {'; '.join(parts)}. The task tries "
             "again, and the tpu_reaper DAG deletes it too."
         )
+
+
+def _is_refusal(error: TpuError) -> bool:
+    """Return whether asking again at once does not help, though another try of the task may."""
+    return isinstance(error, LASTING_REFUSALS) or not error.retryable
 
 
 class LingeringError(TpuUnavailableError):
@@ -310,17 +321,23 @@ def release(reservation: OpenReservation, sweeper: Sweeper, *, reason: str) -> R
     files of the store are no obstacle to deleting, only to the ledger.
 
     :raises TpuError: something could not be deleted or confirmed; call again.
+    :raises ReservationError: it lies in a copy of its store, and has a TPU that is the original's.
     :raises FormatError: all is deleted, but a damaged file of the run keeps it from the ledger.
     """
-    generations = [*_readable_generations(reservation, sweeper), reservation]
-    for generation in generations:
+    earlier = _readable_generations(reservation, sweeper)
+    for generation in (*earlier, reservation):
         generation.release(reason)
+    left = {g.record.generation: found for g in earlier if (found := _elsewhere(g, sweeper))}
+    for number, names in left.items():
+        sweeper.log.error("Left to the store that g%d was made in: %s", number, _joined(names))
+    generations = [g for g in earlier if g.record.generation not in left] + [reservation]
     seen = _sweep(generations, sweeper)
     _wait_for_late_landings(generations, sweeper)
     seen |= _sweep(generations, sweeper)
     try:
         for generation in [*earlier_reservations(reservation), reservation]:
-            _close_books(generation, seen)
+            if generation.record.generation not in left:
+                _close_books(generation, seen)
     except FormatError as error:
         raise FormatError(
             f"All TPUs of {reservation} are deleted, but it has no ledger: {error} Restore this "
@@ -343,13 +360,15 @@ def _readable_generations(reservation: OpenReservation, sweeper: Sweeper) -> lis
 def give_back_earlier(reservation: OpenReservation, sweeper: Sweeper) -> None:
     """Give back what earlier generations of the run still have: it rents one TPU at a time.
 
-    But for one that is on its way out for longer than the sweeper's patience.
+    But for one that is on its way out for longer than the sweeper's patience, and for those of
+    reservations that were made in another store: they are that one's.
 
     :raises TpuError: something could not be deleted or confirmed; call again.
     """
     pairs = [
         (generation, record)
         for generation in earlier_reservations(reservation)
+        if generation.is_at_home
         for record in generation.attempts()
         if AttemptEvent.GONE not in record.marks
     ]
@@ -452,14 +471,46 @@ def is_ours(reservation: OpenReservation, record: AttemptRecord, state: TpuState
 def _delete(
     pairs: Sequence[_Pair], sweeper: Sweeper, *, linger_after: float | None = None
 ) -> dict[TpuName, TpuState]:
-    """Delete by name what is ours, and confirm."""
+    """Delete by name what is ours, and confirm.
+
+    :raises ReservationError: a reservation lies in a copy of its store, and has a TPU.
+    """
     by_name = {record.name: (reservation, record) for reservation, record in pairs}
-    return sweeper.delete(
+    seen = sweeper.delete(
         by_name,
         is_ours=lambda state: is_ours(*by_name[state.name], state),
         denied={record.name for _, record in pairs if record.was_denied},
         linger_after=linger_after,
     )
+    for reservation in {id(reservation): reservation for reservation, _ in pairs}.values():
+        if names := _elsewhere(reservation, sweeper):
+            raise ReservationError(
+                f"{reservation} has {_joined(names)}, but was made in another store than "
+                f"{reservation.run.store_root}, of installation {reservation.record.installation}: "
+                "this one is a copy or was moved. Run the delete task where it was made, or move "
+                "the store back; else the TPU goes when it expires."
+            )
+    return seen
+
+
+def _elsewhere(reservation: OpenReservation, sweeper: Sweeper) -> list[TpuName]:
+    """Return what exists of a reservation that lies in a copy of its store: the original's TPUs.
+
+    :raises TpuError: nobody can tell.
+    """
+    if reservation.is_at_home:
+        return []
+    names = {record.name for record in _attempts(reservation) if not record.was_denied}
+    states = [sweeper.backend.describe(name) for name in sorted(names)]
+    return [
+        state.name
+        for state in states
+        if state.exists and (not state.labels or labels.is_of(reservation.record, state.labels))
+    ]
+
+
+def _joined(names: Iterable[TpuName]) -> str:
+    return ", ".join(map(str, names))
 
 
 def _sweep(generations: Sequence[OpenReservation], sweeper: Sweeper) -> dict[TpuName, TpuState]:

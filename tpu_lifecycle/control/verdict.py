@@ -65,9 +65,12 @@ class Verdict:
 
 
 class Standing(NamedTuple):
-    """For how many seconds a worker's job has not moved, and after how many its agent ends it."""
+    """For how many seconds a worker's job has not moved, and after how many its agent ends it.
 
-    phase: PhaseName
+    Without a phase: for how many its agent goes on beating without having begun the job.
+    """
+
+    phase: PhaseName | None
     seconds: float
     limit: float
 
@@ -156,7 +159,9 @@ def _came_too_late(facts: Facts) -> Verdict | None:
 
 def _budget(facts: Facts) -> Verdict | None:
     if facts.budget_end is not None and facts.now >= facts.budget_end:
-        reason = f"budget.max_chip_hours was used up at {facts.budget_end:%F %T} UTC"
+        reason = (
+            f"budget.max_chip_hours or budget.max_cost was used up at {facts.budget_end:%F %T} UTC"
+        )
         return Verdict(Outcome.BUDGET, f"{reason}{_unheard_of(facts)}")
     return None
 
@@ -287,10 +292,12 @@ def _hung(facts: Facts) -> Verdict | None:
         return None
     for worker, job in sorted(facts.standing.items()):
         if worker not in facts.statuses and job.seconds > job.limit + facts.heartbeat_timeout:
-            return Verdict(
-                Outcome.LOST,
+            what = (
                 f"nothing moved on worker {worker} for {job.seconds:.0f} s in phase {job.phase} "
-                f"(limit {job.limit:.0f} s), and its agent did not end the job",
-                Loss.HUNG,
+                f"(limit {job.limit:.0f} s), and its agent did not end the job"
+                if job.phase
+                else f"worker {worker} beats, but did not begin the job within "
+                f"{job.seconds:.0f} s (limit {job.limit:.0f} s)"
             )
+            return Verdict(Outcome.LOST, what, Loss.HUNG)
     return None

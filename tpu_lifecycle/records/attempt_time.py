@@ -6,12 +6,13 @@ account says more. So the pieces sum up to the whole, whatever is missing. Worke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from pipeline_store.formats import AgentHello, JobUsage, Seconds, SpentOn
 from pipeline_store.formats.spent import added, fitted
+from tpu_lifecycle.records.clocks import NOTICEABLE
 
 KEPT_APART = (SpentOn.STALL, SpentOn.RECOVERY)
 """Of a probe's time, which else is not told apart."""
@@ -24,10 +25,13 @@ class Facts:
     :param since: when the attempt before it had ended, or the reservation was made.
     :param after: what the time from then until it was asked for is called.
     :param rented: when its node was made; None: it never had one.
+    :param node_created: the same as the service says it, if it does.
     :param given_up: when its end was decided: it was lost, cancelled, refused or released.
     :param gone: when its deletion was confirmed, or until when the time counts.
     :param beat: time of worker 0's last sign of life.
     :param jobs: of worker 0, oldest first.
+    :param resumed: step whose checkpoint training went on from, or can, by jobs of it that were cut
+        off; it may be committed after the last sign of life.
     :param is_lost: nobody knows what it did after its last sign of life.
     :param probes: ids of the jobs among them that measure a model on labelled tasks.
     """
@@ -37,37 +41,79 @@ class Facts:
     gone: datetime
     after: SpentOn = SpentOn.QUEUE
     rented: datetime | None = None
+    node_created: datetime | None = None
     given_up: datetime | None = None
     hello: AgentHello | None = None
     beat: datetime | None = None
     jobs: Sequence[JobUsage] = ()
     probes: frozenset[str] = frozenset()
+    resumed: Mapping[str, int] = field(default_factory=dict)
     is_lost: bool = False
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of an attempt's time, and what it was spent on; the seconds sum up to all of it.
+
+    :param job_id: the job by whose own account they have several names.
+    """
+
+    start: datetime
+    end: datetime
+    seconds: Seconds
+    job_id: str = ""
 
 
 def unbilled(facts: Facts) -> Seconds:
     """Return the time before there was a node, or in which there never was one."""
-    line = _Line(min(facts.since, facts.created))
-    line.until(facts.created, facts.after)
-    end = facts.rented or min(facts.given_up or facts.gone, facts.gone)
-    line.until(end, SpentOn.QUEUE)
-    return line.seconds
+    return added(piece.seconds for piece in waits(facts))
 
 
 def billed(facts: Facts) -> Seconds:
     """Return the time from the node's creation until it was gone; it sums up to all of that."""
+    return added(piece.seconds for piece in pieces(facts))
+
+
+def waits(facts: Facts) -> list[Piece]:
+    """Return the pieces of the time that is not billed, one after the other."""
+    line = _Line(min(facts.since, facts.created))
+    line.until(facts.created, facts.after)
+    end = facts.rented or min(facts.given_up or facts.gone, facts.gone)
+    line.until(end, SpentOn.QUEUE)
+    return line.parts
+
+
+def pieces(facts: Facts) -> list[Piece]:
+    """Return the pieces of the time that is billed, one after the other."""
     if facts.rented is None:
-        return {}
+        return []
     end = _end_of_work(facts)
     line = _Line(facts.rented, end)
-    if facts.hello is None:
+    if not _is_in_order(facts):
+        accounts = added(_account(job, facts)[1] for job in facts.jobs)
+        line.with_account(end, accounts, SpentOn.UNATTRIBUTED)
+    elif facts.hello is None:
         line.until(end, SpentOn.TPU_INITIALIZATION)
     else:
         _boot(line, facts.hello)
         _jobs(line, facts)
     line.end = max(facts.gone, line.now)
     line.until(facts.gone, SpentOn.DELETION)
-    return line.seconds
+    return line.parts
+
+
+def _is_in_order(facts: Facts) -> bool:
+    """Return whether what the VM tells lies within the time in which it was there.
+
+    It does not if its clock was wrong, and nothing told by how much: then how long the parts of a
+    job took is known, but not what was before, between and after.
+    """
+    told = [moment for job in facts.jobs for moment in (job.started, job.ended)]
+    if (hello := facts.hello) is not None:
+        told += [hello.boot_began, hello.image_pulled, hello.first_started or hello.started]
+    least = (facts.node_created or facts.created) - NOTICEABLE
+    most = facts.gone + NOTICEABLE
+    return all(least <= moment <= most for moment in told if moment)
 
 
 def _end_of_work(facts: Facts) -> datetime:
@@ -87,22 +133,21 @@ class _Line:
 
     now: datetime
     end: datetime | None = None
-    parts: list[Seconds] = field(default_factory=list)
+    parts: list[Piece] = field(default_factory=list)
 
     def until(self, moment: datetime, name: SpentOn) -> None:
         """Move on; what lies between has one name."""
         self.with_account(moment, {}, name)
 
-    def with_account(self, moment: datetime, account: Seconds, rest: SpentOn) -> None:
+    def with_account(
+        self, moment: datetime, account: Seconds, rest: SpentOn, job_id: str = ""
+    ) -> None:
         """Move on; what lies between is what an account says, and the rest has a name."""
         goal = min(moment, self.end) if self.end else moment
         if goal > self.now:
-            self.parts.append(fitted(account, (goal - self.now).total_seconds(), rest))
+            seconds = fitted(account, (goal - self.now).total_seconds(), rest)
+            self.parts.append(Piece(self.now, goal, seconds, job_id))
             self.now = goal
-
-    @property
-    def seconds(self) -> Seconds:
-        return added(self.parts)
 
 
 def _boot(line: _Line, hello: AgentHello) -> None:
@@ -117,7 +162,7 @@ def _jobs(line: _Line, facts: Facts) -> None:
     assert line.end is not None  # noqa: S101 - see billed
     for job in facts.jobs:
         line.until(job.started, SpentOn.JOB_WAIT)
-        line.with_account(*_account(job, facts), SpentOn.UNATTRIBUTED)
+        line.with_account(*_account(job, facts), SpentOn.UNATTRIBUTED, job.job_id)
     if not facts.jobs or facts.jobs[-1].ended:
         heard = line.end if not facts.is_lost else facts.beat or line.now
         line.until(heard, SpentOn.IDLE if facts.jobs else SpentOn.JOB_WAIT)
@@ -132,7 +177,8 @@ def _account(job: JobUsage, facts: Facts) -> tuple[datetime, Seconds]:
         return end, {SpentOn.STEP: job.stepping_seconds}
     if job.job_id not in facts.probes:
         is_cut_off = job.ended is None and facts.given_up is not None
-        lost = min(job.unsaved_seconds, job.seconds.get(SpentOn.STEP, 0.0)) if is_cut_off else 0.0
+        unsaved = job.lost(facts.resumed.get(job.job_id)) if is_cut_off else 0.0
+        lost = min(unsaved, job.seconds.get(SpentOn.STEP, 0.0))
         # A VM that is taken away cannot say any more that its process has ended.
         return end, added([job.seconds, {SpentOn.STEP: -lost, SpentOn.LOST_STEPS: lost}])
     kept = {name: value for name, value in job.seconds.items() if name in KEPT_APART}

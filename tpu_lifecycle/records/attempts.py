@@ -56,6 +56,10 @@ class Loss(StrEnum):
     HUNG = "hung"
 
 
+TAKEN_BY_SERVICE = frozenset({Loss.TAKEN, Loss.STOPPED})
+"""How a TPU is lost that the service takes away; the other ways are the run's own trouble."""
+
+
 @dataclass(frozen=True)
 class AttemptRecord:
     """One attempt with the marks that are set; reload it to see newer ones."""

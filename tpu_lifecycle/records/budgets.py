@@ -1,8 +1,8 @@
 """What a run may use up: lost TPUs, attempts without progress, time and chip-hours.
 
 Each budget has an error of its own that says which setting allows more. How often a killed trainer
-is started again (``budget.max_failures``) the agent counts; the price (``budget.max_cost``) is
-checked before a run begins.
+is started again (``budget.max_failures``) the agent counts. The price (``budget.max_cost``) counts
+as the chip-hours that it buys.
 """
 
 from __future__ import annotations
@@ -14,9 +14,30 @@ from pipeline_config.rules import chips
 from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, Reservation
 from pipeline_store.layout import RunLayout, TrainingLayout
-from tpu_lifecycle.records.attempts import BOOT_ADVICE, AttemptRecord, Loss, read_heartbeat
+from tpu_lifecycle.records.attempts import (
+    BOOT_ADVICE,
+    TAKEN_BY_SERVICE,
+    AttemptRecord,
+    Loss,
+    read_heartbeat,
+)
+from tpu_lifecycle.records.clocks import ahead
 from tpu_lifecycle.records.reservation import OpenReservation
 from tpu_lifecycle.records.trainings import trainings, trials
+
+_JOB_ADVICE = "Does the job break its TPU? Look at its log first"
+_SERVICE_ADVICE = (
+    "The service takes them: other tpu.zones may keep them for longer, and "
+    "tpu.provisioning_model=on-demand does"
+)
+_ADVICE = {
+    Loss.TAKEN: _SERVICE_ADVICE,
+    Loss.STOPPED: _SERVICE_ADVICE,
+    Loss.NEVER_REPORTED: BOOT_ADVICE,
+    Loss.SILENT: _JOB_ADVICE,
+    Loss.HUNG: _JOB_ADVICE,
+}
+"""What to do about TPUs that are lost so; without a full stop."""
 
 
 class BudgetError(RuntimeError):
@@ -28,7 +49,7 @@ class PreemptionBudgetError(BudgetError):
 
 
 class StalledError(BudgetError):
-    """Too many TPUs in a row were lost without a new checkpoint: a crash loop, or bad luck."""
+    """Too many TPUs in a row were lost without a new checkpoint, and not to the service."""
 
 
 class BootFailureError(BudgetError):
@@ -36,7 +57,7 @@ class BootFailureError(BudgetError):
 
 
 class ChipHoursBudgetError(BudgetError):
-    """``budget.max_chip_hours`` is used up."""
+    """``budget.max_chip_hours``, or what ``budget.max_cost`` buys, is used up."""
 
 
 def renewal_advice(run: RunLayout, setting: str) -> str:
@@ -85,31 +106,30 @@ def check_next_attempt(reservation: OpenReservation, records: Sequence[AttemptRe
         )
     # After its end a training makes no checkpoints: what is lost then lost no training.
     has_ended = all(uris.exists(place.result) for place in trainings(reservation.run))
-    stalled = 0 if has_ended else _stalled(lost)
-    if stalled >= budget.max_stalled_attempts:
+    stalled = [] if has_ended else _stalled(lost)
+    if len(stalled) >= budget.max_stalled_attempts:
         raise StalledError(
-            f"{reservation}: {stalled} TPUs in a row were lost without a new checkpoint; "
+            f"{reservation}: {len(stalled)} TPUs in a row were lost without a new checkpoint; "
             f"budget.max_stalled_attempts={budget.max_stalled_attempts} allows no further one. "
-            f"{last}Does the job break its TPU? Look at its log first. "
-            f"{renewal_advice(reservation.run, 'budget.max_stalled_attempts')}"
+            f"{_last_loss(stalled)}{renewal_advice(reservation.run, 'budget.max_stalled_attempts')}"
         )
     check_chip_hours(reservation, records)
 
 
 def check_chip_hours(reservation: OpenReservation, records: Sequence[AttemptRecord]) -> None:
-    """Do nothing while some of ``budget.max_chip_hours`` is left.
+    """Do nothing while some of the chip-hours is left.
 
     :raises ChipHoursBudgetError: nothing is.
     """
-    allowed = reservation.config.budget.max_chip_hours
-    if allowed is None:
+    limit = reservation.config.budget.chip_hours_limit
+    if limit is None:
         return
+    setting, allowed = limit
     used = sum(_spent(reservation, record) for record in records) / 3600
     if used >= allowed:
         raise ChipHoursBudgetError(
-            f"{reservation} used {used:.2f} chip-hours; budget.max_chip_hours={allowed} allows no "
-            f"more. {_last_loss(records)}"
-            f"{renewal_advice(reservation.run, 'budget.max_chip_hours')}"
+            f"{reservation} used {used:.2f} chip-hours; {allowed:g} are allowed, by {setting}. "
+            f"{_last_loss(records)}{renewal_advice(reservation.run, setting)}"
         )
 
 
@@ -118,15 +138,18 @@ def chip_hours_end(
 ) -> datetime | None:
     """Return when the attempt's TPU will have used up what is left of the chip-hours.
 
-    The same whenever it is asked: it follows from marks that are set once.
+    The same whenever it is asked: it follows from marks that are set once. A TPU that was given up
+    before, and lingers in its deletion, counts until this one was asked for; what it takes longer
+    counts when the next one is.
 
     :returns: None while it is not READY, and when there is no such budget.
     """
-    allowed, start = reservation.config.budget.max_chip_hours, rented_since(record)
-    if allowed is None or start is None:
+    limit, start = reservation.config.budget.chip_hours_limit, rented_since(record)
+    if limit is None or start is None:
         return None
+    _, allowed = limit
     earlier = [r for r in records if r.number < record.number]
-    used = sum(_spent(reservation, r) for r in earlier)
+    used = sum(_spent(reservation, r, until=record.attempt.created) for r in earlier)
     left = max(0.0, allowed * 3600 - used)
     return start + timedelta(seconds=left / chip_count(reservation.record))
 
@@ -146,10 +169,16 @@ def chip_count(reservation: Reservation) -> int:
     return chips(reservation.accelerator_type) * reservation.slice_count
 
 
-def chip_seconds(reservation: Reservation, record: AttemptRecord) -> float:
-    """Return what an attempt has used at most, up to now or until its TPU was confirmed gone."""
+def chip_seconds(
+    reservation: Reservation, record: AttemptRecord, *, until: datetime | None = None
+) -> float:
+    """Return what an attempt has used at most, until its TPU was confirmed gone.
+
+    :param until: up to then, if it is not gone before; None: now.
+    """
     gone = record.marks.get(AttemptEvent.GONE)
-    return _chip_seconds(reservation, record, gone.time if gone else datetime.now(UTC))
+    ends = [moment for moment in (until, gone.time if gone else None) if moment]
+    return _chip_seconds(reservation, record, min(ends, default=datetime.now(UTC)))
 
 
 def _chip_seconds(reservation: Reservation, record: AttemptRecord, end: datetime) -> float:
@@ -159,17 +188,20 @@ def _chip_seconds(reservation: Reservation, record: AttemptRecord, end: datetime
     return max(0.0, (end - start).total_seconds()) * chip_count(reservation)
 
 
-def _spent(reservation: OpenReservation, record: AttemptRecord) -> float:
-    """Return the chip-seconds that the budget counts for an attempt.
+def _spent(
+    reservation: OpenReservation, record: AttemptRecord, *, until: datetime | None = None
+) -> float:
+    """Return the chip-seconds that the budget counts for an attempt, up to now or until a moment.
 
     A TPU that was found taken may have been so for as long as nobody looked: it counts until it
     must have fallen silent, so that an outage of Airflow does not use up a budget.
     """
-    used = chip_seconds(reservation.record, record)
+    used = chip_seconds(reservation.record, record, until=until)
     lost = record.marks.get(AttemptEvent.LOST)
     if lost is None or lost.cause != Loss.TAKEN or (beat := read_heartbeat(record, 0)) is None:
         return used
-    silent = beat.time + timedelta(seconds=reservation.config.tpu.heartbeat_timeout_seconds)
+    last = beat.time - ahead(record, None, beat)
+    silent = last + timedelta(seconds=reservation.config.tpu.heartbeat_timeout_seconds)
     return min(used, _chip_seconds(reservation.record, record, silent))
 
 
@@ -179,33 +211,44 @@ def rented_since(record: AttemptRecord) -> datetime | None:
     A node cannot be older than the attempt: then the service's clock is behind ours.
     """
     ready = record.marks.get(AttemptEvent.READY)
-    starts = [mark.node_created for mark in record.marks.values() if mark.node_created]
-    starts += [ready.time] if ready else []
+    starts = [moment for moment in (node_created(record), ready.time if ready else None) if moment]
     return max(min(starts), record.attempt.created) if starts else None
 
 
+def node_created(record: AttemptRecord) -> datetime | None:
+    """Return when the attempt's node was made, as the service says; None if nobody asked it."""
+    moments = [mark.node_created for mark in record.marks.values() if mark.node_created]
+    return min(moments, default=None)
+
+
 def _last_loss(records: Sequence[AttemptRecord]) -> str:
-    """Return how the newest lost attempt ended, and what to check if its agents never reported."""
+    """Return how the newest lost attempt ended, and what helps against losses of its kind."""
     lost = [record for record in records if AttemptEvent.LOST in record.marks]
     if not lost:
         return ""
-    advice = f"{BOOT_ADVICE}. " if _cause(lost[-1]) == Loss.NEVER_REPORTED else ""
-    return f"Last: {lost[-1].outcome}. {advice}"
+    advice = next((text for loss, text in _ADVICE.items() if loss == _cause(lost[-1])), "")
+    return f"Last: {lost[-1].outcome}. {advice}{'. ' if advice else ''}"
 
 
 def _cause(record: AttemptRecord) -> str:
     return record.marks[AttemptEvent.LOST].cause
 
 
-def _stalled(lost: Sequence[AttemptRecord]) -> int:
-    """Return how many of the newest lost attempts in a row brought no new checkpoint.
+def _stalled(lost: Sequence[AttemptRecord]) -> list[AttemptRecord]:
+    """Return the newest attempts in a row that were lost without a new checkpoint.
 
-    New is one of a later step than all before: going back and making it again is no progress.
+    New is one of a later step than all before: going back and making it again is no progress. Those
+    that the service took are passed over: nothing that the job did lost them, and they count for
+    ``budget.max_preemptions``.
     """
-    count = best = 0
+    best = 0
+    found: list[AttemptRecord] = []
     for record in lost:
         best = max(best, record.attempt.checkpoint_step or 0)
         after = record.marks[AttemptEvent.LOST].checkpoint_step or 0
-        count = 0 if after > best else count + 1
+        if after > best:
+            found = []
+        elif _cause(record) not in TAKEN_BY_SERVICE:
+            found.append(record)
         best = max(best, after)
-    return count
+    return found

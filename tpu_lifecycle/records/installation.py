@@ -6,23 +6,80 @@ random id in the store together with the store's place, so that a copied store i
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from pipeline_store.formats import Installation, Reservation
+from pipeline_store import uris
+from pipeline_store.formats import Installation, Reservation, StoreIdentity
 from pipeline_store.identity import installation_label, place_digest
 from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_lifecycle.service.labels import INSTALLATION
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class NewIdentity:
+    """That TPUs were asked for from a store before it had the identity that it has now.
+
+    :ivar label: of its TPUs from now on; empty while there is none.
+    :ivar text: how that came, and what it means for the TPUs of before.
+    """
+
+    label: str
+    text: str
 
 
 def establish(store: StoreLayout) -> str:
     """Return the label value of a store's TPUs; its id file is made when it is missing.
 
-    :raises FormatError: the id file is damaged.
+    :raises FormatError: the id file, or a record of an identity, is damaged.
     """
-    Installation(id=uuid.uuid4().hex).create(store.installation)
-    return installation_label(store.root, Installation.load(store.installation).id)
+    is_made = Installation(id=uuid.uuid4().hex).create(store.installation)
+    label = installation_label(store.root, Installation.load(store.installation).id)
+    if not uris.exists(store.identity(label)):
+        is_first = not uris.list_files(store.identities)
+        # Before a program that kept identities there may have been one.
+        is_first &= not (is_made and uris.list_files(store.tpu_places))
+        StoreIdentity(
+            label=label, root=store.root, since=datetime.now(UTC), is_first=is_first
+        ).create(store.identity(label))
+        if (new := new_identity(store)) is not None:
+            _log.error("%s", new.text)
+    return label
+
+
+def new_identity(store: StoreLayout) -> NewIdentity | None:
+    """Return that a store is not what it was when TPUs were first asked for from it, or None.
+
+    :raises FormatError: the id file, or a record of an identity, is damaged.
+    """
+    found = Installation.load_or_none(store.installation)
+    label = installation_label(store.root, found.id) if found else ""
+    known = [StoreIdentity.load(uri) for uri in uris.list_files(store.identities)]
+    own = next((one for one in known if one.label == label), None)
+    others = [one for one in known if one.label != label]
+    if own.is_first if own else not (others or (not found and uris.list_files(store.tpu_places))):
+        return None
+    digest = place_digest(store.root)
+    elsewhere = sorted({one.root for one in others if place_digest(one.root) != digest})
+    name = f"{store.root} has a NEW IDENTITY" + (f", {label}" if label else " with the next TPU")
+    if elsewhere and not any(place_digest(one.root) == digest for one in others):
+        how = (
+            f"moved or copied, TPUs were asked for before from {', '.join(elsewhere)}. Those "
+            "are not this store's: neither its runs nor its reaper delete them. The earlier place "
+            "has to give them back, or python -m tpu_lifecycle reap-foreign once they are expired; "
+            "clear the reserve task of runs that shall go on here."
+        )
+    else:
+        how = (
+            f"{store.installation} was lost, although TPUs had been asked for. Those of earlier "
+            "reservations stay this store's own. Who deleted the file?"
+        )
+    return NewIdentity(label, f"{name}: {how}")
 
 
 @dataclass(frozen=True)
@@ -48,20 +105,25 @@ class Identity:
             found = None
         return cls(store, installation_label(store.root, found.id) if found else None)
 
-    def has(self, labels: Mapping[str, str], reservation: Reservation | None) -> bool:
+    def has(self, labels: Mapping[str, str], find: Callable[[], Reservation | None]) -> bool:
         """Return whether a TPU is this store's.
 
-        While the id cannot be read, the store's place alone decides. A TPU without the label was
-        asked for by a program that set none: then the store must know its reservation.
+        While the id cannot be read, the store's place alone decides. One with another id of this
+        place is of an id file that was lost: then the store must know its reservation. So it must
+        of a TPU without the label, which was asked for by a program that set none.
 
-        :param reservation: that the labels name, if it is in this store.
+        :param find: returns the reservation that the labels name, if it is in this store.
         """
         value = labels.get(INSTALLATION)
-        if value is None:
-            return reservation is not None and reservation.installation is None
-        if self.label is None:
-            return value.partition("-")[0] == place_digest(self.store.root)
-        return value == self.label
+        if value is not None:
+            if value == self.label:
+                return True
+            if value.partition("-")[0] != place_digest(self.store.root):
+                return False
+            if self.label is None:
+                return True
+        reservation = find()
+        return reservation is not None and reservation.installation == value
 
 
 def is_at_home(run: RunLayout, reservation: Reservation) -> bool:

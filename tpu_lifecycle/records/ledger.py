@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from pipeline_store import uris
@@ -11,6 +12,7 @@ from pipeline_store.formats import (
     AgentHello,
     AttemptBill,
     AttemptEvent,
+    CheckpointManifest,
     FormatError,
     JobSpec,
     JobStatus,
@@ -22,8 +24,8 @@ from pipeline_store.formats import (
     SpentOn,
     StoredFile,
 )
-from pipeline_store.layout import ReservationLayout
-from tpu_lifecycle.records.attempt_time import Facts, billed, unbilled
+from pipeline_store.layout import ReservationLayout, RunLayout
+from tpu_lifecycle.records.attempt_time import Facts, Piece, billed, pieces, unbilled, waits
 from tpu_lifecycle.records.attempts import (
     GIVEN_UP,
     AttemptRecord,
@@ -31,13 +33,15 @@ from tpu_lifecycle.records.attempts import (
     load_attempts,
     read_heartbeat,
 )
-from tpu_lifecycle.records.budgets import chip_count, rented_since
+from tpu_lifecycle.records.budgets import chip_count, node_created, rented_since
+from tpu_lifecycle.records.clocks import ahead
 from tpu_lifecycle.records.reservation import OpenReservation
 
 PROBE = "training.probe"
 """Entry point of the job that measures a model on labelled tasks."""
 
 F = TypeVar("F", bound=StoredFile)
+Told = TypeVar("Told", AgentHello, JobUsage)
 
 
 def build_ledger(
@@ -53,10 +57,25 @@ def build_ledger(
     released = _readable(Released, layout.released)
     before = [None, *records]
     entries = [
-        _entry(reservation, earlier, record, released)
-        for earlier, record in zip(before, records, strict=False)
+        _entry(reservation, earlier, record, released, records[number:])
+        for number, (earlier, record) in enumerate(zip(before, records, strict=False), start=1)
     ]
     return Ledger(**_terms(reservation), entries=entries)
+
+
+def timelines(
+    reservation: Reservation, layout: ReservationLayout, records: Sequence[AttemptRecord]
+) -> list[tuple[list[Piece], list[Piece]]]:
+    """Return when each attempt spent its time on what: what is not billed, then what is.
+
+    They sum up to what :func:`build_ledger` says of the attempts.
+    """
+    released = _readable(Released, layout.released)
+    facts = [
+        _facts(reservation, earlier, record, released)
+        for earlier, record in zip([None, *records], records, strict=False)
+    ]
+    return [(waits(one), pieces(one)) for one in facts]
 
 
 def so_far(reservation: Reservation, layout: ReservationLayout) -> Ledger:
@@ -108,8 +127,10 @@ def _entry(
     earlier: AttemptRecord | None,
     record: AttemptRecord,
     released: Released | None,
+    later: Sequence[AttemptRecord] = (),
 ) -> LedgerEntry:
     facts = _facts(reservation, earlier, record, released)
+    facts = replace(facts, resumed=_resumed(record, facts, later))
     ready = record.marks.get(AttemptEvent.READY)
     lost = record.marks.get(AttemptEvent.LOST)
     chips, spent = chip_count(reservation), billed(facts)
@@ -148,20 +169,65 @@ def _facts(
     ends += [released.released] if released else []
     beat = read_heartbeat(record, 0)
     hello = _readable(AgentHello, record.layout.hello(0))
+    hello = hello if hello and hello.token == record.attempt.token else None
+    # What the VM says is told by its own clock.
+    late = -ahead(record, hello, beat)
     since, after = _before(reservation, earlier, record)
     return Facts(
         since=since,
         after=after,
         created=record.attempt.created,
         rented=rented_since(record),
+        node_created=node_created(record),
         given_up=min(ends, default=None),
         is_lost=AttemptEvent.LOST in record.marks,
         gone=gone.time if gone else datetime.now(UTC),
-        hello=hello if hello and hello.token == record.attempt.token else None,
-        beat=beat.time if beat else None,
-        jobs=_jobs(record, beat.usage if beat else []),
+        hello=_moved(hello, late) if hello else None,
+        beat=beat.time + late if beat else None,
+        jobs=[_moved(job, late) for job in _jobs(record, beat.usage if beat else [])],
         probes=frozenset(_probes(record)),
     )
+
+
+def _resumed(record: AttemptRecord, facts: Facts, later: Sequence[AttemptRecord]) -> dict[str, int]:
+    """Return from which step's checkpoint training goes on, by jobs that were cut off.
+
+    A later attempt says from which one it went on. Until one has, it is the newest that this one
+    committed: its own trainer may not have lived to say so.
+    """
+    steps: dict[str, int] = {}
+    for job in facts.jobs:
+        if job.ended is None and job.begun_at is not None and facts.given_up is not None:
+            begun = _begun_later(job.job_id, later)
+            step = _committed(record) if begun is None else begun
+            if step is not None:
+                steps[job.job_id] = step
+    return steps
+
+
+def _begun_later(job_id: str, later: Iterable[AttemptRecord]) -> int | None:
+    for record in later:
+        beat = read_heartbeat(record, 0)
+        for job in _jobs(record, beat.usage if beat else []):
+            if job.job_id == job_id and job.begun_at is not None:
+                return job.begun_at
+    return None
+
+
+def _committed(record: AttemptRecord) -> int | None:
+    """Return the newest step of which an attempt has committed a checkpoint that is still there."""
+    run = RunLayout(record.layout.root.rsplit("/", 4)[0])
+    for uri in sorted(uris.list_files(run.training.checkpoints), reverse=True):
+        manifest = _readable(CheckpointManifest, uri)
+        if manifest and manifest.holder_token == record.attempt.token:
+            return manifest.step
+    return None
+
+
+def _moved(told: Told, by: timedelta) -> Told:
+    """Return what a VM told, with all of its moments moved."""
+    moments = {name: value for name, value in told if isinstance(value, datetime)}
+    return told.model_copy(update={name: moment + by for name, moment in moments.items()})
 
 
 def _before(
@@ -212,7 +278,7 @@ def _to_first_step(ready: datetime | None, usage: Sequence[JobUsage]) -> float |
     first = min((job.first_step for job in usage if job.first_step), default=None)
     if ready is None or first is None:
         return None
-    # Two clocks: the VM's may be a little behind ours.
+    # Two clocks: what is left of a difference after the VM's was set right.
     return max(0.0, (first - ready).total_seconds())
 
 

@@ -170,10 +170,11 @@ def reserve(
     config = load_config(run)
     record = RunRecord.load(run.record)
     _check_project(run, project_id)
+    installation = establish(store)
     for zone in config.tpu.zones:
         # First of all, so that the reaper looks wherever a TPU can ever be.
         TpuPlace(project_id=project_id, zone=zone).create(store.tpu_place(project_id, zone))
-    generation, installation = newest_generation(run) + 1, establish(store)
+    generation = newest_generation(run) + 1
     while True:
         created = datetime.now(UTC)
         reservation = Reservation(

@@ -36,6 +36,16 @@ class TpuPermissionError(TpuError):
     """The account may not do this."""
 
 
+class TpuAccessError(TpuPermissionError):
+    """The account may not do this now, or nobody knows who it is.
+
+    Of a read or a deletion, and of credentials: a role that is being changed, or a token that could
+    not be renewed, says nothing of the TPU.
+    """
+
+    retryable = True
+
+
 class TpuInvalidRequestError(TpuError):
     """The request can never work, such as an accelerator type that the zone does not have."""
 
@@ -52,6 +62,13 @@ class TpuUnavailableError(TpuError):
     """The service did not answer, or is busy with this resource: try again."""
 
     retryable = True
+
+
+def error_of(cause: str, text: str) -> TpuError:
+    """Return an error again of which a record has kept class and message."""
+    kinds = (*TpuError.__subclasses__(), *TpuPermissionError.__subclasses__())
+    kind = next((kind for kind in kinds if kind.__name__ == cause), TpuError)
+    return kind(text)
 
 
 @dataclass(frozen=True, order=True)
@@ -193,6 +210,41 @@ class TpuState:
         return f"queued resource {queued}, node {self.node or 'absent'}"
 
 
+@dataclass(frozen=True)
+class ServiceFacts:
+    """What is so of a TPU service at all times, for checks and their advice.
+
+    :param title: for sentences.
+    :param apis: of Google Cloud that have to be enabled.
+    :param role: which an account needs to look, create and delete.
+    :param permissions: of that role which are used.
+    :param console: address of a TPU's page, with ``{project}``, ``{zone}`` and ``{id}``; empty:
+        there is none.
+    :param quota_api: whose quota metrics count chips; None: they are not known.
+    :param quota_names: names of generations in these metrics, where they differ from those of
+        accelerator types.
+    :param image_families: which generation a runtime version boots on, where it is one alone.
+    :param bare_images: how the names of runtime versions begin in which no trainer is, so that
+        ``tpu.container_image`` is needed.
+    :param list_zones: command that lists the zones.
+    :param list_types: the same of a zone's accelerator types; ``{zone}`` stands for it.
+    :param list_images: the same of runtime versions.
+    """
+
+    title: str
+    apis: Sequence[str]
+    role: str
+    permissions: Sequence[str]
+    list_zones: str
+    list_types: str
+    list_images: str
+    console: str = ""
+    quota_api: str | None = None
+    quota_names: Mapping[str, str] = field(default_factory=dict)
+    image_families: Mapping[str, str] = field(default_factory=dict)
+    bare_images: Sequence[str] = ()
+
+
 class TpuBackend(Protocol):
     """A TPU service. Every call is bounded in time and raises only :class:`TpuError`.
 
@@ -205,8 +257,22 @@ class TpuBackend(Protocol):
         """Return where the TPU's own VM reaches the service; empty: at its public address."""
         ...
 
+    @property
+    def project_id(self) -> str:
+        """Return the project whose TPUs these are."""
+        ...
+
     def resource_path(self, name: TpuName, api: str = "queued-resources") -> str:
         """Return the full name of what the TPU's own VM deletes to give the TPU back."""
+        ...
+
+    def vm_deletions(self, name: TpuName, api: str = "queued-resources") -> Sequence[str]:
+        """Return how the TPU's own VM gives it back without a client library.
+
+        URLs to which it sends DELETE with the token of its account, in this order until one is
+        accepted; ``{node}`` in them stands for the VM's own node. Empty: the service takes no such
+        requests, as an emulator.
+        """
         ...
 
     def create(self, request: TpuRequest) -> str:
@@ -246,6 +312,10 @@ class TpuBackend(Protocol):
 
     def zones(self) -> list[str]:
         """Return the names of all zones in which the project can rent TPUs."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection; nothing is asked afterwards."""
         ...
 
     def accelerator_types(self, zone: str) -> list[str]:

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 
 import grpc
 from google.api_core import exceptions
-from google.auth.exceptions import GoogleAuthError, TransportError
+from google.auth.exceptions import GoogleAuthError, RefreshError, TransportError
 
 from tpu_lifecycle.service.backend import (
+    TpuAccessError,
     TpuCapacityError,
     TpuConflictError,
     TpuError,
@@ -40,7 +41,7 @@ _CODES: dict[grpc.StatusCode, tuple[type[TpuError], str]] = {
         "Does the account have roles/tpu.admin, and do project and zone exist?",
     ),
     grpc.StatusCode.UNAUTHENTICATED: (
-        TpuPermissionError,
+        TpuAccessError,
         "Check the credentials of the Airflow connection.",
     ),
 }
@@ -68,6 +69,9 @@ _LIMIT = re.compile(r"\blimit:?\s+(\d[\d,]*)", re.IGNORECASE)
 def api_call(what: str, *, creates: bool = False, chips: int = 0) -> Iterator[None]:
     """Turn what the API client raises inside the block into a :class:`TpuError`.
 
+    That the account may not do it is lasting only when it asks for a TPU: what it reads or deletes,
+    it was once given.
+
     :param what: the call and its resource, for the message.
     :param creates: it asks for a new resource.
     :param chips: how many the resource has.
@@ -76,11 +80,16 @@ def api_call(what: str, *, creates: bool = False, chips: int = 0) -> Iterator[No
         yield
     except exceptions.GoogleAPICallError as error:
         status = error.grpc_status_code or grpc.StatusCode.UNKNOWN
-        raise to_tpu_error(status, error.message, what, creates=creates, chips=chips) from error
+        ours = to_tpu_error(status, error.message, what, creates=creates, chips=chips)
+        if isinstance(ours, TpuPermissionError) and not creates:
+            ours = TpuAccessError(str(ours))
+        raise ours from error
     except TransportError as error:
         raise TpuUnavailableError(f"{what}: no credentials now: {error}") from error
     except GoogleAuthError as error:
-        raise TpuPermissionError(f"{what}: no usable credentials: {error}") from error
+        lasting = creates and not isinstance(error, RefreshError)
+        kind = TpuPermissionError if lasting else TpuAccessError
+        raise kind(f"{what}: no usable credentials: {error}") from error
 
 
 def to_tpu_error(

@@ -30,6 +30,9 @@ from tpu_lifecycle.service.backend import (
 )
 from tpu_lifecycle.service.cloud_errors import api_call, failure_of_creation
 
+TPU_API = "https://tpu.googleapis.com/v2/"
+"""Where a VM without a client library reaches the service."""
+
 QUEUED_RESOURCES = "queued-resources"
 NODES = "nodes"
 """The API without a queue: a request gets its node at once or never."""
@@ -101,6 +104,17 @@ class CloudTpuBackend:
         """Return the full name of what was asked for: a queued resource, or a node."""
         return self._node(name.zone, name.resource_id) if api == NODES else self._queued(name)
 
+    def vm_deletions(self, name: TpuName, api: str = QUEUED_RESOURCES) -> list[str]:
+        """Return the requests of a VM: for its queued resource, and then for its node alone.
+
+        The node is what costs money, and may be deleted where the queued resource may not. Without
+        ``force`` a queued resource with a running node is refused. An emulator has no REST.
+        """
+        if self._vm_endpoint:
+            return []
+        queued = [] if api == NODES else [f"{TPU_API}{self._queued(name)}?force=true"]
+        return [*queued, f"{TPU_API}{self._parent(name.zone)}/nodes/{{node}}"]
+
     def close(self) -> None:
         """Close the channel."""
         self._client.transport.close()
@@ -165,10 +179,25 @@ class CloudTpuBackend:
         return messages.state(name, queued, [node for node in nodes if node is not None])
 
     def delete(self, name: TpuName) -> None:
-        """Delete the queued resource with its nodes, or nodes that are there without one."""
-        if not self._delete_queued(name):
+        """Delete the queued resource with its nodes, or nodes that are there without one.
+
+        A role may allow to delete the one and not the other, and what costs money is the node: when
+        the queued resource is refused, its nodes go all the same, and the refusal is raised.
+        """
+        try:
+            if self._delete_queued(name):
+                return
+        except TpuUnavailableError:
+            raise
+        except TpuError:
             for node_id in name.node_ids:
-                self._delete_node(name, node_id)
+                try:
+                    self._delete_node(name, node_id)
+                except TpuError as error:
+                    _log.warning("%s", error)
+            raise
+        for node_id in name.node_ids:
+            self._delete_node(name, node_id)
 
     def list_zone(self, zone: str, labels: Mapping[str, str]) -> list[TpuState]:
         """Read all pages of the zone and select here: the API cannot filter."""

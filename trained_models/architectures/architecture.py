@@ -8,7 +8,7 @@ name. Nothing outside these two folders compares the name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, get_args
 
@@ -69,6 +69,15 @@ class HuggingFaceForm:
         prefix = "" if weight.part in {Part.MASKED_LM, Part.NEXT_SENTENCE} else self.prefix
         return prefix + weight.tensor
 
+    def known_name(self, name: str) -> str:
+        """Return a tensor's name as it is now, without the prefix of an encoder's.
+
+        Old models have TensorFlow's names of layer norms.
+        """
+        name = name.removeprefix(self.prefix)
+        head, _, last = name.rpartition(".")
+        return f"{head}.{ {'gamma': 'weight', 'beta': 'bias'}.get(last, last) }" if head else name
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -81,6 +90,10 @@ class Architecture:
     :param step_flops: model FLOPs of a step of pretraining, over all replicas.
     :param classifier_flops: from sizes, tokens of a row and outputs to the FLOPs of a row of a
         classifier, forwards.
+    :param describe: from the URI and content of a ``config.json`` to settings of the model, where
+        :attr:`HuggingFaceForm.settings` alone do not tell them.
+    :param tied: from sizes to second names of tensors and the first ones, where
+        :attr:`HuggingFaceForm.tied` depends on them.
     """
 
     title: str
@@ -89,11 +102,20 @@ class Architecture:
     step_flops: Callable[[PipelineConfig, Phase], int]
     classifier_flops: Callable[[ModelConfig, int, int], int]
     hugging_face: HuggingFaceForm
+    describe: Callable[[str, Mapping[str, Any]], dict[str, Any]] | None = None
+    tied: Callable[[ModelConfig], Mapping[str, str]] | None = None
 
     @property
     def has_pooler(self) -> bool:
         """Return whether it has one: a layer on the first token that pretraining may train."""
-        return any(weight.part is Part.POOLER for weight in self.weights(ModelConfig(), False))
+        # Two stacks of layers, or an activation, make no difference to that.
+        model = ModelConfig(hidden_act="gelu_new")
+        return any(weight.part is Part.POOLER for weight in self.weights(model, False))
+
+    def stored_form(self, model: ModelConfig) -> HuggingFaceForm:
+        """Return how the library stores a model of these sizes."""
+        form = self.hugging_face
+        return form if self.tied is None else replace(form, tied=self.tied(model))
 
 
 def architecture_of(model: ModelConfig) -> Architecture:

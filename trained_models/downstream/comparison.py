@@ -85,7 +85,7 @@ class _Outcomes(NamedTuple):
     def difference(self) -> Difference:
         """Return how far the models are apart."""
         return difference(
-            self.manifest.task_kind,
+            self.manifest.label_kind,
             cast(MetricName, self.manifest.compared_by),
             self.labels,
             self.outputs,

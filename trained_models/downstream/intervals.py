@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from pipeline_config.task import MIN_COMPARED_EXAMPLES, MetricName, TaskKind
-from trained_models.downstream.measures import Floats, measure
+from trained_models.downstream.measures import Floats, Measure, measure
 
 RESAMPLES = 1000
 # Weights drawn at once: some tens of megabytes, whatever the size of the split.
@@ -73,31 +73,62 @@ def difference(
     :param random_seed: of the resampling; equal seeds, equal intervals.
     :raises ValueError: there are not equally many seeds, or too few examples.
     """
-    if len(model) != len(reference) or not model or len(labels) < MIN_COMPARED_EXAMPLES:
-        raise ValueError(
-            f"{len(model)} seeds of a model and {len(reference)} of its reference on {len(labels)} "
-            "examples cannot be compared; both need the same seeds, and there must be "
-            f"{MIN_COMPARED_EXAMPLES} examples."
-        )
-    measures = [
+    _require_pairs(len(model), len(reference), len(labels))
+    mine, others = (
         [measure(task_kind, metric, labels, outputs) for outputs in side]
         for side in (model, reference)
-    ]
+    )
+    return difference_of(
+        mine,
+        others,
+        len(labels),
+        is_of_decisions=task_kind != "regression",
+        confidence=confidence,
+        random_seed=random_seed,
+    )
+
+
+def difference_of(
+    model: Sequence[Measure],
+    reference: Sequence[Measure],
+    examples: int,
+    *,
+    is_of_decisions: bool,
+    confidence: float = 0.95,
+    random_seed: int = 1,
+) -> Difference:
+    """Return the same of metrics that are known already, by seed.
+
+    :param examples: number of them.
+    :param is_of_decisions: whether each example is right or wrong.
+    :raises ValueError: as :func:`difference`.
+    """
+    _require_pairs(len(model), len(reference), examples)
+    sides = (model, reference)
     # Shape [2, seeds].
-    values = np.array([[one(np.ones((1, len(labels))))[0] for one in side] for side in measures])
+    values = np.array([[one(np.ones((1, examples)))[0] for one in side] for side in sides])
     drawn = [
-        np.stack([one(weights) - other(weights) for one, other in zip(*measures, strict=True)], 1)
-        for weights in _resamples(len(labels), random_seed)
+        np.stack([one(weights) - other(weights) for one, other in zip(*sides, strict=True)], 1)
+        for weights in resamples(examples, random_seed)
     ]
-    smallest = 0.0 if task_kind == "regression" else 2 / len(labels) ** 2
-    variances = _variances(values[0] - values[1], np.concatenate(drawn), len(labels), smallest)
-    half = _half_width(variances, confidence, len(labels), len(model))
+    smallest = 2 / examples**2 if is_of_decisions else 0.0
+    variances = _variances(values[0] - values[1], np.concatenate(drawn), examples, smallest)
+    half = _half_width(variances, confidence, examples, len(model))
     model_mean, reference_mean = (float(side.mean()) for side in values)
     mean = model_mean - reference_mean
     return Difference(model_mean, reference_mean, mean, mean - half, mean + half)
 
 
-def _resamples(examples: int, random_seed: int) -> Iterator[Floats]:
+def _require_pairs(seeds: int, others: int, examples: int) -> None:
+    if seeds != others or not seeds or examples < MIN_COMPARED_EXAMPLES:
+        raise ValueError(
+            f"{seeds} seeds of a model and {others} of its reference on {examples} examples cannot "
+            "be compared; both need the same seeds, and there must be "
+            f"{MIN_COMPARED_EXAMPLES} examples."
+        )
+
+
+def resamples(examples: int, random_seed: int) -> Iterator[Floats]:
     """Yield how often each example is drawn, shape [some, examples], RESAMPLES in all."""
     random = np.random.default_rng(random_seed)
     at_once = max(1, _DRAWS_AT_ONCE // examples)
@@ -115,7 +146,7 @@ def _variances(by_seed: Floats, drawn: Floats, examples: int, smallest: float) -
     :param by_seed: differences, shape [seeds].
     :param drawn: the same of every resample of the examples, shape [RESAMPLES, seeds].
     :param smallest: added to that of the examples. Few examples on which two classifiers disagree
-        say little about how many there could be, so two more are counted, one in favour of each
+        say little about how many there could be, so two more are counted, one in favor of each
         (Bonett and Price, JEBS 2012). For all seeds together: those of a frozen encoder nearly
         agree, and more of them say nothing new about the examples.
     """

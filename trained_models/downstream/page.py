@@ -105,7 +105,8 @@ class TaskSection:
         return [
             one.summary.model
             for one in self.models
-            if metric in one.summary.metrics
+            if metric in self.majority
+            and metric in one.summary.metrics
             and one.summary.metrics[metric].mean <= self.majority[metric]
         ]
 

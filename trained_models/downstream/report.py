@@ -22,7 +22,7 @@ from trained_models.errors import UserError
 
 
 def write_report(store: StoreLayout, run: RunLayout) -> FinetuningReport:
-    """Summarise and compare what a run has trained; write the report and its page.
+    """Summarize and compare what a run has trained; write the report and its page.
 
     Done again, it finds the report that there is, and writes the same page.
 
@@ -65,13 +65,13 @@ def _report(
     trials: list[FinishedTrial],
 ) -> FinetuningReport:
     # Here, because operators import this module: parsing a DAG file must not load scikit-learn.
-    from trained_models.downstream.summaries import summarise
+    from trained_models.downstream.summaries import summarize
 
     groups: dict[tuple[str, str], list[FinishedTrial]] = {}
     for one in trials:
         groups.setdefault((one.result.trial.task, one.result.trial.model), []).append(one)
     summaries = {
-        (task, model): summarise(manifests[task], group) for (task, model), group in groups.items()
+        (task, model): summarize(manifests[task], group) for (task, model), group in groups.items()
     }
     return FinetuningReport(
         # Its folder's name; a run by hand has no run.json.

@@ -41,10 +41,14 @@ def _count(found: ModelComparison, findings: TrainingTextFindings) -> str:
     if findings.partitions is not None and len(findings.unknown) == len(findings.partitions):
         return ""
     if not findings.found:
-        return f"None of the {found.examples} test examples was found in the training text."
+        return (
+            f"None of the {found.examples} test examples is a whole document of the training text, "
+            "or similar to one; whether any is part of a longer document is not looked for."
+        )
     return (
         f"{findings.found} of the {found.examples} test examples were found in the training text "
-        f"({findings.exact} as they are, {findings.near} as near copies)."
+        f"({findings.exact} as they are, {findings.near} as near copies) as whole documents; parts "
+        "of longer documents are not looked for."
     )
 
 

@@ -11,9 +11,10 @@ from pipeline_store.formats import MetricSummary, TaskManifest, TaskSplit, TaskS
 from trained_models.downstream import metrics
 from trained_models.downstream.trials import FinishedTrial
 from trained_models.errors import BadDataError
+from trained_models.text_to_text import metrics as texts
 
 
-def summarise(manifest: TaskManifest, trials: Sequence[FinishedTrial]) -> TaskSummary:
+def summarize(manifest: TaskManifest, trials: Sequence[FinishedTrial]) -> TaskSummary:
     """Return what one model comes to on one task.
 
     The learning rate is the one with the best mean on the validation split; the test split is never
@@ -99,10 +100,32 @@ def _majority(manifest: TaskManifest, trial: FinishedTrial) -> dict[str, float]:
     """Return the metrics of the answer that is most often right in the training split."""
     if TaskSplit.TEST not in trial.result.scores:
         return {}
+    if manifest.task_kind == "text_to_text":
+        return _most_frequent_texts(manifest)
     labels, outputs = trial.predictions(TaskSplit.TEST)
     constant = np.full(outputs.shape, -1.0)
     if manifest.labels:
         counts = manifest.splits[TaskSplit.TRAIN].labels
         most = max(manifest.labels, key=lambda label: counts.get(label, 0))
         constant[:, manifest.labels.index(most)] = 1.0
-    return metrics.scores(manifest.task_kind, labels, constant)
+    return metrics.scores(manifest.label_kind, labels, constant)
+
+
+def _most_frequent_texts(manifest: TaskManifest) -> dict[str, float]:
+    """Return the same of the tasks whose targets are labels; others have no such answer."""
+    learned, asked = (_by_task(manifest, split) for split in (TaskSplit.TRAIN, TaskSplit.TEST))
+    found: dict[str, float] = {}
+    for task, counts in asked.items():
+        most = max(learned[task], key=lambda label: learned[task][label])
+        targets = [label for label, count in counts.items() for _ in range(count)]
+        scores = texts.scores("label", [most] * len(targets), targets, sorted(learned[task]))
+        found |= {f"{task}.{name}": measured.value for name, measured in scores.items()}
+    return found
+
+
+def _by_task(manifest: TaskManifest, split: TaskSplit) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for key, count in manifest.splits[split].labels.items():
+        task, _, label = key.partition(".")
+        found.setdefault(task, {})[label] = count
+    return found

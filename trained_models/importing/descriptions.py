@@ -23,7 +23,7 @@ from trained_models.importing.sources import (
 )
 
 BERT = "bert"
-ARCHITECTURE = ("architecture", *bert.SETTINGS)
+ARCHITECTURE = ("architecture", *bert.SETTINGS, "attention_head_size")
 """Settings that change what the same weights compute, or which there are; frozen in a lineage."""
 GOOGLE_ACTIVATIONS = {"gelu": "gelu_new"} | bert.TANH_FORMS
 # Places of the settings in tf-models' experiment configuration, `task.model.encoder.bert`.
@@ -123,6 +123,8 @@ def _hugging_face(uri: str, data: bytes) -> Description:
         )
     record = architecture.named(name)
     form = record.hugging_face
+    if record.describe is not None:
+        return Description(uri, record.describe(uri, config))
     problems = [
         f"{fixed} is another than {' or '.join(map(repr, allowed))}"
         for fixed, allowed in form.fixed.items()

@@ -5,7 +5,7 @@ https://huggingface.co/docs/safetensors
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +15,6 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from pipeline_config.unquoted import fault
-from trained_models.architectures.architecture import HuggingFaceForm
 from trained_models.errors import BadDataError, UserError
 from trained_models.importing.readers import Reader, StoredTensor
 from trained_models.importing.torch_files import TorchFile
@@ -28,6 +27,35 @@ class _TensorFile(Protocol):
     def shapes(self) -> dict[str, tuple[int, ...]]: ...
 
     def value(self, name: str) -> npt.NDArray[Any]: ...
+
+
+class TensorNames(Protocol):
+    """How a model's tensors are named; as in
+    :class:`trained_models.architectures.architecture.HuggingFaceForm`."""
+
+    @property
+    def prefix(self) -> str:
+        """Return what names of an encoder may begin with."""
+        ...
+
+    @property
+    def tied(self) -> Mapping[str, str]:
+        """Return second names, and the first ones."""
+        ...
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Return the names of tensors that are no weights, or of layers that are not built."""
+        ...
+
+    @property
+    def masked_lm(self) -> str:
+        """Return the class in the library transformers."""
+        ...
+
+    def known_name(self, name: str) -> str:
+        """Return a tensor's name as it is now, without the prefix."""
+        ...
 
 
 class SafetensorsFile:
@@ -68,7 +96,7 @@ class HuggingFaceReader(Reader):
         of PyTorch asks for more than tensors.
     """
 
-    def __init__(self, uri: str, paths: list[Path], form: HuggingFaceForm) -> None:
+    def __init__(self, uri: str, paths: list[Path], form: TensorNames) -> None:
         self.uri, self.paths, self.notes = uri, paths, []
         self._form = form
         self._files: dict[str, _TensorFile] = {}
@@ -95,7 +123,7 @@ class HuggingFaceReader(Reader):
         kind = SafetensorsFile if path.suffix == ".safetensors" else TorchFile
         file: _TensorFile = kind(path, self.uri)
         for name, shape in file.shapes().items():
-            key = _current(name.removeprefix(self._form.prefix))
+            key = self._form.known_name(name)
             if key in self._form.left_out:
                 continue
             if key in self._tensors:
@@ -121,12 +149,6 @@ class HuggingFaceReader(Reader):
                 f"{self.uri}: {second} differs from {first}, which here are one weight, as in "
                 f"{self._form.masked_lm}. A model with both cannot be used."
             )
-
-
-def _current(name: str) -> str:
-    """Return a tensor's name as it is now; old models have TensorFlow's names of layer norms."""
-    head, _, last = name.rpartition(".")
-    return f"{head}.{ {'gamma': 'weight', 'beta': 'bias'}.get(last, last) }" if head else name
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from trained_models.errors import UserError
 from trained_models.importing.readers import Reader, StoredTensor
 from trained_models.importing.vocabulary import Rows
 from trained_models.loaded_weights import LoadedWeights
-from trained_models.weight_names import Part, Weight
+from trained_models.weight_names import Layout, Part, Weight
 
 NO_HEAD = (
     "It is an encoder without a masked-LM head. To begin with a new head on purpose, set "
@@ -114,13 +114,20 @@ def _notes(new: list[Weight], allowed: set[str]) -> list[str]:
 
 def _mismatch(weight: Weight, stored: StoredTensor, rows: Rows) -> str | None:
     """Return what is wrong with a tensor's shape, if anything."""
-    expected = stored.layout.shape(weight)
-    if weight.is_by_token:
-        # How many tokens there are may differ: rows are matched one by one.
-        expected = (rows.size, *expected[1:])
+    expected = stored_shape(weight, stored.layout, rows.size)
     if stored.shape == expected:
         return None
     return f"{weight.variable}: {list(stored.shape)} in the source, {list(expected)} is needed here"
+
+
+def stored_shape(weight: Weight, layout: Layout, rows: int) -> tuple[int, ...]:
+    """Return the shape that a weight has in a source.
+
+    :param rows: of the source's embedding. How many tokens there are may differ, as they are
+        matched one by one.
+    """
+    expected = layout.shape(weight)
+    return (rows, *expected[1:]) if weight.is_by_token else expected
 
 
 def refuse_unfit(uri: str, table: LoadedWeights, *, is_scored: bool = False) -> None:

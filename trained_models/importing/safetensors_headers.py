@@ -1,4 +1,4 @@
-"""The names of tensors in a file of safetensors, from its header: none of its numbers is read.
+"""Tensors of a file of safetensors, from its header: names, shapes, none of its numbers.
 
 https://huggingface.co/docs/safetensors#format
 """
@@ -17,8 +17,8 @@ _LENGTH_BYTES = 8
 _METADATA = "__metadata__"
 
 
-def tensor_names(stream: BinaryIO, size: int, place: str) -> set[str]:
-    """Return the names of a file's tensors.
+def tensor_shapes(stream: BinaryIO, size: int, place: str) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a file's tensors by their names.
 
     :param stream: at its beginning.
     :param size: of the file, in bytes.
@@ -31,6 +31,7 @@ def tensor_names(stream: BinaryIO, size: int, place: str) -> set[str]:
             raise ValueError
         header = json.loads(stream.read(length))
         tensors = {name: tensor for name, tensor in header.items() if name != _METADATA}
+        shapes = {name: tuple(map(int, tensor["shape"])) for name, tensor in tensors.items()}
         end = max((int(tensor["data_offsets"][1]) for tensor in tensors.values()), default=0)
     except UNPARSABLE:
         raise BadDataError(
@@ -42,4 +43,4 @@ def tensor_names(stream: BinaryIO, size: int, place: str) -> set[str]:
             f"{place} has {size:,} bytes, and by its header {whole:,}: it is damaged or was not "
             "copied completely. Get it again."
         )
-    return set(tensors)
+    return shapes

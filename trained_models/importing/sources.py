@@ -28,6 +28,7 @@ VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
 VOCAB_JSON = "vocab.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+SENTENCEPIECE = "spiece.model"
 # Tokens that were added to the vocabulary of a Hugging Face tokenizer; ids by token.
 ADDED_TOKENS = "added_tokens.json"
 BESIDE = (GOOGLE_CONFIG, TF_MODELS_CONFIG, VOCABULARY, TOKENIZER, VOCAB_JSON, ADDED_TOKENS)

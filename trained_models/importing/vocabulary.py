@@ -12,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from corpus.tokens.bpe_model import ROBERTA_NAMES
-from corpus.tokens.vocabulary import SPECIAL_TOKENS, VocabularyKind
+from corpus.tokens.sentencepiece_model import parse_sentencepiece
+from corpus.tokens.vocabulary import CLS, PAD, SEP, UNK, VocabularyKind, sentinel, special_tokens
 from pipeline_config.unquoted import UNPARSABLE, fault
 from pipeline_store import uris
 from trained_models.errors import UserError
 from trained_models.importing.sources import (
     ADDED_TOKENS,
+    SENTENCEPIECE,
     TOKENIZER,
     TOKENIZER_CONFIG,
     VOCAB_JSON,
@@ -110,14 +112,17 @@ _PARSERS: dict[str, Callable[[bytes], dict[str, int]]] = {
     VOCABULARY: _read_vocabulary,
     TOKENIZER: _read_tokenizer,
     VOCAB_JSON: json.loads,
+    SENTENCEPIECE: lambda data: parse_sentencepiece(data).ids,
 }
+_T5_NAMES = {"<pad>": PAD, "</s>": SEP, "<unk>": UNK}
 
 
 def _named(ids: Mapping[str, int]) -> dict[str, int]:
-    """Return a vocabulary; that of byte-level BPE with BERT's names of RoBERTa's special tokens."""
-    if vocabulary_kind([*ids]) != "bpe":
+    """Return a vocabulary with BERT's names of RoBERTa's and T5's special tokens."""
+    kind = vocabulary_kind([*ids])
+    if kind not in {"bpe", "t5"}:
         return dict(ids)
-    names = {theirs: ours for ours, theirs in ROBERTA_NAMES.items()}
+    names = {theirs: ours for ours, theirs in ROBERTA_NAMES.items()} if kind == "bpe" else _T5_NAMES
     return {names.get(token, token): number for token, number in ids.items()}
 
 
@@ -200,11 +205,12 @@ def plan_rows(
             f"{source.uri} has {len(source.tokens)} tokens, but the embedding has {rows} rows: "
             "they do not belong together. Get both files from the same place."
         )
-    missing = [token for token in SPECIAL_TOKENS if token not in source.ids]
+    needed = special_tokens(vocabulary_kind(source.tokens))
+    missing = [token for token in needed if token not in source.ids]
     if missing:
         raise UserError(
-            f"{source.uri} lacks {', '.join(missing)}; BERT needs {', '.join(SPECIAL_TOKENS)}. It "
-            "is no vocabulary of a BERT, or its tokens have other names."
+            f"{source.uri} lacks {', '.join(missing[:5])}; needed are {', '.join(needed[:5])}. It "
+            "is no vocabulary of such a model, or its tokens have other names."
         )
     kinds = vocabulary_kind(source.tokens), vocabulary_kind(vocabulary)
     if kinds[0] != kinds[1]:
@@ -214,6 +220,11 @@ def plan_rows(
         )
     if source.tokens == tuple(vocabulary):
         return _same_rows(rows, len(vocabulary), vocab_size)
+    if kinds[0] == "t5":
+        raise UserError(
+            f"{source.uri} is another vocabulary than the lineage's. A T5 keeps its own: use it as "
+            "vocabulary.uri of another model.lineage_id."
+        )
     return _grown_rows(source, rows, vocabulary)
 
 
@@ -224,7 +235,9 @@ def vocabulary_kind(tokens: Sequence[str]) -> VocabularyKind:
     }
     for beginning, kind in BEGINNINGS.items():
         counts[kind] = sum(token.startswith(beginning) for token in tokens)
-    return max(counts, key=counts.__getitem__)
+    kind = max(counts, key=counts.__getitem__)
+    is_t5 = kind == "sentencepiece" and sentinel(0) in tokens and CLS not in tokens
+    return "t5" if is_t5 else kind
 
 
 def _same_rows(rows: int, tokens: int, vocab_size: int, *notes: str) -> Rows:

@@ -7,7 +7,9 @@ is kept for the backward pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import tensorflow as tf
 
@@ -15,17 +17,35 @@ from training.architectures.one_pass import one_pass
 
 Derivative = Callable[[tf.Tensor], tf.Tensor]
 
+_named: ContextVar[bool] = ContextVar("named", default=False)
+
+
+@contextmanager
+def gelu_by_name() -> Iterator[None]:
+    """Write "gelu" in what is traced here as :func:`tf.nn.gelu` does, for a converter to know it.
+
+    TensorFlow Lite has an operation for that very chain, and none for the error function in it. The
+    two forms differ by roundings.
+    """
+    token = _named.set(True)
+    try:
+        yield
+    finally:
+        _named.reset(token)
+
 
 @tf.custom_gradient
 def exact_gelu(features: tf.Tensor) -> tuple[tf.Tensor, Derivative]:
     """Return x * Phi(x) by the error function: "gelu" of Hugging Face."""
-    return _exact(features), lambda upstream: _exact_derivative(features, upstream)
+    value = tf.nn.gelu(features) if _named.get() else _exact(features)
+    return value, lambda upstream: _exact_derivative(features, upstream)
 
 
 @tf.custom_gradient
 def tanh_gelu(features: tf.Tensor) -> tuple[tf.Tensor, Derivative]:
     """Return the tanh approximation: Google's BERT, "gelu_new" of Hugging Face."""
-    return _approximate(features), lambda upstream: _approximate_derivative(features, upstream)
+    value = tf.nn.gelu(features, approximate=True) if _named.get() else _approximate(features)
+    return value, lambda upstream: _approximate_derivative(features, upstream)
 
 
 # Functions, never strings: the string "gelu" means one of these in one place of tf-models and the

@@ -28,8 +28,10 @@ class Architecture:
     ``transformer_layers``. A pretraining model has it as ``encoder_network``, and
     ``classification_heads``, which may be none.
 
+    What it has no answer to, it refuses by a UserError.
+
     :param build_model: returns the pretraining model; its outputs are ``mlm_logits`` [R, P, V] for
-        the masked positions and, with next-sentence prediction, ``next_sentence`` [R, 2].
+        what is predicted and, with next-sentence prediction, ``next_sentence`` [R, 2].
     :param build_encoder: returns an encoder alone, which has its variables once it is called.
     :param build_plain: returns the model of tf-models' own parts, with which programs are compared;
         None: there is no such model.

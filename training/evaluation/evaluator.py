@@ -22,18 +22,51 @@ from pipeline_store.layout import StoreLayout
 from trained_models import record_sources
 from trained_models.errors import BadDataError
 from trained_models.importing.identity import files_sha256
+from trained_models.loaded_weights import LoadedWeights
 from trained_models.vocabulary import lineage_tokens
-from training.architectures.models import build_model
+from trained_models.weight_names import OUTPUT_BIAS, WORD_EMBEDDINGS
+from training.architectures.models import build_model, named_variables
 from training.evaluation import unigram
 from training.evaluation.earlier import Earlier, scored_by
 from training.evaluation.evaluation_sets import EvaluationSet, Rows, open_set
 from training.evaluation.retrieval import make_embed, open_halves, score_retrieval
-from training.evaluation.scored_models import ScoredModels
+from training.importing.loading import scored_model
 from training.input import data
 from training.model import checkpoints
+from training.model.checkpoints import load_weights
 from training.model.losses import masked_lm_losses, next_sentence_scores
 from training.runtime.phases import each
 from training.runtime.strategies import create_strategy, on_replicas
+
+# What weights from elsewhere may lack, wholly or in some rows.
+_PARTIAL = (WORD_EMBEDDINGS, OUTPUT_BIAS, "pooler_transform/kernel", "pooler_transform/bias")
+
+
+class ScoredModels:
+    """Sets a built model to weights, so that nothing of those before is left in it."""
+
+    def __init__(self, model: tf_keras.Model, store: StoreLayout, config: PipelineConfig) -> None:
+        self._model = model
+        self._store = store
+        self._config = config
+        self._initial = {
+            name: variable.numpy()
+            for name, variable in named_variables(model).items()
+            if name.endswith(_PARTIAL)
+        }
+
+    def load(self, uri: str) -> LoadedWeights:
+        """Set the model to weights of ours or from elsewhere.
+
+        :raises UserError: they do not fit, or cannot be scored; the message says why.
+        :raises FormatError: a file of a model of ours does not verify.
+        :raises BadDataError: a file of another model is damaged.
+        """
+        variables = named_variables(self._model)
+        for name, value in self._initial.items():
+            variables[name].assign(value)
+        return load_weights(self._model, scored_model(uri, self._store, self._config))
+
 
 log = logging.getLogger("training")
 
@@ -100,9 +133,10 @@ def evaluate(
     manifests = {
         uri: record_sources.load_manifest(uri, store, config) for uri in manifest_uris.values()
     }
+    maskable = token_table(lineage_tokens(store, config), vocabulary.vocabulary_kind).maskable
     train_counts = unigram.training_counts(
         record_sources.union_of_training_records(manifests, store, config),
-        token_table(lineage_tokens(store, config), vocabulary.vocabulary_kind).maskable,
+        maskable,
         config.model.vocab_size,
     )
     return EvaluationReport(
@@ -110,7 +144,7 @@ def evaluate(
         current_set=current_set,
         evaluated={chosen.name: chosen.manifest_sha256 for chosen in sets},
         models=scores,
-        unigram_losses=_unigram_losses(sets, train_counts, vocabulary.size),
+        unigram_losses=_unigram_losses(sets, train_counts, maskable),
         samples={chosen.name: chosen.sample_sha256 for chosen in sets},
         scored_by=scored_by(config),
     )
@@ -232,10 +266,13 @@ def _sums(
 
 
 def _unigram_losses(
-    sets: list[EvaluationSet], train_counts: npt.NDArray[np.float64], vocabulary_size: int
+    sets: list[EvaluationSet],
+    train_counts: npt.NDArray[np.float64],
+    maskable: npt.NDArray[np.bool_],
 ) -> dict[str, float]:
     losses = {}
     for chosen in sets:
         counts = unigram.held_out_counts(chosen.reader, chosen.rows, len(train_counts))
-        losses[chosen.name] = unigram.cross_entropy(train_counts, counts, vocabulary_size)
+        known = unigram.with_targets_own(train_counts, counts, maskable)
+        losses[chosen.name] = unigram.cross_entropy(known, counts, len(maskable))
     return losses

@@ -1,6 +1,6 @@
 """How well a model's embeddings find the second half of a document by its first.
 
-docs/promotion.md says why, and what the halves are.
+docs/operate/promotion.md says why, and what the halves are.
 """
 
 from __future__ import annotations
@@ -100,9 +100,10 @@ def own_tokens(rows: Mapping[str, npt.NDArray[Any]]) -> Iterator[Ids]:
 
 def _frame(serialized: list[bytes], row_format: RowFormat) -> tuple[int, int]:
     """Return [CLS] and [SEP], which every row begins and ends with."""
-    rows = examples.parse(tf.constant(serialized), row_format)
-    length = int(rows["input_mask"][0].numpy().sum())
-    ids = rows["input_ids"][0].numpy()
+    parsed = examples.parse(tf.constant(serialized), row_format)
+    rows = {name: value.numpy() for name, value in parsed.items()}
+    length = int(rows["input_mask"][0].sum())
+    ids = examples.unmasked_ids(rows)[0]
     return int(ids[0]), int(ids[length - 1])
 
 

@@ -2,7 +2,8 @@
 
 A first model has no predecessor to beat; it has to beat this. The frequencies are those of the
 text that is trained on, of the tokens that may be masked: what a model is trained to predict, so
-[CLS], [SEP], [UNK] and padding do not count. The data job has counted them, shard by shard.
+[CLS], [SEP], [UNK] and padding do not count. The data job has counted them, shard by shard. Targets
+of T5's spans have sentinels besides, which :func:`with_targets_own` counts.
 """
 
 from __future__ import annotations
@@ -80,6 +81,25 @@ def _batches(reader: RecordReader, rows: npt.NDArray[np.int64]) -> Iterator[list
         reader.read(rows[begin : begin + ROWS_AT_ONCE])
         for begin in range(0, len(rows), ROWS_AT_ONCE)
     )
+
+
+def with_targets_own(
+    train_counts: Counts, validation_counts: Counts, maskable: npt.NDArray[np.bool_]
+) -> Counts:
+    """Return training counts with those of what targets have beside text: sentinels, ``</s>``.
+
+    The text to train on has none of them. They get the share that they have of the held-out
+    targets, the best that a unigram model could know.
+
+    :param train_counts: :func:`training_counts`, [vocab_size].
+    :param validation_counts: :func:`held_out_counts`, [vocab_size].
+    :param maskable: as for :func:`training_counts`.
+    """
+    is_text = np.zeros(len(train_counts), bool)
+    is_text[: len(maskable)] = maskable
+    own = np.where(is_text, 0.0, validation_counts)
+    text = validation_counts[is_text].sum()
+    return train_counts + own * (train_counts.sum() / max(text, 1.0))
 
 
 def cross_entropy(train_counts: Counts, validation_counts: Counts, vocabulary_size: int) -> float:

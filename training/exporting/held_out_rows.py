@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from corpus.tokens.byte_level import text_of
+from corpus.tokens.bpe_model import text_of
 from corpus.tokens.vocabulary import CLS, MASK, PAD, SEP, UNK
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import ShardManifest, Split, TrainingInputs
@@ -32,8 +32,8 @@ def held_out_rows(
 
     :param inputs: what the model was trained on.
     :param count: most rows; fewer if the shards have fewer.
-    :returns: ``input_word_ids``, ``input_mask``, ``input_type_ids`` [R, S] and
-        ``masked_lm_positions`` [R, P].
+    :returns: ``input_word_ids``, ``input_mask``, ``input_type_ids`` [R, S], and
+        ``masked_lm_positions`` [R, P] or, of a model with a decoder, ``masked_lm_ids``.
     :raises BadDataError: there are none.
     :raises FormatError: a file of records does not verify.
     """
@@ -47,7 +47,8 @@ def held_out_rows(
     reader = RecordReader(sources)
     serialized = reader.read(np.arange(min(count, len(reader))))
     rows = examples.model_inputs(examples.parse(tf.constant(serialized), reader.row_format))
-    names = ("input_word_ids", "input_mask", "input_type_ids", "masked_lm_positions")
+    asked = "masked_lm_ids" if config.model.has_decoder else "masked_lm_positions"
+    names = ("input_word_ids", "input_mask", "input_type_ids", asked)
     return {name: rows[name].numpy() for name in names}
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+import tensorflow as tf
 from tokenizers import Tokenizer
 
+from corpus.tokens.tokenizing import make_tokenizer
 from corpus.tokens.vocabulary import Vocabulary
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
@@ -17,8 +21,28 @@ from pipeline_store.layout import StoreLayout, vocabulary_model
 from trained_models import record_sources
 from trained_models.vocabulary import lineage_tokens
 from training.exporting import tokenizer_files
-from training.exporting.bpe_text import BpeText
 from training.exporting.text_ops import SentencePieceText, TextTokenizer, WordPieceText
+
+
+class BpeText:
+    """The data job's tokenizer, called with tensors; in no graph.
+
+    :param normalization: ``NFC``, ``NFKC`` or ``none``; done first, as the data job does.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, normalization: str) -> None:
+        self._tokenizer = make_tokenizer(vocabulary, do_lower_case=False)
+        self._normalization = normalization
+
+    def __call__(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """See :class:`training.exporting.text_ops.TextTokenizer`."""
+        texts = [one.decode(errors="replace") for one in text.numpy()]
+        if self._normalization != "none":
+            form: Literal["NFC", "NFKC"] = "NFC" if self._normalization == "NFC" else "NFKC"
+            texts = [unicodedata.normalize(form, one) for one in texts]
+        ids, lengths = self._tokenizer.encode(texts)
+        return tf.RaggedTensor.from_row_lengths(ids, lengths)
+
 
 _NO_SENTENCEPIECE = (
     "the vocabulary is a SentencePiece model. Hugging Face's tokenizers compute it with other "

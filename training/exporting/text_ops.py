@@ -3,7 +3,7 @@
 None of TensorFlow Text's BERT tokenizers does that: they fold characters (``ß`` becomes ``ss``),
 put spaces where BERT leaves characters out, and count a word's length in bytes. So the steps of
 Hugging Face's tokenizer, which the data job uses, are put together here from its ops. What still
-differs, and why, is in ``docs/formats.md``; tests look at every character of Unicode.
+differs, and why, is in ``docs/reference/formats.md``; tests look at every character of Unicode.
 """
 
 from __future__ import annotations

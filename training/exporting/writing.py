@@ -17,6 +17,7 @@ from pipeline_store.formats import (
     ExportedFormat,
     FileDigest,
     ModelExports,
+    TextCheck,
 )
 from pipeline_store.layout import ExportsLayout
 from trained_models import artifacts
@@ -40,7 +41,7 @@ class FormatWriter(Protocol):
         """Return why a format cannot hold this model, or None."""
         ...
 
-    def write(self, name: str, folder: Path) -> ExportCheck | ClassifierCheck:
+    def write(self, name: str, folder: Path) -> ExportCheck | ClassifierCheck | TextCheck:
         """Write one format into a new folder and check it.
 
         :raises BadDataError: it is not the model.
@@ -112,7 +113,7 @@ def export(
         unique, written = uuid.uuid4().hex[:12], {}
         for name, check in checks.items():
             target = layout.format_files(unique, name)
-            files = _upload(Path(scratch, name), None if dry_run else target)
+            files = upload(Path(scratch, name), None if dry_run else target)
             folder = target.removeprefix(f"{layout.root}/")
             written[name] = ExportedFormat(folder=folder, files=files, check=check)
     exports = ModelExports(
@@ -131,7 +132,7 @@ def export(
     return exports
 
 
-def _upload(folder: Path, target: str | None) -> list[FileDigest]:
+def upload(folder: Path, target: str | None) -> list[FileDigest]:
     """Return the digests of a folder's files, which are stored if there is a place for them."""
     digests = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):

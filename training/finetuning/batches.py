@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from trained_models.phases import Phase
 from training.finetuning.task_data import LABELS, Examples
-from training.input.arrays import as_tensors
+from training.input.arrays import Arrays, as_tensors
 from training.input.data import distribute
-from training.input.order import Order
+from training.input.order import Order, Rows
+
+
+class StepOrder(Protocol):
+    """Which examples each step reads, as :class:`training.input.order.Order` tells it."""
+
+    @property
+    def phase(self) -> Phase:
+        """Return how many rows a step has, and which step is the last."""
+        ...
+
+    def rows(self, step: tf.Tensor) -> Rows:
+        """Return the examples of a step."""
+        ...
 
 
 def order_of(examples: int, *, train_steps: int, batch_size: int, seed: int) -> Order:
@@ -25,10 +38,13 @@ def order_of(examples: int, *, train_steps: int, batch_size: int, seed: int) -> 
 
 
 class ExampleBatches:
-    """The batches of a training, for a loop of steps to take the next ones from."""
+    """The batches of a training, for a loop of steps to take the next ones from.
 
-    def __init__(self, examples: Examples, order: Order, strategy: tf.distribute.Strategy) -> None:
-        self._examples = examples
+    :param arrays: of the examples, [N, ...] each.
+    """
+
+    def __init__(self, arrays: Arrays, order: StepOrder, strategy: tf.distribute.Strategy) -> None:
+        self._arrays = arrays
         self._order = order
         self._strategy = strategy
         self._next: tuple[int, int] | None = None
@@ -48,7 +64,7 @@ class ExampleBatches:
 
     def _dataset(self, first_step: int, skipped: int) -> Any:
         phase = self._order.phase
-        arrays = _tensors(self._examples)
+        arrays = as_tensors(self._arrays)
 
         def rows_of(step: tf.Tensor) -> tuple[tf.Tensor]:
             return (self._order.rows(step + skipped).numbers,)
@@ -62,6 +78,7 @@ class ExampleBatches:
         )
 
 
-def _tensors(examples: Examples) -> dict[str, tf.Tensor]:
+def arrays_of(examples: Examples) -> Arrays:
+    """Return inputs and labels by name."""
     labels = {} if examples.labels is None else {LABELS: examples.labels}
-    return as_tensors(examples.inputs | labels)
+    return examples.inputs | labels

@@ -1,11 +1,26 @@
-"""A trial that is finished already: whether it is the one that is asked for. No TensorFlow."""
+"""The result of a trial: what it says, and whether one that is there is of what is asked for.
+
+No TensorFlow.
+"""
 
 from __future__ import annotations
+
+import uuid
 
 from pydantic import JsonValue
 
 from pipeline_config.finetuning import RecipeConfig
-from pipeline_store.formats import EncoderSource, TaskManifest, Trial, TrialResult
+from pipeline_store import uris
+from pipeline_store.formats import (
+    EncoderSource,
+    TaskManifest,
+    TaskSplit,
+    TrainingResult,
+    Trial,
+    TrialResult,
+    TrialScores,
+)
+from pipeline_store.layout import TrialLayout
 from trained_models.errors import UserError
 
 # What the weights of a trial do not depend on, or what the trial itself says.
@@ -54,6 +69,43 @@ def require_same_model(
         _facts_of(found) | {"the model": found.weights_sha256},
         now | {"the model": source.weights_sha256},
         uri,
+    )
+
+
+def new_outputs(layout: TrialLayout) -> str:
+    """Return the name, in a trial's folder, of one for the files of this try alone."""
+    return layout.attempt_files(uuid.uuid4().hex[:8]).removeprefix(uris.join(layout.root, ""))
+
+
+def result_of(
+    training: TrainingResult,
+    *,
+    trial: Trial,
+    encoder: EncoderSource,
+    manifest: TaskManifest,
+    recipe: RecipeConfig,
+    train_examples: int,
+    scores: dict[TaskSplit, TrialScores],
+) -> TrialResult:
+    """Return what is kept of a trial that is trained and scored.
+
+    :param train_examples: those that it was trained on.
+    """
+    steps = training.steps_done or training.train_steps
+    return TrialResult(
+        trial=trial,
+        task_manifest_sha256=manifest.content_sha256,
+        encoder=encoder,
+        settings=recipe.model_dump(mode="json"),
+        train_examples=train_examples,
+        train_steps=training.train_steps,
+        train_steps_total=steps,
+        train_loss=training.final_loss,
+        weights_sha256=training.weights_sha256,
+        resumed_from=training.resumed_from,
+        seconds=training.seconds,
+        examples_per_second=steps * recipe.global_batch_size / max(training.seconds, 1e-3),
+        scores=scores,
     )
 
 

@@ -15,15 +15,15 @@ from pipeline_store.formats import TaskManifest, ValidationScore
 from trained_models.architectures.architecture import architecture_of
 from trained_models.downstream import metrics
 from trained_models.flops import TRAINED
-from training.finetuning.batches import ExampleBatches, order_of
-from training.finetuning.forward import logits_of
-from training.finetuning.losses import ClassWeights, balanced_weights
+from training.finetuning.batches import ExampleBatches, arrays_of, order_of
+from training.finetuning.losses import ClassWeights, balanced_weights, example_losses
 from training.finetuning.model import Classifier, build_classifier
+from training.finetuning.scoring import logits_of
 from training.finetuning.step import ClassifierMetrics, make_replica_step
-from training.finetuning.task_data import Examples, Task
+from training.finetuning.task_data import LABELS, Examples, Task
 from training.importing.loading import InitialModel
 from training.loop.objective import LoopScores
-from training.loop.step import TrainLoop, compile_loop
+from training.loop.step import Batch, TrainLoop, compile_loop
 from training.model import checkpoints
 from training.model.starts import Initial
 from training.optimization.optimizers import build_optimizer
@@ -83,14 +83,20 @@ class FineTuning:
         step = make_replica_step(
             model,
             optimizer,
-            self.manifest.task_kind,
-            self._class_weights(),
+            self.losses(),
             self.config.optimizer.clip_norm,
         )
         return compile_loop(strategy, step, ClassifierMetrics)
 
-    def _class_weights(self) -> ClassWeights | None:
-        kind = self.manifest.task_kind
+    def losses(self) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
+        """Return the loss of every example, [R], as a function of logits and their batch."""
+        kind, found = self.manifest.label_kind, self.class_weights()
+        weights = None if found is None else tf.constant(found)
+        return lambda logits, batch: example_losses(kind, logits, batch[LABELS], weights)
+
+    def class_weights(self) -> ClassWeights | None:
+        """Return the weights of labels; None: all count the same."""
+        kind = self.manifest.label_kind
         if self.recipe.class_weights == "none" or kind == "regression":
             return None
         return balanced_weights(kind, self.train, self.task.outputs)
@@ -104,7 +110,7 @@ class FineTuning:
             batch_size=training.global_batch_size,
             seed=training.random_seed,
         )
-        return ExampleBatches(self.train, order, strategy)
+        return ExampleBatches(arrays_of(self.train), order, strategy)
 
     def scorer(
         self, strategy: tf.distribute.Strategy, model: tf_keras.Model
@@ -114,7 +120,7 @@ class FineTuning:
         if examples is None:
             return None
         forward = logits_of(model, strategy, self.recipe.eval_batch_size)
-        kind = self.manifest.task_kind
+        kind = self.manifest.label_kind
 
         def score() -> ValidationScore:
             outputs, labels = forward(examples), examples.known_labels
@@ -140,7 +146,7 @@ class FineTuning:
     def doubt(self, loss: float) -> str | None:
         """Return a sentence if a classification ends far above guessing."""
         chance = math.log(max(self.task.outputs, 2))
-        if self.manifest.task_kind == "regression" or loss <= 2 * chance:
+        if self.manifest.label_kind == "regression" or loss <= 2 * chance:
             return None
         return (
             f"The loss {loss:.4f} is more than twice that of guessing ({chance:.4f}): this "

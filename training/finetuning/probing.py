@@ -9,9 +9,9 @@ import tensorflow as tf
 import tf_keras
 
 from trained_models.flops import TRAINED
-from training.finetuning.forward import Forward, mean_hidden_states
 from training.finetuning.model import FEATURES, Probe, build_classifier, build_probe
 from training.finetuning.objective import FineTuning
+from training.finetuning.scoring import Forward, mean_hidden_states
 from training.finetuning.task_data import Examples
 from training.model.starts import Initial
 

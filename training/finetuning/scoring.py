@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
+import tf_keras
 
 from pipeline_store import uris
 from pipeline_store.formats import FileDigest, TaskManifest, TaskSplit, TrialScores
 from trained_models.downstream import metrics
 from trained_models.errors import BadDataError
-from training.finetuning.forward import Forward
 from training.finetuning.task_data import Examples
+from training.model.forward import make_forward, mean_state
+
+Forward = Callable[[Examples], npt.NDArray[np.float32]]
+
+
+def logits_of(model: tf_keras.Model, strategy: tf.distribute.Strategy, batch_size: int) -> Forward:
+    """Return a function from examples to a model's logits, float32 [N, L]."""
+    forward = make_forward(lambda batch: model(batch, training=False), strategy, batch_size)
+    return lambda examples: forward(examples.inputs)
+
+
+def mean_hidden_states(
+    encoder: tf_keras.Model, strategy: tf.distribute.Strategy, batch_size: int
+) -> Forward:
+    """Return a function from examples to the mean state of their real tokens, float32 [N, H]."""
+    forward = make_forward(lambda batch: mean_state(encoder, batch), strategy, batch_size)
+    return lambda examples: forward(examples.inputs)
 
 
 def score_split(
@@ -32,7 +51,7 @@ def score_split(
     :param path: of the file, relative to it.
     :raises BadDataError: the outputs are no numbers.
     """
-    kind, labels = manifest.task_kind, examples.known_labels
+    kind, labels = manifest.label_kind, examples.known_labels
     outputs = forward(examples)
     if not np.isfinite(outputs).all():
         raise BadDataError(

@@ -112,7 +112,7 @@ def used_examples(task: Task, recipe: RecipeConfig, seed: int) -> Examples:
     if recipe.train_fraction == 1.0:
         return examples
     used = examples.take(kept_rows(len(examples), recipe.train_fraction, seed))
-    kind = task.manifest.task_kind
+    kind = task.manifest.label_kind
     few = len(used) == 0 or (kind == "classification" and len(set(used.known_labels.tolist())) < 2)
     if few:
         raise UserError(
@@ -156,7 +156,7 @@ def trial_inputs(job: TrialJob, task: Task, config: PipelineConfig) -> TrainingI
     settings |= recipe_settings(job.recipe)
     settings |= {
         "task.name": manifest.name,
-        "task.kind": manifest.task_kind,
+        "task.kind": manifest.label_kind,
         "task.labels": manifest.labels,
         "task.max_seq_length": manifest.max_seq_length,
         "task.compared_by": manifest.compared_by,

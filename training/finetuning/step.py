@@ -8,9 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 import tf_keras
 
-from pipeline_config.task import TaskKind
 from training.architectures.one_pass import elementwise_in_one_pass
-from training.finetuning.losses import ClassWeights, example_losses
 from training.finetuning.task_data import LABELS
 from training.loop.step import Batch, apply_summed
 
@@ -32,27 +30,26 @@ class ClassifierMetrics(NamedTuple):
 def make_replica_step(
     model: tf_keras.Model,
     optimizer: tf_keras.optimizers.legacy.Optimizer,
-    kind: TaskKind,
-    class_weights: ClassWeights | None,
+    losses: Callable[[tf.Tensor, Batch], tf.Tensor],
     clip_norm: float,
 ) -> Callable[[Batch], ClassifierMetrics]:
     """Return the step of one replica; it runs inside ``strategy.run``.
 
     The loss is the sum over the examples of the global batch, by their number.
+
+    :param losses: from logits, float32 [R, L], and their batch to the loss of every example, [R].
     """
     variables = model.trainable_variables
-    weights = None if class_weights is None else tf.constant(class_weights)
 
     def replica_step(batch: Batch) -> ClassifierMetrics:
         replicas = tf.distribute.get_replica_context()
-        labels = batch[LABELS]
-        rows = tf.cast(tf.shape(labels)[0], tf.float32)
+        rows = tf.cast(tf.shape(batch[LABELS])[0], tf.float32)
         rows = replicas.all_reduce("SUM", rows)
         with elementwise_in_one_pass():
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(variables)
                 logits = model(batch, training=True)
-                loss_sum = tf.reduce_sum(example_losses(kind, logits, labels, weights))
+                loss_sum = tf.reduce_sum(losses(logits, batch))
                 loss = loss_sum / rows
             # Those of embeddings come as rows. Added up first: the norm of a row that occurs twice
             # is not the sum of two norms, and a TPU sums dense tensors only.

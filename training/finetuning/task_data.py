@@ -139,8 +139,8 @@ class Task:
         spec = {name: tf.io.FixedLenFeature([length], tf.int64) for name in TOKEN_FEATURES}
         spec["example_id"] = tf.io.FixedLenFeature([1], tf.int64)
         if split is not TaskSplit.PREDICT:
-            size = self.outputs if manifest.task_kind == "multi_label" else 1
-            kind = tf.float32 if manifest.task_kind == "regression" else tf.int64
+            size = self.outputs if manifest.label_kind == "multi_label" else 1
+            kind = tf.float32 if manifest.label_kind == "regression" else tf.int64
             spec[LABELS] = tf.io.FixedLenFeature([size], kind)
         try:
             parsed = tf.io.parse_example(serialized, spec)
@@ -163,7 +163,7 @@ class Task:
 
     def _labels(self, values: npt.NDArray[Any], split: TaskSplit) -> npt.NDArray[Any]:
         """Return labels in the type that a loss takes, checked: an id out of range is a crash."""
-        kind = self.manifest.task_kind
+        kind = self.manifest.label_kind
         if kind == "regression":
             valid = np.isfinite(values)
         else:

@@ -21,9 +21,9 @@ from trained_models import artifacts
 from trained_models.errors import BadDataError
 from training.architectures.models import named_variables, weights_sha256
 from training.finetuning.encoder import check_encoder, encoder_uri, model_settings
-from training.finetuning.forward import Forward, logits_of, mean_hidden_states
 from training.finetuning.model import Classifier, Probe, build_classifier, build_probe
 from training.finetuning.probing import with_features
+from training.finetuning.scoring import Forward, logits_of, mean_hidden_states
 from training.finetuning.task_data import Examples
 from training.importing.loading import initial_model
 from training.model.checkpoints import load_encoder, load_ours

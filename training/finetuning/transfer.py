@@ -18,7 +18,7 @@ def check_fits(manifest: TaskManifest, trained: TrainedTrial) -> None:
     :raises UserError: with every difference.
     """
     pairs = {
-        "kind": (manifest.task_kind, trained.kind),
+        "kind": (manifest.label_kind, trained.kind),
         "labels": (manifest.labels, trained.labels),
         "vocabulary": (manifest.vocabulary_sha256, trained.inputs.vocabulary_sha256),
         "finetuning.max_seq_length": (manifest.max_seq_length, trained.max_seq_length),

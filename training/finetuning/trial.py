@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import uuid
 from collections.abc import Iterable
 from dataclasses import fields
 
 import tensorflow as tf
 
-from pipeline_store import uris
 from pipeline_store.formats import (
     PhaseName,
     TaskManifest,
@@ -23,12 +21,11 @@ from pipeline_store.layout import TrialLayout
 from trained_models.checkpoint_store import CheckpointStore
 from trained_models.commit import CommitGuard
 from trained_models.finished import finished_training
-from training.finetuning.finished import require_same
-from training.finetuning.forward import Forward
+from training.finetuning.finished import new_outputs, require_same, result_of
 from training.finetuning.lengths import kept_rows
 from training.finetuning.objective import FineTuning
 from training.finetuning.probing import Probing, encoder_features, with_features
-from training.finetuning.scoring import score_split
+from training.finetuning.scoring import Forward, score_split
 from training.finetuning.setup import (
     TrialJob,
     make_objective,
@@ -162,21 +159,14 @@ def _result(
     job: TrialJob, task: Task, training: TrainingResult, scores: dict[TaskSplit, TrialScores]
 ) -> TrialResult:
     recipe = job.recipe
-    steps = training.steps_done or training.train_steps
     records = task.records(TaskSplit.TRAIN).records
-    return TrialResult(
+    return result_of(
+        training,
         trial=job.trial,
-        task_manifest_sha256=task.manifest.content_sha256,
         encoder=job.encoder,
-        settings=recipe.model_dump(mode="json"),
+        manifest=task.manifest,
+        recipe=recipe,
         train_examples=len(kept_rows(records, recipe.train_fraction, job.trial.random_seed)),
-        train_steps=training.train_steps,
-        train_steps_total=steps,
-        train_loss=training.final_loss,
-        weights_sha256=training.weights_sha256,
-        resumed_from=training.resumed_from,
-        seconds=training.seconds,
-        examples_per_second=steps * recipe.global_batch_size / max(training.seconds, 1e-3),
         scores=scores,
     )
 
@@ -185,7 +175,7 @@ def _scores(
     job: TrialJob, task: Task, forward: Forward, splits: Iterable[TaskSplit]
 ) -> dict[TaskSplit, TrialScores]:
     folder = job.layout.root
-    files = job.layout.attempt_files(uuid.uuid4().hex[:8]).removeprefix(uris.join(folder, ""))
+    files = new_outputs(job.layout)
     scores = {
         split: score_split(
             forward,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from corpus.tokens.vocabulary import SPECIAL_TOKENS
 from pipeline_config import PipelineConfig
 from pipeline_config.loading import with_overrides
+from pipeline_config.row_shapes import longest_corrupted
 from pipeline_config.schema import ModelConfig
 from pipeline_store import uris
 from trained_models.architectures.architecture import named, weights
@@ -84,13 +85,30 @@ def inspect(uri: str, vocabulary_uri: str | None = None) -> Inspection:
         settings |= {"model.init_checkpoint": uri}
         settings |= _fitted(reader, found, len(tokens))
         settings |= _tokenization(vocabulary_uri or (known.uri if known else None), tokens)
-        if ModelConfig.model_construct(**found.settings).has_byte_tokens:
-            # Also where no vocabulary is there to tell.
-            settings |= {"vocabulary.kind": "bpe", "vocabulary.do_lower_case": False}
+        # Also where no vocabulary is there to tell.
+        settings |= _of_architecture(ModelConfig.model_construct(**found.settings))
         model = with_overrides(PipelineConfig(), settings).model
         rows = plan_rows(known, embedding_rows(reader, model), tokens, model.vocab_size)
         plan = make_plan(reader, model, rows, next_sentence=False)
     return Inspection(kind, found, known, settings, plan.table, plan.strangers)
+
+
+def _of_architecture(model: ModelConfig) -> dict[str, Any]:
+    """Return settings that follow from the architecture alone."""
+    if model.has_byte_tokens:
+        return {"vocabulary.kind": "bpe", "vocabulary.do_lower_case": False}
+    if not model.has_decoder:
+        return {}
+    masking = PipelineConfig().masking
+    return {
+        "vocabulary.kind": "t5",
+        "vocabulary.do_lower_case": False,
+        "masking.unit": "sentinel",
+        "masking.max_predictions_per_seq": longest_corrupted(
+            masking, masking.max_seq_length
+        ).target,
+        "promotion.export_formats": ["hugging_face"],
+    }
 
 
 def _fitted(reader: Reader, found: Description, tokens: int) -> dict[str, Any]:
@@ -99,7 +117,7 @@ def _fitted(reader: Reader, found: Description, tokens: int) -> dict[str, Any]:
     rows = max(embedding_rows(reader, model), tokens)
     settings: dict[str, Any] = {"model.vocab_size": rows}
     heads = [w for w in weights(model, next_sentence=False) if w.part is Part.MASKED_LM]
-    if not any(map(reader.find, heads)):
+    if heads and not any(map(reader.find, heads)):
         settings["model.init_encoder_only"] = True
     defaults = PipelineConfig()
     if rows < defaults.vocabulary.size:
@@ -113,14 +131,14 @@ def _tokenization(file: str | None, tokens: Sequence[str]) -> dict[str, Any]:
     if file is None:
         return {}
     kind, folder = vocabulary_kind(tokens), split(file)[0]
-    # Byte-level BPE takes text as it is.
-    lower = kind != "bpe" and _lower_cases(folder, tokens)
+    # Byte-level BPE and T5 take text as it is.
+    lower = kind not in {"bpe", "t5"} and _lower_cases(folder, tokens)
     settings: dict[str, Any] = {"vocabulary.kind": kind, "vocabulary.do_lower_case": lower}
     if kind == "wordpiece" and not file.endswith(TOKENIZER):
         settings["vocabulary.uri"] = file
     if kind == "bpe":
         settings["vocabulary.uri"] = file
-    if kind == "sentencepiece":
+    if kind in {"sentencepiece", "t5"}:
         models = [name for name in file_names(folder) if name.endswith(".model")]
         settings |= {"vocabulary.uri": uris.join(folder, models[0])} if models else {}
     return settings

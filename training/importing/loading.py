@@ -33,7 +33,6 @@ from trained_models.importing.sources import (
 from trained_models.importing.vocabulary import plan_rows, source_vocabulary
 from trained_models.loaded_weights import LoadedWeights
 from trained_models.vocabulary import lineage_tokens
-from trained_models.weight_names import WORD_EMBEDDINGS
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -111,7 +110,7 @@ def load_foreign(
     uri, model = initial.uri, initial.model
     kind = source_kind(uri)
     found = check_description(uri, kind, model)
-    with open_reader(uri, kind, architecture_of(model).hugging_face) as reader:
+    with open_reader(uri, kind, architecture_of(model).stored_form(model)) as reader:
         notes = [*_digests(reader), *(found or describe_shapes(reader)).notes]
         known = source_vocabulary(uri, kind)
         rows = plan_rows(known, embedding_rows(reader, model), initial.vocabulary, model.vocab_size)
@@ -131,7 +130,7 @@ def embedding_rows(reader: Reader, model: ModelConfig) -> int:
 
     :raises UserError: no tensor has its name, so this is another architecture.
     """
-    (weight,) = [w for w in weights(model, next_sentence=False) if w.variable == WORD_EMBEDDINGS]
+    (weight,) = [w for w in weights(model, next_sentence=False) if w.is_embedding]
     stored = reader.find(weight)
     if stored is None:
         title = architecture_of(model).title

@@ -10,24 +10,20 @@ from typing import Any
 
 import numpy.typing as npt
 import tensorflow as tf
-from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from pipeline_config.unquoted import fault
 from trained_models.errors import BadDataError, UserError
+from trained_models.importing.checkpoint_index import (
+    OBJECT_GRAPH,
+    google_tensor,
+    keys_in_graph,
+    variables_named,
+)
 from trained_models.importing.descriptions import GOOGLE_CONFIG
 from trained_models.importing.readers import Reader, StoredTensor
 from trained_models.weight_names import NEXT_SENTENCE, Layout, Part, Weight
 
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# Children that hold no weights of the model, in any object that has them.
-_NOT_WEIGHTS = {"optimizer", "save_counter", "global_step"}
 _GOOGLE_OPTIMIZER = re.compile(r"global_step|.*/(adam|lamb)_[mv]")
-# Google's names of tensors that have others than their variables here suggest.
-_GOOGLE_NAMES = {
-    "cls.predictions.bias": "cls/predictions/output_bias",
-    "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
-    "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
-}
 
 
 def open_checkpoint(prefix: Path, uri: str, paths: list[Path]) -> Reader:
@@ -78,23 +74,7 @@ class GoogleReader(_CheckpointReader):
 
     def find(self, weight: Weight) -> StoredTensor | None:
         """Return the tensor of a weight, if there is one."""
-        name = _google_name(weight)
-        if name not in self._shapes:
-            return None
-        # The only kernel that is stored the other way round.
-        turned = weight.part is Part.NEXT_SENTENCE
-        layout = Layout.TRANSPOSED if turned else Layout.MATRIX
-        return StoredTensor(name, tuple(self._shapes[name]), layout)
-
-
-def _google_name(weight: Weight) -> str:
-    if weight.tensor in _GOOGLE_NAMES:
-        return _GOOGLE_NAMES[weight.tensor]
-    path = re.sub(r"layer\.(\d+)", r"layer_\1", weight.tensor).replace(".", "/")
-    # The last part is kernel, bias, gamma or beta, as here; embeddings have none.
-    last = weight.variable.rpartition("/")[2]
-    path = path.rpartition("/")[0] + ("" if last == "embeddings" else f"/{last}")
-    return path if weight.part is Part.MASKED_LM else f"bert/{path}"
+        return google_tensor(weight, self._shapes)
 
 
 class ObjectReader(_CheckpointReader):
@@ -153,7 +133,7 @@ class ObjectReader(_CheckpointReader):
         return self._stored(names[0]).shape
 
     def _ending(self, variable: str) -> list[str]:
-        return sorted(name for name in self._keys if f"/{name}".endswith(f"/{variable}"))
+        return variables_named(variable, self._keys)
 
     def _stored(self, name: str) -> StoredTensor:
         return StoredTensor(name, tuple(self._shapes[self._key(name)]), Layout.VARIABLE)
@@ -167,20 +147,7 @@ _LAYER = re.compile(r"(?:^|/)transformer/layer_(\d+)/")
 
 def keys_by_name(reader: tf.train.CheckpointReader) -> dict[str, str]:
     """Return the checkpoint key of each weight by variable name; optimizers are left out."""
-    graph = TrackableObjectGraph()
-    graph.ParseFromString(reader.get_tensor(OBJECT_GRAPH))
-    seen, waiting = {0}, [0]
-    while waiting:
-        children = graph.nodes[waiting.pop()].children
-        found = {child.node_id for child in children if child.local_name not in _NOT_WEIGHTS}
-        waiting += found - seen
-        seen |= found
-    return {
-        attribute.full_name: attribute.checkpoint_key
-        for number in sorted(seen)
-        for attribute in graph.nodes[number].attributes
-        if attribute.full_name
-    }
+    return keys_in_graph(reader.get_tensor(OBJECT_GRAPH))
 
 
 @contextmanager

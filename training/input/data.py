@@ -56,21 +56,21 @@ def load_training_data(
     sources: Sequence[PhaseSources],
     store: StoreLayout,
     config: PipelineConfig,
-    first_replay_epoch: int = 0,
+    first_epoch: int = 0,
 ) -> TrainingData:
     """Open the records of a training, verify them, and load what masks them.
 
     :param sources: as :func:`trained_models.record_sources.phase_sources` returns them.
-    :param first_replay_epoch: as :func:`trained_models.updates.first_replay_epoch` returns it.
+    :param first_epoch: as :func:`trained_models.updates.first_epoch` returns it.
     :raises FormatError: a file does not verify.
     :raises BadDataError: records are not what their manifest says.
     """
-    parts = (_phase_data(part, store, config, first_replay_epoch) for part in sources)
+    parts = (_phase_data(part, store, config, first_epoch) for part in sources)
     return TrainingData(tuple(parts))
 
 
 def _phase_data(
-    sources: PhaseSources, store: StoreLayout, config: PipelineConfig, first_replay_epoch: int
+    sources: PhaseSources, store: StoreLayout, config: PipelineConfig, first_epoch: int
 ) -> PhaseData:
     reader = RecordReader([*sources.new, *sources.replay])
     examples.check_records(reader)
@@ -81,7 +81,7 @@ def _phase_data(
         new_records=new_records,
         replay_records=len(reader) - new_records,
         replay_fraction=config.training.replay_fraction,
-        first_replay_epoch=first_replay_epoch,
+        first_epoch=first_epoch,
     )
     predictions = sources.phase.max_predictions_per_seq
     masker = load_masker(store, config, predictions) if config.masking.dynamic else None

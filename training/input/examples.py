@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from corpus.mlm_records.spans import restore_rows
 from trained_models.errors import BadDataError
 from trained_models.row_format import RowFormat
 from training.input.records import RecordReader
@@ -74,6 +75,15 @@ def unmasked_ids(features: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int
     ids = features["input_ids"].copy()
     if "masked_lm_ids" in features:
         row, slot = np.nonzero(features["masked_lm_weights"])
+        if not features["masked_lm_positions"][row, slot].all():
+            # Nothing that a row begins with is ever masked: these are targets of spans.
+            return restore_rows(
+                ids,
+                features["masked_lm_ids"],
+                features["masked_lm_positions"],
+                features["masked_lm_weights"],
+                features["input_mask"].sum(axis=1),
+            )
         ids[row, features["masked_lm_positions"][row, slot]] = features["masked_lm_ids"][row, slot]
     return ids
 

@@ -75,12 +75,6 @@ def load_masker(
     """
     info = record_sources.vocabulary_info(store, config)
     tokens = lineage_tokens(store, config)
-    masking = config.masking
-    recipe = MaskingRecipe(
-        masked_lm_prob=masking.masked_lm_prob,
-        max_predictions_per_seq=max_predictions_per_seq or masking.max_predictions_per_seq,
-        random_seed=masking.random_seed,
-        unit=masking.unit,
-        max_span_words=masking.max_span_words,
-    )
+    slots = max_predictions_per_seq or config.masking.max_predictions_per_seq
+    recipe = MaskingRecipe.of(config.masking, slots)
     return Masker(token_table(tokens, info.vocabulary_kind), recipe)

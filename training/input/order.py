@@ -36,7 +36,7 @@ class Rows(NamedTuple):
     """The records of one step, int64 [global_batch_size] each.
 
     ``numbers`` count the new records first, then the replayed ones. ``epochs`` say how often the
-    row's pool has been passed through before; for replayed rows, from ``first_replay_epoch``.
+    row's pool has been passed through before, from ``first_epoch``.
     """
 
     numbers: tf.Tensor
@@ -48,8 +48,8 @@ class Order:
     """The order of the records of one phase.
 
     ``new_records`` and ``replay_records`` are the sizes of the pools; without records to replay,
-    all rows are new whatever ``replay_fraction`` says. ``first_replay_epoch`` is the epoch that the
-    replayed ones begin with.
+    all rows are new whatever ``replay_fraction`` says. ``first_epoch`` is the epoch that both begin
+    with.
     """
 
     phase: Phase
@@ -57,7 +57,7 @@ class Order:
     new_records: int
     replay_records: int = 0
     replay_fraction: float = 0.0
-    first_replay_epoch: int = 0
+    first_epoch: int = 0
 
     @property
     def replay_share(self) -> Fraction:
@@ -78,20 +78,23 @@ class Order:
         batch = self.phase.global_batch_size
         row = (step - self.phase.first_step) * batch + tf.range(batch, dtype=tf.int64)
         share = self.replay_share
+        replayed = floor_product(row, share)
+        first = self.first_epoch
+        new = self.permuted(row - replayed + first * self.new_records, "new")
         if not share:
-            return self._permuted(row, "new")
-        replayed = _floor_product(row, share)
-        new = self._permuted(row - replayed, "new")
-        earlier = self.first_replay_epoch * self.replay_records
-        old = self._permuted(replayed + earlier, "replay")
-        is_replay = _floor_product(row + 1, share) > replayed
+            return new
+        old = self.permuted(replayed + first * self.replay_records, "replay")
+        is_replay = floor_product(row + 1, share) > replayed
         return Rows(
             numbers=tf.where(is_replay, self.new_records + old.numbers, new.numbers),
             epochs=tf.where(is_replay, old.epochs, new.epochs),
         )
 
-    def _permuted(self, positions: tf.Tensor, pool: Pool) -> Rows:
-        """Return what is at these positions of a pool's endless list of epochs."""
+    def permuted(self, positions: tf.Tensor, pool: Pool) -> Rows:
+        """Return what is at these positions of a pool's endless list of epochs.
+
+        :param positions: int64 [N], from 0.
+        """
         size = self.new_records if pool == "new" else self.replay_records
         epochs, within = positions // size, positions % size
         key = tf.constant([[_FIRST_WORDS[self.phase.name, pool], self.seed, 0]], tf.int64)
@@ -104,7 +107,7 @@ class Order:
         return Rows(tf.ensure_shape(numbers, positions.shape), epochs)
 
 
-def _floor_product(rows: tf.Tensor, share: Fraction) -> tf.Tensor:
+def floor_product(rows: tf.Tensor, share: Fraction) -> tf.Tensor:
     """Return ``floor(rows * share)``, without the overflow of the plain product."""
     whole, rest = rows // share.denominator, rows % share.denominator
     return whole * share.numerator + rest * share.numerator // share.denominator

@@ -42,7 +42,7 @@ class Start(NamedTuple):
         """
         parent = None if init_model is None else store.resolve(init_model)
         update = updates.is_update(parent, store, config)
-        steps_behind = updates.first_replay_epoch(parent, update=update)
+        steps_behind = updates.first_epoch(parent, update=update)
         imported = config.model.init_checkpoint
         uri = parent if parent or imported is None else store.resolve(imported)
         return cls(uri, update, steps_behind)

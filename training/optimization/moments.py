@@ -18,7 +18,7 @@ from official.modeling.optimization.legacy_adamw import AdamWeightDecay
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from trained_models.errors import UserError
-from training.importing.tensorflow_checkpoints import OBJECT_GRAPH
+from trained_models.importing.checkpoint_index import OBJECT_GRAPH
 from training.optimization.amos import Amos
 
 CARRIED_STEPS = "carried_steps"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -44,6 +44,7 @@ def build_optimizer(
     config: PipelineConfig,
     variables: list[tf.Variable],
     factors: Mapping[str, float] | None = None,
+    no_weight_decay: Sequence[str] | None = None,
 ) -> tf_keras.optimizers.legacy.Optimizer:
     """Return the optimizer with its slots built for exactly these variables.
 
@@ -53,14 +54,18 @@ def build_optimizer(
     a checkpoint is restored, else their values are dropped without a word.
 
     :param factors: on the rate of AdamW, by the variable's name; None: none.
+    :param no_weight_decay: expressions for the names of variables that do not decay; those of
+        ``model.architecture`` unless told.
     """
-    optimizer = _optimizer(config, factors)
+    optimizer = _optimizer(config, factors, no_weight_decay)
     optimizer._create_all_weights(variables)
     return optimizer
 
 
 def _optimizer(
-    config: PipelineConfig, factors: Mapping[str, float] | None
+    config: PipelineConfig,
+    factors: Mapping[str, float] | None,
+    no_weight_decay: Sequence[str] | None,
 ) -> tf_keras.optimizers.legacy.Optimizer:
     settings, schedule = config.optimizer, build_schedule(config)
     architecture = architecture_of(config.model)
@@ -78,7 +83,7 @@ def _optimizer(
         "beta_2": settings.beta_2,
         "epsilon": settings.epsilon,
         "weight_decay_rate": settings.weight_decay_rate,
-        "exclude_from_weight_decay": list(architecture.no_weight_decay),
+        "exclude_from_weight_decay": list(no_weight_decay or architecture.no_weight_decay),
     }
     if settings.type == "adamw":
         # Clipping is the training step's: it has to follow the sum over replicas.

@@ -45,6 +45,8 @@ class TimeSheet:
         self._marks: dict[int, float] = {}
         self._kept = 0.0
         self._kept_step: int | None = None
+        self._begun_at: int | None = None
+        self._step: int | None = None
         self._marked_since_first: set[int] = set()
 
     def enter(self, phase: PhaseName) -> None:
@@ -64,6 +66,8 @@ class TimeSheet:
         :param seconds: that it took, of which the device waited for its batches for some.
         """
         with self._lock:
+            if self._step is not None:
+                self._step += steps
             if compiled:
                 self._first_loop = (seconds - input_wait, steps)
                 self._marked_since_first = set()
@@ -93,7 +97,7 @@ class TimeSheet:
         """Note that training begins or goes on from a step; what was before is done with."""
         with self._lock:
             self._kept = self._seconds[SpentOn.STEP]
-            self._kept_step = step
+            self._kept_step = self._begun_at = self._step = step
             self._marks = {step: self._kept}
             self._marked_since_first = set()
 
@@ -116,18 +120,26 @@ class TimeSheet:
         with self._lock:
             kept = self._marks.get(step, 0.0)
             self._move(SpentOn.STEP, SpentOn.LOST_STEPS, self._seconds[SpentOn.STEP] - kept)
-            self._kept, self._kept_step = kept, step
+            self._kept, self._kept_step, self._step = kept, step, step
             self._marks = {at: mark for at, mark in self._marks.items() if at <= step}
 
     def told(self) -> JobTime:
         """Return the account up to the last thing that was counted, and what goes on since."""
         with self._lock:
             since = self._clock() - self._last
+            done, least = self._seconds[SpentOn.STEP], self._kept_step or 0
             return JobTime(
                 told=datetime.fromtimestamp(time.time() - since, UTC),
                 now=self._name,
                 seconds={name: value for name, value in self._seconds.items() if value},
-                unsaved_seconds=max(0.0, self._seconds[SpentOn.STEP] - self._kept),
+                unsaved_seconds=max(0.0, done - self._kept),
+                unsaved_after={
+                    step: max(0.0, done - mark)
+                    for step, mark in self._marks.items()
+                    if step >= least
+                },
+                begun_at=self._begun_at,
+                last_step=self._step,
             )
 
     @property

@@ -136,7 +136,7 @@ def _hold(name: str, address: str, deadline: float) -> socket.socket:
                 raise UserError(
                     f"{name} does not lend its chips ({error}). Its log says why. If it says that "
                     "it does, the network has to let the hosts of a slice connect to each other; "
-                    "see docs/hosts.md."
+                    "see docs/explain/hosts.md."
                 ) from error
             time.sleep(1.0)
         else:

@@ -163,7 +163,7 @@ def _multi_worker_mirrored() -> tf.distribute.Strategy:
         raise UserError(
             "training.distribution_strategy is 'multi_worker_mirrored', but TF_CONFIG names no "
             "machines. The agent of a TPU VM sets it on a slice of several hosts; by hand see "
-            "docs/hosts.md. For one machine use 'mirrored'."
+            "docs/explain/hosts.md. For one machine use 'mirrored'."
         )
     tf.config.experimental.enable_op_determinism()
     _set_patience(len(workers))

@@ -4,7 +4,8 @@
 for each check, with ``name``, ``value``, ``limit`` and ``holds``, and exits with 1 if one does not
 hold. Sizes are those of the published base models; weights are random. Tokens are those of the
 tokenizer that is exported with a model, and, of byte-level BPE, of the published merges of GPT-2,
-which are RoBERTa's.
+which are RoBERTa's. What is compared of T5, no architecture of pretraining, is in
+:mod:`verification.architecture_check.text_to_text`.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from pipeline_config.schema import ModelConfig
 from trained_models.architectures import architecture
 from trained_models.importing.descriptions import describe
 from trained_models.importing.sources import SourceKind
-from verification.architecture_check import token_texts
+from verification.architecture_check import text_to_text, token_texts
 
 LIMIT = 1e-4
 """Largest difference of a logit, relative to the largest logit."""
 ROWS, LENGTH = 4, 128
 TEXTS = 10_000
+T5 = "t5"
 _PROGRAM = Path(__file__).with_name("in_transformers.py")
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _NOISE = 0.02
@@ -44,15 +46,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the checks of the chosen architectures; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--torch", type=Path, required=True, help="Python that has PyTorch")
-    parser.add_argument("--only", choices=architecture.names(), help="this architecture")
+    every = (*architecture.names(), T5)
+    parser.add_argument("--only", choices=every, help="this architecture")
     options = parser.parse_args(arguments)
-    names = [options.only] if options.only else architecture.names()
     found = []
-    for name in names:
-        for result in chain(check_tokens(name, options.torch), check(name, options.torch)):
+    for name in [options.only] if options.only else every:
+        for result in _checks(name, options.torch):
             print(json.dumps(result), flush=True)
             found.append(result["holds"])
     return 0 if all(found) else 1
+
+
+def _checks(name: str, python: Path) -> Iterator[dict[str, Any]]:
+    if name == T5:
+        return text_to_text.checks(python)
+    return chain(check_tokens(name, python), check(name, python))
 
 
 def check(name: str, python: Path) -> Iterator[dict[str, Any]]:

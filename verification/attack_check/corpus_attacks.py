@@ -102,8 +102,10 @@ def _without_all() -> Iterator[None]:
 
 
 def _without_batches() -> AbstractContextManager[Any]:
-    """Let a batch of Parquet have many rows, however long they are when decoded."""
-    return mock.patch.object(parquet_documents, "_batch_rows", return_value=1024)
+    """Let a batch of Parquet have many rows, however long they or their pages are when decoded."""
+    return mock.patch.multiple(
+        parquet_documents, _largest_page=lambda _file, _columns: 1, _MAX_BATCH_ROWS=1024
+    )
 
 
 def _without_fewer_marks() -> AbstractContextManager[Any]:

@@ -95,6 +95,12 @@ def _few_long_texts(folder: Path) -> None:
     pq.write_table(pa.table({"text": texts}), folder / "x.parquet")
 
 
+def _one_long_value(folder: Path) -> None:
+    """Write a page that no dictionary makes small, but compression does."""
+    table = pa.table({"text": ["a " * (200 * _MEBIBYTE), _SENTENCE]})
+    pq.write_table(table, folder / "x.parquet", compression="zstd", use_dictionary=False)
+
+
 def _bomb(suffix: str, unit: bytes, mebibytes: int) -> Callable[[Path], object]:
     """Return what writes much of the same, compressed; its parts are one file to a reader."""
     pack: dict[str, Callable[[bytes], bytes]] = {
@@ -163,6 +169,8 @@ BOMBS = (
     Corpus("Parquet, 2 MB x 600", bomb_of_a_dictionary(2 * _MEBIBYTE, 600)),
     Corpus("Parquet, 8 MB x 150", bomb_of_a_dictionary(8 * _MEBIBYTE, 150)),
     Corpus("Parquet, five texts in 1500 rows", _few_long_texts),
+    Corpus("Parquet, a text of 60 MB in 64 rows", bomb_of_a_dictionary(60 * _MEBIBYTE, 64)),
+    Corpus("Parquet, a value of 400 MB", _one_long_value),
     Corpus("Parquet, a value of 60 MB", _table({"text": ["a " * (30 * _MEBIBYTE), _SENTENCE]})),
     *(
         Corpus(f"{suffix} of {what}", _bomb(suffix, unit, size))

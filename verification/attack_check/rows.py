@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import json
 import resource
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 _TOLD = 3
+_ENOUGH = 3
+"""Harms, after which a control has shown that the attack does some without the mend."""
+_most_bad = ContextVar("_most_bad", default=sys.maxsize)
+
+
+class EnoughHarmError(Exception):
+    """An attack has done as much harm as is wanted of it."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__(f"{tally.bad} of {tally.tried} tries were bad")
+        self.tally = tally
 
 
 @dataclass
@@ -25,11 +38,16 @@ class Tally:
     """What harm was done, the first times."""
 
     def add(self, *harm: str, lost: bool = False) -> None:
-        """Count one try, and the harm that it did, if any."""
+        """Count one try, and the harm that it did, if any.
+
+        :raises EnoughHarmError: this is a control, which ends with it.
+        """
         self.tried += 1
         self.bad += bool(harm)
         self.lost += lost
         self.notes += harm[: _TOLD - len(self.notes)]
+        if self.bad >= _most_bad.get():
+            raise EnoughHarmError(self)
 
 
 @dataclass(frozen=True)
@@ -39,7 +57,7 @@ class Row:
     :param attack: tries it in an empty folder, as often as it is told.
     :param times: how often.
     :param without: switches the mend off, for the control.
-    :param control_times: how often the control is tried.
+    :param control_times: how often the control is tried at most; it ends after three harms.
     """
 
     name: str
@@ -84,8 +102,7 @@ def try_row(row: Row, folder: Path) -> Result:
     (folder / "control").mkdir()
     began, cpu_began = time.monotonic(), _cpu_seconds()
     found = row.attack(folder / "mended", row.times)
-    with row.without():
-        control = row.attack(folder / "control", row.control_times)
+    control = _control(row, folder / "control")
     return Result(
         row.name,
         found.tried,
@@ -96,6 +113,17 @@ def try_row(row: Row, folder: Path) -> Result:
         seconds=round(time.monotonic() - began, 1),
         cpu_seconds=round(_cpu_seconds() - cpu_began, 1),
     )
+
+
+def _control(row: Row, folder: Path) -> Tally:
+    before = _most_bad.set(_ENOUGH)
+    try:
+        with row.without():
+            return row.attack(folder, row.control_times)
+    except EnoughHarmError as ended:
+        return ended.tally
+    finally:
+        _most_bad.reset(before)
 
 
 def _cpu_seconds() -> float:

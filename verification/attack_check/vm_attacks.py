@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,22 +14,25 @@ from unittest import mock
 from model_registry import production, registry
 from model_registry.versions import load_version, require_files
 from pipeline_store import job_signatures, uris
-from pipeline_store.formats import FormatError, JobSpec
-from pipeline_store.layout import StoreLayout
+from pipeline_store.formats import ExitKind, FormatError, JobSpec
+from pipeline_store.layout import AttemptLayout, RunLayout, StoreLayout
 from tests.infrastructure import conditions
 from tests.infrastructure.tree import Tree, files
 from tests.infrastructure.vm_paths import DECISIONS
 from tests.model_registry.runs import FinishedRun
+from tpu_agent import runner
 from tpu_agent.agent import Agent
 from tpu_agent.config import AgentConfig
+from tpu_agent.job import Job
 from tpu_agent.runner import JobRunner
 from tpu_agent.watch import Watch
 from verification.attack_check.rows import Row, Tally
 
 _JOB = "010-train"
-_TOKEN = "t" * 32
 _GRANT = "google_storage_bucket_iam_member.tpu_vm_reports_of_runs"
-_FORGERIES = ("unsigned", "another key", "another attempt", "a changed byte")
+_FORGERIES = ("unsigned", "another key", "a changed byte")
+_REPLAYS = ((2, 1), (1, 1), (2, 2))
+"""Reservation and attempt that a job was signed for; the last: another job of the same attempt."""
 
 
 def decisions(_: Path, times: int) -> Tally:
@@ -45,60 +50,119 @@ def _whole_folders() -> Any:
     return mock.patch.object(conditions, "cel", return_value=text)
 
 
-def forged_jobs(folder: Path, times: int) -> Tally:
-    """Put jobs into a mailbox that its orchestrator has not written, in each way in turn."""
-    tally, key = Tally(), job_signatures.new_key()
-    for number in range(times):
-        run = StoreLayout(str(folder / str(number))).run("0a1b2c3d4e5f")
-        mailbox = run.reservation(1).attempt(1)
-        now = datetime.now(UTC)
+@dataclass(frozen=True)
+class _Vm:
+    """The VM of a second attempt of a second reservation, whose jobs are noted and not started.
+
+    :ivar keys: of the run's two reservations, with which their jobs are signed.
+    """
+
+    run: RunLayout
+    folder: Path
+    keys: tuple[str, str]
+
+    @classmethod
+    def of(cls, folder: Path) -> _Vm:
+        """Return one in a store of its own, with code that could be run."""
+        run = StoreLayout(str(folder / "store")).run("0a1b2c3d4e5f")
+        (folder / "bundle" / "training").mkdir(parents=True)
+        (folder / "bundle" / "training" / "train.py").touch()
+        return cls(run, folder, (job_signatures.new_key(), job_signatures.new_key()))
+
+    def mailbox(self, reservation: int, attempt: int) -> AttemptLayout:
+        return self.run.reservation(reservation).attempt(attempt)
+
+    def spec(self, reservation: int, attempt: int) -> bytes:
+        """Return the job that the orchestrator writes for an attempt."""
+        return JobSpec(
+            job_id=_JOB,
+            token=f"{reservation}{attempt}" * 16,
+            holder_uri=self.run.holder,
+            entry_point="training.train",
+            arguments=["--run", self.run.root],
+            bundle_sha256="0" * 64,
+            max_restarts=0,
+            deadline=datetime.now(UTC) + timedelta(hours=1),
+        ).to_bytes()
+
+    def sign(self, reservation: int, attempt: int) -> bytes:
+        """Sign that job as the orchestrator does; return it."""
+        spec, key = self.spec(reservation, attempt), self.keys[reservation - 1]
+        job_signatures.sign(self.mailbox(reservation, attempt), _JOB, spec, key)
+        return spec
+
+    def jobs_run(self) -> list[str]:
+        """Let the agent of the second attempt of the second reservation look; return what ran."""
         config = AgentConfig(
-            mailbox=mailbox,
-            released_uri=run.reservation(1).released,
-            token=_TOKEN,
+            mailbox=self.mailbox(2, 2),
+            released_uri=self.run.reservation(2).released,
+            token="22" * 16,
             worker=0,
             bundle_sha256="0" * 64,
-            bundle_dir=folder,
-            work_dir=folder / "work",
-            expires_at=now + timedelta(hours=1),
+            bundle_dir=self.folder / "bundle",
+            work_dir=self.folder / "work",
+            expires_at=datetime.now(UTC) + timedelta(hours=1),
             heartbeat_interval=1.0,
             poll_interval=1.0,
             stop_grace=1.0,
             settle=0.0,
-            job_key=key,
+            job_key=self.keys[1],
         )
-        spec = JobSpec(
-            job_id=_JOB,
-            token=_TOKEN,
-            holder_uri=run.holder,
-            entry_point="training.train",
-            arguments=["--run", run.root],
-            bundle_sha256="0" * 64,
-            max_restarts=0,
-            deadline=config.expires_at,
-        ).to_bytes()
-        forged = spec
+        found: list[str] = []
+
+        def runs(_: JobRunner, job: Job, *__: Any) -> None:
+            found.append(f"{job.job_id} ran")
+            job.finish(ExitKind.OK)
+
+        with mock.patch.object(JobRunner, "_run_to_end", runs):
+            Agent(config, Watch(config))._run_new_jobs()
+        return found
+
+
+def forged_jobs(folder: Path, times: int) -> Tally:
+    """Put jobs into a mailbox that its orchestrator has not written, in each way in turn."""
+    tally = Tally()
+    for number in range(times):
+        vm = _Vm.of(folder / str(number))
+        mailbox, spec = vm.mailbox(2, 2), vm.spec(2, 2)
         match _FORGERIES[number % len(_FORGERIES)]:
             case "another key":
                 job_signatures.sign(mailbox, _JOB, spec, job_signatures.new_key())
-            case "another attempt":
-                job_signatures.sign(run.reservation(1).attempt(2), _JOB, spec, key)
             case "a changed byte":
-                job_signatures.sign(mailbox, _JOB, spec, key)
-                forged = spec.replace(b'"--run"', b'"--rum"')
-        uris.write(mailbox.job(_JOB), forged)
-        agent, runner = Agent(config, Watch(config)), mock.Mock(spec=JobRunner)
-        runner.run.return_value = None
-        with mock.patch.object(agent, "_runner", runner):
-            agent._run_new_jobs()
-        tally.add(*(f"{call.args[0].job_id} ran" for call in runner.run.mock_calls))
-        shutil.rmtree(folder / str(number))
+                spec = vm.sign(2, 2).replace(b'"--run"', b'"--rum"')
+        uris.write(mailbox.job(_JOB), spec)
+        tally.add(*vm.jobs_run())
+        shutil.rmtree(vm.folder)
+    return tally
+
+
+def replayed_jobs(folder: Path, times: int) -> Tally:
+    """Copy a job that was signed once, with its signature, to where it was not meant for."""
+    tally = Tally()
+    for number in range(times):
+        vm = _Vm.of(folder / str(number))
+        reservation, attempt = _REPLAYS[number % len(_REPLAYS)]
+        spec, mailbox = vm.sign(reservation, attempt), vm.mailbox(2, 2)
+        sha256, name = hashlib.sha256(spec).hexdigest(), _JOB
+        if (reservation, attempt) == (2, 2):
+            # Its own job, which has been done, as another one.
+            name = "020-train"
+        signature = uris.read(vm.mailbox(reservation, attempt).signature(_JOB, sha256))
+        uris.write(mailbox.signature(name, sha256), signature)
+        uris.write(mailbox.job(name), spec)
+        tally.add(*vm.jobs_run())
+        shutil.rmtree(vm.folder)
     return tally
 
 
 def _unsigned() -> Any:
     """Let agents run whatever lies in their mailbox."""
     return mock.patch.object(job_signatures, "require_signed", return_value=None)
+
+
+def _any_attempt() -> Any:
+    """Let agents run the jobs of other attempts that are signed with their key."""
+    return mock.patch.object(runner, "objection", return_value=None)
 
 
 def changed_copies(folder: Path, times: int) -> Tally:
@@ -134,6 +198,7 @@ def _sized() -> Any:
 
 ROWS = (
     Row("deciding records under the VM's account", decisions, 1, _whole_folders),
-    Row("job that the orchestrator did not write", forged_jobs, 100, _unsigned, 4),
+    Row("job that the orchestrator did not write", forged_jobs, 99, _unsigned, 3),
+    Row("job of an earlier attempt, replayed", replayed_jobs, 60, _any_attempt, 3),
     Row("byte changed between copy and promotion", changed_copies, 30, _sized, 2),
 )

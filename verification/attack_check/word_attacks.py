@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from alerting import channels
 from corpus.labelled import labels
 from corpus.labelled.problems import LabelError
 from pipeline_alerts import messages, raising
@@ -36,6 +40,15 @@ _WORDS = (
     *_MARKUP,
     *(f"a{end}{markup}" for end in _LINE_ENDS[:3] for markup in _MARKUP),
 )
+_SECRET_PLACES: tuple[dict[str, str], ...] = (
+    {"password": "{}"},
+    {"extra": '{{"token": "{}"}}'},
+    {"host": "https://hooks.example.com/services/{}"},
+    {"host": "https://hooks.example.com/in?key={}"},
+    {"host": "https://ada:{}@hooks.example.com/in"},
+    {"password": "https://hooks.example.com/services/{}"},
+)
+"""Where a connection's secret is."""
 _TAGS = {"html", "body", "h3", "p", "table", "tr", "td", "a", "pre"}
 
 
@@ -92,6 +105,32 @@ def _words_as_they_are() -> Iterator[None]:
         mock.patch.object(raising, "_title", lambda *parts: " ".join(parts)),
     ):
         yield
+
+
+def secrets(_: Path, times: int) -> Tally:
+    """Let a channel of alerts fail with an error that quotes its connection."""
+    tally = Tally()
+    for number in range(times):
+        secret = f"zq7{'secret' * 4}{number}"
+        place = _SECRET_PLACES[number % len(_SECRET_PLACES)]
+        content = {"conn_type": "http", **{key: v.format(secret) for key, v in place.items()}}
+
+        def fails(connection: Any, _: Any) -> None:
+            quoted = (connection.host, connection.password, connection.extra)
+            raise OSError(f"cannot reach {quoted}")
+
+        with (
+            mock.patch.dict(os.environ, AIRFLOW_CONN_ATTACKED=json.dumps(content)),
+            mock.patch.object(channels, "_sender", return_value=fails),
+        ):
+            try:
+                channels.ConnectionChannel("attacked").send(mock.sentinel.message)
+            except channels.ChannelError as error:
+                said = "".join(traceback.format_exception(error))
+                tally.add(*([f"told from {sorted(place)}"] if secret in said else []))
+            else:
+                tally.add("no error")
+    return tally
 
 
 def hostile_labels(folder: Path, times: int) -> Tally:
@@ -195,6 +234,13 @@ def _any_label() -> AbstractContextManager[Any]:
 
 
 ROWS = (
+    Row(
+        "secrets in what a failing alert says",
+        secrets,
+        30,
+        lambda: mock.patch.object(channels, "_redacted", lambda text, _: text),
+        len(_SECRET_PLACES),
+    ),
     Row("hostile words in alert mails", mails, 2 * len(_WORDS), _words_as_they_are, len(_WORDS)),
     Row("hostile words as labels", hostile_labels, 2 * len(_WORDS), _any_label, len(_WORDS)),
     Row("hostile labels through job and report", fine_tuned_labels, 10, _labels_as_they_are, 1),

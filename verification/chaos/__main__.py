@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m verification.chaos",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="See docs/chaos.md. A campaign that was interrupted goes on where it was.",
+        epilog="See docs/evidence/chaos.md. A campaign that was interrupted goes on where it was.",
     )
     add = parser.add_argument
     add("--seed", type=int, help="run this schedule alone and print it")

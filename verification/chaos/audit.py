@@ -11,6 +11,10 @@ PERSON = "person"
 """Kind of a failure that a person asked for."""
 
 
+ALIVE = "alive"
+"""Event of a process that is there: the last one says when it was killed."""
+
+
 @dataclass(frozen=True)
 class TraceEvent:
     """One line of the trainers' trace."""

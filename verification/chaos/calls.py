@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+RETRY_SECONDS = 0.3
+"""After the first failure of a task, and after the first round through the zones in vain."""
+
 CONN_ID = "chaos"
 
 

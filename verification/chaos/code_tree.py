@@ -10,6 +10,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 _PACKAGES = (
     "corpus",
     "model_registry",
+    "pipeline_alerts",
     "pipeline_config",
     "pipeline_store",
     "plugins",

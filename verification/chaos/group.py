@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from verification.chaos.audit import PERSON
-from verification.chaos.calls import CONN_ID, TaskCall, TriggerCall, Wire
+from verification.chaos.calls import CONN_ID, RETRY_SECONDS, TaskCall, TriggerCall, Wire
 from verification.chaos.processes import Forked
 from verification.chaos.world import DAG_ID, OWNER, World
 
@@ -18,7 +18,6 @@ SETUPS = ("reserve", "create")
 WORK = ("train", "evaluate")
 RETRIES = 8
 TEARDOWN_RETRIES = 12
-RETRY_SECONDS = 0.3
 MAX_RETRY_SECONDS = 4.0
 KILL_SECONDS = 2.0
 """Between SIGTERM and SIGKILL of a task that a person ended; Airflow's is 5 s."""

@@ -48,12 +48,15 @@ class FakeTraining:
 
     settings: dict[str, Any] = field(default_factory=dict)
     weights_sha256: str = chain.final(TRAIN_STEPS).hex()
+    step_seconds: float | None = None
+    """None: the trainer's own."""
 
     def jobs(self, world: World) -> dict[str, tuple[str, list[str]]]:
         """Return the work tasks' entry points and arguments."""
         run = ["--run", world.run.root]
+        pace = [] if self.step_seconds is None else ["--step-seconds", str(self.step_seconds)]
         return {
-            "train": ("training.train", [*run, "--trace", str(_trace(world))]),
+            "train": ("training.train", [*run, "--trace", str(_trace(world)), *pace]),
             "evaluate": ("training.evaluate", run),
         }
 

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 from collections.abc import Mapping
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any
@@ -25,14 +26,15 @@ from operators.tpu import (
 )
 from tpu_lifecycle.service import cloud_tpu  # noqa: F401 - the same
 from triggers import tpu as triggers  # noqa: F401 - the same
-from verification.chaos.calls import CONN_ID, TaskCall, TriggerCall, Wire
+from verification.chaos.calls import CONN_ID, RETRY_SECONDS, TaskCall, TriggerCall, Wire
 
 
 def make_operator(task: str, arguments: dict[str, Any]) -> Any:
     """Return the operator of a task of the group."""
     kinds = {"reserve": TpuReserveOperator, "create": TpuCreateOperator}
     kind = kinds.get(task, TpuDeleteOperator if task == "delete" else TpuRunOperator)
-    return kind(task_id=task, gcp_conn_id=CONN_ID, **arguments)
+    pause = timedelta(seconds=RETRY_SECONDS)
+    return kind(task_id=task, gcp_conn_id=CONN_ID, retry_delay=pause, **arguments)
 
 
 def run_task(channel: Connection, call: TaskCall) -> None:

@@ -26,7 +26,7 @@ class Package:
 
 
 def python_packages(root: Path) -> list[Package]:
-    """Return the Python packages, sorted, with normalised names.
+    """Return the Python packages, sorted, with normalized names.
 
     :param root: of the image's file system.
     """
@@ -57,7 +57,7 @@ def debian_packages(root: Path) -> list[Package]:
 
 
 def locked_packages(lock: Path) -> list[Package]:
-    """Return what a locked requirements file pins, sorted, with normalised names."""
+    """Return what a locked requirements file pins, sorted, with normalized names."""
     found = PIN.findall(lock.read_text())
     return sorted(Package("pypi", _normalised(name), version) for name, version in found)
 

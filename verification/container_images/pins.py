@@ -1,7 +1,7 @@
 """Names foreign images by digest: asks their registries, and writes what they say into ``docker/``.
 
 ``python -m verification.container_images.pins`` asks for every image that the Dockerfiles, Cloud
-Build and the compose file's example name, and puts ``@sha256:…`` behind its tag; it looks again
+Build, the compose file and its example name, and puts ``@sha256:…`` behind its tag; it looks again
 behind a tag that has one. ``--check`` asks nobody, and refuses an image without a digest: a tag can
 be moved to other bytes between two builds.
 
@@ -25,8 +25,10 @@ from typing import NamedTuple
 from verification.container_images.catalogue import DOCKER
 from verification.container_images.commands import ImageError
 
-_PLACES = ("*.Dockerfile", "cloudbuild.yaml", "compose/.env.example")
-_NAMED = re.compile(r"^(?:ARG \w*(?:BASE|IMAGE)=|    name: |POSTGRES_IMAGE=)(\S+)$", re.MULTILINE)
+_PLACES = ("*.Dockerfile", "cloudbuild.yaml", "compose/.env.example", "compose/compose.yaml")
+_NAMED = re.compile(
+    r"^(?:ARG \w*(?:BASE|IMAGE)=|    name: |    image: |POSTGRES_IMAGE=)(\S+)$", re.MULTILINE
+)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _DOCKER_HUB = "docker.io"
 _HOSTS = {_DOCKER_HUB: "https://registry-1.docker.io"}

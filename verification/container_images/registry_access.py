@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CERTIFICATES_IN_BUILD = "/run/secrets/ca.crt"
-# The rest of pip's settings is about this machine: caches, folders, colours.
+# The rest of pip's settings is about this machine: caches, folders, colors.
 LENT = (
     "index-url",
     "extra-index-url",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from local.stack.errors import StackError
+from local.stack.paths import StackError
 from verification.code_version import code_version
 from verification.hang_check.hangs import HANGS, run_hang
 from verification.hang_check.healthy import PAUSED, kind_of, run_healthy

@@ -128,7 +128,7 @@ def prepare(folder: Path) -> Prepared:
 
 def _write_corpus(folder: Path) -> None:
     folder.mkdir(parents=True)
-    pages = sorted((REPOSITORY / "docs").glob("*.md"))
+    pages = sorted((REPOSITORY / "docs").rglob("*.md"))
     sections = [part for page in pages for part in page.read_text().split("\n## ")]
     for number in range(0, len(sections), _DOCUMENTS_PER_FILE):
         group = sections[number : number + _DOCUMENTS_PER_FILE]

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from local.stack.errors import StackError
+from local.stack.paths import StackError
 from verification.leak_matrix.catalogue import SCENARIOS
 from verification.leak_matrix.layers import REMOVABLE, Layer
 from verification.leak_matrix.results import Journal, Result, summary, table

@@ -22,7 +22,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Rooms by what goes wrong when they do: money, records, weights, the model in use."""
 
-UNASKED = "not browser and not slow and not tpu_compiler and not parity"
+UNASKED = "not browser and not slow and not tpu_compiler and not parity and not observe"
 """The tests that run without being asked for by name, as pytest selects them."""
 
 

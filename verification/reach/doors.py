@@ -1,7 +1,7 @@
 """The doors that a data job may try, and how each is to be found: the one list of them.
 
-The table in ``docs/requests.md`` is made of it, and the tests compare it with what a real job finds
-on a laptop's stack and on a team server.
+The table in ``docs/reference/requests.md`` is made of it, and the tests compare it with what a real
+job finds on a laptop's stack and on a team server.
 """
 
 from __future__ import annotations

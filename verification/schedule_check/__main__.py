@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from local.stack.airflow_api import AirflowApiError
-from local.stack.errors import StackError
+from local.stack.paths import StackError
 from local.stack.stack import Stack
 from verification.schedule_check.story import Story
 from verification.schedule_check.verdict import judge

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from local.stack.airflow_api import AirflowApiError
-from local.stack.errors import StackError
+from local.stack.paths import StackError
 from local.stack.stack import Stack
 from verification.code_version import code_version
 from verification.scheduler_kill_check.moments import BY_NAME, MOMENTS, Moment

@@ -12,8 +12,7 @@ import psutil
 import psycopg2  # type: ignore[import-untyped]
 
 from local.stack import parts, settings
-from local.stack.errors import StackError
-from local.stack.paths import RuntimePaths
+from local.stack.paths import RuntimePaths, StackError
 from local.stack.stack import Stack
 
 PATIENCE_SECONDS = 15.0

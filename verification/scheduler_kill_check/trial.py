@@ -15,8 +15,7 @@ from local.demo import tiny
 from local.stack import parts, processes
 from local.stack.airflow_api import AirflowApi, AirflowApiError, DagRun, TaskInstance
 from local.stack.breaking import Breaker
-from local.stack.errors import StackError
-from local.stack.paths import RuntimePaths
+from local.stack.paths import RuntimePaths, StackError
 from local.stack.settings import UNMENDED
 from local.stack.stack import Stack
 from pipeline_store import identity

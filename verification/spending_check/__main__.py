@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from local.stack.errors import StackError
+from local.stack.paths import StackError
 from verification.chaos.campaign import Campaign, Item
 from verification.code_version import code_version
 from verification.spending_check import calculator

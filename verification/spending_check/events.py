@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from verification.chaos.audit import TraceEvent
+from verification.chaos.audit import ALIVE, TraceEvent
 
 Entry = dict[str, Any]
+
+FIRST = 1
+"""What the calculator is told for step 0: of a start that goes back to 0 it counts nothing lost."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """What one start of the trainer did."""
+    """What one start of the trainer did.
+
+    :param seen: when it was seen last, in epoch seconds.
+    """
 
     events: list[TraceEvent] = field(default_factory=list)
+    seen: list[float] = field(default_factory=list)
 
     @property
     def began(self) -> float:
@@ -26,19 +33,39 @@ class Process:
     @property
     def ended(self) -> float:
         """Return when it was seen last."""
-        return self.events[-1].time
+        return max(self.seen)
 
     def at(self, name: str) -> float | None:
         """Return when an event happened first; None: never."""
         return next((event.time for event in self.events if event.event == name), None)
+
+    def lasting(self) -> Iterable[tuple[TraceEvent, TraceEvent | None, float]]:
+        """Yield each event with the next one, if any, and the seconds until then or the end."""
+        for event, then in zip(self.events, [*self.events[1:], None], strict=True):
+            yield event, then, max(0.0, (then.time if then else self.ended) - event.time)
+
+    def count(self, name: str) -> int:
+        """Return how often an event happened."""
+        return sum(event.event == name for event in self.events)
+
+    @property
+    def only_loop(self) -> float:
+        """Return the seconds of its first step, if it did no second one."""
+        if self.count("step") > 1:
+            return 0.0
+        return next((seconds for one, _, seconds in self.lasting() if one.event == "begin"), 0.0)
 
 
 def processes(trace: Iterable[TraceEvent]) -> list[Process]:
     """Return the starts of the trainer, oldest first."""
     found: dict[tuple[str, int], Process] = {}
     for event in trace:
-        found.setdefault((event.token, event.pid), Process()).events.append(event)
-    return sorted(found.values(), key=lambda process: process.began)
+        process = found.setdefault((event.token, event.pid), Process())
+        process.seen.append(event.time)
+        if event.event != ALIVE:
+            process.events.append(event)
+    told = [process for process in found.values() if process.events]
+    return sorted(told, key=lambda process: process.began)
 
 
 def overlap(found: list[Process]) -> bool:
@@ -52,88 +79,121 @@ def span(found: list[Process]) -> float:
 
 
 def step_seconds(found: list[Process]) -> float:
-    """Return the seconds of all steps that were done, also of those that were done in vain."""
+    """Return the seconds of all steps that were begun, also of those that were done in vain."""
     return sum(
-        later.time - earlier.time
+        seconds
         for process in found
-        for earlier, later in pairwise(process.events)
-        if (earlier.event, later.event) == ("begin", "step")
+        for event, _, seconds in process.lasting()
+        if event.event == "begin"
+    )
+
+
+def only_loops(found: list[Process]) -> float:
+    """Return the seconds of first steps after which their process did no other.
+
+    With nothing to compare them with, our bill takes all of them for compiling.
+    """
+    return sum(process.only_loop for process in found)
+
+
+def unfinished_saves(found: list[Process]) -> float:
+    """Return the seconds of checkpoints that were never committed."""
+    return sum(
+        seconds
+        for process in found
+        for event, then, seconds in process.lasting()
+        if event.event == "save" and (then is None or then.event != "commit")
     )
 
 
 def entries(found: list[Process]) -> list[Entry]:
-    """Return the log entries that its recorder would have written of the same training."""
-    result: list[Entry] = []
-    begun = -1
-    kept = 0
-    is_over = False
-    for number, process in enumerate(found):
-        start = next((event.step for event in process.events if event.event == "start"), None)
-        if number and start is not None and start > begun:
-            # It sees a new start by a step that is begun twice. A trainer that ended between two
-            # steps had begun none.
-            result.append(_step(start, found[number - 1].ended))
-        result += _of_process(process)
-        if not is_over and process.at("end") is not None:
-            # Only once: for it a training's last step goes on until the job's end.
-            result.append({"job_end_time": process.events[-2].time})
-            is_over = True
-        begun = max([begun, *(event.step for event in process.events if event.event == "begin")])
-        kept = max([kept, *(event.step for event in process.events if event.event == "commit")])
-    if found and not is_over and begun > kept:
-        # What no checkpoint has is lost for it only when somebody goes on from the last one.
-        ended = found[-1].ended
-        result += [{"job_start_time": ended}, _step(kept, ended)]
-    return result
+    """Return the log entries that its recorder would have written of the same training.
+
+    The log's clock stands still while a trainer does what has no name there, or is not there: what
+    lies between steps that are lost would be lost steps to the calculator, and what lies between
+    others is subtracted only with a name. So is what :func:`only_loops` and
+    :func:`unfinished_saves` return, for which it has other names than the bill.
+    """
+    if not found:
+        return []
+    log = _Log(found[0].began)
+    for process in found:
+        log.add(process)
+    return log.closed()
 
 
-def _of_process(process: Process) -> Iterator[Entry]:
-    yield {"job_start_time": process.began}
-    ready = process.at("restore")
-    yield {"training_prep_start_time": process.began}
-    yield {"training_prep_end_time": process.ended if ready is None else ready}
-    saving = 0.0
-    for event, then in zip(process.events, [*process.events[1:], None], strict=True):
-        if event.event in ("step", "commit") and then is not None:
-            # What a loop does besides steps and checkpoints is no step.
-            yield from _besides(event.time, then.time)
-        if event.event == "start" and ready is not None:
-            yield _restored(event.step, event.time - ready)
-        elif event.event == "begin":
-            yield _step(event.step, event.time)
-        elif event.event == "save":
-            saving = event.time
-        elif event.event == "commit":
-            yield _saved(event.step, event.time - saving)
+_PARTS = {
+    "save": (
+        "checkpointer_blocking_duration_secs",
+        "checkpoint_manager_blocking_duration_secs",
+    ),
+    "restore": ("checkpointer_duration_secs", "checkpoint_manager_duration_secs"),
+}
+_NO_PART = {"wait_for_prev_duration_secs": 0.0, "get_old_steps_duration_secs": 0.0}
 
 
-def _besides(began: float, ended: float) -> Iterator[Entry]:
-    kind = {"custom_badput_event_type": "other"}
-    yield kind | {"custom_badput_event_start_time": began}
-    yield kind | {"custom_badput_event_end_time": ended}
+class _Log:
+    def __init__(self, began: float) -> None:
+        self._now = began
+        self._entries: list[Entry] = []
+        self._left = began
+        """When the process before was seen last."""
+        self._reached = -1
+        """Newest step that was begun, as far as the calculator knows."""
+        self._kept = 0
+        self._checkpoints = 0
 
+    def add(self, process: Process) -> None:
+        """Add what one process did."""
+        self._entries.append({"job_start_time": self._now})
+        cut = process.only_loop
+        for event, then, seconds in process.lasting():
+            if event.event == "process":
+                self._prepared(seconds)
+            elif event.event == "restore":
+                self._lasts("restore", seconds)
+            elif event.event == "start":
+                self._goes_on(event.step)
+            elif event.event == "begin":
+                self._step(event.step, self._now)
+                self._now += max(0.0, seconds - cut)
+                self._reached, cut = event.step + 1, 0.0
+            elif event.event == "save" and then is not None and then.event == "commit":
+                self._lasts("save", seconds)
+            elif event.event == "commit":
+                self._kept = max(self._kept, event.step)
+        if process.count("begin"):
+            # It knows the end of a step by the next one's begin.
+            self._step(self._reached, self._now)
+        self._left = self._now
 
-def _step(step: int, time: float) -> Entry:
-    return {"step_count": step, "step_start_time": time}
+    def closed(self) -> list[Entry]:
+        """Return all of it, with what was lost at the end and the end."""
+        if self._reached > self._kept:
+            # What no checkpoint has is lost for it only when somebody goes on from the last one.
+            self._entries.append({"job_start_time": self._now})
+            self._step(self._kept, self._now)
+        return [*self._entries, {"job_end_time": self._now}]
 
+    def _prepared(self, seconds: float) -> None:
+        self._entries.append({"training_prep_start_time": self._now})
+        self._now += seconds
+        self._entries.append({"training_prep_end_time": self._now})
 
-def _saved(step: int, seconds: float) -> Entry:
-    return {
-        "event_type": "save",
-        "step": step,
-        "directory": "gs://",
-        "wait_for_prev_duration_secs": 0.0,
-        "checkpointer_blocking_duration_secs": seconds,
-        "get_old_steps_duration_secs": 0.0,
-        "checkpoint_manager_blocking_duration_secs": seconds,
-    }
+    def _goes_on(self, step: int) -> None:
+        if step > self._reached >= 0:
+            # A checkpoint of steps of which nothing else is known: it sees a new start by a step
+            # that is begun twice.
+            self._step(step, self._left)
+        self._kept = step
 
+    def _lasts(self, kind: str, seconds: float) -> None:
+        """Add a checkpoint that is saved or restored."""
+        # By a number of its own and not by its step: of two with one number it knows one.
+        self._checkpoints += 1
+        entry = {"event_type": kind, "step": self._checkpoints, "directory": "gs://"}
+        self._entries.append(entry | dict.fromkeys(_PARTS[kind], seconds) | _NO_PART)
+        self._now += seconds
 
-def _restored(step: int, seconds: float) -> Entry:
-    return {
-        "event_type": "restore",
-        "step": step,
-        "directory": "gs://",
-        "checkpointer_duration_secs": seconds,
-        "checkpoint_manager_duration_secs": seconds,
-    }
+    def _step(self, step: int, time: float) -> None:
+        self._entries.append({"step_count": step + FIRST, "step_start_time": time})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ from typing import Any
 from pipeline_store.formats import JobStatus, JobUsage, SpentOn
 from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_lifecycle.records.attempts import AttemptRecord, load_attempts, read_heartbeat
+from tpu_lifecycle.records.billed import spent_since
 from tpu_lifecycle.records.ledger import so_far
 from tpu_lifecycle.records.reservation import newest_generation, open_reservation
-from tpu_lifecycle.records.spending import by_lineage, spent_since
-from verification.chaos.audit import TraceEvent, read_trace
+from tpu_lifecycle.records.spending import by_lineage
+from verification.chaos.audit import ALIVE, TraceEvent, read_trace
 
 TRAINING = "010-train"
 Json = dict[str, Any]
@@ -75,9 +76,23 @@ def _generations(run: RunLayout) -> Iterator[tuple[Any, list[AttemptRecord]]]:
 
 
 def _known(trace: list[TraceEvent], records: list[AttemptRecord]) -> list[TraceEvent]:
-    """Return the events that a store can know of: up to the last word of each VM."""
+    """Return the events that a store can know of: up to the last word of each VM.
+
+    That a checkpoint was committed after it the store knows all the same.
+    """
     last = {record.attempt.token: _last_word(record) for record in records}
-    return [event for event in trace if event.time <= last.get(event.token, 0.0)]
+    return [
+        known
+        for event in trace
+        if (known := known_of(event, last.get(event.token, 0.0))) is not None
+    ]
+
+
+def known_of(event: TraceEvent, last: float) -> TraceEvent | None:
+    """Return what is known of an event of a VM whose last word was at a moment; 0: it said none."""
+    if not last or event.time <= last:
+        return event if last else None
+    return replace(event, time=last, event="commit" if event.event == "commit" else ALIVE)
 
 
 def _last_word(record: AttemptRecord) -> float:

@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-STEPS = 100
-"""More than chaos has: of a training of seconds, what a process takes to start is percents."""
+STEPS, STEP_SECONDS = 100, 0.25
+"""More and longer ones than chaos has: of a training of seconds, what a process takes to start, and
+an agent to see it end, is percents."""
 
 
 def main() -> int:
@@ -40,7 +41,7 @@ def _schedule(folder: Path, seed: int) -> dict[str, Any]:
     from verification.chaos.schedule import draw
     from verification.spending_check.evidence import collect
 
-    training = FakeTraining({"training.train_steps": STEPS}, chain.final(STEPS).hex())
+    training = FakeTraining({"training.train_steps": STEPS}, chain.final(STEPS).hex(), STEP_SECONDS)
     report = run_schedule(draw(seed), folder, training)
     return report.to_json() | {"evidence": collect(folder, report.billed_chip_seconds)}
 

@@ -3,7 +3,7 @@
     python -m verification.tpu_compile_check --preset bert_base_v5e --compare-plain
 
 One JSON object a line on stdout, all of them estimates of the compiler; a table and progress on
-stderr. What is measured is documented in docs/tpu-compile-check.md.
+stderr. What is measured is documented in docs/evidence/tpu-compile-check.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline_config.loading import parse_overrides
 from pipeline_store.formats import ExitKind
 from preflight.compiled import saved
 from preflight.compiled.errors import CheckError, DoesNotFitError
-from preflight.compiled.figures import Figures, table
+from preflight.compiled.figures import Comparison, Figures, comparison_table, table
 from preflight.compiled.limits import exceeded
 from preflight.compiled.slices import CHIPS, chip_named
 from trained_models.decided_steps import with_steps
@@ -90,7 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--compare-plain",
         action="store_true",
-        help="also compile the step of plain tf-models, both with dropout 0, and print the ratios",
+        help="also compile the step of plain tf-models, with its own activation and with ours, all "
+        "with dropout 0, and print the ratios",
     )
     parser.add_argument(
         "--max-compiles",
@@ -134,19 +135,26 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 def _run(options: argparse.Namespace, folder: Path) -> int:
     rows: list[Figures] = []
+    compared: list[Comparison] = []
     for preset in options.presets or ["bert_base_v5e"]:
         request = _request(options, preset, folder)
         if options.export_only:
             _export(request, compare_plain=options.compare_plain)
             continue
-        for figures in check(request, compare_plain=options.compare_plain):
+        own = programs(request, compare_plain=False)[0][1]
+        for wanted, figures, comparisons in check(request, compare_plain=options.compare_plain):
             print(figures.json_line(), flush=True)
+            for comparison in comparisons:
+                print(comparison.json_line(), flush=True)
             rows.append(figures)
-            if options.save and _is_own_training_step(request, figures):
+            compared += comparisons
+            if options.save and request.step == "train" and wanted == own:
                 saved.save(request.config, figures)
     if rows:
         to_stderr(f"\nEstimates of the compiler, libtpu {rows[0].libtpu}:\n{table(rows)}")
-    problems = [line for figures in rows for line in exceeded(figures)]
+    if compared:
+        to_stderr(f"\n{comparison_table(compared)}")
+    problems = [line for comparison in compared for line in exceeded(comparison)]
     for line in problems:
         to_stderr(line)
     return 1 if problems else 0
@@ -167,14 +175,6 @@ def _request(options: argparse.Namespace, preset: str, folder: Path) -> Request:
         rows=options.rows,
         max_compiles=options.max_compiles,
     )
-
-
-def _is_own_training_step(request: Request, figures: Figures) -> bool:
-    return figures.name in {
-        f"{wanted.name}_{request.chip.name}{wanted.suffix}"
-        for config, wanted in programs(request, compare_plain=False)
-        if request.step == "train"
-    }
 
 
 def _export(request: Request, *, compare_plain: bool) -> None:

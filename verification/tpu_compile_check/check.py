@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pipeline_config import PipelineConfig, with_overrides
 from preflight.compiled.errors import CheckError, DoesNotFitError
-from preflight.compiled.figures import Figures, figures_of
-from preflight.compiled.programs import Program, ProgramId, StepKind, program_id
+from preflight.compiled.figures import Comparison, Figures, figures_of
+from preflight.compiled.limits import compare
+from preflight.compiled.programs import Program, ProgramId, Source, StepKind, program_id
 from preflight.compiled.slices import Chip, replicas
+from trained_models.architectures.architecture import step_flops
+from trained_models.phases import phases
 from verification.tpu_compile_check.compiling import Report, compile_program
 from verification.tpu_compile_check.fitting import largest_fitting
 
+# What tf-models' configurations make of "gelu": official.modeling.activations.gelu.
+DEFAULT_ACTIVATION = "gelu_new"
 NO_DROPOUT = {"model.hidden_dropout_prob": 0.0, "model.attention_probs_dropout_prob": 0.0}
 
 
@@ -37,20 +43,24 @@ class Request:
 
 
 def programs(request: Request, *, compare_plain: bool) -> list[tuple[PipelineConfig, ProgramId]]:
-    """Return which programs a request means, each with its configuration.
+    """Return which programs a request means, each with its configuration; peers come first.
 
     A comparison is at dropout 0 on both sides; a configuration with dropout is then compiled as it
-    is, too.
+    is, too. Where our activation is tf-models' own, the two peers are one program.
     """
     config, step, rows = request.config, request.step, _rows(request)
+    own = program_id(config, rows, step=step)
     if not compare_plain:
-        return [(config, program_id(config, rows, step=step))]
+        return [(config, own)]
     bare = with_overrides(config, NO_DROPOUT)
+    default = with_overrides(bare, {"model.hidden_act": DEFAULT_ACTIVATION})
+    peers: dict[Source, PipelineConfig] = {"tf_models_default": default}
+    if bare.model.hidden_act != DEFAULT_ACTIVATION:
+        peers["tf_models_same_activation"] = bare
     wanted = [
-        (bare, program_id(bare, rows, step=step, source="plain")),
+        *((peer, program_id(peer, rows, step=step, source=name)) for name, peer in peers.items()),
         (bare, program_id(bare, rows, step=step)),
     ]
-    own = program_id(config, rows, step=step)
     return wanted if own.dropout == 0 else [*wanted, (config, own)]
 
 
@@ -81,25 +91,35 @@ def export_program(request: Request, config: PipelineConfig, wanted: ProgramId) 
     return program
 
 
-def check(request: Request, *, compare_plain: bool) -> list[Figures]:
-    """Return the figures of every program of a request; ours with ratios if compared.
+def check(
+    request: Request, *, compare_plain: bool
+) -> Iterator[tuple[ProgramId, Figures, list[Comparison]]]:
+    """Yield the figures of every program of a request, ours with how it compares with each peer.
+
+    With dropout, ours is compared with ours without.
 
     :raises DoesNotFitError: a program needs more memory than the chip has.
     :raises CheckError: it cannot be exported or compiled.
     """
-    found: list[Figures] = []
-    plain: Figures | None = None
+    found: dict[Source, Figures] = {}
     for config, wanted in programs(request, compare_plain=compare_plain):
         compiled = _compile(request, config, wanted)
         if not compiled["fits"]:
             raise _refusal(request, config, wanted, compiled)
-        figures = figures_of(wanted, request.chip, compiled)
-        if wanted.source == "plain":
-            plain = figures
-        elif plain is not None:
-            figures = figures.against(plain)
-        found.append(figures)
-    return found
+        figures = figures_of(wanted, request.chip, compiled, model_flops(config, wanted))
+        others: dict[Source, Figures] = {}
+        if wanted.source == "ours":
+            others = {"ours": found["ours"]} if "ours" in found else dict(found)
+        yield wanted, figures, [compare(figures, other, name) for name, other in others.items()]
+        found[wanted.source] = figures
+
+
+def model_flops(config: PipelineConfig, wanted: ProgramId) -> int | None:
+    """Return what the model needs for a training step of a replica's rows; None of another step."""
+    if wanted.step != "train":
+        return None
+    phase = replace(phases(config)[0], global_batch_size=wanted.rows)
+    return step_flops(config, phase)
 
 
 def _compile(request: Request, config: PipelineConfig, wanted: ProgramId) -> dict[str, Any]:

@@ -17,8 +17,15 @@ from verification.tpu_compile_check.lint import lint
 BUILDERS: dict[tuple[str, str], Callable[[PipelineConfig, int], steps.Step]] = {
     ("ours", "train"): steps.training_step,
     ("ours", "evaluation"): steps.evaluation_step,
-    ("plain", "train"): steps.plain_training_step,
-    ("plain", "evaluation"): steps.plain_evaluation_step,
+    # What sets the two apart is the activation of their configurations.
+    **{
+        (source, kind): build
+        for source in ("tf_models_default", "tf_models_same_activation")
+        for kind, build in (
+            ("train", steps.plain_training_step),
+            ("evaluation", steps.plain_evaluation_step),
+        )
+    },
 }
 
 

@@ -30,7 +30,7 @@ from local.demo.domain.figures import figures
 from local.demo.tasks import examples
 from local.demo.tasks.modules import harvest
 from local.stack.airflow_api import AirflowApiError
-from local.stack.errors import StackError
+from local.stack.paths import StackError
 from local.stack.settings import PRESET
 from local.stack.stack import Stack
 from pipeline_config import PipelineConfig, load_preset, parse_config, with_overrides
@@ -123,7 +123,7 @@ def _run(options: argparse.Namespace, console: Console) -> None:
 
 
 def _prepare_general(store: StoreLayout, asked: dict[str, Any], say: Say) -> None:
-    """Prepare the text that must not be forgotten, by hand, as docs/promotion.md says."""
+    """Prepare the text that must not be forgotten, by hand, as docs/operate/promotion.md says."""
     say("preparing the text that must not be forgotten")
     config = with_overrides(load_preset(PRESET), asked)
     file = str(Path(store.root) / "corpora" / config.model.lineage_id / "config.json")

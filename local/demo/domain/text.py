@@ -49,14 +49,16 @@ def write_partition(
     target.parent.mkdir(parents=True)
     count = 0
     with target.open("w", encoding="utf-8") as file:
-        for package, module, parts in (one for one in found if one.use is Use.PRETRAINING):
-            text = "\n".join(parts)
+        for one in found:
+            if one.use is not Use.PRETRAINING:
+                continue
+            package, text = one.package, "\n".join(one.paragraphs)
             is_short = len(text) < _MIN_CHARACTERS
             if package not in PACKAGES[partition] or is_short or written[package] > share:
                 continue
             written[package] += len(text)
             count += 1
-            file.write(json.dumps({"text": text, GROUP: f"{package}/{module}"}) + "\n")
+            file.write(json.dumps({"text": text, GROUP: f"{package}/{one.module}"}) + "\n")
     return count
 
 

@@ -14,7 +14,7 @@ from local.demo import browser
 from local.demo.screenshots import finetuning, repretraining
 from local.demo.screenshots.studio import ScreenshotError, Studio
 from local.stack.airflow_api import AirflowApiError
-from local.stack.errors import StackError
+from local.stack.paths import StackError
 from local.stack.stack import Stack
 
 

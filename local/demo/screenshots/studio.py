@@ -70,7 +70,7 @@ class Studio:
         path = self._output / f"{name}.png"
         self.page.screenshot(path=path)
         with Image.open(path) as picture:
-            # Few colours: a third of the size, and no difference to be seen.
+            # Few colors: a third of the size, and no difference to be seen.
             picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
         print(path)
 

@@ -16,7 +16,7 @@ from local.demo.tasks.modules import Use
 from local.demo.tasks.results import Result
 
 STRENGTHS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-"""Inverse strengths of the regularisation, of which the validation split chooses one."""
+"""Inverse strengths of the regularization, of which the validation split chooses one."""
 _MAX_ITERATIONS = 1000
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sysconfig
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from local.demo.installed_text import file_texts, package_files
-from local.demo.prose import paragraphs
+from local.demo.installed_text import file_texts, package_files, paragraphs
 
 # Folders of site-packages; every installation of this project has them. "python" is the standard
 # library.
@@ -19,6 +19,7 @@ PACKAGES = (
     *("pandas", "python", "scipy", "sklearn", "sqlalchemy", "tensorflow"),
 )
 MAX_CHARACTERS = 3_000_000
+_BLANK_LINE = re.compile(r"\n\s*\n")
 _PRETRAINING_SHARE = 0.6
 _TRAIN_SHARE = 0.22
 _VALIDATION_SHARE = 0.07
@@ -34,11 +35,19 @@ class Use(StrEnum):
 
 
 class Docstring(NamedTuple):
-    """A docstring's prose; ``module`` is the file it is from, relative to its package."""
+    """A docstring's prose.
+
+    :param module: the file it is from, relative to its package.
+    :param paragraphs: in order.
+    :param first_line: as it stands there.
+    :param body: the paragraphs behind the first blank line.
+    """
 
     package: str
     module: str
     paragraphs: tuple[str, ...]
+    first_line: str = ""
+    body: tuple[str, ...] = ()
 
     @property
     def use(self) -> Use:
@@ -91,4 +100,7 @@ def _of_package(package: str, seen: set[str]) -> Iterator[Docstring]:
             new = [part for part in dict.fromkeys(paragraphs(text)) if part not in seen]
             seen.update(new)
             if new:
-                yield Docstring(package, module, tuple(new))
+                first = _BLANK_LINE.split(text.strip(), maxsplit=1)[0]
+                head = set(paragraphs(first))
+                body = tuple(part for part in new if part not in head)
+                yield Docstring(package, module, tuple(new), first.partition("\n")[0], body)

@@ -1,13 +1,14 @@
-"""A small BERT, pre-trained on installed docstrings that are in no task."""
+"""A small model, BERT unless told, pre-trained on installed docstrings that are in no task."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from local.commands import run_module, run_watched
 from local.demo.tasks.modules import Docstring, Use, unit_interval
@@ -18,7 +19,7 @@ from trained_models import artifacts
 
 _PARTITION = "installed"
 _MIN_CHARACTERS = 100
-_SETTINGS = {
+_SETTINGS: dict[str, Any] = {
     # Two sentences or so in a row, and whether they follow each other, as a task may ask.
     "masking.packing": "segment_pair",
     "masking.max_seq_length": 64,
@@ -54,19 +55,22 @@ def pretrain(
     say: Callable[[str], None],
     *,
     steps: int = STEPS,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Pretrained:
     """Return the model that these docstrings make, trained now or before.
 
     Its vocabulary is learned from the same text. An interrupted training goes on where it was.
 
+    :param settings: that are other than those of the small BERT.
     :raises subprocess.CalledProcessError: a command fails; its messages are on stderr.
     """
     files = _files(docstrings)
     # Another installation, or another recipe, makes another model beside this one.
-    content = json.dumps([files, _SETTINGS, steps], sort_keys=True)
+    own = _SETTINGS | dict(settings)
+    content = json.dumps([files, own, steps], sort_keys=True)
     key = hashlib.sha256(content.encode()).hexdigest()[:12]
     lineage_id = f"docstrings-{key}"
-    config = _config(lineage_id, steps)
+    config = _config(lineage_id, steps, own)
     run = store.run(key)
     if not Path(run.training.result).exists():
         say(f"pre-training: {steps} steps on {_characters(files) / 1e6:.1f} million characters")
@@ -113,11 +117,11 @@ def _train(store: StoreLayout, run: RunLayout, config: PipelineConfig) -> None:
     run_watched("training.train", "--run", run.root, "--store", store.root, "--manifest", manifest)
 
 
-def _config(lineage_id: str, steps: int) -> PipelineConfig:
-    own = {
+def _config(lineage_id: str, steps: int, settings: dict[str, Any]) -> PipelineConfig:
+    places = {
         "corpus.input_pattern": f"corpora/{lineage_id}/{{partition}}/*",
         "model.lineage_id": lineage_id,
         "training.train_steps": steps,
         "optimizer.warmup_steps": int(_WARMUP_SHARE * steps),
     }
-    return with_overrides(load_preset("smoke"), _SETTINGS | own)
+    return with_overrides(load_preset("smoke"), settings | places)

@@ -32,7 +32,7 @@ from pipeline_store.layout import RunLayout, StoreLayout
 
 # The model that is fine-tuned, and what its line began with, which here are random weights.
 PRETRAINED, UNTRAINED = "model", "start"
-_NAMES = {PRETRAINED: "pre-trained BERT", UNTRAINED: "randomly initialised BERT"}
+_NAMES = {PRETRAINED: "pre-trained BERT", UNTRAINED: "randomly initialized BERT"}
 
 
 @dataclass(frozen=True)

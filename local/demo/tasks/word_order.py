@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import sentencex
 
@@ -22,12 +23,31 @@ SIZES = {Use.TRAIN: 8000, Use.VALIDATION: 1000, Use.TEST: 2000}
 _WORDS = range(8, 41)
 
 
+class Changed(NamedTuple):
+    """A sentence, and the same as it was written."""
+
+    sentence: str
+    written: str
+
+
 def build(docstrings: Iterable[Docstring]) -> Task:
     """Return the task, each split with at most :data:`SIZES` examples, half of each label."""
+    found = changed(docstrings)
+    return Task(NAME, {split: [_example(one) for one in found[split]] for split in SPLITS})
+
+
+def changed(
+    docstrings: Iterable[Docstring], *, most_words: int = _WORDS[-1]
+) -> dict[Use, list[Changed]]:
+    """Return at most :data:`SIZES` sentences of each split, of which every other is changed.
+
+    :param most_words: of a sentence.
+    """
     found: dict[Use, list[str]] = defaultdict(list)
     for use, sentence in _sentences(docstrings):
-        found[use].append(sentence)
-    return Task(NAME, {split: list(_examples(found[split], SIZES[split])) for split in SPLITS})
+        if len(sentence.split()) <= most_words:
+            found[use].append(sentence)
+    return {split: list(_every_other(found[split], SIZES[split])) for split in SPLITS}
 
 
 def _sentences(docstrings: Iterable[Docstring]) -> Iterator[tuple[Use, str]]:
@@ -45,12 +65,14 @@ def _sentences(docstrings: Iterable[Docstring]) -> Iterator[tuple[Use, str]]:
                     yield docstring.use, sentence
 
 
-def _examples(sentences: list[str], size: int) -> Iterator[Example]:
+def _every_other(sentences: list[str], size: int) -> Iterator[Changed]:
     for number, sentence in enumerate(sorted(sentences, key=unit_interval)[:size]):
-        if number % 2 == 0:
-            yield Example((sentence,), AS_WRITTEN)
-        else:
-            yield Example((_swapped(sentence),), SWAPPED)
+        yield Changed(sentence if number % 2 == 0 else _swapped(sentence), sentence)
+
+
+def _example(one: Changed) -> Example:
+    label = AS_WRITTEN if one.sentence == one.written else SWAPPED
+    return Example((one.sentence,), label)
 
 
 def _swapped(sentence: str) -> str:

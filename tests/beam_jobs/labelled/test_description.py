@@ -106,7 +106,7 @@ def test_first_examples_are_looked_at(bench: TaskBench) -> None:
 
 
 def test_page_names_every_setting() -> None:
-    page = (Path(__file__).parents[3] / "docs/finetuning-data.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/reference/finetuning-data.md").read_text()
     table = page.partition("## Settings")[2].partition("## Files")[0]
     first_cells = re.findall(r"^\| (.*?) \|", table, re.MULTILINE)[1:]
     named = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}

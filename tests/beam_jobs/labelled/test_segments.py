@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, processors
 
 from beam_jobs.labelled.segments import Frame, lay_out, truncated_lengths
-from corpus.tokens.bpe_training import train_bpe
+from corpus.tokens.bpe import train_bpe
 from corpus.tokens.tokenizing import make_tokenizer
 from corpus.tokens.vocabulary import CLS, SEP, Vocabulary
 from corpus.tokens.wordpiece import wordpiece_pipeline

@@ -9,7 +9,7 @@ import pytest
 
 from local.demo import corpus
 from local.demo.corpus import CorpusError, build, from_folder
-from local.demo.prose import paragraphs
+from local.demo.installed_text import paragraphs
 
 DAYS = ("2026-01-01", "2026-01-02")
 

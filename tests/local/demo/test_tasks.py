@@ -29,6 +29,17 @@ def test_a_module_is_on_one_side_and_no_paragraph_is_on_two() -> None:
     assert {use[2] for use in uses} == set(Use)
 
 
+def test_a_first_line_is_not_in_the_body() -> None:
+    found = [one for one in harvest(max_characters=30_000) if one.body]
+    assert found
+    for one in found:
+        assert "\n" not in one.first_line
+        assert one.paragraphs[-len(one.body) :] == one.body
+        assert one.first_line not in one.body
+    # What else a docstring has is its first paragraph, or was seen before.
+    assert any(one.paragraphs[0].startswith(one.first_line) for one in found)
+
+
 def test_what_names_a_package_is_masked() -> None:
     text = (
         "Convert a NumPy array, np or a pandas.DataFrame, to TensorFlow's tf.Tensor by "

@@ -11,7 +11,7 @@ import pytest
 
 from local.stack import migration
 from local.stack.__main__ import NOT_RUNNING, main
-from local.stack.errors import StackError
+from local.stack.paths import StackError
 from local.stack.stack import Stack
 
 

@@ -10,8 +10,7 @@ import pytest
 from cryptography.fernet import Fernet, MultiFernet
 
 from local.stack import credentials
-from local.stack.errors import StackError
-from local.stack.paths import StatePaths
+from local.stack.paths import StackError, StatePaths
 
 
 @pytest.fixture

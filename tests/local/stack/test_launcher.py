@@ -16,9 +16,8 @@ import psutil
 import pytest
 
 from local.stack import launcher, parts, processes, settings
-from local.stack.errors import StackError
 from local.stack.parts import all_parts
-from local.stack.paths import REPOSITORY, RuntimePaths, StatePaths
+from local.stack.paths import REPOSITORY, RuntimePaths, StackError, StatePaths
 
 SLEEP = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
 # What becomes of a part that is started: its process, and what it was given.

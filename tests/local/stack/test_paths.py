@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from local.stack.errors import StackError
-from local.stack.paths import RuntimePaths, StatePaths
+from local.stack.paths import RuntimePaths, StackError, StatePaths
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from local.stack.airflow_api import AirflowApi, AirflowApiError
 from local.stack.paths import REPOSITORY, RuntimePaths, StatePaths
 from local.stack.stack import Stack
 
-GUIDE = (REPOSITORY / "docs" / "operation.md").read_text()
+GUIDE = (REPOSITORY / "docs" / "operate" / "operation.md").read_text()
 LAPTOP = GUIDE.partition("### On a laptop\n")[2].partition("\n### ")[0]
 # A DAG with a task that stays deferred.
 SETTINGS = {"AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).parent / "dags")}

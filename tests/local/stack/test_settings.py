@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from local.stack import credentials, settings
-from local.stack.errors import StackError
-from local.stack.paths import RuntimePaths, StatePaths
+from local.stack.paths import RuntimePaths, StackError, StatePaths
 from local.stack.stack import Stack
 
 PORTS = {"api-server": 20001, "task-logs": 20002, "tensorboard": 20003}

@@ -20,7 +20,7 @@ from local.stack import parts, ports, processes
 from local.stack.__main__ import main
 from local.stack.airflow_api import AirflowApi, BackfillRequest, TaskInstance
 from local.stack.airflow_session import AirflowApiError
-from local.stack.errors import StackError
+from local.stack.paths import StackError
 from local.stack.stack import Stack
 from pipeline_store.formats import RunRecord
 from pipeline_store.layout import RunLayout

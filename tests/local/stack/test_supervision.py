@@ -13,9 +13,8 @@ import psutil
 import pytest
 
 from local.stack import processes, settings, shutdown
-from local.stack.errors import StackError
 from local.stack.parts import Part, Tier
-from local.stack.paths import REPOSITORY, RuntimePaths, StatePaths
+from local.stack.paths import REPOSITORY, RuntimePaths, StackError, StatePaths
 from local.stack.record import StackRecord
 from local.stack.startup import Startup
 from local.stack.supervision import PartProcess, Supervisor, render
@@ -31,6 +30,11 @@ def _part(name: str, code: str, **options: object) -> Part:
 def _is_running(name: str, process: PartProcess) -> str | None:
     done = process.state == "EXITED" and process.exit_code == 0
     return None if done or process.state == "RUNNING" else process.state
+
+
+def _is_silent(name: str, process: PartProcess) -> str:
+    """What Python needs to come up is no sign that it does its job: on a busy machine, seconds."""
+    return "no answer"
 
 
 SLEEP = "import time; time.sleep(600)"
@@ -50,7 +54,11 @@ def begin(paths: StatePaths) -> Iterator[Begin]:
     runtime = RuntimePaths.of(paths.root)
     runtime.create()
 
-    def run(*parts: Part, say: Callable[[str], None] = lambda line: None) -> Supervisor:
+    def run(
+        *parts: Part,
+        say: Callable[[str], None] = lambda line: None,
+        problem: Callable[[str, PartProcess], str | None] = _is_running,
+    ) -> Supervisor:
         paths.supervisor_config.write_text(render(parts, paths, runtime))
         supervisor = Supervisor(paths, runtime)
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
@@ -62,9 +70,7 @@ def begin(paths: StatePaths) -> Iterator[Begin]:
             stop_seconds=30,
             supervisor=identity,
         ).write(str(paths.record))
-        Startup(parts, supervisor=supervisor, problem=_is_running, paths=paths, say=say).run(
-            seconds=60
-        )
+        Startup(parts, supervisor=supervisor, problem=problem, paths=paths, say=say).run(seconds=60)
         return supervisor
 
     yield run
@@ -85,7 +91,7 @@ def test_a_part_starts_after_what_it_needs(begin: Begin) -> None:
 
 def test_a_part_that_dies_shows_its_log(begin: Begin, paths: StatePaths) -> None:
     with pytest.raises(StackError) as failure:
-        begin(_part("broken", "import sys; sys.exit('the reason')"))
+        begin(_part("broken", "import sys; sys.exit('the reason')"), problem=_is_silent)
     assert "broken died" in str(failure.value)
     assert "the reason" in str(failure.value)
     assert str(paths.log("broken")) in str(failure.value)

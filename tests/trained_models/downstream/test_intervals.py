@@ -167,7 +167,7 @@ def test_resampling_seeds_would_find_differences_that_are_not_there() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_what_can_be_seen() -> None:
-    """Print the table of docs/did-it-pay.md: how often a true difference is found."""
+    """Print the table of docs/guides/did-it-pay.md: how often a true difference is found."""
     truths = {better: true_difference(better) for better in (0.0, 0.16, 0.4, 0.85)}
     print()
     shares: dict[tuple[int, int, float], float] = {}

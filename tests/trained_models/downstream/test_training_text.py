@@ -197,7 +197,8 @@ def test_what_helps_only_on_copies_has_not_helped(tmp_path: Path) -> None:
     assert found.verdict is PaidVerdict.NO_EVIDENCE
     counts = (
         "200 of the 400 test examples were found in the training text (190 as they are, 10 as near "
-        f"copies). On the other 200 the difference is {findings.clean.difference:+.4f}, from"
+        "copies) as whole documents; parts of longer documents are not looked for. "
+        f"On the other 200 the difference is {findings.clean.difference:+.4f}, from"
     )
     assert counts in found.sentence
     assert found.sentence.endswith(
@@ -238,7 +239,10 @@ def test_copies_do_not_hide_a_harm(tmp_path: Path) -> None:
 def test_a_clean_task_is_judged_as_before(tmp_path: Path) -> None:
     found = compared(tmp_path, 0.9, 0.9, 100, InTrainingText(SEARCHED))
     alone = compared(tmp_path, 0.9, 0.9, 100, None)
-    none = " None of the 400 test examples was found in the training text."
+    none = (
+        " None of the 400 test examples is a whole document of the training text, or similar to "
+        "one; whether any is part of a longer document is not looked for."
+    )
     assert found.sentence.replace(none, "") == alone.sentence
     same = {"training_text": None, "sentence": alone.sentence}
     assert found.model_copy(update=same) == alone
@@ -256,7 +260,7 @@ def test_a_clean_task_is_judged_as_before(tmp_path: Path) -> None:
         ),
         (
             InTrainingText(["a", "b"], unknown=["b"]),
-            "was found in the training text. Whether test examples lie in partition b is not known",
+            "is not looked for. Whether test examples lie in partition b is not known",
         ),
         (InTrainingText(SEARCHED, near_unknown=SEARCHED), "Near copies in partition day-1 are not"),
         (

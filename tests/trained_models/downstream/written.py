@@ -118,7 +118,7 @@ def _scores(
     labels: npt.NDArray[Any],
     outputs: npt.NDArray[Any],
 ) -> TrialScores:
-    kind, stream = manifest.task_kind, io.BytesIO()
+    kind, stream = manifest.label_kind, io.BytesIO()
     np.savez(stream, labels=labels, outputs=outputs)
     data, path = stream.getvalue(), f"outputs/abc/predictions-{split}.npz"
     uris.write(uris.join(place.root, path), data)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_registry.plans import scored_sets
+from model_registry.panel import scored_sets
 from pipeline_config import parse_config
 from pipeline_store import uris
 from pipeline_store.formats import DocumentSetScore, EvaluationReport, ModelScore

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from corpus.tokens.sentencepiece_training import train_sentencepiece
+from corpus.tokens.sentencepiece_tokens import train_sentencepiece
 from corpus.tokens.tokenizing import make_tokenizer
 from pipeline_store import uris
 from pipeline_store.formats import Holder, ModelExports, VocabularyInfo

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from pipeline_store.formats import TrainingInputs
+from pipeline_store.formats import CheckpointManifest, FileDigest, TrainingInputs
 from pipeline_store.layout import RunLayout
 from tests.training.corpora import TinyStore, tiny_config
 from tests.training.exporting.test_export import Exported
@@ -123,20 +122,17 @@ def test_models_of_a_time_when_it_was_not_recorded(lineage: Lineage, tmp_path: P
     manifest = Path(
         run.training.root, json.loads(Path(run.training.result).read_text())["checkpoint"]
     )
-    stored = json.loads(manifest.read_text())
-    place.write_text(json.dumps(content))
-    for file in stored["files"]:
-        if file["path"].endswith("inputs.json"):
-            file.update(_digest(place))
-    manifest.write_text(json.dumps(stored))
+    data = json.dumps(content).encode()
+    place.write_bytes(data)
+    stored = CheckpointManifest.load(str(manifest))
+    listed = [
+        FileDigest.of(file.path, data) if file.path.endswith("inputs.json") else file
+        for file in stored.files
+    ]
+    stored.model_copy(update={"files": listed}).write(str(manifest))
     folder = lineage.export(run)
     assert poolers(folder) == {}
     assert "it is not recorded whether anything trained it" in (folder / "README.md").read_text()
-
-
-def _digest(path: Path) -> dict[str, object]:
-    data = path.read_bytes()
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
 SENTENCE_FILES: dict[str, object] = {

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_text
 from tokenizers import Tokenizer
 
-from corpus.tokens.sentencepiece_training import train_sentencepiece
+from corpus.tokens.sentencepiece_tokens import train_sentencepiece
 from corpus.tokens.tokenizing import make_tokenizer
 from corpus.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
 from corpus.tokens.wordpiece_training import train_wordpiece
@@ -47,7 +47,7 @@ NEWER_LETTERS = Difference(
 @cache
 def texts() -> list[str]:
     """Return what people wrote, paragraph by paragraph, and other scripts."""
-    pages = [path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))]
+    pages = [path.read_text() for path in sorted((ROOT / "docs").rglob("*.md"))]
     paragraphs = [part for page in pages for part in page.split("\n\n")]
     return [*docstrings(400_000), *paragraphs, *SCRIPTS]
 

@@ -20,8 +20,8 @@ from tests.training.pretrained import (
 from trained_models import artifacts
 from training.architectures.models import named_variables
 from training.finetuning.encoder import architecture
-from training.finetuning.forward import mean_hidden_states
 from training.finetuning.model import build_classifier
+from training.finetuning.scoring import mean_hidden_states
 from training.finetuning.task_data import Examples
 from training.importing.loading import InitialModel
 from training.importing.tensorflow_checkpoints import keys_by_name

@@ -205,7 +205,11 @@ class OneStep:
         decay = self.job.recipe.layer_decay
         factors = None if decay == 1.0 else rate_factors(self.model, decay)
         self.optimizer = build_optimizer(self.config, self.model.trainable_variables, factors)
-        step = make_replica_step(self.model, self.optimizer, "classification", None, 1.0)
+
+        def losses(logits: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+            return example_losses("classification", logits, batch["label_ids"], None)
+
+        step = make_replica_step(self.model, self.optimizer, losses, 1.0)
         self.step = tf.function(step, jit_compile=jit_compile)
         examples = Task.load(self.job.manifest_uri).examples(TaskSplit.TRAIN)
         self.batch = {name: tf.constant(value[:8]) for name, value in examples.inputs.items()}

@@ -55,7 +55,7 @@ def test_rows_are_those_of_the_data_job(
         if kind == "wordpiece":
             assert np.array_equal(rows.input_word_ids, wanted.input_ids)
         else:
-            # Another version of the library; see docs/formats.md.
+            # Another version of the library; see docs/reference/formats.md.
             assert np.mean(rows.input_word_ids == wanted.input_ids) > 0.97
         assert np.array_equal(rows.input_mask, wanted.input_mask) or kind == "sentencepiece"
         assert np.array_equal(rows.input_type_ids, wanted.segment_ids) or kind == "sentencepiece"

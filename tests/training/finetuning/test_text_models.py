@@ -271,7 +271,7 @@ def test_a_model_that_is_no_classifier_is_found(
     one: TextRun, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert serve_check.main(["--model", str(tmp_path)]) == USER_ERROR
-    assert "is no SavedModel" in capsys.readouterr().err
+    assert "is no written model" in capsys.readouterr().err
     assert serve_check.main(["--model", "x", "--text", "a", "--text-pair", "b", "--text", "c"]) == (
         USER_ERROR
     )
@@ -349,13 +349,13 @@ def test_a_wrong_format_is_found_before_anything_is_committed(
     assert "saved_model makes other tokens of" in capsys.readouterr().err
 
     with monkeypatch.context() as patch:
-        right = functions.TextFunctions._answers
+        right = functions.answers
 
-        def wrong_labels(self: Any, logits: Any) -> Any:
-            answers = right(self, logits)
+        def wrong_labels(kind: str, labels: Any, logits: Any) -> Any:
+            answers = right(kind, labels, logits)
             return answers | {"labels": tf.roll(answers["labels"], 1, axis=0)}
 
-        patch.setattr(functions.TextFunctions, "_answers", wrong_labels)
+        patch.setattr(functions, "answers", wrong_labels)
         assert export_classifier.main([*words, "--format", "saved_model"]) == BAD_DATA
     assert "saved_model names other labels than" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

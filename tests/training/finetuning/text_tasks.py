@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.prepare_task import prepare_task
-from corpus.tokens.bpe_training import train_bpe
+from corpus.tokens.bpe import train_bpe
 from corpus.tokens.lineage_vocabulary import create_vocabulary
-from corpus.tokens.sentencepiece_training import train_sentencepiece
+from corpus.tokens.sentencepiece_tokens import train_sentencepiece
 from corpus.tokens.vocabulary import Vocabulary
 from corpus.tokens.wordpiece_training import train_wordpiece
 from pipeline_config import FinetuningConfig, PipelineConfig
@@ -74,7 +74,9 @@ def texts(count: int) -> list[str]:
     return [f"{MARKS[n % 3]} " * 3 + text for n, text in enumerate(found)]
 
 
-def model_config(kind: str = "wordpiece", architecture: str = "bert") -> PipelineConfig:
+def model_config(
+    kind: str = "wordpiece", architecture: str = "bert", layers: int = 1
+) -> PipelineConfig:
     """Return the settings of a small encoder; byte-level BPE is RoBERTa's."""
     settings = pretrained.SETTINGS | {
         "vocabulary__size": 600,
@@ -84,7 +86,7 @@ def model_config(kind: str = "wordpiece", architecture: str = "bert") -> Pipelin
         "model__vocab_size": 608,
         "model__max_position_embeddings": 32,
         # What several layers become is asked where a language model is exported.
-        "model__num_hidden_layers": 1,
+        "model__num_hidden_layers": layers,
     }
     return tiny_config(**settings)
 
@@ -150,6 +152,7 @@ def train_run(
     pairs: bool = False,
     vocabulary_kind: str = "wordpiece",
     architecture: str = "bert",
+    layers: int = 1,
     **recipe: Any,
 ) -> TextRun:
     """Prepare a task named by its kind, train one trial on it, and report."""
@@ -187,7 +190,7 @@ def train_run(
         trials=[trial],
         created=datetime.now(UTC),
     ).write(run.finetuning_plan)
-    model = model_config(vocabulary_kind, architecture).model
+    model = model_config(vocabulary_kind, architecture, layers).model
     job = TrialJob(
         trial=trial,
         encoder=encoder,

@@ -140,23 +140,35 @@ def test_pools_do_not_depend_on_each_other(fraction: float) -> None:
     assert pools(23, 30)[1] == old
 
 
-def test_replayed_rows_go_on_with_the_epoch_that_they_begin_with() -> None:
+def test_rows_go_on_with_the_epoch_that_they_begin_with() -> None:
     def drawn(first: int) -> tuple[np.ndarray, np.ndarray]:
-        order = Order(phase(8), 1, 50, 20, 0.5, first_replay_epoch=first)
+        order = Order(phase(8), 1, 50, 20, 0.5, first_epoch=first)
         return rows(order, 0, 15)
 
-    # 60 rows of each pool: three epochs of the replayed one.
+    # 60 rows of each pool: three epochs of the replayed one, more than one of the new one.
     (numbers, epochs), (later, later_epochs) = drawn(0), drawn(2)
     is_replay = numbers >= 50
     assert sorted(set(epochs[is_replay])) == [0, 1, 2]
     assert sorted(set(later_epochs[is_replay])) == [2, 3, 4]
-    # The third epoch of the one is the first of the other; new rows are the same ones.
+    # The third epoch of the one is the first of the other; new rows have other epochs, too.
     np.testing.assert_array_equal(numbers[is_replay][40:], later[is_replay][:20])
-    np.testing.assert_array_equal(numbers[~is_replay], later[~is_replay])
-    np.testing.assert_array_equal(epochs[~is_replay], later_epochs[~is_replay])
+    assert sorted(set(epochs[~is_replay])) == [0, 1]
+    assert sorted(set(later_epochs[~is_replay])) == [2, 3]
+    assert sorted(later[~is_replay][:50]) == list(range(50))
+    assert list(later[~is_replay][:50]) != list(numbers[~is_replay][:50])
     # As many as there can be.
-    huge = Order(phase(8), 1, 10**9, 10**9, 0.5, first_replay_epoch=10**8)
+    huge = Order(phase(8), 1, 10**9, 10**9, 0.5, first_epoch=10**8)
     assert rows(huge, 0, 1)[1].max() == 10**8
+
+
+def test_new_rows_alone_go_on_with_it_too() -> None:
+    def drawn(first: int) -> tuple[np.ndarray, np.ndarray]:
+        return rows(Order(phase(8), 1, 50, first_epoch=first), 0, 15)
+
+    (numbers, epochs), (later, later_epochs) = drawn(0), drawn(2)
+    assert sorted(set(epochs)) == [0, 1, 2]
+    assert sorted(set(later_epochs)) == [2, 3, 4]
+    np.testing.assert_array_equal(numbers[100:], later[:20])
 
 
 def test_rows_to_replay_are_spread_evenly() -> None:

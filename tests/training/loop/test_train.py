@@ -12,6 +12,7 @@ from pipeline_store import uris
 from pipeline_store.formats import CheckpointManifest, Progress, VocabularyInfo
 from pipeline_store.layout import StoreLayout
 from tests.pipeline_store.gcs_server import GcsState
+from tests.pipeline_store.stores import moved
 from tests.training.conftest import OneDay, TwoDays
 from tests.training.corpora import TinyStore, tiny_config
 from tests.training.jobs import (
@@ -315,8 +316,7 @@ def test_everything_works_in_a_bucket(
     local, cloud = tiny.layout.root, StoreLayout("gs://bucket/store")
     manifest, run = tiny.partition("2026-01-01"), tiny.run("r")
     for path, content in all_files(local).items():
-        moved = content.replace(local.encode(), cloud.root.encode())
-        uris.write(uris.join(cloud.root, path), moved)
+        uris.write(uris.join(cloud.root, path), moved(content, local, cloud.root))
     words = train_arguments(tiny, run, manifest)
     words = [word.replace(local, cloud.root) for word in words]
 

@@ -114,6 +114,23 @@ def test_a_checkpoint_of_the_first_loop_may_be_committed_later(
     assert sheet.told().unsaved_seconds == 10.0
 
 
+def test_a_checkpoint_that_is_committed_after_the_last_word_keeps_its_steps(
+    sheet: TimeSheet, clock: Clock
+) -> None:
+    sheet.begins(100)
+    first_loop(sheet, clock, 40.0, 10)
+    loop(sheet, clock)
+    sheet.saving(120)
+    loop(sheet, clock)
+    told = sheet.told()
+    assert (told.begun_at, told.last_step) == (100, 130)
+    assert told.unsaved_after == {100: 30.0, 120: 10.0}
+    lost = {None: 30.0, 100: 30.0, 110: 30.0, 120: 10.0, 130: 0.0, 140: 0.0}
+    assert {step: told.lost(step) for step in lost} == lost
+    sheet.saved(120)
+    assert sheet.told().unsaved_after == {120: 10.0}
+
+
 def test_steps_before_a_rollback_are_lost_once(sheet: TimeSheet, clock: Clock) -> None:
     sheet.begins(0)
     sheet.enter(PhaseName.LOOP)

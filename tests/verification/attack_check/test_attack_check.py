@@ -91,6 +91,12 @@ def test_the_first_harms_are_told() -> None:
     assert tally.notes == ["harm 0", "harm 1", "harm 2"]
 
 
+def test_a_control_ends_when_it_has_done_harm(tmp_path: Path) -> None:
+    attack = Attack()
+    result = try_row(Row("a", attack, 9, attack.without, 9), tmp_path)
+    assert (result.tried, result.bad, result.control_bad) == (9, 0, 3)
+
+
 def test_results_of_other_code_do_not_count(tmp_path: Path) -> None:
     result = Result("a", 1, 0, 0, 1, [])
     Journal(tmp_path / "results.jsonl", "one").add(result)
@@ -121,7 +127,7 @@ def test_what_has_passed_is_not_tried_again(
 
 
 def test_the_page_has_every_row() -> None:
-    page = (REPOSITORY / "docs" / "attack-check.md").read_text()
+    page = (REPOSITORY / "docs" / "evidence" / "attack-check.md").read_text()
     assert [row.name for row in ROWS if f"| {row.name} |" not in page] == []
 
 

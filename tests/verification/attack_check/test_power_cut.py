@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from unittest import mock
 
@@ -89,6 +89,31 @@ def test_without_syncing_it_would(tmp_path: Path, left_out: str) -> None:
         stack.enter_context(mock.patch.object(local, "_sync", some))
         _, found = cuts(tmp_path)
     assert found
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_kill_a_second_try_and_a_power_cut_leave_no_commit_without_its_bytes(
+    tmp_path: Path, at_once: bool
+) -> None:
+    store, target = tmp_path / "store", tmp_path / "cut"
+    store.mkdir()
+    disk = Disk(store)
+
+    def create() -> None:
+        with uris.together() if at_once else nullcontext():
+            uris.create_if_absent(f"{store}/part", b"a part")
+
+    with disk.watched(lambda: None):
+        killed = mock.patch.object(local, "_sync", side_effect=KeyboardInterrupt)
+        with killed, pytest.raises(KeyboardInterrupt):
+            create()
+        create()
+        uris.create_if_absent(f"{store}/commit", b"part")
+        outcomes = list(disk.cut(target))
+        assert outcomes
+        for outcome in outcomes:
+            if (outcome / "commit").exists():
+                assert (outcome / "part").read_bytes() == b"a part"
 
 
 def test_what_was_synced_is_kept_and_nothing_else_for_sure(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import resource
 import sys
@@ -10,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from verification.benchmarks.data import bench as benching
 from verification.benchmarks.data import processes
 from verification.benchmarks.data.bench import Bench, Sizes
 from verification.benchmarks.data.corpus import gather
 from verification.benchmarks.data.peers import wordpiece
-from verification.benchmarks.data.processes import CommandFailedError, run
-from verification.benchmarks.data.rows import GROUPS, Row
-from verification.benchmarks.data.table import markdown
-
-HEAD = ["name", "value", "unit", "peer", "ratio", "peak_rss_mb"]
+from verification.benchmarks.data.processes import CommandFailedError, Usage, run
+from verification.benchmarks.data.rows import GROUPS
 
 
 @pytest.fixture(scope="module")
@@ -31,35 +28,65 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
         (tree / f"{name}.py").write_text(Path(module.__file__).read_text())
     corpus = gather({"library": [tree]}, folder / "corpus")
     wordpiece.train(corpus.take(None)[0], corpus.vocabulary, 500)
-    return Bench(corpus, folder / "work", Sizes(near=None), repeats=1)
+    return Bench(corpus, folder / "work", Sizes(near=None), repeats=2)
 
 
 @pytest.mark.parametrize("name", ["tokenizer_vs_raw_tokenizer", "bpe_vs_raw_tokenizer"])
-def test_a_row_is_measured_and_is_one_json_object(bench: Bench, name: str) -> None:
+def test_a_row_is_measured(bench: Bench, name: str) -> None:
     (row,) = GROUPS[name](bench)
-    line = json.loads(json.dumps(row.to_json()))
-    assert list(line)[:6] == HEAD
-    assert line["name"] == name
-    assert line["unit"] == "tokens/s"
+    assert (row.name, row.unit) == (name, "tokens/s")
     # Both tokenize the same text to the same number of tokens.
-    assert line["tokens"] == line["peer_tokens"] > 1000
-    assert line["value"] > 0
-    assert line["peak_rss_mb"] > 10
+    assert row.details["tokens"] == row.details["peer_tokens"] > 1000
+    assert row.value > 0
+    assert row.peak_rss_mb is not None
+    assert row.peak_rss_mb > 10
+    # The rounds of either side are known.
+    assert row.spread is not None
+    assert row.spread >= 1
+    assert row.best_ratio is not None
 
 
-def test_numbers_are_rounded_and_missing_ones_are_null() -> None:
-    row = Row("a", 0.123456, "share", more={"large": 12345.678, "text": "x", "counts": {"b": 1}})
-    assert row.to_json() == {
-        "name": "a",
-        "value": 0.1235,
-        "unit": "share",
-        "peer": None,
-        "ratio": None,
-        "peak_rss_mb": None,
-        "large": 12346,
-        "text": "x",
-        "counts": {"b": 1},
-    }
+def used(seconds: float) -> Usage:
+    return Usage(seconds, 0.9 * seconds, 100.0, {"seconds": 0.1 * seconds})
+
+
+def test_the_round_in_the_middle_counts_and_all_are_kept(bench: Bench) -> None:
+    several = Bench(bench.corpus, bench.corpus.folder, Sizes(), repeats=3)
+    rounds = iter([used(3.0), used(1.0), used(2.0)])
+    usage, _ = several._median("what", lambda: (next(rounds), None))
+    assert (usage.wall_s, usage.rounds_s, usage.best_s) == (2.0, (3.0, 1.0, 2.0), 1.0)
+    # Start-up does not count where only what follows it is compared.
+    rounds = iter([used(3.0), used(1.0), used(2.0)])
+    usage, _ = several._median(
+        "what", lambda: (next(rounds), None), lambda usage: float(usage.result["seconds"])
+    )
+    assert usage.best_s == pytest.approx(0.1)
+
+
+def test_a_long_run_has_two_rounds(bench: Bench) -> None:
+    several = Bench(bench.corpus, bench.corpus.folder, Sizes(), repeats=3)
+    rounds = iter([used(30.0), used(29.0), used(1.0)])
+    usage, _ = several._median("what", lambda: (next(rounds), None))
+    assert usage.rounds_s == (30.0, 29.0)
+
+
+def test_what_was_run_is_run_again_when_it_is_forgotten(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = Bench(bench.corpus, bench.corpus.folder, Sizes(), repeats=1)
+    calls: list[str] = []
+
+    def run(module: str, *_: object) -> Usage:
+        calls.append(module)
+        return used(1.0)
+
+    monkeypatch.setattr(benching, "run_tokenizer", run)
+    for _ in range(2):
+        several.tokenizer("raw_tokenizer", None, Path("vocabulary"))
+    assert len(calls) == 1
+    several.forget()
+    several.tokenizer("raw_tokenizer", None, Path("vocabulary"))
+    assert len(calls) == 2
 
 
 def test_memory_of_children_and_cpu_time_are_measured(
@@ -109,14 +136,3 @@ def test_a_process_with_more_open_files_than_select_can_tell_apart_measures() ->
 def test_a_failing_command_is_told_with_its_log() -> None:
     with pytest.raises(CommandFailedError, match=r"exit 3\n(.|\n)*went wrong"):
         run([sys.executable, "-c", "import sys; print('went wrong', file=sys.stderr); sys.exit(3)"])
-
-
-def test_rows_become_a_table() -> None:
-    more = {"input_mb": 40.1, "wall_s": 1.25, "cpu_s": 1.0, "cpu_ratio": 2.0}
-    row = Row("fast", 1234567.0, "tokens/s", "slow", 2.5, 301.0, more)
-    share = Row("row_fill", 0.98765, "share")
-    lines = markdown([row.to_json(), share.to_json()]).split("\n")
-    assert lines[2].split(" | ")[:4] == ["| `fast`", "40.1 MB", "1,234,567 tokens/s", "2.5 x"]
-    assert "1.2 / 1.0 s" in lines[2]
-    assert "0.9877" in lines[3]
-    assert len({line.count("|") for line in lines}) == 1

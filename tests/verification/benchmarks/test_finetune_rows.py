@@ -27,10 +27,11 @@ def test_the_ratio_is_that_to_the_faster_peer_round_by_round() -> None:
         COMPILED: measured(3.0, 2.0, 2.0, cpu=1.5),
     }
     row = speed_row(found, OURS)
-    assert row["peer"] == str(COMPILED)
-    assert (row["ratio_low"], row["ratio"], row["ratio_high"]) == (0.5, 1.0, 3.0)
-    assert row["cpu_ratio"] == 1.5
-    assert (row["value"], row["peer_value"]) == (16.0, 16.0)
+    assert row.peer == str(COMPILED)
+    # 3, 1 and half as fast.
+    assert (row.ratio, row.spread, row.best_ratio) == (1.0, 6.0, 2.0)
+    assert row.cpu_ratio == 1.5
+    assert (row.value, row.details["peer_value"]) == (16.0, 16.0)
 
 
 def test_sides_of_different_sizes_are_no_contest() -> None:
@@ -45,11 +46,11 @@ def test_a_side_is_a_module_of_its_package() -> None:
 
 
 def test_accuracies_are_told_apart_by_welchs_test() -> None:
-    same = metrics_row([0.5, 0.52, 0.48], [0.51, 0.49, 0.5])
+    same = metrics_row([0.5, 0.52, 0.48], [0.51, 0.49, 0.5]).details
     assert same["within_seed_noise"]
     assert same["difference"] == pytest.approx(0.0)
     ours, theirs = [0.5, 0.51, 0.49], [0.6, 0.61, 0.59]
-    apart = metrics_row(ours, theirs)
+    apart = metrics_row(ours, theirs).details
     assert not apart["within_seed_noise"]
     expected = stats.ttest_ind(ours, theirs, equal_var=False)
     assert (apart["t"], apart["p"]) == (expected.statistic, expected.pvalue)

@@ -30,6 +30,7 @@ from trained_models.downstream.training_text import InTrainingText
 from verification.benchmarks.recipe_check import __main__ as command
 from verification.benchmarks.recipe_check import (
     file_renamed,
+    file_revised,
     leaked_task,
     memorizing,
     pages,
@@ -161,6 +162,38 @@ def test_files_are_renamed_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     # The last one's files have their other names.
     corpus = tmp_path / "file-renamed" / "corpus" / pages.PARTITION
     assert sum(path.name.startswith("renamed-") for path in corpus.iterdir()) == 12
+
+
+HELD, TRAINED = Split.VALIDATION, Split.TRAIN
+YESTERDAY = {"a": HELD, "b": TRAINED, "c": TRAINED}
+
+
+@pytest.mark.parametrize(
+    ("drawn", "kept", "holds"),
+    [
+        ({"a": TRAINED, "b": TRAINED, "c": HELD}, YESTERDAY, True),
+        # A draw moves nothing; the lineage moves one either way; it drops one.
+        (YESTERDAY, YESTERDAY, False),
+        ({**YESTERDAY, "a": TRAINED}, {**YESTERDAY, "a": TRAINED}, False),
+        ({**YESTERDAY, "a": TRAINED}, {**YESTERDAY, "b": HELD}, False),
+        ({**YESTERDAY, "a": TRAINED}, {"a": HELD, "b": TRAINED}, False),
+    ],
+)
+def test_a_revised_file_may_not_change_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: Any, kept: Any, holds: bool
+) -> None:
+    found = iter([YESTERDAY, drawn, kept])
+    monkeypatch.setattr(file_revised, "pages", lambda: made_pages(2, 2))
+    monkeypatch.setattr(file_revised, "sides", lambda *_: next(found))
+    assert file_revised.check(tmp_path).holds is holds
+
+
+@pytest.mark.thorough
+def test_files_are_revised_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_revised, "pages", lambda: made_pages(paragraphs=4))
+    after = file_revised.check(tmp_path).after
+    assert (after["files"], after["dropped"]) == (24, 0)
+    assert after["held_out_then_trained_on"] == after["trained_on_then_held_out"] == 0
 
 
 def partition(folder: Path, *, fill: float, shared: bool) -> PartitionManifest:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from verification.benchmarks.train import rows
-from verification.benchmarks.train.contest import Measured, SideName, Sizes
-from verification.benchmarks.train.rows import GROUPS, Bench, Row, training_rows
+from verification.benchmarks.train import contest, rows
+from verification.benchmarks.train.contest import Measured, SideFailedError, SideName, Sizes
+from verification.benchmarks.train.rows import GROUPS, Bench, training_rows
 
-HEAD = ["name", "value", "unit", "peer", "ratio", "utilization"]
 OURS = SideName("ours")
 EAGER = SideName("hugging_face")
 COMPILED = replace(EAGER, compiled=True)
@@ -47,16 +46,30 @@ def test_the_fastest_peer_counts_and_ratios_are_taken_within_rounds(bench: Bench
     FOUND[COMPILED] = measured(2.0, 2.0, 4.0)
     FOUND[EAGER] = measured(3.0, 3.0, 3.0)
     (row,) = training_rows(bench, ours={"a": OURS}, peers=(EAGER, COMPILED))
-    shown = row.to_json()
-    assert list(shown)[:6] == HEAD
-    assert shown["peer"] == "hugging face, mini, float32, compiled"
-    assert (shown["value"], shown["peer_value"]) == (16.0, 16.0)
-    # 2, 1 and 1 times as fast.
-    assert (shown["ratio"], shown["ratio_low"], shown["ratio_high"]) == (1.0, 1.0, 2.0)
-    assert shown["peers_ms_per_step"] == {str(EAGER): 3000.0, str(COMPILED): 2000.0}
+    assert row.peer == "hugging face, mini, float32, compiled"
+    assert (row.value, row.details["peer_value"]) == (16.0, 16.0)
+    # 2, 1 and 1 times as fast; ours took 1 to 4 s, and the best of both are 1 and 2 s.
+    assert (row.ratio, row.spread, row.best_ratio) == (1.0, 4.0, 2.0)
+    assert row.details["peers_ms_per_step"] == {str(EAGER): 3000.0, str(COMPILED): 2000.0}
+    # At its defaults, and at its best.
+    assert row.details["ratio_by_peer"] == {str(EAGER): 1.5, str(COMPILED): 1.0}
     # 114 GFLOP in 2 s, of 4 TFLOP/s.
-    assert shown["utilization"] == pytest.approx(114e9 / 2 / 4e12, rel=0.01)
-    json.dumps(shown)
+    assert row.utilization == pytest.approx(114e9 / 2 / 4e12, rel=0.01)
+    json.dumps(row.details)
+
+
+def test_a_tuned_peer_takes_part_where_the_machine_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "tcmalloc", lambda: None)
+    assert rows.tuned(COMPILED) == ()
+    monkeypatch.setattr(rows, "tcmalloc", lambda: "libtcmalloc_minimal.so.4")
+    (tuned,) = rows.tuned(COMPILED)
+    assert str(tuned) == f"{COMPILED}, tcmalloc"
+    monkeypatch.setattr(contest, "tcmalloc", lambda: "libtcmalloc_minimal.so.4")
+    assert tuned.environment() == {"LD_PRELOAD": "libtcmalloc_minimal.so.4"}
+    assert COMPILED.environment() == {}
+    monkeypatch.setattr(contest, "tcmalloc", lambda: None)
+    with pytest.raises(SideFailedError, match="libtcmalloc-minimal4"):
+        tuned.environment()
 
 
 def test_sides_of_different_size_are_not_compared(bench: Bench) -> None:
@@ -72,15 +85,10 @@ def test_bfloat16_rows_say_what_the_processor_has(
     FOUND[mine] = FOUND[EAGER] = measured(1.0)
     monkeypatch.setattr(rows.machine, "bfloat16_units", lambda: None)
     (row,) = training_rows(bench, ours={"a": mine}, peers=(EAGER,))
-    assert "no instructions" in row.to_json()["bfloat16_units"]
+    assert "no instructions" in row.details["bfloat16_units"]
     monkeypatch.setattr(rows.machine, "bfloat16_units", lambda: "amx_bf16")
     (row,) = training_rows(bench, ours={"a": mine}, peers=(EAGER,))
-    assert row.to_json()["bfloat16_units"] == "amx_bf16"
-
-
-def test_missing_numbers_are_null() -> None:
-    shown = Row("a", 1.23456, "GFLOP/s").to_json()
-    assert shown == dict.fromkeys(HEAD) | {"name": "a", "value": 1.2346, "unit": "GFLOP/s"}
+    assert row.details["bfloat16_units"] == "amx_bf16"
 
 
 def test_the_rows_that_are_asked_for_exist() -> None:

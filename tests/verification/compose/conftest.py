@@ -25,6 +25,7 @@ def settings(server: Path) -> dict[str, str]:
     """Return the variables of a server that is set up."""
     given = {
         "AIRFLOW_IMAGE": f"registry.example.com/bert-repretraining@sha256:{'0' * 64}",
+        "POSTGRES_IMAGE": f"postgres:17.6-bookworm@sha256:{'1' * 64}",
         "AIRFLOW_BASE_URL": "http://api-server:8080",
         "GOOGLE_CLOUD_PROJECT": "my-project-1",
         "REPRETRAIN_STORE_URI": "gs://my-company-bert/store",

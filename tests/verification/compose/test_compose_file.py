@@ -17,6 +17,7 @@ import yaml
 from sqlalchemy.engine import make_url
 
 from pipeline_config.settings import Settings, load_settings
+from pipeline_metrics.__main__ import PORT, _parser
 from tests.verification.compose.compose_file import (
     FOLDER,
     MAIN,
@@ -30,9 +31,12 @@ from tests.verification.compose.compose_file import (
 CREDENTIALS = FOLDER / "credentials.yaml"
 TEXT = MAIN.read_text()
 # Images of others; all other services run ours.
-FOREIGN = {"postgres"}
+FOREIGN = {"postgres", "prometheus", "alertmanager"}
+PROFILES = ("tensorboard", "observe")
 IDLE = "idle_in_transaction_session_timeout"
 AUTH_MANAGER = "team_login.auth_manager.ThrottledFabAuthManager"
+# Where optional services listen.
+LISTENING = {"ALERTMANAGER_LISTEN", "PROMETHEUS_LISTEN", "TENSORBOARD_LISTEN"}
 # May be missing from .env.
 REQUIRED = {
     "AIRFLOW_BASE_URL",
@@ -56,7 +60,7 @@ def one_image(services: dict[str, Service]) -> Iterator[str]:
 def pinned(services: dict[str, Service]) -> Iterator[str]:
     for name, service in services.items():
         image = service.body["image"]
-        if not re.search(r"@sha256:[0-9a-f]{64}$|:\d+\.\d+", image) or "build" in service.body:
+        if not re.search(r"@sha256:[0-9a-f]{64}$|:v?\d+\.\d+", image) or "build" in service.body:
             yield f"{name} runs {image}"
 
 
@@ -208,7 +212,7 @@ def compose(settings: dict[str, str]) -> ComposeFile:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_file_keeps_to_it(rule: Rule, compose: ComposeFile) -> None:
-    assert list(rule(compose.services("tensorboard"))) == []
+    assert list(rule(compose.services(*PROFILES))) == []
 
 
 @pytest.mark.parametrize(
@@ -222,7 +226,7 @@ def test_a_change_for_the_worse_is_noticed(
         del changed["services"][service][key]
     else:
         changed["services"][service][key] = value
-    assert list(rule(ComposeFile(changed).services("tensorboard"))) != []
+    assert list(rule(ComposeFile(changed).services(*PROFILES))) != []
 
 
 def test_every_rule_has_a_change_that_it_notices() -> None:
@@ -236,7 +240,7 @@ def test_what_is_missing_is_named(name: str, settings: dict[str, str]) -> None:
 
 
 def test_every_variable_is_in_the_example_and_only_those() -> None:
-    used = set(re.findall(r"(?<!\$)\$\{(\w+)", TEXT)) - {"TENSORBOARD_LISTEN"}
+    used = set(re.findall(r"(?<!\$)\$\{(\w+)", TEXT)) - LISTENING
     assert set(read_env_file(FOLDER / ".env.example")) == used
     required = set(re.findall(r"\$\{(\w+):\?", TEXT))
     assert required == REQUIRED
@@ -279,7 +283,7 @@ def test_secrets_and_airflows_own_files_are_hidden_from_data_jobs(compose: Compo
 
 def test_volumes_networks_and_secrets_are_declared(compose: ComposeFile) -> None:
     used: dict[str, set[str]] = {"volumes": set(), "networks": set(), "secrets": set()}
-    for service in compose.services("tensorboard").values():
+    for service in compose.services(*PROFILES).values():
         used["volumes"] |= {one.source for one in service.mounts if one.is_volume}
         used["networks"] |= set(service.body["networks"])
         used["secrets"] |= set(service.body.get("secrets", []))
@@ -289,11 +293,11 @@ def test_volumes_networks_and_secrets_are_declared(compose: ComposeFile) -> None
 
 
 def test_with_credentials_airflow_and_reaper_act_as_them(settings: dict[str, str]) -> None:
-    plain = ComposeFile.load(settings, MAIN).services("tensorboard")
-    given = ComposeFile.load(settings, MAIN, CREDENTIALS).services("tensorboard")
+    plain = ComposeFile.load(settings, MAIN).services(*PROFILES)
+    given = ComposeFile.load(settings, MAIN, CREDENTIALS).services(*PROFILES)
     assert set(given) == set(plain)
     for name, service in given.items():
-        if name in {"postgres", "init"}:
+        if name in FOREIGN | {"init"}:
             assert service == plain[name]
             continue
         added = {"GOOGLE_APPLICATION_CREDENTIALS": "/run/secrets/google_credentials"}
@@ -303,12 +307,56 @@ def test_with_credentials_airflow_and_reaper_act_as_them(settings: dict[str, str
 
 def test_commands_are_those_of_the_image(compose: ComposeFile) -> None:
     """No shell splits words: everything is a list, and the loop's dollars are its own."""
-    for service in compose.services("tensorboard").values():
+    for service in compose.services(*PROFILES).values():
         for key in ("entrypoint", "command"):
             assert isinstance(service.body.get(key, []), list)
     reaper = compose.services()["reaper"].body
     assert reaper["entrypoint"][2] == 'while :; do "$@"; sleep "$REAPER_SECONDS"; done'
     subprocess.run(["sh", "-nc", shlex.quote(reaper["entrypoint"][2])], check=True)
+
+
+@pytest.mark.parametrize("variable", ["AIRFLOW_IMAGE", "POSTGRES_IMAGE"])
+def test_nothing_starts_on_an_image_by_tag(
+    settings: dict[str, str], variable: str, tmp_path: Path
+) -> None:
+    (tmp_path / "airflow").write_text('#!/bin/sh\necho "airflow $*"\n')
+    (tmp_path / "airflow").chmod(0o755)
+
+    def started(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        service = ComposeFile.load(environment, MAIN).services()["init"]
+        return subprocess.run(
+            [*service.body["entrypoint"], *service.body["command"]],
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin", "IMAGES": service.environment["IMAGES"]},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert started(settings).stdout == "airflow db migrate\n"
+    digest = settings[variable].rpartition(":")[2]
+    for tag in ("some/image:1.2", f"some/image:{digest}", f"some/image@sha256:{digest[1:]}"):
+        refused = started(settings | {variable: tag})
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert f"{tag} in .env is no image by digest" in refused.stderr
+
+
+def test_prometheus_asks_services_that_there_are(compose: ComposeFile) -> None:
+    services = compose.services("observe")
+    content = yaml.safe_load((FOLDER / "observe" / "prometheus.yaml").read_text())
+    [job] = content["scrape_configs"]
+    [manager] = content["alerting"]["alertmanagers"]
+    asked = [one["static_configs"] for one in (job, manager)]
+    assert asked == [[{"targets": [f"metrics:{PORT}"]}], [{"targets": ["alertmanager:9093"]}]]
+    serve = _parser().parse_args(services["metrics"].body["command"])
+    # Only the containers of the server reach it.
+    assert "ports" not in services["metrics"].body
+    assert (serve.host, serve.port) == ("0.0.0.0", PORT)  # noqa: S104
+    for name in ("prometheus", "alertmanager"):
+        [config] = [w for w in services[name].body["command"] if w.startswith("--config.file=")]
+        [place] = [one for one in services[name].mounts if not one.is_volume]
+        folder, _, file = config.partition("=")[2].rpartition("/")
+        assert (place.source, place.target, place.read_only) == ("./observe", folder, True)
+        assert (FOLDER / "observe" / file).is_file()
 
 
 OPTIONS = "options=-c%20statement_timeout%3D5"

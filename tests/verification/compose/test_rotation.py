@@ -11,7 +11,7 @@ import yaml
 from tests.verification.compose.compose_file import FOLDER, read_env_file
 from tests.verification.compose.secret_files import make_secrets
 
-GUIDE = Path(__file__).parents[3] / "docs" / "operation.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "operate" / "operation.md"
 SERVER = GUIDE.read_text().partition("### On a team server\n")[2].partition("\n#")[0]
 ROWS = {
     name: cells

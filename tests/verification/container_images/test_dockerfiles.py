@@ -30,8 +30,12 @@ def ignored() -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
+SITE = {"docs", "mkdocs.yml", "requirements-docs.txt", "scripts/mkdocs_hooks.py"}
+"""What the documentation's site is made of, beside Airflow's code in its image."""
+
+
 def packages_of(dockerfile: Path) -> set[str]:
-    return {path for path in copied(dockerfile) if not path.startswith("docker/")}
+    return {path for path in copied(dockerfile) if not path.startswith("docker/")} - SITE
 
 
 def lint(*paths: Path) -> subprocess.CompletedProcess[str]:
@@ -56,7 +60,8 @@ def test_hadolint_would_find_something(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("image", "needed"),
     [
-        (AIRFLOW, closure("dags", "plugins") | set(bundle.PACKAGES)),
+        # The exporter is a service of the team server, in the same image.
+        (AIRFLOW, closure("dags", "plugins", "pipeline_metrics") | set(bundle.PACKAGES)),
         (DATA, closure("beam_jobs")),
         (TRAINER, set()),  # its code comes as a bundle
     ],
@@ -77,7 +82,7 @@ def test_the_build_context_is_what_the_dockerfiles_copy() -> None:
     assert everything == "*"
     allowed = {rule[1:] for rule in rules if rule.startswith("!")}
     needed = {path for dockerfile in DOCKERFILES for path in packages_of(dockerfile)}
-    assert allowed == needed | {"docker/requirements-*.txt", "docker/trim-packages"}
+    assert allowed == needed | SITE | {"docker/requirements-*.txt", "docker/trim-packages"}
     assert {"**/__pycache__", "**/*.pyc"} == set(rules) - {f"!{path}" for path in allowed}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from local.stack.breaking import Breaker
-from local.stack.errors import StackError
+from local.stack.paths import StackError
 from local.stack.settings import TENSORBOARD
 from verification.leak_matrix.session import Session
 

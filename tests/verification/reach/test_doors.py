@@ -14,7 +14,7 @@ from verification.reach.attempts import Found
 from verification.reach.doors import DOORS, table
 from verification.reach.site import Site
 
-PAGE = Path(__file__).parents[3] / "docs" / "requests.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "requests.md"
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_what_does_not_answer_is_closed(site: Site) -> None:
 
 
 def test_nothing_is_left_of_what_is_tried(site: Site, tmp_path: Path) -> None:
-    dags = PAGE.parents[1] / "dags"
+    dags = PAGE.parents[2] / "dags"
     before = set(dags.iterdir())
     assert attempts.code(site) is Found.OPEN
     assert attempts.store(site) is Found.OPEN

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from local.stack.airflow_api import DagRun, TaskInstance
-from local.stack.errors import StackError
-from local.stack.paths import REPOSITORY
+from local.stack.paths import REPOSITORY, StackError
 from verification.code_version import code_version
 from verification.scheduler_kill_check.__main__ import main
 from verification.scheduler_kill_check.killing import kill_scheduler
@@ -325,7 +324,7 @@ def test_unknown_moments_are_refused(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_page_says_of_each_number_what_it_must_be() -> None:
-    page = (REPOSITORY / "docs" / "scheduler-kill-check.md").read_text()
+    page = (REPOSITORY / "docs" / "evidence" / "scheduler-kill-check.md").read_text()
     table = page.partition("| field | must be |\n")[2].partition("\n\n")[0]
     fields = [row.split(" | ")[0] for row in table.splitlines()[1:]]
     named = {name for field in fields for name in re.findall(r"`(\w+)`", field)}

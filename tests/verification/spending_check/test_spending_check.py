@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from pipeline_store.formats import SpentOn
-from verification.chaos.audit import TraceEvent
-from verification.spending_check.events import entries, overlap, processes, span, step_seconds
+from verification.chaos.audit import ALIVE, TraceEvent
+from verification.spending_check.events import (
+    entries,
+    only_loops,
+    overlap,
+    processes,
+    span,
+    step_seconds,
+    unfinished_saves,
+)
+from verification.spending_check.evidence import known_of
 from verification.spending_check.judge import FORGERIES, can_forge, forged, judge
 
 STEP = 10.0
@@ -100,6 +109,10 @@ def test_trainers_that_overlap_are_not_compared() -> None:
     assert judge(evidence(trace=trace), {}).numbers["compared"] is False
 
 
+def steps_of(told: list[dict[str, Any]]) -> list[tuple[int, float]]:
+    return [(one["step_count"], one["step_start_time"]) for one in told if "step_count" in one]
+
+
 def test_a_trace_is_told_as_starts_steps_and_checkpoints() -> None:
     found = processes(TRACE)
     assert [len(process.events) for process in found] == [len(FIRST), len(SECOND) + 1]
@@ -107,19 +120,74 @@ def test_a_trace_is_told_as_starts_steps_and_checkpoints() -> None:
     assert span(found) == LENGTH
     assert step_seconds(found) == 60.0
     told = entries(found)
-    assert [one["step_count"] for one in told if "step_count" in one] == [0, 1, 2, 3, 2, 3]
-    assert [one["job_start_time"] for one in told if "job_start_time" in one] == [0.0, 50.0]
-    assert [one["job_end_time"] for one in told if "job_end_time" in one] == [SECOND[-1].time]
-    saved = [one["step"] for one in told if one.get("event_type") == "save"]
-    assert saved == [2, 4]
+    first = [(1, 3.0), (2, 13.0), (3, 24.0), (4, 34.0), (5, 44.0)]
+    assert steps_of(told) == [*first, (3, 47.0), (4, 57.0), (5, 68.0)]
+    # The clock stands still between the two processes, and after the last checkpoint.
+    assert [one["job_start_time"] for one in told if "job_start_time" in one] == [0.0, 44.0]
+    assert [one["job_end_time"] for one in told if "job_end_time" in one] == [68.0]
+    # The calculator knows one of two that have the same number.
+    checkpoints = [(one["event_type"], one["step"]) for one in told if "event_type" in one]
+    assert checkpoints == [("restore", 1), ("save", 2), ("restore", 3), ("save", 4)]
+
+
+def test_what_lies_between_steps_is_cut_out() -> None:
+    late = [
+        replace(event, time=event.time + (5.0 if number > 4 else 0.0))
+        for number, event in enumerate(FIRST)
+    ]
+    assert entries(processes(late)) == entries(processes(FIRST))
 
 
 def test_what_nobody_went_on_from_is_lost_to_the_other_one_too() -> None:
-    *_, restart, step = entries(processes(FIRST))
-    assert restart == {"job_start_time": FIRST[-1].time}
-    assert step == {"step_count": 2, "step_start_time": FIRST[-1].time}
+    *_, restart, step, end = entries(processes(FIRST))
+    assert restart == {"job_start_time": 44.0}
+    assert step == {"step_count": 3, "step_start_time": 44.0}
+    assert end == {"job_end_time": 44.0}
 
 
 def test_a_trainer_that_ended_between_two_steps_had_begun_none() -> None:
-    told = entries(processes([*life(1, 0.0, 0, 1, 2, saves=2), *life(2, 50.0, 2, 3, saves=3)]))
-    assert [one["step_count"] for one in told if "step_count" in one] == [0, 1, 2, 2]
+    told = entries(processes([*life(1, 0.0, 0, 1, 2, saves=2), *life(2, 50.0, 2, 3, 4, saves=4)]))
+    assert [step for step, _ in steps_of(told)] == [1, 2, 3, 3, 4, 5]
+
+
+def test_a_step_under_way_goes_on_for_as_long_as_its_process_is_seen() -> None:
+    begun = TraceEvent(1, "begin", 4, 44.0, "t")
+    seen = [TraceEvent(1, ALIVE, 0, time, "t") for time in (1.0, 46.0, 47.5)]
+    found = processes([*FIRST, begun, *seen])
+    assert span(found) == 47.5
+    assert step_seconds(found) == 43.5
+    *_, last, _, step, _ = entries(found)
+    assert (last["step_count"], last["step_start_time"]) == (6, 47.5)
+    assert step["step_count"] == 3
+
+
+def test_a_checkpoint_that_the_vm_did_not_live_to_tell_of_is_one_to_the_other_too() -> None:
+    """Its second trainer goes on from step 4, and the first was heard of in step 3 last."""
+    known = [
+        one for event in life(1, 0.0, 0, 1, 2, 3, 4, saves=4) if (one := known_of(event, 30.0))
+    ]
+    told = entries(processes([*known, *life(2, 60.0, 4, 5, 6)]))
+    assert steps_of(told)[:5] == [(1, 3.0), (2, 13.0), (3, 23.0), (4, 30.0), (5, 30.0)]
+    assert steps_of(told)[5] == (5, 33.0)
+    *_, before_end, end = entries(processes(known))
+    assert before_end == {"step_count": 4, "step_start_time": 30.0}
+    assert end == {"job_end_time": 30.0}
+
+
+def test_of_a_vm_that_never_said_a_word_nothing_is_known() -> None:
+    assert known_of(FIRST[0], 0.0) is None
+
+
+def test_a_first_step_without_a_second_one_is_told_to_nobody() -> None:
+    found = processes([*life(1, 0.0, 0, 1), TraceEvent(1, "begin", 1, 13.0, "t")])
+    assert only_loops(found) == 10.0
+    assert steps_of(entries(found))[:2] == [(1, 3.0), (2, 3.0)]
+    assert only_loops(processes(FIRST)) == 0.0
+
+
+def test_a_checkpoint_that_was_never_committed_is_told_to_nobody() -> None:
+    hanging = [TraceEvent(1, "save", 4, 44.0, "t"), TraceEvent(1, ALIVE, 0, 52.0, "t")]
+    found = processes([*FIRST, *hanging])
+    assert unfinished_saves(found) == 8.0
+    assert entries(found) == entries(processes(FIRST))
+    assert unfinished_saves(processes(TRACE)) == 0.0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_config import load_preset, with_overrides
 from preflight.compiled.errors import CheckError
 from preflight.compiled.slices import CHIPS
 from verification.tpu_compile_check import check as checking
@@ -68,10 +69,13 @@ def test_failing_compiler_shows_the_end_of_its_log(tmp_path: Path) -> None:
 
 
 def test_comparison_is_at_dropout_0_and_dropout_is_compiled_as_well(tmp_path: Path) -> None:
-    from pipeline_config import load_preset, with_overrides
-
-    def names(dropout: float, step: str = "train", compare_plain: bool = True) -> list[str]:
-        overrides = {"model.hidden_dropout_prob": dropout}
+    def names(
+        dropout: float,
+        step: str = "train",
+        compare_plain: bool = True,
+        activation: str = "gelu",
+    ) -> list[str]:
+        overrides = {"model.hidden_dropout_prob": dropout, "model.hidden_act": activation}
         request = checking.Request(
             config=with_overrides(load_preset("bert_base_v5e"), overrides),
             chip=CHIPS["v5e"],
@@ -83,7 +87,39 @@ def test_comparison_is_at_dropout_0_and_dropout_is_compiled_as_well(tmp_path: Pa
         return [str(w) for _, w in checking.programs(request, compare_plain=compare_plain)]
 
     base = "bert_base_256x128"
-    assert names(0.0) == [f"{base}_plain", base]
-    assert names(0.1) == [f"{base}_plain", base, f"{base}_dropout0.1"]
+    peers = ["tf_models_default", "tf_models_same_activation"]
+    trained = [f"{base}_{peer}" for peer in peers]
+    assert names(0.0) == [*trained, base]
+    assert names(0.1) == [*trained, base, f"{base}_dropout0.1"]
     assert names(0.1, compare_plain=False) == [f"{base}_dropout0.1"]
-    assert names(0.1, step="evaluation") == [f"{base}_evaluation_plain", f"{base}_evaluation"]
+    evaluated = [f"{base}_evaluation_{peer}" for peer in peers]
+    assert names(0.1, step="evaluation") == [*evaluated, f"{base}_evaluation"]
+    # Then the two are one program.
+    assert names(0.0, activation="gelu_new") == [trained[0], base]
+
+
+def test_each_peer_is_compared_and_dropout_only_with_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cycles = iter([400, 500, 300, 900])
+
+    def compiled(*_: object) -> dict[str, object]:
+        figures = dict.fromkeys(("hbm_bytes", "flops", "bytes_accessed"), 10**9)
+        rest = {"fits": True, "unknown_loops": 0, "versions": {"libtpu": "1"}}
+        return figures | rest | {"estimated_cycles": next(cycles) * 10**6}
+
+    monkeypatch.setattr(checking, "_compile", compiled)
+    overrides = {"model.hidden_dropout_prob": 0.1, "training.train_steps": 20_000}
+    config = with_overrides(load_preset("bert_base_v5e"), overrides)
+    request = checking.Request(config, CHIPS["v5e"], tmp_path, tmp_path, lambda line: None)
+    found = list(checking.check(request, compare_plain=True))
+    ratios = {row.name: row.cycles_ratio for _, _, rows in found for row in rows}
+    ours = "bert_base_256x128_v5e"
+    assert ratios == {
+        f"{ours}_vs_tf_models_default": 0.75,
+        f"{ours}_vs_tf_models_same_activation": 0.6,
+        f"{ours}_dropout0.1_vs_ours": 3.0,
+    }
+    # The same work for all, whatever they compute.
+    assert len({figures.model_tflop for _, figures, _ in found}) == 1
+    assert found[0][1].model_tflop == pytest.approx(18.1, rel=0.02)

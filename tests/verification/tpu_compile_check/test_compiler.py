@@ -33,11 +33,17 @@ def test_ours_and_plain_are_compiled_and_compared(
 ) -> None:
     folder = tmp_path / "programs"
     assert main([*TINY, "--rows", "8", "--compare-plain", "--keep", str(folder)]) == 0
-    plain, ours = lines(capsys)
-    assert (plain["name"], ours["name"]) == ("bert_1x128_8x128_v5e_plain", "bert_1x128_8x128_v5e")
-    assert "bytes_ratio" not in plain
-    ratio = ours["estimated_cycles"] / plain["estimated_cycles"]
-    assert ours["cycles_ratio"] == pytest.approx(ratio, abs=1e-4)
+    default, same, ours, against_default, against_same = lines(capsys)
+    name = "bert_1x128_8x128_v5e"
+    assert ours["name"] == name
+    for peer, found, source in (
+        (default, against_default, "tf_models_default"),
+        (same, against_same, "tf_models_same_activation"),
+    ):
+        assert (peer["name"], found["name"]) == (f"{name}_{source}", f"{name}_vs_{source}")
+        ratio = ours["estimated_cycles"] / peer["estimated_cycles"]
+        assert found["cycles_ratio"] == pytest.approx(ratio, abs=1e-4)
+    assert 0 < ours["peak_share"] < 1
     # Model, gradients and two slots of at least 4 bytes for each of some 400,000 weights.
     assert 4e6 / 2**30 < ours["hbm_gib"] < 1.0
     # Six operations a weight and token, for the weights of the layer alone.
@@ -50,6 +56,26 @@ def test_evaluation_step_compiles_for_another_chip(capsys: pytest.CaptureFixture
     assert main([*TINY, "--rows", "8", "--evaluation", "--topology", "v6e"]) == 0
     (line,) = lines(capsys)
     assert line["name"] == "bert_1x128_8x128_v6e_evaluation"
+
+
+@pytest.mark.parametrize("chip", ["v5e", "v6e"])
+@pytest.mark.parametrize("hidden_act", ["relu", "gelu_new"])
+def test_a_t5_compiles(capsys: pytest.CaptureFixture[str], chip: str, hidden_act: str) -> None:
+    preset = ["--preset", "t5_base_v5e", "--set", f"model.hidden_act={hidden_act}"]
+    sizes = {
+        "model.hidden_size": 128,
+        "model.num_attention_heads": 2,
+        "model.num_hidden_layers": 1,
+        "model.intermediate_size": 512,
+        "masking.max_seq_length": 128,
+        "masking.max_predictions_per_seq": 27,
+    }
+    own = [word for name, value in sizes.items() for word in ("--set", f"{name}={value}")]
+    assert main([*preset, *own, "--rows", "8", "--topology", chip]) == 0
+    (line,) = lines(capsys)
+    assert line["name"] == f"t5_1x128_8x128_{chip}"
+    # What the compiler estimates counts each pass of each layer.
+    assert line["unknown_loops"] == 0
 
 
 def test_batch_that_does_not_fit_is_refused_with_one_that_does(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
+from official.modeling.tf_utils import get_activation
 
 from pipeline_config import PipelineConfig
 from preflight.compiled.errors import CheckError, UncompilableStepError
 from preflight.compiled.programs import Program, program_id
-from tests.training.corpora import TinyStore, tiny_config, training_batches
+from tests.training.corpora import T5, TinyStore, tiny_config, training_batches
 from trained_models import record_sources
 from training.architectures.models import build_model, trained_variables
 from training.input.masks import load_masker
@@ -19,6 +22,7 @@ from training.loop.step import make_replica_step
 from training.optimization.optimizers import build_optimizer
 from verification.tpu_compile_check import export as exporting
 from verification.tpu_compile_check import steps
+from verification.tpu_compile_check.check import DEFAULT_ACTIVATION
 from verification.tpu_compile_check.export import export, step_hlo
 from verification.tpu_compile_check.hlo import fingerprint, instructions, load
 
@@ -77,6 +81,17 @@ def test_fingerprint_sees_what_is_computed(program: Program) -> None:
         assert fingerprint(other.hlo) != fingerprint(program.hlo)
 
 
+@pytest.mark.parametrize("hidden_act", ["relu", "gelu_new"])
+def test_a_t5_is_a_program_for_a_tpu(hidden_act: str) -> None:
+    config = tiny_config(**T5 | {"model__hidden_act": hidden_act})
+    exported = training_program(config)
+    assert exported.id.name == f"t5_1x{config.model.hidden_size}_{ROWS}x16"
+    batch = {a.name.removeprefix("batch_") for a in exported.arguments if a.is_batch}
+    assert {"input_word_ids", "masked_lm_ids"} <= batch
+    evaluated = export(config, program_id(config, ROWS, step="evaluation"))
+    assert fingerprint(evaluated.hlo) != fingerprint(exported.hlo)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("packing", ["doc_sentences", "segment_pair"])
 def test_batch_is_that_of_the_input_pipeline(tmp_path: Path, dynamic: bool, packing: str) -> None:
@@ -115,7 +130,7 @@ def test_every_recipe_is_a_clean_program(overrides: dict[str, object]) -> None:
     assert program.arguments[0].shape[0] == ROWS
 
 
-@pytest.mark.parametrize("source", ["ours", "plain"])
+@pytest.mark.parametrize("source", ["ours", "tf_models_default"])
 @pytest.mark.parametrize("step", ["train", "evaluation"])
 def test_all_four_steps_are_clean_programs(source: str, step: str) -> None:
     config = tiny_config()
@@ -127,10 +142,18 @@ def test_all_four_steps_are_clean_programs(source: str, step: str) -> None:
     assert updates > 50 if step == "train" else updates <= 2
 
 
+def test_default_activation_is_what_the_configurations_of_tf_models_mean_by_gelu() -> None:
+    model = steps.plain_model(tiny_config(model__hidden_act=DEFAULT_ACTIVATION))
+    values = tf.linspace(-4.0, 4.0, 33)
+    meant = get_activation("gelu")(values)
+    np.testing.assert_array_equal(model.masked_lm.activation(values), meant)
+    assert np.abs(meant - tf_keras.activations.gelu(values, approximate=False)).max() > 1e-4
+
+
 def test_plain_step_is_only_there_for_adamw() -> None:
     config = tiny_config(optimizer__type="lamb")
     with pytest.raises(CheckError, match=r"optimizer\.type=adamw"):
-        export(config, program_id(config, ROWS, source="plain"))
+        export(config, program_id(config, ROWS, source="tf_models_default"))
 
 
 def test_findings_of_the_lint_refuse_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

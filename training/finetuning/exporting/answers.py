@@ -8,10 +8,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from training.finetuning.exporting.exporter import TextModel
-from training.finetuning.exporting.functions import TextFunctions
+from training.finetuning.exporting.chosen import ChosenTrial
 from training.finetuning.exporting.text_files import TextRow, read_texts
 
 log = logging.getLogger("training")
@@ -27,18 +26,33 @@ class Counts(NamedTuple):
     errors: int
 
 
-def write_answers(
-    model: TextModel, inputs: Sequence[str], path: Path, *, batch_size: int
-) -> Counts:
-    """Write a table with a header line; see ``docs/finetuning.md`` for its columns.
+class Answering(Protocol):
+    """A model that answers texts, as
+    :class:`training.finetuning.exporting.functions.TextFunctions` does."""
 
+    def predict(self, texts: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+        """Return the answers for some examples, tensors by name."""
+        ...
+
+
+def write_answers(
+    chosen: ChosenTrial,
+    model: Answering,
+    inputs: Sequence[str],
+    path: Path,
+    *,
+    batch_size: int,
+) -> Counts:
+    """Write a table with a header line; see ``docs/guides/finetuning.md`` for its columns.
+
+    :param chosen: what the model was trained for.
     :param inputs: URIs of files.
     :param path: of the table, on this machine.
     :raises UserError: a file's format is not known, or it has no such column.
     :raises BadDataError: a file is damaged.
     """
-    task, functions = model.chosen.task, model.functions()
-    form = _Form(model.trained.labels, task.kind, task.label_separator)
+    task = chosen.task
+    form = _Form(chosen.manifest.labels, task.kind, task.label_separator)
     progress = _Progress()
     errors = 0
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -46,7 +60,7 @@ def write_answers(
         table.writerow(["file", "line", *form.columns, "error"])
         for uri in inputs:
             for rows in _batches(read_texts(uri, task), batch_size):
-                answers = iter(_ask(functions, [row.texts for row in rows if not row.error], form))
+                answers = iter(_ask(model, [row.texts for row in rows if not row.error], form))
                 for row in rows:
                     answer = [""] * len(form.columns) if row.error else next(answers)
                     table.writerow([uri, row.line, *answer, row.error])
@@ -92,12 +106,10 @@ class _Form:
                 yield [self._separator.join(names), *numbers]
 
 
-def _ask(
-    functions: TextFunctions, texts: list[tuple[str, ...]], form: _Form
-) -> Iterator[list[str]]:
+def _ask(model: Answering, texts: list[tuple[str, ...]], form: _Form) -> Iterator[list[str]]:
     if not texts:
         return
-    yield from form.lines({name: v.numpy() for name, v in functions.predict(texts).items()})
+    yield from form.lines({name: v.numpy() for name, v in model.predict(texts).items()})
 
 
 class _Progress:

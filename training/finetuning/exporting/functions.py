@@ -11,6 +11,7 @@ import tf_keras
 
 from pipeline_config.task import TaskKind
 from training.finetuning.exporting.segment_rows import SegmentRowBuilder, SegmentRows
+from training.finetuning.exporting.served import answers
 from training.finetuning.model import FEATURES
 from training.finetuning.trained import TrainedTrial
 from training.model.forward import INPUTS, mean_state
@@ -38,11 +39,11 @@ class TextFunctions(tf.Module):
         in_graph: bool = True,
     ) -> None:
         super().__init__()
-        self._kind: TaskKind = trained.kind
+        kind: TaskKind = trained.kind
         models = [trained.model] if trained.encoder is None else [trained.model, trained.encoder]
         # The bare variables: Keras would trace every layer by itself, to no use.
         self._variables = [variable for model in models for variable in model.variables]
-        self._labels = tf.constant(trained.labels, tf.string)
+        labels = self._labels = tf.constant(trained.labels, tf.string)
         logits_of = make_logits(trained.model, trained.encoder)
         texts = [tf.TensorSpec([None], tf.string, name=TEXT)]
         if has_pairs:
@@ -53,7 +54,7 @@ class TextFunctions(tf.Module):
             return {"logits": logits_of(dict(zip(INPUTS, inputs, strict=True)))}
 
         def predict(*inputs: tf.Tensor) -> Outputs:
-            return self._answers(logits_of(rows(*inputs)._asdict()))
+            return answers(kind, labels, logits_of(rows(*inputs)._asdict()))
 
         def tokenize(*inputs: tf.Tensor) -> Outputs:
             found: SegmentRows = rows(*inputs)
@@ -66,7 +67,7 @@ class TextFunctions(tf.Module):
             self._predict = tf.function(predict, input_signature=texts)
             self._tokenize = tf.function(tokenize, input_signature=texts)
             # A module can hold ops of a tokenizer only if it holds the tokenizer.
-            self._rows = rows
+            self.rows = rows
             signatures |= {PREDICT: self._predict, TOKENIZE: self._tokenize}
         # A module saves a dictionary as it was when it became an attribute.
         self.by_name: dict[str, Any] = signatures
@@ -80,17 +81,6 @@ class TextFunctions(tf.Module):
         """Return the rows of some examples, by the names of the model's inputs."""
         rows: Outputs = self._tokenize(*text_arguments(texts).values())
         return rows
-
-    def _answers(self, logits: tf.Tensor) -> Outputs:
-        """Return what logits [R, L] stand for: see the signature ``predict`` in docs/formats.md."""
-        if self._kind == "regression":
-            return {"values": logits[:, 0]}
-        all_labels = tf.broadcast_to(self._labels, tf.shape(logits))
-        if self._kind == "multi_label":
-            chosen = tf.where(logits > 0, all_labels, "")
-            return {"labels": chosen, "probabilities": tf.sigmoid(logits), "classes": all_labels}
-        chosen = tf.gather(self._labels, tf.argmax(logits, axis=1))
-        return {"labels": chosen, "probabilities": tf.nn.softmax(logits), "classes": all_labels}
 
 
 def make_logits(

@@ -1,7 +1,7 @@
 """The texts of a file, example by example. What cannot be used keeps its place, with the reason.
 
-Files are read by the data job's own reader (docs/finetuning-data.md), but for one thing: there,
-what cannot be used is left out.
+Files are read by the data job's own reader (docs/reference/finetuning-data.md), but for one thing:
+there, what cannot be used is left out.
 """
 
 from __future__ import annotations

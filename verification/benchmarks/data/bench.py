@@ -1,39 +1,35 @@
-"""The data benchmark: runs ours and the peers on parts of its text, short ones several times."""
+"""The data benchmark: runs ours and the peers on parts of its text, each several times."""
 
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from verification.benchmarks.commands import say
 from verification.benchmarks.data.corpus import Corpus
 from verification.benchmarks.data.ours import OurRun, run_ours, settings
 from verification.benchmarks.data.processes import Usage
 from verification.benchmarks.data.rivals import run_hf_collator, run_tf_models, run_tokenizer
 
 PACKINGS = ("doc_sentences", "full_sentences", "segment_pair")
-# Shorter runs are repeated and the median is taken.
-_REPEAT_BELOW_SECONDS = 20.0
+# The run in the middle is taken. Two of a long one, so that it is known whether they differ.
+_LONG_SECONDS = 20.0
 _REPEATS = 3
+_REPEATS_IF_LONG = 2
 
 Result = TypeVar("Result")
-
-
-def say(line: str) -> None:
-    """Tell a person how far it is."""
-    print(line, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
 class Sizes:
     """How many megabytes of the corpus each kind of row takes; None is all of it."""
 
-    nsp: tuple[int, ...] = (100, 10)
-    packed: tuple[int | None, ...] = (None, 40)
+    nsp: tuple[int, ...] = (100, 25, 5)
+    packed: tuple[int | None, ...] = (None, 25)
     collator: int = 40
     # Both so large that the job starts worker processes, which the row checks.
     steady: tuple[int, int] = (80, 240)
@@ -56,6 +52,10 @@ class Bench:
         self._vocabulary = corpus.vocabulary
         self._work = work
         self._repeats = repeats
+        self.forget()
+
+    def forget(self) -> None:
+        """Run everything anew that is asked for from now on."""
         self.ours = cache(self._ours)
         self.tokenizer = cache(self._tokenizer)
 
@@ -85,7 +85,8 @@ class Bench:
             return done.usage, done
 
         what = f"ours, {packing}, {self.megabytes(size):.0f} MB, {duplicates} duplicates"
-        return self._median(f"{what}, workers: {workers}", run)[1]
+        usage, done = self._median(f"{what}, workers: {workers}", run)
+        return replace(done, usage=usage)
 
     def tf_models(self, size: int) -> tuple[Usage, int]:
         """Run tf-models' script; return its usage and the tokens it wrote."""
@@ -122,22 +123,33 @@ class Bench:
             self._median(
                 f"{module.replace('_', ' ')}, {self.megabytes(size):.0f} MB, by {unit}",
                 partial(run, unit),
+                # Start-up is not counted.
+                lambda usage: float(usage.result["seconds"]),
             )
             for unit in units
         ]
         return min(both, key=lambda found: found[1]["seconds"])
 
-    def _median(self, what: str, run: Callable[[], tuple[Usage, Result]]) -> tuple[Usage, Result]:
-        """Run once, or several times where it is short; return the run of median wall clock."""
+    def _median(
+        self,
+        what: str,
+        run: Callable[[], tuple[Usage, Result]],
+        seconds: Callable[[Usage], float] = lambda usage: usage.wall_s,
+    ) -> tuple[Usage, Result]:
+        """Run several times; return the run in the middle, with the times of all.
+
+        :param seconds: what is compared of a run.
+        """
         runs: list[tuple[Usage, Result]] = []
-        while len(runs) < (self._repeats if self._is_short(runs) else 1):
+        while len(runs) < self._wanted(runs):
             say(f"{what} …")
             runs.append(run())
             usage = runs[-1][0]
             say(f"{what}: {usage.wall_s:.1f} s, {usage.cpu_s:.1f} s of CPU")
-        middle = statistics.median_low([usage.wall_s for usage, _ in runs])
-        return next(found for found in runs if found[0].wall_s == middle)
+        times = [seconds(usage) for usage, _ in runs]
+        usage, result = runs[times.index(statistics.median_low(times))]
+        return replace(usage, rounds_s=tuple(times)), result
 
-    @staticmethod
-    def _is_short(runs: list[tuple[Usage, Any]]) -> bool:
-        return not runs or runs[0][0].wall_s < _REPEAT_BELOW_SECONDS
+    def _wanted(self, runs: list[tuple[Usage, Any]]) -> int:
+        is_long = bool(runs) and runs[0][0].wall_s >= _LONG_SECONDS
+        return min(self._repeats, _REPEATS_IF_LONG) if is_long else self._repeats

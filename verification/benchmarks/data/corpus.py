@@ -185,9 +185,14 @@ def gather(roots: dict[str, list[Path]], folder: Path, *, shard_bytes: int = SHA
     target = folder / mark.hexdigest()[:16]
     if not (target / "corpus.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        corpus = _write(_read_all(sources), target, mark.hexdigest(), shard_bytes)
-        (target / "corpus.json").write_text(json.dumps(_to_json(corpus), indent=1))
+        store(_read_all(sources), target, mark.hexdigest(), shard_bytes)
     return load(target)
+
+
+def store(gatherer: Gatherer, target: Path, mark: str, shard_bytes: int) -> None:
+    """Write what was gathered as a corpus; :func:`load` finds it when it is complete."""
+    corpus = _write(gatherer, target, mark, shard_bytes)
+    (target / "corpus.json").write_text(json.dumps(_to_json(corpus), indent=1))
 
 
 def load(folder: Path) -> Corpus:
@@ -230,7 +235,8 @@ def _write(gatherer: Gatherer, target: Path, mark: str, shard_bytes: int) -> Cor
     documents = sorted(set(gatherer.documents))
     if not documents:
         raise CorpusTooSmallError("there is no text in the folders that were looked at.")
-    target.mkdir(parents=True)
+    # A run that was stopped may have left a part.
+    target.mkdir(parents=True, exist_ok=True)
     held_out = [text for order, _, text in documents if order[-1] % _HELD_OUT_EVERY == 0]
     (target / "held-out.txt").write_text("\n\n".join(held_out) + "\n")
     kept = _capped([entry for entry in documents if entry[0][-1] % _HELD_OUT_EVERY])

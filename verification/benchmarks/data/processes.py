@@ -40,12 +40,19 @@ class Usage:
     """What a process and its children used, and the JSON object it printed last, if any.
 
     ``peak_rss_mb`` of several processes is the largest sum seen; memory they share counts in each.
+    ``rounds_s``: the times of all rounds, of which this is the one in the middle.
     """
 
     wall_s: float
     cpu_s: float
     peak_rss_mb: float
     result: dict[str, Any]
+    rounds_s: tuple[float, ...] = ()
+
+    @property
+    def best_s(self) -> float:
+        """Return the time of the fastest round."""
+        return min(self.rounds_s, default=self.wall_s)
 
 
 def run_module(module: str, *arguments: str | Path) -> Usage:

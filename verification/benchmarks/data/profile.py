@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
         with sampler.running():
             from beam_jobs import prepare_corpus
 
-            status = prepare_corpus.main(arguments)
+            status = prepare_corpus.main(arguments, alone=True)
         spent = _cpu_seconds() - before
     _print(sampler.samples, spent)
     return status

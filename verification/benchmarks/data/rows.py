@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from beam_jobs.job.engines import processes_for
-from corpus.tokens.bpe_training import train_bpe
-from verification.benchmarks.data.bench import PACKINGS, Bench, say
+from corpus.tokens.bpe import train_bpe
+from verification.benchmarks.commands import say
+from verification.benchmarks.data.bench import PACKINGS, Bench
 from verification.benchmarks.data.corpus import CorpusTooSmallError
 from verification.benchmarks.data.processes import Usage
+from verification.benchmarks.noise import largest, spread
+from verification.benchmarks.results import Row
 
 _TF_MODELS = "tf-models-official create_pretraining_data"
 _COLLATOR = "transformers DataCollatorForLanguageModeling"
@@ -22,36 +24,8 @@ PeerRun = Callable[[int], tuple[Usage, int]]
 _PLAIN_PACKINGS = PACKINGS[:2]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the result; ``ratio`` is the value divided by that of the peer."""
-
-    name: str
-    value: float
-    unit: str
-    peer: str | None = None
-    ratio: float | None = None
-    peak_rss_mb: float | None = None
-    more: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object of the row."""
-        head = {
-            "name": self.name,
-            "value": self.value,
-            "unit": self.unit,
-            "peer": self.peer,
-            "ratio": self.ratio,
-            "peak_rss_mb": self.peak_rss_mb,
-        }
-        return {name: _rounded(value) for name, value in (head | self.more).items()}
-
-
-def _rounded(value: Any) -> Any:
-    """Keep four digits after the point, or none of a large number."""
-    if not isinstance(value, float):
-        return value
-    return round(value, 4) if abs(value) < 1000 else round(value)
+def _spread(*usages: Usage) -> float | None:
+    return largest(*(spread(usage.rounds_s) for usage in usages))
 
 
 def _versus(name: str, bench: Bench, size: int, peer: str, run: PeerRun) -> Row:
@@ -64,14 +38,24 @@ def _versus(name: str, bench: Bench, size: int, peer: str, run: PeerRun) -> Row:
         "tokens": ours.tokens,
         "wall_s": used.wall_s,
         "cpu_s": used.cpu_s,
-        "cpu_ratio": (ours.tokens / used.cpu_s) / (their_tokens / theirs.cpu_s),
         "peer_value": other,
         "peer_tokens": their_tokens,
         "peer_wall_s": theirs.wall_s,
         "peer_cpu_s": theirs.cpu_s,
         "peer_peak_rss_mb": theirs.peak_rss_mb,
     }
-    return Row(name, value, "tokens/s", peer, value / other, used.peak_rss_mb, more)
+    return Row(
+        name,
+        value,
+        "tokens/s",
+        peer,
+        value / other,
+        (ours.tokens / used.cpu_s) / (their_tokens / theirs.cpu_s),
+        (ours.tokens / used.best_s) / (their_tokens / theirs.best_s),
+        _spread(used, theirs),
+        peak_rss_mb=used.peak_rss_mb,
+        details=more,
+    )
 
 
 def nsp_vs_tf_models(bench: Bench) -> Iterator[Row]:
@@ -90,7 +74,7 @@ def nsp_vs_hf_collator(bench: Bench) -> Iterator[Row]:
 def packed_vs_raw_tokenizer(bench: Bench) -> Iterator[Row]:
     """The whole job against nothing but the tokenizer: tokens of the text, each counted once."""
     for number, size in enumerate(bench.sizes.packed):
-        _, raw = bench.tokenizer("raw_tokenizer", size)
+        peer, raw = bench.tokenizer("raw_tokenizer", size)
         for packing in _PLAIN_PACKINGS:
             ours = bench.ours(size, packing)
             usage = ours.usage
@@ -104,13 +88,15 @@ def packed_vs_raw_tokenizer(bench: Bench) -> Iterator[Row]:
                 "tokens/s",
                 _RAW,
                 value / other,
-                usage.peak_rss_mb,
-                {
+                raw["cpu_seconds"] / usage.cpu_s,
+                (ours.text_tokens / usage.best_s) / (raw["tokens"] / peer.best_s),
+                _spread(usage, peer),
+                peak_rss_mb=usage.peak_rss_mb,
+                details={
                     "input_mb": bench.megabytes(size),
                     "tokens": ours.text_tokens,
                     "wall_s": usage.wall_s,
                     "cpu_s": usage.cpu_s,
-                    "cpu_ratio": raw["cpu_seconds"] / usage.cpu_s,
                     "peer_value": other,
                     "peer_tokens": raw["tokens"],
                     "peer_wall_s": raw["seconds"],
@@ -138,7 +124,7 @@ def bpe_vs_raw_tokenizer(bench: Bench) -> Iterator[Row]:
 def _tokenizers(name: str, bench: Bench, vocabulary: Path | None) -> Row:
     size = bench.sizes.near
     usage, ours = bench.tokenizer("our_tokenizer", size, vocabulary)
-    _, raw = bench.tokenizer("raw_tokenizer", size, vocabulary)
+    peer, raw = bench.tokenizer("raw_tokenizer", size, vocabulary)
     value, other = ours["tokens"] / ours["seconds"], raw["tokens"] / raw["seconds"]
     return Row(
         name,
@@ -146,13 +132,15 @@ def _tokenizers(name: str, bench: Bench, vocabulary: Path | None) -> Row:
         "tokens/s",
         _RAW,
         value / other,
-        usage.peak_rss_mb,
-        {
+        raw["cpu_seconds"] / ours["cpu_seconds"],
+        (ours["tokens"] / usage.best_s) / (raw["tokens"] / peer.best_s),
+        _spread(usage, peer),
+        peak_rss_mb=usage.peak_rss_mb,
+        details={
             "input_mb": bench.megabytes(size),
             "tokens": ours["tokens"],
             "wall_s": ours["seconds"],
             "cpu_s": ours["cpu_seconds"],
-            "cpu_ratio": raw["cpu_seconds"] / ours["cpu_seconds"],
             "texts": ours["texts"],
             "peer_value": other,
             "peer_tokens": raw["tokens"],
@@ -169,10 +157,11 @@ def two_cores_vs_one(bench: Bench) -> Iterator[Row]:
         raise CorpusTooSmallError(f"the job starts no worker processes for {small} MB")
     megabytes = bench.megabytes(large) - bench.megabytes(small)
     more: dict[str, Any] = {"input_mb": bench.megabytes(large)}
-    speeds, peak = [], 0.0
+    speeds, peak, used = [], 0.0, list[Usage]()
     for workers, word in ((1, "one"), (2, "two")):
         first = bench.ours(small, "doc_sentences", workers=workers)
         second = bench.ours(large, "doc_sentences", workers=workers)
+        used += [first.usage, second.usage]
         steady = second.usage.wall_s - first.usage.wall_s
         speeds.append(megabytes / steady)
         start_up = first.usage.wall_s - bench.megabytes(small) / speeds[-1]
@@ -185,7 +174,16 @@ def two_cores_vs_one(bench: Bench) -> Iterator[Row]:
         }
         peak = second.usage.peak_rss_mb
     ratio = speeds[1] / speeds[0]
-    yield Row("two_cores_vs_one", speeds[1], "MB/s", "ours on one core", ratio, peak, more)
+    yield Row(
+        "two_cores_vs_one",
+        speeds[1],
+        "MB/s",
+        "ours on one core",
+        ratio,
+        spread=_spread(*used),
+        peak_rss_mb=peak,
+        details=more,
+    )
 
 
 def peak_memory(bench: Bench) -> Iterator[Row]:
@@ -201,8 +199,8 @@ def peak_memory(bench: Bench) -> Iterator[Row]:
             "MB",
             f"ours on {small} MB",
             high / low,
-            high,
-            {"input_mb": bench.megabytes(large), "peer_value": low},
+            peak_rss_mb=high,
+            details={"input_mb": bench.megabytes(large), "peer_value": low},
         )
 
 
@@ -216,7 +214,7 @@ def row_fill(bench: Bench) -> Iterator[Row]:
                 ours.row_fill(length),
                 "share",
                 peak_rss_mb=ours.usage.peak_rss_mb,
-                more={"input_mb": bench.megabytes(bench.sizes.fill)},
+                details={"input_mb": bench.megabytes(bench.sizes.fill)},
             )
 
 
@@ -231,12 +229,14 @@ def near_duplicates(bench: Bench) -> Iterator[Row]:
         "MB/s",
         "ours, exact duplicates only",
         value / other,
-        near.usage.peak_rss_mb,
-        {
+        exact.usage.cpu_s / near.usage.cpu_s,
+        exact.usage.best_s / near.usage.best_s,
+        _spread(near.usage, exact.usage),
+        peak_rss_mb=near.usage.peak_rss_mb,
+        details={
             "input_mb": bench.megabytes(size),
             "wall_s": near.usage.wall_s,
             "cpu_s": near.usage.cpu_s,
-            "cpu_ratio": exact.usage.cpu_s / near.usage.cpu_s,
             "dropped": near.manifest.dropped,
             "peer_value": other,
         },

@@ -3,26 +3,24 @@
     python -m verification.benchmarks.finetune [--quick] [--only speed] [--state-dir .local]
 
 Prints one JSON object a line on stdout, progress on stderr. What the rows mean is in
-docs/finetuning-speed.md. Needs the environment of PyTorch: `make bench-finetune` makes it.
+docs/evidence/finetuning-speed.md. Needs the environment of PyTorch: `make bench-finetune` makes it.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from local.demo.tasks import docstrings, examples
 from local.demo.tasks.modules import harvest
 from local.demo.tasks.pretraining import STEPS, pretrain, store_of
 from verification.benchmarks.commands import contest_parser, say
 from verification.benchmarks.finetune.rows import GROUPS, Bench
-from verification.benchmarks.train import machine
+from verification.benchmarks.noise import measure, report
+from verification.benchmarks.results import Result, Row
 from verification.benchmarks.train.contest import SideFailedError, Sizes
 
 _QUICK_SIZES = Sizes(rounds=3, steps=2, warm_up=(1, 1))
@@ -32,17 +30,18 @@ _QUICK_SEEDS = (1, 2)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the benchmark; return the exit status: 1 if a row could not be measured."""
+    """Run the benchmark; return the exit status: 1 if a row was not measured, or disturbed."""
     quick = "few steps, two seeds, a hardly trained encoder"
     parser = contest_parser("python -m verification.benchmarks.finetune", __doc__, GROUPS, quick)
     options = parser.parse_args(argv)
     state_dir = options.state_dir.resolve()
     # The same store as the demo's, so that its model is found if it is there.
     store = store_of(state_dir)
-    found = harvest()
-    task = docstrings.build(found)
+    harvested = harvest()
+    task = docstrings.build(harvested)
     examples.write(task, Path(store.task(task.name).root))
-    pretrained = pretrain(store, found, say, steps=_QUICK_STEPS if options.quick else STEPS)
+    pretrained = pretrain(store, harvested, say, steps=_QUICK_STEPS if options.quick else STEPS)
+    results: list[Result] = []
     status = 0
     with tempfile.TemporaryDirectory(prefix="bench-finetune-", dir=state_dir) as folder:
         bench = Bench(
@@ -57,21 +56,19 @@ def main(argv: list[str] | None = None) -> int:
         for name in options.only or GROUPS:
             say(f"{name} …")
             try:
-                _print(GROUPS[name](bench), options.threads)
+                found = measure("finetune", partial(_rows, name, bench), bench.forget)
             except (SideFailedError, subprocess.CalledProcessError) as error:
                 say(f"{name}: {error}")
                 status = 1
-    return status
+                continue
+            for result in found:
+                print(result.model_dump_json(), flush=True)
+            results += found
+    return max(status, report(results))
 
 
-def _print(row: dict[str, Any], threads: int) -> None:
-    where = {
-        "machine": f"{machine.processor()}, Python {platform.python_version()}",
-        "cores": os.cpu_count(),
-        "threads": threads,
-        "load": round(os.getloadavg()[0], 1),
-    }
-    print(json.dumps(row | where), flush=True)
+def _rows(name: str, bench: Bench) -> list[Row]:
+    return [GROUPS[name](bench)]
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from scipy import stats
 
@@ -20,7 +20,9 @@ from pipeline_store.formats import TaskSplit
 from pipeline_store.layout import StoreLayout
 from verification.benchmarks.finetune import work
 from verification.benchmarks.finetune.settings import speed_recipe
+from verification.benchmarks.results import Row
 from verification.benchmarks.train.contest import TORCH_PYTHON, Measured, SideName, Sizes, contest
+from verification.benchmarks.train.rows import contest_ratios, tuned
 from verification.benchmarks.train.shapes import ROWS
 
 PACKAGE = "verification.benchmarks.finetune.sides"
@@ -43,22 +45,26 @@ class Bench:
     sizes: Sizes
     random_seeds: Sequence[int]
 
+    def forget(self) -> None:
+        """Remove what both sides worked on, so that it can be made again."""
+        shutil.rmtree(self.work)
+        self.work.mkdir()
 
-def speed(bench: Bench) -> dict[str, Any]:
+
+def speed(bench: Bench) -> Row:
     """Compare the time of a step with the faster of Hugging Face's eager and compiled."""
     recipe = speed_recipe(DROPOUT)
     trials = _planned(bench, Recipe(max_seq_length=recipe.max_seq_length))
     folder = _prepared(bench, "speed", trials, recipe, "--steps", str(_SPEED_BATCHES))
     ours = SideName("ours", dropout=DROPOUT, package=PACKAGE)
     eager = SideName("hugging_face", dropout=DROPOUT, package=PACKAGE)
-    sides = [ours, eager, replace(eager, compiled=True)]
+    compiled = replace(eager, compiled=True)
+    sides = [ours, eager, compiled, *tuned(compiled)]
     return speed_row(contest(sides, folder, bench.threads, bench.sizes), ours)
 
 
-def speed_row(found: dict[SideName, Measured], ours: SideName) -> dict[str, Any]:
+def speed_row(found: dict[SideName, Measured], ours: SideName) -> Row:
     """Return the row of a contest; ``ratio`` is how many times faster than the fastest peer.
-
-    It is the median over rounds of the ratio within a round.
 
     :raises ValueError: the sides train different numbers of weights.
     """
@@ -68,33 +74,27 @@ def speed_row(found: dict[SideName, Measured], ours: SideName) -> dict[str, Any]
     mine, peers = found[ours], {name: side for name, side in found.items() if name != ours}
     peer = min(peers, key=lambda name: peers[name].seconds)
     other = peers[peer]
-    ratios = _ratios(mine.wall_s, other.wall_s)
-    return {
-        "name": "finetune_step_vs_hf",
-        "value": ROWS / mine.seconds,
-        "unit": "examples/s",
-        "peer": str(peer),
-        "peer_value": ROWS / other.seconds,
-        "ratio": statistics.median(ratios),
-        "ratio_low": min(ratios),
-        "ratio_high": max(ratios),
-        "cpu_ratio": statistics.median(_ratios(mine.cpu_s, other.cpu_s)),
-        "ms_per_step": mine.seconds * 1e3,
-        "cpu_ms_per_step": mine.cpu_seconds * 1e3,
-        "peer_ms_per_step": other.seconds * 1e3,
-        "peer_cpu_ms_per_step": other.cpu_seconds * 1e3,
-        "peers_ms_per_step": {str(name): side.seconds * 1e3 for name, side in peers.items()},
-        "parameters": mine.about["parameters"],
-        "rounds": len(ratios),
-        "versions": mine.about["versions"] | other.about["versions"],
-    }
+    return Row(
+        "finetune_step_vs_hf",
+        ROWS / mine.seconds,
+        "examples/s",
+        str(peer),
+        **contest_ratios(mine, other),
+        details={
+            "peer_value": ROWS / other.seconds,
+            "ms_per_step": mine.seconds * 1e3,
+            "cpu_ms_per_step": mine.cpu_seconds * 1e3,
+            "peer_ms_per_step": other.seconds * 1e3,
+            "peer_cpu_ms_per_step": other.cpu_seconds * 1e3,
+            "peers_ms_per_step": {str(name): side.seconds * 1e3 for name, side in peers.items()},
+            "parameters": mine.about["parameters"],
+            "rounds": len(mine.wall_s),
+            "versions": mine.about["versions"] | other.about["versions"],
+        },
+    )
 
 
-def _ratios(mine: Sequence[float], other: Sequence[float]) -> list[float]:
-    return [theirs / ours for ours, theirs in zip(mine, other, strict=True)]
-
-
-def metrics(bench: Bench) -> dict[str, Any]:
+def metrics(bench: Bench) -> Row:
     """Fine-tune on both sides from the same encoder, in the same order, from each seed."""
     trials = _planned(bench, Recipe(random_seeds=bench.random_seeds))
     trials.train()
@@ -115,26 +115,30 @@ def metrics(bench: Bench) -> dict[str, Any]:
         [result.scores[TaskSplit.TEST].metrics["accuracy"] for result in results],
         [found["accuracy"] for found in theirs],
     )
-    return row | {"task": bench.task, "random_seeds": list(bench.random_seeds)}
+    of = {"task": bench.task, "random_seeds": list(bench.random_seeds)}
+    return replace(row, details=row.details | of)
 
 
-def metrics_row(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
+def metrics_row(ours: Sequence[float], theirs: Sequence[float]) -> Row:
     """Return the row of accuracies by seed; ``t`` and ``p`` are of Welch's test of the means."""
     test = stats.ttest_ind(ours, theirs, equal_var=False)
-    return {
-        "name": "finetune_accuracy_vs_hf",
-        "value": statistics.fmean(ours),
-        "unit": "accuracy",
-        "peer_value": statistics.fmean(theirs),
-        "difference": statistics.fmean(ours) - statistics.fmean(theirs),
-        "deviation": statistics.stdev(ours),
-        "peer_deviation": statistics.stdev(theirs),
-        "t": float(test.statistic),
-        "p": float(test.pvalue),
-        "within_seed_noise": bool(test.pvalue > _LEVEL),
-        "values": list(ours),
-        "peer_values": list(theirs),
-    }
+    return Row(
+        "finetune_accuracy_vs_hf",
+        statistics.fmean(ours),
+        "accuracy",
+        "hugging face",
+        details={
+            "peer_value": statistics.fmean(theirs),
+            "difference": statistics.fmean(ours) - statistics.fmean(theirs),
+            "deviation": statistics.stdev(ours),
+            "peer_deviation": statistics.stdev(theirs),
+            "t": float(test.statistic),
+            "p": float(test.pvalue),
+            "within_seed_noise": bool(test.pvalue > _LEVEL),
+            "values": list(ours),
+            "peer_values": list(theirs),
+        },
+    )
 
 
 def _planned(bench: Bench, recipe: Recipe) -> Trials:
@@ -164,4 +168,4 @@ def _export(bench: Bench, folder: Path) -> None:
     Path(json.loads(line)[_FORMAT]["folder"]).rename(folder / work.ENCODER)
 
 
-GROUPS: dict[str, Callable[[Bench], dict[str, Any]]] = {"speed": speed, "metrics": metrics}
+GROUPS: dict[str, Callable[[Bench], Row]] = {"speed": speed, "metrics": metrics}

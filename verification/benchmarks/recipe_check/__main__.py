@@ -19,6 +19,7 @@ from pathlib import Path
 
 from verification.benchmarks.recipe_check import (
     file_renamed,
+    file_revised,
     first_gate,
     leaked_task,
     memorizing,
@@ -34,6 +35,7 @@ CHECKS: dict[str, Callable[[Path], Finding]] = {
     first_gate.NAME: first_gate.check,
     memorizing.NAME: memorizing.check,
     file_renamed.NAME: file_renamed.check,
+    file_revised.NAME: file_revised.check,
     paragraphs.NAME: paragraphs.check,
     leaked_task.NAME: leaked_task.check,
     pooler.NAME: pooler.check,

@@ -97,7 +97,7 @@ def _scores(
 ) -> TrialScores:
     stream, path = io.BytesIO(), f"predictions-{TaskSplit.TEST}.npz"
     np.savez(stream, labels=labels, outputs=outputs)
-    data, kind = stream.getvalue(), manifest.task_kind
+    data, kind = stream.getvalue(), manifest.label_kind
     uris.write(uris.join(place.root, path), data)
     return TrialScores(
         examples=len(labels),

@@ -52,9 +52,14 @@ def new_store(folder: Path, files: Mapping[str, str]) -> StoreLayout:
     """
     shutil.rmtree(folder, ignore_errors=True)
     store = StoreLayout(str(folder.resolve()))
-    for name, text in files.items():
-        uris.write(uris.join(store.root, "corpus", PARTITION, name), text.encode())
+    put_files(store, PARTITION, files)
     return store
+
+
+def put_files(store: StoreLayout, partition: str, files: Mapping[str, str]) -> None:
+    """Write files of a partition, by name."""
+    for name, text in files.items():
+        uris.write(uris.join(store.root, "corpus", partition, name), text.encode())
 
 
 def configured(settings: Mapping[str, Any]) -> PipelineConfig:
@@ -62,12 +67,14 @@ def configured(settings: Mapping[str, Any]) -> PipelineConfig:
     return with_overrides(load_preset("smoke"), _SETTINGS | dict(settings))
 
 
-def prepare(store: StoreLayout, settings: Mapping[str, Any]) -> PartitionManifest:
-    """Run the data job over the store's partition, for a lineage of its own vocabulary.
+def prepare(
+    store: StoreLayout, settings: Mapping[str, Any], partition: str = PARTITION
+) -> PartitionManifest:
+    """Run the data job over a partition of the store, for a lineage of its own vocabulary.
 
     :param settings: that differ from the defaults.
     """
     config = configured(settings)
-    arguments = JobArguments(config, store, PARTITION, config.corpus.input_pattern)
+    arguments = JobArguments(config, store, partition, config.corpus.input_pattern)
     ensure_vocabulary(arguments)
     return prepare_partition(arguments).manifest

@@ -12,6 +12,7 @@ from model_registry.gate import judge
 from pipeline_config.schema import PromotionConfig
 from pipeline_store.formats import (
     BestScore,
+    BestScores,
     DocumentSetScore,
     EvaluationReport,
     ModelScore,
@@ -73,7 +74,7 @@ def check(state_dir: Path) -> Finding:
 def _update(limits: PromotionConfig) -> Figures:
     old, noise = _Documents(_OLD, seed=0), np.random.default_rng(0)
     first = BestScore(version_id=_version(0), manifest_sha256=_SHA256, scores=old.score(0, noise))
-    best, lost, promoted = {_OLD: first}, 0.0, 0
+    best, lost, promoted = BestScores(sets={_OLD: first}), 0.0, 0
     for update in range(1, UPDATES + 1):
         report = _report(update, old, lost, noise)
         verdict = judge(report, limits, baseline_version=_version(update), best=best)

@@ -11,22 +11,22 @@ from verification.benchmarks.recipes.trainings import Training
 
 _INCHES = (7.0, 4.0)
 _DOTS_PER_INCH = 100
-# Colours that people with colour-blindness can tell apart (Okabe and Ito).
+# Colors that people with colour-blindness can tell apart (Okabe and Ito).
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 
 
 def draw(trainings: Mapping[str, Sequence[Training]], path: Path) -> None:
-    """Write a line for every training, those of one kind in one colour, to a file.
+    """Write a line for every training, those of one kind in one color, to a file.
 
     :param path: its suffix says the format.
     """
     figure = Figure(figsize=_INCHES, dpi=_DOTS_PER_INCH, layout="constrained")
     axes = figure.add_subplot()
-    for colour, (name, runs) in zip(_COLOURS, trainings.items(), strict=False):
+    for color, (name, runs) in zip(_COLOURS, trainings.items(), strict=False):
         for number, training in enumerate(runs):
             steps, losses = zip(*training.curve, strict=True)
             label = None if number else name
-            axes.plot(steps, losses, color=colour, linewidth=1.2, alpha=0.8, label=label)
+            axes.plot(steps, losses, color=color, linewidth=1.2, alpha=0.8, label=label)
     axes.set_xlabel("step")
     axes.set_ylabel("held-out loss, nats per masked token")
     axes.spines[["top", "right"]].set_visible(False)
@@ -47,10 +47,10 @@ def draw_updates(losses: Mapping[str, Sequence[Sequence[float]]], path: Path) ->
     course, end = figure.subplots(1, 2, sharey=False)
     names = {arm: arm.rpartition(", ") for arm in losses}
     first = dict.fromkeys(name[0] for name in names.values())
-    colours = dict(zip(first, (*_COLOURS, "#56B4E9", "#000000"), strict=False))
+    colors = dict(zip(first, (*_COLOURS, "#56B4E9", "#000000"), strict=False))
     for arm, rows in losses.items():
         kind, _, moments = names[arm]
-        style = {"color": colours[kind], "linewidth": 1.4, "label": arm}
+        style = {"color": colors[kind], "linewidth": 1.4, "label": arm}
         style["linestyle"] = "--" if moments == "moments" else "-"
         counts = range(1, len(rows) + 1)
         seen = [sum(row[:count]) / count for count, row in zip(counts, rows, strict=True)]

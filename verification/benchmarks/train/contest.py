@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes.util
 import json
 import os
 import statistics
@@ -32,7 +33,10 @@ class SideFailedError(RuntimeError):
 
 @dataclass(frozen=True)
 class SideName:
-    """A side: a module such as in :mod:`verification.benchmarks.train.sides`, and its options."""
+    """A side: a module such as in :mod:`verification.benchmarks.train.sides`, and its options.
+
+    ``allocator``: whether memory comes from tcmalloc, as PyTorch's guide to tuning on CPUs advises.
+    """
 
     module: str
     shape: str = "mini"
@@ -40,6 +44,7 @@ class SideName:
     residual_dtype: str = "float32"
     dropout: float = 0.0
     compiled: bool = False
+    allocator: bool = False
     package: str = "verification.benchmarks.train.sides"
 
     @property
@@ -53,6 +58,7 @@ class SideName:
         words += ["residuals too"] * (self.residual_dtype == "bfloat16")
         words += [f"dropout {self.dropout}"] * bool(self.dropout)
         words += ["compiled"] * self.compiled
+        words += ["tcmalloc"] * self.allocator
         return ", ".join(words)
 
     def command(self, work: Path, threads: int) -> list[str]:
@@ -66,6 +72,25 @@ class SideName:
             *("--work", str(work.absolute())),
         ]
 
+    def environment(self) -> dict[str, str]:
+        """Return what its process needs besides.
+
+        :raises SideFailedError: tcmalloc is not installed.
+        """
+        if not self.allocator:
+            return {}
+        if (library := tcmalloc()) is None:
+            raise SideFailedError(
+                f"{self}: this machine has no tcmalloc. Install it (Debian and Ubuntu: "
+                "libtcmalloc-minimal4), so that the peer is measured at its best."
+            )
+        return {"LD_PRELOAD": library}
+
+
+def tcmalloc() -> str | None:
+    """Return the library of tcmalloc that the system's loader finds, or None."""
+    return ctypes.util.find_library("tcmalloc_minimal") or ctypes.util.find_library("tcmalloc")
+
 
 class SideProcess:
     """A running side; idle unless it is asked."""
@@ -78,7 +103,7 @@ class SideProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=os.environ | _ENVIRONMENT,
+            env=os.environ | _ENVIRONMENT | name.environment(),
             cwd=_REPOSITORY,
             text=True,
         )
@@ -160,6 +185,11 @@ class Measured:
     def seconds(self) -> float:
         """Return the median wall clock of a step."""
         return statistics.median(self.wall_s)
+
+    @property
+    def best(self) -> float:
+        """Return the wall clock of a step in the fastest round."""
+        return min(self.wall_s)
 
     @property
     def cpu_seconds(self) -> float:

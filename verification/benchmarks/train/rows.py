@@ -4,54 +4,23 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from trained_models.architectures.architecture import step_flops
 from trained_models.phases import phases
+from verification.benchmarks.noise import largest, spread
+from verification.benchmarks.results import Row
 from verification.benchmarks.train import machine, shapes
-from verification.benchmarks.train.contest import Measured, SideName, Sizes, contest
+from verification.benchmarks.train.contest import Measured, SideName, Sizes, contest, tcmalloc
 from verification.benchmarks.train.settings import settings
 
 # The training is to be the bottleneck, not what feeds it.
 INPUT_HEADROOM = 20
 _LIMITS = ("matmul_tensorflow", "matmul_torch")
 _NO_UNITS = "this processor has no instructions for bfloat16"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the result; ``ratio`` is how many times faster than the peer.
-
-    It is the median over rounds of the ratio within a round, so it may differ a little from that of
-    the two medians.
-    """
-
-    name: str
-    value: float
-    unit: str
-    peer: str | None = None
-    ratio: float | None = None
-    utilization: float | None = None
-    more: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object of the row."""
-        head = {
-            "name": self.name,
-            "value": self.value,
-            "unit": self.unit,
-            "peer": self.peer,
-            "ratio": self.ratio,
-            "utilization": self.utilization,
-        }
-        return {name: _rounded(value) for name, value in (head | self.more).items()}
-
-
-def _rounded(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -88,28 +57,52 @@ def training_rows(
             shapes.ROWS / mine.seconds,
             "rows/s",
             str(peer),
-            _ratio(mine.wall_s, other.wall_s),
-            speed / mine.seconds,
-            {
+            **contest_ratios(mine, other),
+            utilization=speed / mine.seconds,
+            details={
                 "peer_value": shapes.ROWS / other.seconds,
                 "peer_utilization": speed / other.seconds,
-                "cpu_ratio": _ratio(mine.cpu_s, other.cpu_s),
-                **_spread(mine, other),
                 "ms_per_step": mine.seconds * 1e3,
                 "cpu_ms_per_step": mine.cpu_seconds * 1e3,
                 "peer_ms_per_step": other.seconds * 1e3,
                 "peer_cpu_ms_per_step": other.cpu_seconds * 1e3,
+                # At their defaults, and at their best.
+                "ratio_by_peer": {str(n): _ratio(mine.wall_s, found[n].wall_s) for n in peers},
                 "peers_ms_per_step": {str(n): round(found[n].seconds * 1e3, 1) for n in peers},
                 "peers_first_step_s": {str(n): round(found[n].first_request_s, 1) for n in peers},
-                "loss": mine.answers[-1]["loss"],
-                "peer_loss": other.answers[-1]["loss"],
                 "matmul_peak_gflops": peak / 1e9,
                 "step_gflop": _flops(name) / 1e9,
                 "rounds": len(mine.wall_s),
+                "threads": bench.threads,
                 **_bfloat16_note(name.dtype),
                 "versions": mine.about["versions"] | other.about["versions"],
             },
         )
+
+
+class Ratios(TypedDict):
+    """What a row says of a contest; see :class:`verification.benchmarks.results.Row`."""
+
+    ratio: float
+    cpu_ratio: float
+    best_ratio: float
+    spread: float | None
+
+
+def contest_ratios(mine: Measured, other: Measured) -> Ratios:
+    """Return the ratios of a row, and how much the rounds of the contest spread.
+
+    A ratio is taken within a round, and the spread is that of the ratios or of a side, whichever is
+    larger: what slows all sides alike for a while leaves the ratio as it is, but not the row's
+    value.
+    """
+    ratios = _ratios(mine.wall_s, other.wall_s)
+    return {
+        "ratio": statistics.median(ratios),
+        "cpu_ratio": _ratio(mine.cpu_s, other.cpu_s),
+        "best_ratio": other.best / mine.best,
+        "spread": largest(spread(ratios), spread(mine.wall_s), spread(other.wall_s)),
+    }
 
 
 def _check_weights(found: dict[SideName, Measured]) -> None:
@@ -131,11 +124,6 @@ def _ratios(mine: list[float], other: list[float]) -> list[float]:
     return [theirs / ours for ours, theirs in zip(mine, other, strict=True)]
 
 
-def _spread(mine: Measured, other: Measured) -> dict[str, float]:
-    ratios = _ratios(mine.wall_s, other.wall_s)
-    return {"ratio_low": min(ratios), "ratio_high": max(ratios)}
-
-
 def _bfloat16_note(dtype: str) -> dict[str, str]:
     if dtype != "bfloat16":
         return {}
@@ -151,22 +139,24 @@ def input_pipeline_vs_training(bench: Bench) -> Iterator[Row]:
         **contest([pipeline], bench.work, bench.threads, replace(bench.sizes, steps=steps)),
         **bench.contest(training),
     }
-    value, other = (shapes.ROWS / found[name].seconds for name in (pipeline, training))
+    mine, other = found[pipeline], found[training]
     yield Row(
         "input_pipeline_vs_training",
-        value,
+        shapes.ROWS / mine.seconds,
         "rows/s",
         str(training),
-        value / other,
-        None,
-        {
-            "peer_value": other,
-            "cpu_ratio": found[training].cpu_seconds / found[pipeline].cpu_seconds,
+        # Not in turns, as their rounds differ too much in length.
+        other.seconds / mine.seconds,
+        other.cpu_seconds / mine.cpu_seconds,
+        other.best / mine.best,
+        largest(spread(mine.wall_s), spread(other.wall_s)),
+        details={
+            "peer_value": shapes.ROWS / other.seconds,
             "wanted_ratio": INPUT_HEADROOM,
             "input_wait_s_per_step": statistics.median(
-                answer["input_wait_s"] / bench.sizes.steps for answer in found[training].answers
+                answer["input_wait_s"] / bench.sizes.steps for answer in other.answers
             ),
-            "versions": found[training].about["versions"],
+            "versions": other.about["versions"],
         },
     )
 
@@ -180,7 +170,8 @@ def matmul_peak(bench: Bench) -> Iterator[Row]:
             f"matmul_peak_{dtype}",
             max(speeds.values()),
             "GFLOP/s",
-            more={
+            spread=largest(*(spread(side.wall_s) for side in found.values())),
+            details={
                 "libraries": {name: round(value, 1) for name, value in speeds.items()},
                 **_bfloat16_note(dtype),
             },
@@ -195,7 +186,13 @@ def _against_hugging_face(
     if dtype == "bfloat16":
         ours[f"{name}_residuals_too"] = replace(mine, residual_dtype="bfloat16")
     theirs = replace(mine, module="hugging_face")
-    return partial(training_rows, ours=ours, peers=(theirs, replace(theirs, compiled=True)))
+    compiled = replace(theirs, compiled=True)
+    return partial(training_rows, ours=ours, peers=(theirs, compiled, *tuned(compiled)))
+
+
+def tuned(side: SideName) -> tuple[SideName, ...]:
+    """Return a side of PyTorch as its guide to tuning advises, where the machine can."""
+    return (replace(side, allocator=True),) if tcmalloc() is not None else ()
 
 
 def _against_tf_models(name: str, shape: str) -> Callable[[Bench], Iterator[Row]]:

@@ -110,15 +110,15 @@ def further_arms(scale: Scale) -> list[Arm]:
 
     They have another warm-up, another number of passes, or a rate outside the grid.
     """
-    centre = Arm(scale.rates[len(scale.rates) // 2], 0.2, dynamic=True, steps=scale.steps)
-    static = replace(centre, dynamic=False)
+    center = Arm(scale.rates[len(scale.rates) // 2], 0.2, dynamic=True, steps=scale.steps)
+    static = replace(center, dynamic=False)
     return [
-        *(replace(centre, warmup=share) for share in (0.0, 0.3)),
-        *(replace(arm, steps=scale.steps // 2) for arm in (centre, static)),
-        *(replace(arm, steps=scale.steps // 4) for arm in (centre, static)),
-        replace(centre, steps=2 * scale.steps),
-        replace(centre, rate=min(scale.rates) / 2),
-        replace(centre, rate=max(scale.rates) * 3),
+        *(replace(center, warmup=share) for share in (0.0, 0.3)),
+        *(replace(arm, steps=scale.steps // 2) for arm in (center, static)),
+        *(replace(arm, steps=scale.steps // 4) for arm in (center, static)),
+        replace(center, steps=2 * scale.steps),
+        replace(center, rate=min(scale.rates) / 2),
+        replace(center, rate=max(scale.rates) * 3),
     ]
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,8 @@ from training.runtime.phases import begins, looped, phase, saved, saving, write_
 from .chain import FIRST, after
 
 STEP_SECONDS = 0.1
+ALIVE_SECONDS = 0.1
+"""Between two signs of life in the trace."""
 STORE_SECONDS = 60.0
 """So long the client of a store tries again; that of Google Cloud Storage does, too."""
 
@@ -40,10 +43,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m training.train")
     parser.add_argument("--run", required=True, help="run folder")
     parser.add_argument("--trace", required=True, type=Path, help="file of what was done, by all")
+    parser.add_argument("--step-seconds", type=float, default=STEP_SECONDS)
     arguments = parser.parse_args()
-    stop = StopRequest()
+    stop, trace = StopRequest(), Trace(arguments.trace)
+    threading.Thread(target=trace.live, daemon=True).start()
     with on_sigterm(stop.on_signal):
-        return run_job(lambda: _train(RunLayout(arguments.run), Trace(arguments.trace), stop))
+        return run_job(lambda: _train(RunLayout(arguments.run), trace, stop, arguments))
 
 
 class Trace:
@@ -58,6 +63,12 @@ class Trace:
         line = {"time": time.time(), "pid": os.getpid(), "token": token} | known
         with self._path.open("a") as file:
             file.write(json.dumps(line | {"event": event, "step": step}) + "\n")
+
+    def live(self) -> None:
+        """Say for ever that this process is there: a killed one cannot say when it ended."""
+        while True:
+            self.note("alive", 0)
+            time.sleep(ALIVE_SECONDS)
 
 
 def patiently(call: Callable[[], _Result]) -> _Result:
@@ -83,7 +94,7 @@ def _process_began() -> float:
     return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began)
 
 
-def _train(run: RunLayout, trace: Trace, stop: StopRequest) -> None:
+def _train(run: RunLayout, trace: Trace, stop: StopRequest, arguments: argparse.Namespace) -> None:
     trace.note("process", 0, time=_process_began())
     config = patiently(lambda: load_config(run.config))
     store = CheckpointStore(
@@ -96,8 +107,9 @@ def _train(run: RunLayout, trace: Trace, stop: StopRequest) -> None:
     if patiently(lambda: TrainingResult.load_or_none(run.training.result)) is not None:
         trace.note("end", config.training.steps)
         return
+    moment = time.time()
     with phase(PhaseName.RESTORE):
-        trace.note("restore", 0)
+        trace.note("restore", 0, time=moment)
         state, weights = patiently(lambda: _resume(run, store))
         trace.note("start", state.step)
     begins(state.step)
@@ -106,10 +118,10 @@ def _train(run: RunLayout, trace: Trace, stop: StopRequest) -> None:
     while state.step < config.training.steps:
         step = state.step + 1
         compiles = state.step == first
+        moment, began = time.time(), time.monotonic()
         with phase(PhaseName.FIRST_LOOP if compiles else PhaseName.LOOP):
-            moment, began = time.time(), time.monotonic()
             trace.note("begin", state.step, time=moment)
-            time.sleep(STEP_SECONDS)
+            time.sleep(arguments.step_seconds)
             weights = after(weights, step)
             seconds = time.monotonic() - began
             looped(1, seconds, compiled=compiles)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from verification.leak_matrix.layers import Layer
 from verification.leak_matrix.scenario import DagShape, Scenario
 from verification.leak_matrix.scenarios.creating import one_tpu
+from verification.leak_matrix.scenarios.runs import SHORT_LIFE
 from verification.leak_matrix.stage import Stage
 
 WITH_TEARDOWN = frozenset({Layer.TEARDOWN})
@@ -89,10 +90,10 @@ SCENARIOS = (
     ),
     Scenario(
         id="stockout-everywhere",
-        title="no zone has a TPU; failed requests still take names",
+        title="no zone has a TPU until the run's time is over; failed requests still take names",
         expected=Layer.TASK,
         disturb=_no_zone_has_any,
-        shape=DagShape(retries=2),
+        config=SHORT_LIFE,
         bound=200,
         zones=2,
         control=True,

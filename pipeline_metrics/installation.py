@@ -1,0 +1,91 @@
+"""Reads what belongs to no lineage: arrivals, the watch, the reaper, and alerts that are open."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from pipeline_alerts.causes import CLEARING, base_cause, is_one_of
+from pipeline_alerts.delivery import is_alert
+from pipeline_metrics.reading import Reader, Source
+from pipeline_store import uris
+from pipeline_store.details import ObjectDetails
+from pipeline_store.formats import CorpusSeen, PartitionArrival, ReaperPass, WatchPass
+from pipeline_store.layout import StoreLayout
+
+NEWS = timedelta(days=1)
+"""For so long an alert counts as open whose end nobody records, such as that a task failed."""
+
+CLEARED = ".cleared.json"
+
+
+@dataclass
+class SeenInstallation:
+    """What belongs to no lineage.
+
+    :ivar waiting: partitions that were seen in the corpus and that no run was started for; None:
+        that cannot be read.
+    :ivar alerts: those that are open, by cause.
+    """
+
+    waiting: list[PartitionArrival] | None = None
+    corpus: CorpusSeen | None = None
+    watch: WatchPass | None = None
+    reapers: list[ReaperPass] = field(default_factory=list)
+    alerts: Counter[str] | None = None
+
+
+def read_installation(store: StoreLayout, reader: Reader, now: datetime) -> SeenInstallation:
+    """Return it. What is damaged is left out."""
+    return SeenInstallation(
+        waiting=_waiting(store, reader),
+        corpus=reader.load(Source.ARRIVALS, CorpusSeen, store.corpus_seen),
+        watch=reader.load(Source.WATCH, WatchPass, store.watch_pass),
+        reapers=_reapers(store, reader),
+        alerts=reader.attempt(Source.ALERTS, lambda: _open_alerts(store, now)),
+    )
+
+
+def _waiting(store: StoreLayout, reader: Reader) -> list[PartitionArrival] | None:
+    """Return them; a file is read again only where it has changed."""
+    listed = reader.attempt(Source.ARRIVALS, lambda: uris.list_details(store.arrivals))
+    if listed is None:
+        return None
+    found = [_arrival(reader, one) for one in listed if "/partitions/" in one.uri]
+    return [one for one in found if one is not None and one.run_id is None]
+
+
+def _arrival(reader: Reader, details: ObjectDetails) -> PartitionArrival | None:
+    def read() -> PartitionArrival | None:
+        return PartitionArrival.load_or_none(details.uri)
+
+    return reader.attempt(Source.ARRIVALS, lambda: reader.kept(details, read))
+
+
+def _reapers(store: StoreLayout, reader: Reader) -> list[ReaperPass]:
+    listed = reader.attempt(Source.REAPER, lambda: uris.list_files(store.reapers)) or []
+    found = [reader.load(Source.REAPER, ReaperPass, uri) for uri in listed]
+    return [one for one in found if one is not None]
+
+
+def _open_alerts(store: StoreLayout, now: datetime) -> Counter[str]:
+    """Return how many alerts of each cause are open, from a listing: an alert never changes."""
+    listed = uris.list_details(store.alerts)
+    over = {one.uri.removesuffix(CLEARED) for one in listed if one.uri.endswith(CLEARED)}
+    found: Counter[str] = Counter()
+    for one in listed:
+        stem = one.uri.removesuffix(".json")
+        name = stem.rpartition("/")[2]
+        if not is_alert(store, one.uri) or stem in over:
+            continue
+        if is_one_of(name, CLEARING) or now - one.modified < NEWS:
+            found[_cause(name)] += 1
+    return found
+
+
+def _cause(name: str) -> str:
+    try:
+        return str(base_cause(name))
+    except ValueError:
+        return "other"  # of a later program

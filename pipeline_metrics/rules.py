@@ -1,0 +1,281 @@
+"""The rules by which Prometheus tells Alertmanager that somebody has to look.
+
+They work where ours cannot: ``pipeline_watch`` needs Airflow, these the store and the exporter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pipeline_alerts.causes import Severity, page_address, runbook
+from pipeline_config.settings import Settings
+from pipeline_metrics.catalogue import PREFIX
+
+JOB = "repretraining"
+"""What Prometheus' configuration calls the exporter."""
+
+DOCUMENT = "docs/operate/metrics.md"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One alerting rule.
+
+    :ivar value: in PromQL, what is compared; ``~`` stands for the prefix of our metrics.
+    :ivar condition: the rest of the expression.
+    :ivar hold: for so long it has to be true.
+    :ivar severity: how soon to look; None: as label ``severity`` of the metric says.
+    :ivar summary: Prometheus' template of a sentence.
+    :ivar action: what to do, for the page.
+    """
+
+    name: str
+    value: str
+    condition: str
+    hold: timedelta
+    severity: Severity | None
+    summary: str
+    action: str
+
+    @property
+    def query(self) -> str:
+        """Return the expression as Prometheus takes it."""
+        return promql(f"{self.value} {self.condition}")
+
+    @property
+    def anchor(self) -> str:
+        """Return the name of its section on the page."""
+        return self.name.lower()
+
+
+def promql(expression: str) -> str:
+    """Return an expression with the prefix of our metrics for each ``~``."""
+    return re.sub(r"~(?=[a-z])", PREFIX, expression)
+
+
+def _minutes(minutes: float) -> timedelta:
+    return timedelta(minutes=minutes)
+
+
+NOW = timedelta(0)
+
+
+def rules(settings: Settings) -> tuple[Rule, ...]:
+    """Return all rules.
+
+    :param settings: of the installation, which say for how long something may last.
+    """
+    overdue, idle = settings.overdue_hours * 3600, settings.idle_tpu_minutes * 60
+    return (
+        Rule(
+            "RepretrainExporterDown",
+            f'up{{job="{JOB}"}}',
+            "== 0",
+            _minutes(10),
+            Severity.CRITICAL,
+            "The exporter does not answer: all other rules are blind",
+            "Start `python -m pipeline_metrics serve`, and look at its log.",
+        ),
+        Rule(
+            "RepretrainStoreUnreadable",
+            "~store_unreadable",
+            "> 0",
+            _minutes(10),
+            Severity.WARNING,
+            "{{ $value }} file(s) for metrics of {{ $labels.source }} cannot be read",
+            "The exporter's log names each file and what is wrong with it. Restore it from a "
+            "backup or an older generation of the object; if all sources fail, the store is not "
+            "reached.",
+        ),
+        Rule(
+            "RepretrainReaperSilent",
+            "time() - max by (owner) (~reaper_pass_timestamp_seconds)",
+            "> 3600",
+            _minutes(5),
+            Severity.CRITICAL,
+            "The TPU reaper of {{ $labels.owner }} made no pass for "
+            "{{ $value | humanizeDuration }}",
+            "Unpause the DAG `tpu_reaper`, or run `python -m tpu_lifecycle reap --once`.",
+        ),
+        Rule(
+            "RepretrainReaperProblems",
+            "~reaper_problems",
+            "> 0",
+            _minutes(30),
+            Severity.WARNING,
+            "The TPU reaper of {{ $labels.owner }} in {{ $labels.project }} has problems",
+            "`python -m tpu_lifecycle reaper-status` says which.",
+        ),
+        Rule(
+            "RepretrainWatchSilent",
+            "time() - ~watch_pass_timestamp_seconds",
+            "> 1800",
+            _minutes(5),
+            Severity.CRITICAL,
+            "pipeline_watch made no pass for {{ $value | humanizeDuration }}: nobody is told",
+            "Start Airflow's scheduler, and unpause the DAG `pipeline_watch`.",
+        ),
+        Rule(
+            "RepretrainTpuLeftOver",
+            'time() - ~tpu_state_oldest_timestamp_seconds{state="left_over"}',
+            "> 1800",
+            _minutes(5),
+            Severity.CRITICAL,
+            "A TPU of lineage {{ $labels.lineage }} is not given back for "
+            "{{ $value | humanizeDuration }}",
+            "`python -m tpu_lifecycle list` shows it, `reap --once` deletes what nobody looks "
+            "after.",
+        ),
+        Rule(
+            "RepretrainTpuIdle",
+            'time() - ~tpu_state_oldest_timestamp_seconds{state="idle"}',
+            f"> {idle:g}",
+            _minutes(5),
+            Severity.CRITICAL,
+            "A TPU of lineage {{ $labels.lineage }} has no job for {{ $value | humanizeDuration }}",
+            "As for [tpu-without-job](alerts.md#tpu-without-job): look whether Airflow's scheduler "
+            "works and the DAG is not paused.",
+        ),
+        Rule(
+            "RepretrainTpuQueueLong",
+            'time() - ~tpu_state_oldest_timestamp_seconds{state="queued"}',
+            "> 6 * 3600",
+            _minutes(5),
+            Severity.WARNING,
+            "Lineage {{ $labels.lineage }} waits for a TPU for {{ $value | humanizeDuration }}",
+            "Nothing is billed meanwhile. More `tpu.zones`, or another `tpu.accelerator_type` or "
+            "`tpu.provisioning_model`, get one sooner.",
+        ),
+        Rule(
+            "RepretrainJobSilent",
+            "time() - ~job_heartbeat_timestamp_seconds",
+            "> 600",
+            _minutes(5),
+            Severity.CRITICAL,
+            "A TPU with a job of lineage {{ $labels.lineage }} is silent for "
+            "{{ $value | humanizeDuration }}",
+            "The run replaces a silent TPU by itself: look whether Airflow's triggerer works.",
+        ),
+        Rule(
+            "RepretrainRunFailed",
+            "~runs_failed_in_a_row",
+            "> 0",
+            NOW,
+            Severity.WARNING,
+            "The newest {{ $value }} run(s) of {{ $labels.dag }} on lineage {{ $labels.lineage }} "
+            "failed",
+            "The page *Models* lists them with their reasons; the run's alert says what to do.",
+        ),
+        Rule(
+            "RepretrainRejectedRepeatedly",
+            "~runs_rejected_in_a_row",
+            ">= 3",
+            NOW,
+            Severity.WARNING,
+            "The newest {{ $value }} candidates of lineage {{ $labels.lineage }} were rejected",
+            "As for [rejected](alerts.md#rejected): look at the text that arrives, and at the "
+            "losses by set.",
+        ),
+        Rule(
+            "RepretrainRunOverdue",
+            "time() - ~run_oldest_start_timestamp_seconds",
+            f"> {overdue:g}",
+            _minutes(5),
+            Severity.WARNING,
+            "A run of {{ $labels.dag }} on lineage {{ $labels.lineage }} takes "
+            "{{ $value | humanizeDuration }}",
+            "As for [overdue](alerts.md#overdue).",
+        ),
+        Rule(
+            "RepretrainLineageQueueLong",
+            "time() - ~lineage_waiting_oldest_timestamp_seconds",
+            "> 24 * 3600",
+            _minutes(5),
+            Severity.WARNING,
+            "A run waits for lineage {{ $labels.lineage }} for {{ $value | humanizeDuration }}",
+            "The page *Models* says who holds it: an approval that nobody gives, or updates that "
+            "take longer than partitions come.",
+        ),
+        Rule(
+            "RepretrainLeaseExpired",
+            "time() - ~lineage_lease_expiry_timestamp_seconds",
+            "> 0",
+            _minutes(5),
+            Severity.WARNING,
+            "A run holds lineage {{ $labels.lineage }} beyond the time that it may take",
+            "Look at that run in Airflow: it is paused, or waits for something that does not come.",
+        ),
+        Rule(
+            "RepretrainPartitionWaiting",
+            "time() - ~corpus_waiting_oldest_timestamp_seconds",
+            "> 6 * 3600",
+            _minutes(5),
+            Severity.WARNING,
+            "A partition waits for a run for {{ $value | humanizeDuration }}",
+            "`corpus_watch` says in its log why a partition is not complete; look also whether "
+            "that DAG and `corpus_arrivals` are unpaused.",
+        ),
+        Rule(
+            "RepretrainModelOld",
+            "time() - ~model_promotion_timestamp_seconds",
+            "> 14 * 86400",
+            _minutes(5),
+            Severity.WARNING,
+            "The model of lineage {{ $labels.lineage }} is in use for "
+            "{{ $value | humanizeDuration }}",
+            "Look whether text arrives, runs start, and why the last ones were not promoted.",
+        ),
+        Rule(
+            "RepretrainDataMostlyDropped",
+            "~data_newest_dropped_ratio",
+            "> 0.5",
+            NOW,
+            Severity.WARNING,
+            "{{ $value | humanizePercentage }} of the newest partition of lineage "
+            "{{ $labels.lineage }} is not used",
+            "The [data report](data-report.md) says why, reason by reason.",
+        ),
+        Rule(
+            "RepretrainGoodputLow",
+            "~tpu_goodput_ratio",
+            "< 0.5 and on (lineage) sum by (lineage) (~tpu_chip_seconds) > 10 * 3600",
+            _minutes(5),
+            Severity.WARNING,
+            "Only {{ $value | humanizePercentage }} of the TPU time of lineage "
+            "{{ $labels.lineage }} went into steps that were kept",
+            "The page *Spending* says what the rest went to.",
+        ),
+        Rule(
+            "RepretrainAlertOpen",
+            '~alerts_open{severity!="info"}',
+            "> 0",
+            NOW,
+            None,
+            "{{ $value }} alert(s) {{ $labels.cause }} of the pipeline itself",
+            "`python -m pipeline_alerts list`; the runbook has a [section](alerts.md) for each "
+            "cause.",
+        ),
+    )
+
+
+def rule_file(settings: Settings) -> dict[str, Any]:
+    """Return the content of Prometheus' file of rules."""
+    return {"groups": [{"name": JOB, "rules": [_rule(one, settings) for one in rules(settings)]}]}
+
+
+def _rule(rule: Rule, settings: Settings) -> Mapping[str, Any]:
+    address = f"{page_address(DOCUMENT, settings.docs_url)}#{rule.anchor}"
+    if rule.severity is None:
+        # One rule for all causes, each of which has a severity and a section of its own.
+        address = runbook("test", settings.docs_url).replace("#test", "#{{ $labels.cause }}")
+    return {
+        "alert": rule.name,
+        "expr": rule.query,
+        "for": f"{rule.hold.total_seconds():.0f}s",
+        "labels": {"severity": str(rule.severity or "{{ $labels.severity }}")},
+        "annotations": {"summary": rule.summary, "runbook_url": address},
+    }

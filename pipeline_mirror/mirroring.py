@@ -1,0 +1,240 @@
+"""A pass of the mirror: what the store has and MLflow has not is added, oldest first.
+
+Nothing is remembered between passes but in MLflow itself, so that a server that was away, or was
+made anew, has everything after the next pass. What has ended and is mirrored is not read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from model_registry import versions
+from model_registry.errors import RegistryError
+from pipeline_config.settings import load_settings, mlflow_tracking_uri
+from pipeline_mirror.errors import MirrorError
+from pipeline_mirror.models import (
+    missing_versions,
+    pointer_tags,
+    source_of,
+    version_description,
+    version_tags,
+)
+from pipeline_mirror.runs import ENDED, UNTIL, read_run
+from pipeline_store import identity, uris
+from pipeline_store.details import ObjectDetails
+from pipeline_store.formats import Installation, ProductionPointer, RunOutcome, RunRecord
+from pipeline_store.layout import StoreLayout
+from tpu_lifecycle.records.billed import WEEKS
+from trained_models.errors import BadDataError
+
+if TYPE_CHECKING:
+    from pipeline_mirror.mlflow_server import MirroredRun, MlflowServer
+
+WINDOW = timedelta(weeks=WEEKS)
+"""Runs that began earlier and have ended are left out: as much as the page *Spending* shows."""
+
+
+@dataclass
+class Report:
+    """What a pass has done.
+
+    :ivar runs: keys of the runs that were written.
+    :ivar versions: ids of the versions that were added.
+    :ivar moved: lines of models whose alias names another version now, with its id.
+    :ivar problems: one line for each thing that could not be mirrored.
+    """
+
+    runs: list[str] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
+    moved: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def collected(self, what: str) -> Iterator[None]:
+        """Note what cannot be read or mirrored, and go on with the rest."""
+        try:
+            yield
+        except (MirrorError, RegistryError, BadDataError, ValueError, OSError) as error:
+            self.problems.append(f"{what}: {error}")
+
+    def __str__(self) -> str:
+        """Return the pass in a sentence."""
+        moved = [f"{name} uses {version}" for name, version in self.moved.items()]
+        counts = [f"{len(self.runs)} run(s) written", f"{len(self.versions)} version(s) added"]
+        return "; ".join([*counts, *moved, f"{len(self.problems)} problem(s)"])
+
+
+def store_label(store: StoreLayout) -> str | None:
+    """Return what tells a store from others; None: no TPU was ever asked for, nothing to mirror."""
+    found = Installation.load_or_none(store.installation)
+    return None if found is None else identity.installation_label(store.root, found.id)
+
+
+def mirror(store: StoreLayout, server: MlflowServer, *, prefix: str, since: datetime) -> Report:
+    """Make a pass.
+
+    :param prefix: what the names of experiments and registered models begin with.
+    :param since: runs that began earlier and have ended are left out.
+    :raises ServerAwayError: MLflow cannot be asked, or not any more.
+    """
+    report = Report()
+    lines = {
+        lineage_id: _Line(store, server, report, lineage_id, prefix)
+        for lineage_id in versions.lineage_ids(store)
+    }
+    ready = {}
+    for lineage_id, line in lines.items():
+        with report.collected(f"lineage {lineage_id}"):
+            line.open()
+            ready[lineage_id] = line
+    _mirror_runs(store, ready, report, since)
+    for lineage_id, line in ready.items():
+        with report.collected(f"models of lineage {lineage_id}"):
+            line.mirror_models()
+    return report
+
+
+def mirror_configured(store: StoreLayout, window: timedelta = WINDOW) -> Report:
+    """Make a pass to the server that the environment names; see ``docs/guides/sharing.md``.
+
+    :param window: runs that began longer ago and have ended are left out.
+    :raises ConfigError: it names none.
+    :raises ImportError: ``mlflow`` is not installed here.
+    :raises ServerAwayError: MLflow cannot be asked.
+    """
+    uri, prefix = mlflow_tracking_uri(), load_settings().mlflow_prefix
+    if (label := store_label(store)) is None:
+        return Report()
+    try:
+        from pipeline_mirror.mlflow_server import MlflowServer
+    except ImportError as error:
+        raise ImportError(
+            f"{error}. The mirror needs mlflow-skinny: install requirements-mlflow.txt where it "
+            "runs."
+        ) from error
+    server = MlflowServer(uri, label)
+    return mirror(store, server, prefix=prefix, since=datetime.now(UTC) - window)
+
+
+def _mirror_runs(
+    store: StoreLayout, lines: dict[str, _Line], report: Report, since: datetime
+) -> None:
+    known = {key: line for line in lines.values() for key in line.runs}
+    wanted: list[tuple[RunRecord, _Line, str]] = []
+    for key, files in _listed(store).items():
+        begun, ended = files.get("run"), _identity(files.get("outcome"))
+        if begun is None or (ended and begun.modified < since):
+            continue
+        if key in known and known[key].has(key, ended):
+            continue
+        with report.collected(f"run {key}"):
+            record = RunRecord.load(store.run(key).record)
+            # Folders of further TPUs are no runs; a fine-tuning run makes no version.
+            if record.rental_of is None and record.partition and record.lineage_id in lines:
+                wanted.append((record, lines[record.lineage_id], ended))
+    for record, line, ended in sorted(wanted, key=lambda one: one[0].created):
+        with report.collected(f"run {record.run_key}"):
+            line.mirror_run(record, ended)
+
+
+def _listed(store: StoreLayout) -> dict[str, dict[str, ObjectDetails]]:
+    found: dict[str, dict[str, ObjectDetails]] = {}
+    for details in uris.list_named(store.runs, "run.json", "outcome.json"):
+        _, key, name = details.uri.rsplit("/", 2)
+        found.setdefault(key, {})[name.removesuffix(".json")] = details
+    return found
+
+
+def _identity(outcome: ObjectDetails | None) -> str:
+    """Return what an outcome is known by; one that was written again has another; empty: none."""
+    return f"{outcome.modified.isoformat()} {outcome.bytes}" if outcome is not None else ""
+
+
+class _Line:
+    """One line of models and its runs, on both sides.
+
+    :ivar runs: those that MLflow has, by key; there after :meth:`open`.
+    """
+
+    def __init__(
+        self,
+        store: StoreLayout,
+        server: MlflowServer,
+        report: Report,
+        lineage_id: str,
+        prefix: str,
+    ) -> None:
+        self.runs: dict[str, MirroredRun] = {}
+        self._store = store
+        self._server = server
+        self._report = report
+        self._lineage = store.lineage(lineage_id)
+        self._name = prefix + lineage_id
+        self._experiment = ""
+
+    def open(self) -> None:
+        """Find, or make, the experiment."""
+        self._experiment = self._server.experiment(self._name)
+        self.runs = self._server.runs(self._experiment)
+
+    def has(self, key: str, ended: str) -> bool:
+        """Return whether there is nothing to do about a run."""
+        known = self.runs[key]
+        # What a person has deleted there stays deleted.
+        return known.is_deleted or (bool(ended) and known.ended == ended)
+
+    def mirror_run(self, record: RunRecord, ended: str) -> None:
+        """Write a run, if there is anything new of it."""
+        known = self.runs.get(record.run_key)
+        run = self._store.run(record.run_key)
+        outcome = RunOutcome.load_or_none(run.outcome) if ended else None
+        facts = read_run(run, record, outcome, known.until if known else "")
+        marks = {ENDED: ended if outcome else "", UNTIL: facts.until}
+        tags = facts.tags | marks
+        if known is not None and tags.items() <= known.tags.items():
+            return
+        run_id = known.id if known else self._server.begin_run(self._experiment, facts)
+        self._server.write_run(run_id, facts, marks)
+        self._report.runs.append(record.run_key)
+
+    def mirror_models(self) -> None:
+        """Add versions that are missing, mark those that are gone, and move the alias."""
+        stored = {one.uri.split("/")[-2] for one in versions.list_commits(self._lineage)}
+        pointer = ProductionPointer.load_or_none(self._lineage.production)
+        if not stored:
+            return
+        tags = self._server.registered_model(self._name)
+        there = self._server.versions(self._name)
+        numbers = {version_id: one.number for version_id, one in there.items()}
+        numbers |= self._add(stored - set(there))
+        for version_id, one in there.items():
+            if one.is_removed != (version_id not in stored):
+                is_removed = version_id not in stored
+                self._server.mark_removed(self._name, one.number, is_removed=is_removed)
+        if pointer is None or pointer.version_id not in numbers:
+            return
+        number, wanted = numbers[pointer.version_id], pointer_tags(pointer)
+        is_moved = self._server.in_use(self._name) != number
+        if is_moved or any(tags.get(name) != value for name, value in wanted.items()):
+            self._server.put_in_use(self._name, number, wanted)
+        if is_moved:
+            self._report.moved[self._name] = pointer.version_id
+
+    def _add(self, missing: set[str]) -> dict[str, str]:
+        numbers = {}
+        runs = self._server.runs(self._experiment) if missing else {}
+        for model in missing_versions(self._lineage, missing):
+            made = runs.get(model.run_key)
+            numbers[model.version_id] = self._server.add_version(
+                self._name,
+                source=source_of(self._lineage.version(model.version_id)),
+                run_id=made.id if made else None,
+                tags=version_tags(self._lineage, model),
+                description=version_description(self._lineage, model),
+            )
+            self._report.versions.append(model.version_id)
+        return numbers

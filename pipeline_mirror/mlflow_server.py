@@ -1,0 +1,277 @@
+"""An MLflow server as the mirror sees it; the only module that imports ``mlflow``.
+
+Every method finds what is there and adds what is missing, so that a pass that was cut off can be
+made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from mlflow import entities
+from mlflow.entities import LifecycleStage, ViewType
+from mlflow.exceptions import MlflowException, RestException
+from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+
+from pipeline_mirror.errors import MirrorError, ServerAwayError
+from pipeline_mirror.models import ALIAS, REMOVED, VERSION_ID
+from pipeline_mirror.runs import ENDED, SOURCE_TYPE, TAG, UNTIL, Dataset, Number, RunFacts
+
+T = TypeVar("T")
+
+STORE, RUN_KEY = f"{TAG}store", f"{TAG}run_key"
+
+_PARAMS, _METRICS, _DATASETS, _FOUND = 100, 1000, 1000, 1000
+"""What the server takes, or gives, at once."""
+
+_MOST_DESCRIPTION = 5000
+"""Characters of a description that MLflow's database has room for."""
+
+_OWN_FAULT = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
+"""MLflow's codes of what is wrong with what it was asked, and not with the server."""
+
+
+@dataclass(frozen=True)
+class MirroredRun:
+    """A run that MLflow has.
+
+    :ivar is_deleted: a person has deleted it there.
+    """
+
+    id: str
+    tags: Mapping[str, str]
+    is_deleted: bool
+
+    @property
+    def ended(self) -> str:
+        """Return which outcome was mirrored; empty: none."""
+        return self.tags.get(ENDED, "")
+
+    @property
+    def until(self) -> str:
+        """Return the time of the newest record of its training that MLflow has; empty: none."""
+        return self.tags.get(UNTIL, "")
+
+
+@dataclass(frozen=True)
+class MirroredVersion:
+    """A version that MLflow has.
+
+    :ivar is_removed: it is marked as one that the store does not have any more.
+    """
+
+    number: str
+    is_removed: bool
+
+
+class MlflowServer:
+    """A server, and the name of this store on it.
+
+    :param uri: its address.
+    :param store_label: tells this store from others that are mirrored there.
+    """
+
+    def __init__(self, uri: str, store_label: str) -> None:
+        self._client = MlflowClient(tracking_uri=uri)
+        self._label = store_label
+
+    def experiment(self, name: str) -> str:
+        """Return the id of an experiment, made when it is missing.
+
+        :raises MirrorError: it was deleted, or is of another store.
+        :raises ServerAwayError: the server cannot be asked.
+        """
+        with _asking():
+            found = self._client.get_experiment_by_name(name)
+            if found is None:
+                return str(self._client.create_experiment(name, tags={STORE: self._label}))
+        if found.lifecycle_stage == LifecycleStage.DELETED:
+            raise MirrorError(
+                f"MLflow's experiment {name!r} was deleted there: restore it, delete it for good "
+                "(`mlflow gc`), or set another REPRETRAIN_MLFLOW_PREFIX."
+            )
+        self._require_own(f"experiment {name!r}", found.tags)
+        return str(found.experiment_id)
+
+    def runs(self, experiment_id: str) -> dict[str, MirroredRun]:
+        """Return the runs of an experiment by key, those that were deleted there, too."""
+        found: dict[str, MirroredRun] = {}
+        pages = self._pages(
+            lambda token: self._client.search_runs(
+                [experiment_id],
+                run_view_type=ViewType.ALL,
+                order_by=["attributes.start_time DESC"],
+                max_results=_FOUND,
+                page_token=token,
+            )
+        )
+        for run in pages:
+            tags = run.data.tags
+            if RUN_KEY in tags:
+                found[tags[RUN_KEY]] = MirroredRun(
+                    id=run.info.run_id,
+                    tags=tags,
+                    is_deleted=run.info.lifecycle_stage == LifecycleStage.DELETED,
+                )
+        return found
+
+    def begin_run(self, experiment_id: str, facts: RunFacts) -> str:
+        """Return the id of a new run."""
+        with _asking():
+            run = self._client.create_run(
+                experiment_id, start_time=facts.start, tags=facts.tags, run_name=facts.name
+            )
+        return str(run.info.run_id)
+
+    def write_run(self, run_id: str, facts: RunFacts, marks: Mapping[str, str]) -> None:
+        """Add to a run what is known of it.
+
+        :param marks: tags that say what that was; they come last.
+        """
+        with _asking():
+            known = self._client.get_run(run_id)
+            new = {
+                name: value for name, value in facts.params.items() if name not in known.data.params
+            }
+            for names in _parts(sorted(new), _PARAMS):
+                self._client.log_batch(
+                    run_id, params=[entities.Param(name, new[name]) for name in names]
+                )
+            for numbers in _parts(facts.numbers, _METRICS):
+                self._client.log_batch(run_id, metrics=[_metric(number) for number in numbers])
+            for datasets in _parts(facts.datasets, _DATASETS):
+                self._client.log_inputs(run_id, datasets=[_input(one) for one in datasets])
+            if facts.end is not None:
+                self._client.set_terminated(run_id, status=facts.status, end_time=facts.end)
+            elif known.info.status != facts.status:
+                self._client.update_run(run_id, status=facts.status)
+            tags = [entities.RunTag(name, value) for name, value in {**facts.tags, **marks}.items()]
+            self._client.log_batch(run_id, tags=tags)
+
+    def registered_model(self, name: str) -> Mapping[str, str]:
+        """Return the tags of a registered model, made when it is missing.
+
+        :raises MirrorError: it is of another store.
+        """
+        with _asking():
+            try:
+                found = self._client.get_registered_model(name)
+            except RestException as error:
+                if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                    raise
+                found = self._client.create_registered_model(name, tags={STORE: self._label})
+        self._require_own(f"registered model {name!r}", found.tags)
+        return dict(found.tags)
+
+    def versions(self, name: str) -> dict[str, MirroredVersion]:
+        """Return the versions of a registered model by our ids; of two copies the first counts."""
+        query = f"name = '{name}'"
+        pages = self._pages(
+            lambda token: self._client.search_model_versions(query, _FOUND, page_token=token)
+        )
+        found = {}
+        for version in sorted(pages, key=lambda one: -int(one.version)):
+            if VERSION_ID in version.tags:
+                is_removed = version.tags.get(REMOVED) == "true"
+                number = str(version.version)
+                found[version.tags[VERSION_ID]] = MirroredVersion(number, is_removed)
+        return found
+
+    def add_version(
+        self,
+        name: str,
+        *,
+        source: str,
+        run_id: str | None,
+        tags: Mapping[str, str],
+        description: str,
+    ) -> str:
+        """Return MLflow's number of a new version."""
+        with _asking():
+            made = self._client.create_model_version(
+                name,
+                source,
+                run_id,
+                tags=dict(tags),
+                description=description[:_MOST_DESCRIPTION],
+            )
+        return str(made.version)
+
+    def mark_removed(self, name: str, number: str, *, is_removed: bool) -> None:
+        """Say of a version whether the store has it no more."""
+        with _asking():
+            self._client.set_model_version_tag(name, number, REMOVED, str(is_removed).lower())
+
+    def put_in_use(self, name: str, number: str, tags: Mapping[str, str]) -> None:
+        """Let the alias name a version, and say why."""
+        with _asking():
+            self._client.set_registered_model_alias(name, ALIAS, number)
+            for key, value in tags.items():
+                self._client.set_registered_model_tag(name, key, value)
+
+    def in_use(self, name: str) -> str | None:
+        """Return the number that the alias names; None: there is no such alias."""
+        with _asking():
+            number = self._client.get_registered_model(name).aliases.get(ALIAS)
+        return None if number is None else str(number)
+
+    def _pages(self, ask: Callable[[str | None], Any]) -> Iterator[Any]:
+        token: str | None = None
+        while True:
+            with _asking():
+                page = ask(token)
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+    def _require_own(self, what: str, tags: Mapping[str, str]) -> None:
+        if tags.get(STORE) != self._label:
+            raise MirrorError(
+                f"MLflow's {what} was not made by the mirror of this store, {self._label}, but "
+                f"{'of ' + tags[STORE] if STORE in tags else 'by somebody else'}: two would change "
+                "each other's. Set REPRETRAIN_MLFLOW_PREFIX to what else its names here shall "
+                "begin with, such as `staging-`."
+            )
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    """Turn MLflow's errors into ours.
+
+    :raises MirrorError: what it was asked cannot be done.
+    :raises ServerAwayError: the server cannot be asked, refuses us, or is broken.
+    """
+    try:
+        yield
+    except MlflowException as error:
+        text = str(error).partition("\n")[0]
+        if isinstance(error, RestException) and error.error_code in _OWN_FAULT:
+            raise MirrorError(f"MLflow refuses: {text}") from error
+        raise ServerAwayError(f"MLflow cannot be asked: {text}") from error
+
+
+def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for begin in range(0, len(items), size):
+        yield items[begin : begin + size]
+
+
+def _metric(number: Number) -> entities.Metric:
+    return entities.Metric(number.name, number.value, number.time, number.step)
+
+
+def _input(dataset: Dataset) -> entities.DatasetInput:
+    inner = entities.Dataset(
+        name=dataset.name,
+        digest=dataset.digest,
+        source_type=SOURCE_TYPE,
+        source=dataset.source,
+        profile=dataset.profile,
+    )
+    return entities.DatasetInput(
+        inner, [entities.InputTag(MLFLOW_DATASET_CONTEXT, dataset.context)]
+    )

@@ -1,0 +1,94 @@
+"""What a run's tasks and the listener of its state (``plugins/run_notes.py``) tell each other.
+
+Tasks can neither set the note of their run nor ask who has ended it, or which runs its backfill
+has. XComs carry all three. Whoever may trigger runs may change XComs, so nothing that is read,
+run or rented comes from these: names for people, and runs to wait for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+NOTE, ENDED_BY, BACKFILL = "run_note", "ended_by", "backfill"
+"""Keys of the XComs: the text of the note; who marked the run as what; the backfill's runs."""
+
+FIRST_TASK, LAST_TASK = "validate", "promotion.release"
+"""Under whose names the listener leaves its XComs. Those of a task are deleted when it begins, so
+what the first task asks for has the name of the last, and the other way round."""
+
+MAX_PERSON = 100
+"""Characters of a person's name that are told."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BackfillList:
+    """The runs of a backfill, as Airflow lists them.
+
+    :ivar backfill_id: Airflow's number.
+    :ivar runs: partition by run id.
+    :ivar is_backwards: whether the newest partition begins.
+    """
+
+    backfill_id: int
+    runs: dict[str, str] = field(default_factory=dict)
+    is_backwards: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return what the store calls it: numbers begin anew with another database."""
+        listed = "\n".join(sorted(self.runs)).encode()
+        return f"{self.backfill_id}-{hashlib.sha256(listed).hexdigest()[:12]}"
+
+
+def leave_note(context: Context, text: str) -> None:
+    """Leave the text of the run's note; it is shown when the run has ended.
+
+    A run does not depend on its note: that it could not be left is only logged.
+    """
+    try:  # what comes after it, such as giving the lineage back, must not fail with it
+        context["ti"].xcom_push(key=NOTE, value=text)
+    except Exception as error:  # noqa: BLE001
+        log.warning("The note of the run could not be left: %r", error)
+
+
+def about_run(partition: str, lineage_id: str) -> str:
+    """Return what each note says of its run beside how it ended."""
+    about = f"lineage {lineage_id}"
+    return f"Partition {partition}, {about}" if partition else about.capitalize()
+
+
+def ended_by(context: Context) -> str | None:
+    """Return who has ended the run by hand; None: nobody, or Airflow does not say."""
+    found = _pull(context, FIRST_TASK, ENDED_BY)
+    if not isinstance(found, dict) or "name" not in found:
+        return None
+    return " ".join(str(found["name"]).split())[:MAX_PERSON]
+
+
+def backfill_of(context: Context) -> BackfillList | None:
+    """Return the backfill that a run belongs to; None: none, or Airflow does not say."""
+    if context["dag_run"].run_type != "backfill":
+        return None
+    found = _pull(context, LAST_TASK, BACKFILL)
+    try:
+        runs = {str(run_id): str(partition) for run_id, partition in found["runs"].items()}
+        return BackfillList(int(found["backfill_id"]), runs, found["is_backwards"] is True)
+    except (TypeError, KeyError, ValueError, AttributeError):
+        log.warning("Airflow does not say which runs the backfill has: %r", found)
+        return None
+
+
+def _pull(context: Context, task_id: str, key: str) -> Any:
+    try:
+        return context["ti"].xcom_pull(task_ids=task_id, key=key)
+    except Exception as error:  # noqa: BLE001 - as above
+        log.warning("Airflow does not say what %s has left as %s: %r", task_id, key, error)
+        return None

@@ -1,0 +1,269 @@
+"""Keeps the notes of runs, which Airflow shows in its lists, and tells runs what no task can ask.
+
+Tasks cannot set the note of their run. They leave its text as an XCom, and a listener copies it
+when the run's state changes: in the scheduler, or in the API server where a person has changed it.
+It asks Airflow's own database and nothing else, least of all a bucket: the scheduler's loop waits
+for it. What goes wrong is undone alone, by a savepoint: the run's end does not depend on its note.
+
+The other way round, the listener leaves XComs about what no task can ask: who has ended the run by
+hand, and which runs belong to its backfill. A run that a person has marked as failed stays failed:
+Airflow lets its teardowns go on, and by their success alone would make it a success.
+
+Airflow executes this file in each of its components, so it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from airflow.listeners import hookimpl
+from airflow.plugins_manager import AirflowPlugin
+
+from hooks.notes import BACKFILL, ENDED_BY, FIRST_TASK, LAST_TASK, NOTE
+
+DAG_IDS = ("bert_repretraining", "bert_finetuning")
+"""DAGs whose runs get notes. In an Airflow that others use too, theirs are left alone."""
+
+WRITER = "bert-repretraining"
+"""As the author of a note, by which a note of ours is told from a person's."""
+
+SEPARATOR = "\n\n---\n\n"
+"""Between our note and that of a person, which stays."""
+
+MAX_NOTE = 1000
+"""Characters that Airflow's database keeps."""
+
+MAX_LOCK_WAIT, MAX_STATEMENT = "1s", "2s"
+"""For which the scheduler's loop may wait for a row and for a query, as PostgreSQL writes it."""
+
+_BY_HAND = "manually set"
+"""Of Airflow's own message when a person sets a run's state."""
+
+log = logging.getLogger(__name__)
+
+
+@hookimpl
+def on_dag_run_running(dag_run: Any, msg: str) -> None:
+    """Tell a run of a backfill which other runs that has. Who ended it before is forgotten."""
+    if dag_run.dag_id in DAG_IDS:
+        _in_savepoint(dag_run, _begin)
+
+
+@hookimpl
+def on_dag_run_success(dag_run: Any, msg: str) -> None:
+    """Write the note of a run that has ended."""
+    _note_end(dag_run, msg, "success")
+
+
+@hookimpl
+def on_dag_run_failed(dag_run: Any, msg: str) -> None:
+    """Write the note of a run that has ended, or is about to because a person says so."""
+    _note_end(dag_run, msg, "failed")
+
+
+def joined_note(ours: str, known: str | None, author: str | None) -> str:
+    """Return our note with what a person wrote below it.
+
+    :param known: the note as it is.
+    :param author: who wrote that.
+    """
+    if known is None or (author == WRITER and SEPARATOR not in known):
+        theirs = ""
+    else:
+        theirs = known.rpartition(SEPARATOR)[2]
+    room = MAX_NOTE - len(SEPARATOR + theirs) if theirs else MAX_NOTE
+    if room < MAX_NOTE // 4:
+        # A person's long note is worth more than the rest of ours.
+        theirs, room = theirs[: MAX_NOTE - MAX_NOTE // 4 - len(SEPARATOR)], MAX_NOTE // 4
+    shown = ours if len(ours) <= room else f"{ours[: room - 2]} …"
+    return f"{shown}{SEPARATOR}{theirs}" if theirs else shown
+
+
+def _note_end(dag_run: Any, msg: str, state: str) -> None:
+    if dag_run.dag_id not in DAG_IDS:
+        return
+    if _BY_HAND in msg:
+        # Of a run whose teardowns are to come Airflow has not changed the state yet.
+        _in_savepoint(dag_run, partial(_leave_person, state=state))
+    else:
+        _in_savepoint(dag_run, partial(_conclude, state=state))
+
+
+def _in_savepoint(dag_run: Any, act: Any) -> None:
+    from sqlalchemy.orm import object_session
+
+    session = object_session(dag_run)
+    if session is None:
+        log.warning("Run %s has no database session; its note stays as it is", dag_run.run_id)
+        return
+    try:
+        # A savepoint of the connection and not of the session: the scheduler forbids its sessions
+        # to commit, and takes the end of their savepoints for a commit.
+        connection = session.connection()
+        with connection.begin_nested(), _short_waits(connection):
+            act(connection, dag_run)
+        session.expire(dag_run, ["dag_run_note"])
+    except Exception:
+        log.exception("The note of run %s could not be written", dag_run.run_id)
+
+
+@contextmanager
+def _short_waits(connection: Any) -> Iterator[None]:
+    """Give up a note whose rows somebody else has locked, and queries that take long.
+
+    Such a lock may last as long as a session that is idle in its transaction. What fails is rolled
+    back to the savepoint, and the limits with it.
+    """
+    if connection.dialect.name != "postgresql":
+        yield
+        return
+    limits = {"lock_timeout": MAX_LOCK_WAIT, "statement_timeout": MAX_STATEMENT}
+    before = {name: connection.exec_driver_sql(f"SHOW {name}").scalar() for name in limits}
+    _limit(connection, limits)
+    yield
+    _limit(connection, before)
+
+
+def _limit(connection: Any, limits: dict[str, Any]) -> None:
+    for name, value in limits.items():
+        connection.exec_driver_sql(f"SET LOCAL {name} = '{value}'")
+
+
+def _conclude(connection: Any, dag_run: Any, *, state: str) -> None:
+    """Copy what a task has left, unless a person came after it; keep what the person has said."""
+    left = _newest(connection, dag_run, ENDED_BY)
+    text = _newest(connection, dag_run, NOTE)
+    if text is not None and text[0] and (left is None or left[1] < text[1]):
+        _write_note(connection, dag_run, str(text[0]))
+    if left is not None and left[0]["state"] == "failed" != state:
+        from airflow.utils.state import DagRunState
+
+        dag_run.set_state(DagRunState.FAILED)
+
+
+def _newest(connection: Any, dag_run: Any, key: str) -> Any:
+    """Return value and time of the newest XCom of the run with a key."""
+    from airflow.models.xcom import XComModel
+    from sqlalchemy import select
+
+    table = XComModel.__table__
+    wanted = (
+        select(table.c.value, table.c.timestamp)
+        .where(table.c.dag_run_id == dag_run.id, table.c.key == key)
+        .order_by(table.c.timestamp.desc())
+        .limit(1)
+    )
+    return connection.execute(wanted).first()
+
+
+def _leave_person(connection: Any, dag_run: Any, *, state: str) -> None:
+    """Note who has ended the run, and leave the name for the task that records how it ended."""
+    person = _person(connection, dag_run)
+    about = _newest(connection, dag_run, NOTE)
+    _leave(connection, dag_run, FIRST_TASK, ENDED_BY, {"name": person, "state": state})
+    parts = [f"Marked as {state} by {person}", *([str(about[0])] if about else [])]
+    _write_note(connection, dag_run, ". ".join(parts))
+
+
+def _person(connection: Any, dag_run: Any) -> str:
+    """Return who has just set the run's state, from Airflow's audit log."""
+    from airflow.models.log import Log
+    from sqlalchemy import and_, or_, select
+
+    table = Log.__table__
+    in_bulk = table.c.extra.contains(dag_run.run_id, autoescape=True)
+    newest = (
+        select(table.c.owner_display_name, table.c.owner)
+        .where(
+            or_(
+                and_(table.c.event == "patch_dag_run", table.c.run_id == dag_run.run_id),
+                and_(table.c.event == "bulk_dag_runs", in_bulk),
+            ),
+            table.c.dag_id.in_([dag_run.dag_id, "~"]),
+        )
+        .order_by(table.c.id.desc())
+        .limit(1)
+    )
+    found = connection.execute(newest).first()
+    return (found and (found[0] or found[1])) or "a person"
+
+
+def _begin(connection: Any, dag_run: Any) -> None:
+    _forget(connection, dag_run, FIRST_TASK, ENDED_BY)
+    if dag_run.backfill_id is not None:
+        _leave_backfill(connection, dag_run)
+
+
+def _leave_backfill(connection: Any, dag_run: Any) -> None:
+    from airflow.models.backfill import BackfillDagRun
+    from airflow.models.dagrun import DagRun
+    from sqlalchemy import select
+
+    listed, runs = BackfillDagRun.__table__, DagRun.__table__
+    wanted = (
+        select(runs.c.run_id, listed.c.partition_key)
+        .join(runs, runs.c.id == listed.c.dag_run_id)
+        .where(listed.c.backfill_id == dag_run.backfill_id)
+        .order_by(listed.c.sort_ordinal)
+    )
+    found = {run_id: key for run_id, key in connection.execute(wanted) if key}
+    keys = list(found.values())
+    is_backwards = len(keys) > 1 and keys[0] > keys[-1]
+    value = {"backfill_id": dag_run.backfill_id, "runs": found, "is_backwards": is_backwards}
+    _leave(connection, dag_run, LAST_TASK, BACKFILL, value)
+
+
+def _leave(connection: Any, dag_run: Any, task_id: str, key: str, value: Any) -> None:
+    """Leave an XCom for the run's tasks."""
+    from datetime import UTC, datetime
+
+    from airflow.models.xcom import XComModel
+    from sqlalchemy import insert
+
+    _forget(connection, dag_run, task_id, key)
+    names = {"dag_id": dag_run.dag_id, "run_id": dag_run.run_id, "task_id": task_id, "key": key}
+    more = {"dag_run_id": dag_run.id, "map_index": -1, "timestamp": datetime.now(UTC)}
+    connection.execute(insert(XComModel.__table__).values(value=value, **names, **more))
+
+
+def _forget(connection: Any, dag_run: Any, task_id: str, key: str) -> None:
+    from airflow.models.xcom import XComModel
+    from sqlalchemy import delete
+
+    table = XComModel.__table__
+    is_it = (table.c.dag_run_id == dag_run.id, table.c.task_id == task_id, table.c.key == key)
+    connection.execute(delete(table).where(*is_it))
+
+
+def _write_note(connection: Any, dag_run: Any, text: str) -> None:
+    from datetime import UTC, datetime
+
+    from airflow.models.dagrun import DagRunNote
+    from sqlalchemy import insert, select, update
+
+    table = DagRunNote.__table__
+    is_run = table.c.dag_run_id == dag_run.id
+    known = connection.execute(select(table.c.content, table.c.user_id).where(is_run)).first()
+    now = datetime.now(UTC)
+    if known is None:
+        values = {"content": joined_note(text, None, None), "user_id": WRITER}
+        times = {"created_at": now, "updated_at": now}
+        connection.execute(insert(table).values(dag_run_id=dag_run.id, **values, **times))
+    else:
+        values = {"content": joined_note(text, known[0], known[1]), "user_id": WRITER}
+        connection.execute(update(table).where(is_run).values(updated_at=now, **values))
+
+
+LISTENERS: list[Any] = [sys.modules[__name__]]
+
+
+class RunNotes(AirflowPlugin):
+    """Registers the listener."""
+
+    name = "run_notes"
+    listeners = LISTENERS

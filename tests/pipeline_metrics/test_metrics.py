@@ -1,0 +1,408 @@
+"""What the exporter says of a store: right, cheap, few series, and whatever is damaged."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from corpus.text.drops import DropReason
+from pipeline_config.settings import load_settings
+from pipeline_metrics import files
+from pipeline_metrics.__main__ import main
+from pipeline_metrics.catalogue import METRICS, PREFIX, Kind
+from pipeline_metrics.dashboards import DASHBOARDS
+from pipeline_metrics.exporter import StoreCollector, text
+from pipeline_metrics.rules import rules
+from pipeline_metrics.snapshot import SnapshotSource
+from pipeline_store import local, uris
+from pipeline_store.formats import OutcomeKind, PartitionManifest, SpentOn
+from pipeline_store.layout import StoreLayout
+from tests.pipeline_metrics.faults import FAULTS, wrong
+from tests.pipeline_metrics.stores import TRAINED, World, ago, entry
+from tests.pipeline_store.gcs_server import GcsState
+from tests.pipeline_store.stores import cloud_storage
+
+__all__ = ["cloud_storage"]
+
+ROOT = Path(__file__).parents[2]
+WEEKS = timedelta(weeks=12)
+
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World.healthy(str(tmp_path / "store"))
+
+
+def scrape(source: SnapshotSource) -> Series:
+    found: Series = {}
+    for family in text_string_to_metric_families(text(StoreCollector(source.take, 0.0))):
+        for sample in family.samples:
+            key = (sample.name.removeprefix(PREFIX), frozenset(sample.labels.items()))
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def scraped(world: World, window: timedelta = WEEKS) -> Series:
+    return scrape(SnapshotSource(world.store, window))
+
+
+def value(series: Series, name: str, **labels: str) -> float:
+    found = [
+        v for (n, own), v in series.items() if n == name and labels.items() <= dict(own).items()
+    ]
+    assert len(found) == 1, (name, labels, found)
+    return found[0]
+
+
+def names(series: Series) -> set[str]:
+    return {name for name, _ in series}
+
+
+def test_a_healthy_store_in_numbers(world: World) -> None:
+    found = scraped(world)
+    run = {"lineage": "default", "dag": "Test.DAG"}
+    assert value(found, "runs", dag="dag", outcome="promoted") == 2
+    assert value(found, "runs", dag="Test.DAG", outcome="going_on") == 1
+    assert value(found, "job_progress_ratio", **run) == 0.75
+    assert value(found, "job_step_duration_seconds", **run) == 0.5
+    assert value(found, "job_tokens_per_second", **run) == 1000
+    assert value(found, "job_loss_nats", rows="training") == 5.5
+    assert value(found, "job_loss_nats", rows="held_out") == 5.25
+    assert value(found, "tpu_chips", state="working") == 1
+    assert value(found, "tpu_chips", state="left_over") == 0
+    # Two runs of 8 chips; the one at work has cost next to nothing yet.
+    assert value(found, "tpu_chip_seconds", spent_on="step") == pytest.approx(2 * 8 * 850)
+    assert value(found, "tpu_goodput_ratio") == pytest.approx(0.85, abs=0.02)
+    assert value(found, "tpu_cost", currency="USD") == pytest.approx(16_000 / 3600 * 0.5, abs=0.1)
+    saved = value(found, "tpu_saved_cost", currency="USD")
+    assert saved == pytest.approx(16_000 / 3600 * 0.75, abs=0.1)
+    assert value(found, "data_documents", fate="used") == 2 * 1231
+    assert value(found, "data_documents", fate="empty") == 2 * 3
+    assert value(found, "data_newest_unknown_ratio") == 0.01
+    assert value(found, "lineage_lease_held") == 1
+    assert value(found, "lineage_waiting_runs") == 1
+    assert value(found, "model_partitions") == 2
+    losses = {of: value(found, "model_loss_nats", of=of) for of in ("in_use", "baseline")}
+    assert losses["baseline"] - losses["in_use"] == pytest.approx(0.5)
+    assert value(found, "model_loss_nats", of="training") == 5.25
+    assert value(found, "corpus_waiting_partitions") == 1
+    assert all(v == 0 for (name, _), v in found.items() if name == "store_unreadable")
+
+
+def test_a_bucket_is_read_as_a_folder_is(world: World, cloud_storage: GcsState) -> None:
+    in_bucket = World.healthy("gs://bucket/store")
+    found = scraped(in_bucket)
+    assert cloud_storage.objects
+    assert found.keys() == scraped(world).keys()
+    assert all(v == 0 for (name, _), v in found.items() if name == "store_unreadable")
+
+
+def test_every_metric_has_values_once_all_faults_are_there(world: World) -> None:
+    for rule in FAULTS:
+        next(FAULTS[rule](world))
+    assert names(scraped(world)) == {metric.name for metric in METRICS}
+
+
+def test_a_lineage_has_at_most_300_series(world: World) -> None:
+    """Everything at once: both DAGs' worth of runs, each reason, each way to spend time."""
+    for rule in FAULTS:
+        next(FAULTS[rule](world))
+    for kind in OutcomeKind:
+        world.run(kind)
+    run = world.run(OutcomeKind.REJECTED)
+    world.reserved(run)
+    world.bill(run, entry(1, dict.fromkeys(SpentOn, 10.0)))
+    manifest = PartitionManifest.load(world.manifest_uri)
+    every = manifest.model_copy(update={"dropped": dict.fromkeys(DropReason, 1)})
+    every.write(world.manifest_uri)
+    per_lineage = Counter(
+        dict(labels).get("lineage", "") for _, labels in scraped(world) if "lineage" in dict(labels)
+    )
+    assert 100 < per_lineage["default"] <= 300
+
+
+def test_runs_that_began_before_the_window_are_left_out(world: World) -> None:
+    old = world.run(OutcomeKind.PROMOTED)
+    still_open = world.run()
+    for place in (old.record, old.outcome, still_open.record):
+        os.utime(place, (ago(days=90).timestamp(),) * 2)
+    found = scraped(world)
+    assert value(found, "runs", dag="Test.DAG", outcome="promoted") == 0
+    assert value(found, "runs", dag="Test.DAG", outcome="going_on") == 2
+
+
+def damaged(world: World, what: str) -> str:
+    """Return the place of a file, by what it is."""
+    lineage, store = world.lineage, world.store
+    [index, *_] = [uri for uri in uris.list_files(store.runs) if uri.endswith("/ledger.json")]
+    [prepared, *_] = [uri for uri in uris.list_files(store.runs) if "/prepared/" in uri]
+    version = max(uris.list_files(lineage.versions), key=lambda uri: uri.endswith("/verdict.json"))
+    return {
+        "lease": lineage.lease,
+        "pointer": lineage.production,
+        "verdict": version,
+        "ledger": index,
+        "prepared": prepared,
+        "run": world.at_work.layout.root.split("/reservations/")[0] + "/run.json",
+        "attempt": world.at_work.layout.record,
+        "watch": store.watch_pass,
+        "corpus": store.corpus_seen,
+        "reaper": uris.list_files(store.reapers)[0],
+        "arrival": next(uri for uri in uris.list_files(store.arrivals) if "partitions" in uri),
+    }[what]
+
+
+@pytest.mark.parametrize(
+    ("what", "source", "lost"),
+    [
+        ("lease", "lineages", {"lineage_lease_acquired_timestamp_seconds"}),
+        ("pointer", "models", {"model_info", "model_loss_nats", "model_partitions"}),
+        ("ledger", "spending", set()),
+        ("prepared", "data", set()),
+        ("run", "runs", {"job_progress_ratio"}),
+        ("attempt", "tpus", {"job_progress_ratio"}),
+        ("watch", "watch", {"watch_pass_timestamp_seconds", "watch_problems"}),
+        ("corpus", "arrivals", {"corpus_grown_timestamp_seconds"}),
+        ("reaper", "reaper", {"reaper_pass_timestamp_seconds", "reaper_problems"}),
+        ("arrival", "arrivals", {"corpus_waiting_oldest_timestamp_seconds"}),
+    ],
+)
+def test_a_damaged_file_costs_its_metrics_and_no_scrape(
+    world: World, what: str, source: str, lost: set[str]
+) -> None:
+    before = names(scraped(world))
+    reader = SnapshotSource(world.store, WEEKS)
+    place = damaged(world, what)
+    kept = uris.read(place)
+    uris.write(place, b'{"format": "?"')
+    once, twice = scrape(reader), scrape(reader)
+    assert lost <= before
+    assert not lost & names(once)
+    assert before - lost >= {"runs", "tpu_chips"}
+    assert {"runs", "tpu_chips"} <= names(once)
+    assert value(once, "store_unreadable", source=source) >= 1
+    errors = value(once, "store_read_errors_total", source=source)
+    assert value(twice, "store_read_errors_total", source=source) == 2 * errors
+    uris.write(place, kept)
+    mended = scrape(reader)
+    assert names(mended) == before
+    assert value(mended, "store_unreadable", source=source) == 0
+    assert value(mended, "store_read_errors_total", source=source) == 2 * errors
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Count calls of the store that read or list."""
+    calls: Counter[str] = Counter()
+
+    def counting(name: str) -> Callable[..., Any]:
+        real = getattr(local.LocalBackend, name)
+
+        def call(self: Any, *arguments: Any) -> Any:
+            calls[name] += 1
+            return real(self, *arguments)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("read", "read_versioned", "size", "list", "list_details", "list_named"):
+            patch.setattr(local.LocalBackend, name, counting(name))
+        yield calls
+
+
+def test_a_scrape_reads_no_run_again_that_has_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended() -> None:
+        run = world.run(OutcomeKind.REJECTED)
+        world.reserved(run)
+        world.bill(run, entry(1, TRAINED))
+
+    source = SnapshotSource(world.store, WEEKS)
+    scrape(source)
+    with counted(monkeypatch) as few:
+        scrape(source)
+    for _ in range(200):
+        ended()
+    with counted(monkeypatch) as first:
+        scrape(source)
+    with counted(monkeypatch) as many:
+        found = scrape(source)
+    assert value(found, "runs", dag="Test.DAG", outcome="rejected") == 200
+    assert first["read_versioned"] > 200
+    assert many == few
+    # The one that is at work, the lineage, and everybody who watches.
+    assert sum(many.values()) <= 60
+
+
+def test_a_run_that_goes_on_after_its_end_is_seen(world: World) -> None:
+    source = SnapshotSource(world.store, WEEKS)
+    run = world.run(OutcomeKind.FAILED)
+    assert value(scrape(source), "runs_failed_in_a_row", dag="Test.DAG") == 1
+    uris.delete(run.outcome)
+    found = scrape(source)
+    assert value(found, "runs_failed_in_a_row", dag="Test.DAG") == 0
+    assert value(found, "runs", dag="Test.DAG", outcome="going_on") == 2
+
+
+def test_an_alert_of_a_later_program_is_counted(world: World) -> None:
+    uris.write(world.store.alert("run-1", "new-cause.detail"), b"{}")
+    found = scraped(world)
+    assert value(found, "alerts_open", cause="other", severity="warning") == 1
+    assert value(found, "alerts_open", cause="watch-silent", severity="critical") == 0
+
+
+def test_a_time_without_a_zone_costs_no_scrape(world: World) -> None:
+    run = world.run(OutcomeKind.FAILED)
+    text = uris.read(run.record).decode()
+    uris.write(run.record, re.sub(r'("created": "[^"]*?)(Z|\+00:00)"', r'\1"', text).encode())
+    assert uris.read(run.record) != text.encode()
+    assert value(scraped(world), "runs_failed_in_a_row", dag="Test.DAG") == 1
+
+
+def test_an_outage_of_the_store_is_no_zero(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise OSError("no route to the store")
+
+    for name in ("read", "read_versioned", "list", "list_details", "list_named"):
+        monkeypatch.setattr(local.LocalBackend, name, fail)
+    found = scraped(world)
+    assert names(found) == {
+        "store_read_errors_total",
+        "store_unreadable",
+        "store_read_duration_seconds",
+        "store_read_timestamp_seconds",
+    }
+
+
+def test_servers_that_ask_at_once_share_a_reading(world: World) -> None:
+    source, taken = SnapshotSource(world.store, WEEKS), []
+
+    def take() -> Any:
+        taken.append(1)
+        return source.take()
+
+    collector = StoreCollector(take, 60.0)
+    assert text(collector) == text(collector)
+    assert len(taken) == 1
+
+
+def test_names_keep_to_prometheus_conventions() -> None:
+    for metric in METRICS:
+        assert re.fullmatch("[a-z]+(_[a-z]+)*", metric.name)
+        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+        assert metric.help.endswith(".")
+        if metric.unit.startswith("seconds"):
+            assert "_seconds" in metric.name
+        if metric.unit == "share":
+            assert metric.name.endswith("_ratio")
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+def test_rules_and_dashboards_use_metrics_that_there_are_and_all_of_them() -> None:
+    settings = load_settings({})
+    queries = [rule.query for rule in rules(settings)]
+    shown = [e for board in DASHBOARDS for panel in board.panels for e in panel.expressions]
+    known = {metric.full_name for metric in METRICS}
+    named = {name for query in queries + shown for name in re.findall(rf"{PREFIX}\w+", query)}
+    assert named == known
+    assert not any("~" in query.replace("=~", "") for query in queries + shown)
+
+
+def test_each_rule_but_that_of_a_dead_exporter_has_a_fault() -> None:
+    assert {"RepretrainExporterDown", *FAULTS} == {one.name for one in rules(load_settings({}))}
+
+
+def test_the_kept_files_are_as_written() -> None:
+    for name, content in files.contents(load_settings({})).items():
+        assert (files.FOLDER / name).read_text() == content, "run make docs"
+    page = (ROOT / files.DOCUMENT).read_text()
+    assert files.with_tables(page, load_settings({})) == page, "run make docs"
+
+
+def test_files_follow_the_installations_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_OVERDUE_HOURS", "50")
+    monkeypatch.setenv("REPRETRAIN_DOCS_URL", "https://docs.example.com/")
+    assert main(["files", "--output", str(tmp_path)]) == 0
+    written = (tmp_path / files.RULES).read_text()
+    assert "> 180000" in written
+    assert "https://docs.example.com/operate/metrics.html#repretrainrunoverdue" in written
+    assert "https://docs.example.com/operate/alerts.html#{{ $labels.cause }}" in written
+
+
+def test_the_exporter_answers_on_this_machine_alone(world: World) -> None:
+    with served(world) as url:
+        assert url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own
+            assert answer.headers["Content-Type"].startswith("text/plain")
+            assert f"{PREFIX}runs{{" in answer.read().decode()
+
+
+@contextmanager
+def served(world: World, *words: str) -> Iterator[str]:
+    """Run the command, and give the address that it prints."""
+    command = [sys.executable, "-m", "pipeline_metrics", "serve", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--store", world.store.root, *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.terminate()
+
+
+def test_without_its_library_the_command_says_what_to_install(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "pipeline_metrics.exporter")
+    monkeypatch.delattr("pipeline_metrics.exporter", raising=False)
+    assert main(["print", "--store", world.store.root]) == 1
+    assert "requirements-observe.txt" in capsys.readouterr().err
+
+
+def test_no_address_of_a_store_is_no_start(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["print", "--store", "relative/store"]) == 1
+    assert "is relative" in capsys.readouterr().err
+
+
+def test_a_store_without_anything_is_scraped(tmp_path: Path) -> None:
+    found = scrape(SnapshotSource(StoreLayout(str(tmp_path / "none")), WEEKS))
+    assert value(found, "corpus_waiting_partitions") == 0
+    assert "runs" not in names(found)
+
+
+@pytest.mark.parametrize("rule", FAULTS)
+def test_a_fault_shows_in_the_metrics_of_its_rule(world: World, rule: str) -> None:
+    """Without Prometheus, which `make observe-check` has: what the rule looks at changes."""
+    [one] = [known for known in rules(load_settings({})) if known.name == rule]
+    looked_at = {name.removeprefix(PREFIX) for name in re.findall(rf"{PREFIX}\w+", one.query)}
+    source = SnapshotSource(world.store, WEEKS)
+
+    def of_interest() -> Series:
+        return {key: v for key, v in scrape(source).items() if key[0] in looked_at}
+
+    before = of_interest()
+    with wrong(world, rule):
+        assert of_interest() != before

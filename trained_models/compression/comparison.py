@@ -1,0 +1,64 @@
+"""A smaller model's answers beside its parent's, on the same test examples."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline_config.task import MetricName, TaskKind
+from pipeline_store.formats import ChildComparison, MetricInterval
+from trained_models.downstream import metrics
+from trained_models.downstream.intervals import difference
+
+Outputs = npt.NDArray[Any]
+
+_NEAR = 0.1
+"""Of the parent's standard deviation: numbers that are so near are the same answer."""
+
+
+def compare(
+    kind: TaskKind,
+    metric: str,
+    labels: Outputs,
+    *,
+    child: Outputs,
+    parent: Outputs,
+    converted: Outputs,
+    covered: float | None = None,
+    covered_difference: float | None = None,
+) -> ChildComparison:
+    """Return how much of a parent is left in a child.
+
+    :param metric: what the task is compared by.
+    :param labels: of the test examples.
+    :param child: logits of the written file, [N, L].
+    :param converted: logits of the very model that was written, before.
+    :raises ValueError: there are too few examples to compare on.
+    """
+    found = difference(kind, cast(MetricName, metric), labels, [child], [parent])
+    return ChildComparison(
+        difference=found.mean,
+        interval=MetricInterval(low=found.low, high=found.high),
+        agreement=agreement(kind, child, parent),
+        conversion_agreement=agreement(kind, child, converted),
+        covered=covered,
+        covered_difference=covered_difference,
+    )
+
+
+def agreement(kind: TaskKind, found: Outputs, wanted: Outputs) -> float:
+    """Return the share of examples with the same answer, all labels of it.
+
+    Of a regression: whose numbers differ by less than a tenth of the standard deviation of those
+    that are wanted.
+    """
+    mine, theirs = metrics.predictions(kind, found), metrics.predictions(kind, wanted)
+    if kind == "regression":
+        same = np.abs(mine - theirs) <= _NEAR * theirs.std()
+    elif kind == "multi_label":
+        same = (mine == theirs).all(axis=1)
+    else:
+        same = mine == theirs
+    return float(np.mean(same))

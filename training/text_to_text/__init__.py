@@ -1,0 +1,1 @@
+"""T5 models in TensorFlow: built, fine-tuned, decoded from and exported."""

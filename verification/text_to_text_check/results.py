@@ -1,0 +1,131 @@
+"""What was measured, kept so that the check can go on, and what it comes to."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from trained_models.downstream.intervals import Difference, difference_of
+from trained_models.downstream.measures import Measure
+from verification.text_to_text_check.recipe import SECONDS, SHAPE
+
+PRETRAINED, RANDOM = "pretrained", "random"
+"""What a fine-tuning begins with."""
+OURS, PYTORCH = "ours", "pytorch"
+"""What trains."""
+IMPROVED = 2
+"""Tasks that pretraining has to improve."""
+LEVEL = 0.05
+"""Of the two-sided test of whether two means differ by more than seeds do."""
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Results:
+    """A line of JSON for each training, with what each test example is worth."""
+
+    path: Path
+
+    def lines(self) -> list[Line]:
+        """Return what was measured so far."""
+        if not self.path.exists():
+            return []
+        return [json.loads(line) for line in self.path.read_text().splitlines()]
+
+    def has(self, **wanted: Any) -> bool:
+        """Return whether there is a line with these fields."""
+        return any(wanted.items() <= line.items() for line in self.lines())
+
+    def add(self, line: Line) -> None:
+        """Keep a line, and print it but for the examples."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        show({name: value for name, value in line.items() if name != "scores"})
+
+
+def show(line: Line) -> None:
+    """Print a line of JSON."""
+    print(json.dumps(line), flush=True)
+
+
+def scores_of(
+    lines: Sequence[Line], task: str, side: str, start: str
+) -> dict[int, npt.NDArray[np.float64]]:
+    """Return what each test example is worth, [N], by seed."""
+    wanted = {"task": task, "side": side, "start": start}
+    found = [line for line in lines if wanted.items() <= line.items()]
+    return {line["seed"]: np.array(line["scores"], float) for line in found}
+
+
+def comparison(lines: Sequence[Line], task: str) -> Difference | None:
+    """Return how much better the pre-trained start is than random ones; None: not measured.
+
+    The interval is of examples and seeds, as the reports of fine-tuning have it.
+    """
+    ours, random = (scores_of(lines, task, OURS, start) for start in (PRETRAINED, RANDOM))
+    seeds = sorted(ours.keys() & random.keys())
+    if not seeds:
+        return None
+    values = [side[seed] for side in (ours, random) for seed in seeds]
+    return difference_of(
+        [_mean_of(ours[seed]) for seed in seeds],
+        [_mean_of(random[seed]) for seed in seeds],
+        len(values[0]),
+        is_of_decisions=all(set(np.unique(one)) <= {0.0, 1.0} for one in values),
+    )
+
+
+def _mean_of(values: npt.NDArray[np.float64]) -> Measure:
+    return lambda weights: weights @ values / weights.sum(axis=1)
+
+
+def criteria(lines: Sequence[Line], tasks: Sequence[str]) -> Iterator[Line]:
+    """Yield what the lines say, as far as they do: ``name``, ``value``, ``limit``, ``holds``."""
+    found = {task: comparison(lines, task) for task in tasks}
+    known = {task: one for task, one in found.items() if one is not None}
+    for task, one in known.items():
+        values = {name: round(value, 4) for name, value in one._asdict().items()}
+        yield {"name": f"{SHAPE}_{task}_pretrained_minus_random", **values}
+    # Of fewer tasks it would say less than it seems to.
+    if len(known) > IMPROVED:
+        count = sum(one.low > 0.0 for one in known.values())
+        yield _row("tasks_improved_by_pretraining", count, IMPROVED, holds=count >= IMPROVED)
+    for task in tasks:
+        yield from _against_pytorch(lines, task)
+    ours = [line["seconds"] for line in lines if line["side"] == OURS]
+    if ours:
+        longest = max(ours)
+        yield _row("longest_training_seconds", longest, SECONDS, holds=longest <= SECONDS)
+
+
+def _against_pytorch(lines: Sequence[Line], task: str) -> Iterator[Line]:
+    """Yield whether the means of both sides differ by no more than seeds do (Welch's test)."""
+    sides = [scores_of(lines, task, side, PRETRAINED) for side in (OURS, PYTORCH)]
+    ours, theirs = ([float(one.mean()) for one in side.values()] for side in sides)
+    if min(len(ours), len(theirs)) < 2:
+        return
+    # Equal without any spread, there is nothing to test.
+    p = 1.0 if ours == theirs else float(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
+    more = {
+        "ours": round(statistics.fmean(ours), 4),
+        "pytorch": round(statistics.fmean(theirs), 4),
+        "deviation": round(statistics.stdev(ours), 4),
+        "pytorch_deviation": round(statistics.stdev(theirs), 4),
+        "seeds": [len(ours), len(theirs)],
+    }
+    # A comparison with NaN is false.
+    yield _row(f"{task}_same_as_pytorch_p", round(p, 4), LEVEL, holds=p > LEVEL) | more
+
+
+def _row(name: str, value: float, limit: float, *, holds: bool) -> Line:
+    return {"name": f"{SHAPE}_{name}", "value": value, "limit": limit, "holds": holds}
