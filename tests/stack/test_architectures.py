@@ -81,6 +81,7 @@ def update_with_a_lost_tpu(pipeline: Pipeline, lineage: str, settings: dict[str,
     return run
 
 
+@pytest.mark.slow
 def test_a_roberta_goes_on_bit_by_bit(pipeline: Pipeline) -> None:
     update_with_a_lost_tpu(pipeline, "roberta", ROBERTA)
 

@@ -79,6 +79,7 @@ def held(pipeline: Pipeline, task_id: str, lineage_id: str) -> Iterator[None]:
     pipeline.api.request("PATCH", f"/pools/{lineage_id}", json=opened)
 
 
+@pytest.mark.slow
 def test_a_backfill_trains_in_order_and_says_what_it_has_not_learned(
     pipeline: Pipeline, ended: BackfillRuns
 ) -> None:

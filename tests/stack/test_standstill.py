@@ -26,7 +26,7 @@ from tests.stack.driver import DAG_ID, Pipeline, until
 from tests.stack.story import FIRST
 from tpu_emulator.admin import AdminClient
 
-pytestmark = [pytest.mark.stack, pytest.mark.thorough]
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 WATCH = "pipeline_watch"
 TRAIN = "010-train"

@@ -27,6 +27,7 @@ LONG = (
     "kill -9 of a training",
     "kill -9 of an export",
     "full disk during a checkpoint",
+    "a machine that fails while it reads",
 )
 
 
