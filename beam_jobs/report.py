@@ -19,6 +19,7 @@ from beam_jobs.cli import run_cli
 from beam_jobs.reports.content import ReportContent
 from beam_jobs.reports.plots import bar_chart
 from corpus.errors import UserError
+from pipeline_config.command_line import command_parser
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, ShardManifest
 from pipeline_store.layout import LineageLayout, StoreLayout
@@ -118,11 +119,7 @@ def _absolute(uri: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m beam_jobs.report",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("beam_jobs.report", __doc__)
     parser.add_argument("--store", metavar="URI", required=True, help="a directory or gs:// URI")
     parser.add_argument(
         "--manifest",

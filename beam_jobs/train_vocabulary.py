@@ -31,6 +31,7 @@ from corpus.tokens.tokenizing import make_tokenizer
 from corpus.tokens.training_text import TrainingText
 from corpus.tokens.vocabulary import Vocabulary, unused_places, with_domain_words
 from corpus.tokens.wordpiece_training import train_wordpiece
+from pipeline_config.command_line import command_parser
 from pipeline_store.formats import VocabularyInfo
 
 logger = logging.getLogger(__name__)
@@ -106,11 +107,7 @@ def _text(arguments: JobArguments) -> TrainingText:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m beam_jobs.train_vocabulary",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("beam_jobs.train_vocabulary", __doc__)
     parser.add_argument(
         "--config", metavar="FILE", required=True, help="config.json, a path or gs:// URI"
     )

@@ -15,16 +15,16 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import TaskManifest, TaskSplit
 from pipeline_store.layout import ChildrenLayout, StoreLayout
 from trained_models import artifacts
 from trained_models.compression import records
-from trained_models.errors import BadDataError, PreemptedError, UserError
+from trained_models.errors import BadDataError, UserError
 from training.finetuning.exporting.chosen import ChosenTrial, TrainedRun
-from training.runtime.job import on_sigterm, run_job
+from training.runtime.job import nothing_to_save, on_sigterm, run_job
 
 if TYPE_CHECKING:
     from training.finetuning.exporting.answers import Answering
@@ -35,12 +35,8 @@ log = logging.getLogger("training")
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the process exit code."""
     arguments = parser().parse_args(argv)
-    with on_sigterm(_stop):
+    with on_sigterm(nothing_to_save("starts again")):
         return run_job(lambda: predict(arguments), log_stream=sys.stderr)
-
-
-def _stop() -> NoReturn:
-    raise PreemptedError("nothing to save; the same command starts again.")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -9,13 +9,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from pipeline_config import PipelineConfig, parse_config, with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import ExitKind, PhaseName
 from pipeline_store.local import NO_ROOM, UnwritableError
-from trained_models.errors import JobError, exit_kind_of
+from trained_models.errors import JobError, PreemptedError, exit_kind_of
 from training.runtime import stacks
 from training.runtime.phases import phase
 
@@ -51,6 +51,18 @@ def on_sigterm(action: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def nothing_to_save(then: str) -> Callable[[], NoReturn]:
+    """Return the action that ends a job at once.
+
+    :param then: what the same command does when it is given again.
+    """
+
+    def stop() -> NoReturn:
+        raise PreemptedError(f"nothing to save; the same command {then}.")
+
+    return stop
 
 
 def run_job(job: Callable[[], None], log_stream: TextIO | None = None) -> int:

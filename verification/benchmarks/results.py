@@ -6,7 +6,6 @@ python -m verification.benchmarks.results --schema        # the JSON Schema of a
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import os
@@ -19,6 +18,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.train import machine
 
 Bench = Literal["data", "train", "finetune"]
@@ -157,11 +157,7 @@ def _number(value: float | None, unit: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.results",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.benchmarks.results", __doc__)
     parser.add_argument("files", type=Path, nargs="*", help="what benchmarks printed")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of a line")
     options = parser.parse_args(argv)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
 from verification.compress_check.laboratory import Laboratory
 from verification.compress_check.results import criteria
 from verification.compress_check.texts import BUILDERS
@@ -36,11 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.compress_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.compress_check", __doc__)
     parser.add_argument("--encoder", type=Path, required=True, help="a Hugging Face folder")
     parser.add_argument(
         "--state-dir",

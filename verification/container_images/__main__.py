@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline_config.command_line import command_parser
 from verification.container_images.audit import audit
 from verification.container_images.base import Base, get_base
 from verification.container_images.bill import bill_of_materials
@@ -146,10 +147,9 @@ def _bytes(root: Path) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.container_images",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "verification.container_images",
+        __doc__,
         epilog="exit codes: 0 all built and tried, 1 anything else, with a line for each reason",
     )
     names = [image.name for image in IMAGES]

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from local.stack.paths import StackError
+from pipeline_config.command_line import command_parser
 from verification.code_version import code_version
 from verification.hang_check.hangs import HANGS, run_hang
 from verification.hang_check.healthy import PAUSED, kind_of, run_healthy
@@ -84,11 +85,7 @@ def _say(content: Mapping[str, object]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.hang_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.hang_check", __doc__)
     add = parser.add_argument
     add("--healthy", type=int, default=100, help="healthy trainings (default: %(default)s)")
     add(

@@ -21,6 +21,7 @@ from pathlib import Path
 from local.stack.airflow_api import AirflowApiError
 from local.stack.paths import StackError
 from local.stack.stack import Stack
+from pipeline_config.command_line import command_parser
 from verification.schedule_check.story import Story
 from verification.schedule_check.verdict import judge
 from verification.schedule_check.world import CheckError, Watcher, world
@@ -58,11 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.schedule_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.schedule_check", __doc__)
     parser.add_argument(
         "--state-dir",
         type=Path,

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from local.stack.paths import StackError
+from pipeline_config.command_line import command_parser
 from verification.chaos.campaign import Campaign, Item
 from verification.code_version import code_version
 from verification.spending_check import calculator
@@ -141,11 +142,7 @@ def _say(content: Mapping[str, Any]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.spending_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.spending_check", __doc__)
     add = parser.add_argument
     add("--seeds", type=int, default=50, help="schedules of chaos (default: %(default)s)")
     add("--parallel", type=int, default=6, help="schedules at a time (default: %(default)s)")

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
 from verification.text_to_text_check.laboratory import Laboratory, say
 from verification.text_to_text_check.results import PRETRAINED, RANDOM, criteria, show
 from verification.text_to_text_check.texts import FIRST_LINE, PACKAGE, RESTORE
@@ -55,11 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.text_to_text_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.text_to_text_check", __doc__)
     parser.add_argument("--torch", type=Path, help="Python that has PyTorch; without: not compared")
     parser.add_argument(
         "--state-dir",

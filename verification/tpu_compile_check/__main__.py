@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline_config import ConfigError, load_preset, preset_names, with_overrides
+from pipeline_config.command_line import command_parser
 from pipeline_config.loading import parse_overrides
 from pipeline_store.formats import ExitKind
 from preflight.compiled import saved
@@ -49,10 +50,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.tpu_compile_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "verification.tpu_compile_check",
+        __doc__,
         epilog="exit codes: 0 all well, 1 a limit is exceeded, 40 configuration, lint or compiler "
         "environment, 42 the step does not fit into the memory of a chip",
     )

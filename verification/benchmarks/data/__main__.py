@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.commands import say
 from verification.benchmarks.data.bench import QUICK, Bench, Sizes
 from verification.benchmarks.data.corpus import Corpus, CorpusTooSmallError, corpus_folder, gather
@@ -78,11 +79,7 @@ def _rows(group: Callable[[], Iterable[Row]], text: str) -> Iterator[Row]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.data",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.benchmarks.data", __doc__)
     parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     parser.add_argument(
         "--quick", action="store_true", help="10 MB for most rows; minutes, and less certain"

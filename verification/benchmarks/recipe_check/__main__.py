@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.recipe_check import (
     file_renamed,
     file_revised,
@@ -59,11 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.recipe_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = command_parser("verification.benchmarks.recipe_check", __doc__)
     made.add_argument(
         "--only",
         type=_names,

@@ -7,16 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.recipes.trainings import Laboratory, from_lines
 
 
 def parser(module: str, description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options that all comparisons have."""
-    made = argparse.ArgumentParser(
-        prog=f"python -m {module}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = command_parser(module, description)
     made.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     made.add_argument("--steps", type=int, default=400, help="of each training (default: 400)")
     made.add_argument(

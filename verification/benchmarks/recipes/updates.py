@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline_config.command_line import command_parser
 from pipeline_store.formats import EvaluationReport
 from verification.benchmarks.commands import print_result
 from verification.benchmarks.recipes.command import print_table
@@ -139,11 +140,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.recipes.updates",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = command_parser("verification.benchmarks.recipes.updates", __doc__)
     made.add_argument(
         "--state-dir",
         type=Path,

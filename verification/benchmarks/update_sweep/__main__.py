@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.commands import say
 from verification.benchmarks.update_sweep import results, table
 from verification.benchmarks.update_sweep.grid import FULL, QUICK, Cell, Scale, cells
@@ -50,11 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.update_sweep",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = command_parser("verification.benchmarks.update_sweep", __doc__)
     made.add_argument("--encoder", type=Path, metavar="FOLDER", help="a Hugging Face folder")
     made.add_argument(
         "--state-dir",
