@@ -18,7 +18,6 @@ from beam_jobs.cli import JobArguments, read_arguments, run_alone, run_cli
 from corpus.errors import BadDataError, UserError
 from corpus.text.inputs import list_inputs, refuse_misread
 from corpus.tokens.bpe import train_bpe
-from corpus.tokens.domain_words import find_domain_words
 from corpus.tokens.lineage_vocabulary import (
     create_vocabulary,
     find_vocabulary,
@@ -26,6 +25,7 @@ from corpus.tokens.lineage_vocabulary import (
     refuse_other,
     refuse_unfit,
 )
+from corpus.tokens.new_words import find_domain_words
 from corpus.tokens.sentencepiece_tokens import UntrainableTextError, train_sentencepiece
 from corpus.tokens.tokenizing import make_tokenizer
 from corpus.tokens.training_text import TrainingText

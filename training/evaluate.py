@@ -15,7 +15,7 @@ from pipeline_store.formats import EvaluationReport, PartitionManifest, PhaseNam
 from pipeline_store.layout import StoreLayout
 from trained_models.commit import CommitGuard
 from trained_models.errors import BadDataError, UserError
-from trained_models.importing.identity import files_sha256
+from trained_models.importing.sources import files_sha256
 from training.reporting import report as reports
 from training.runtime import slices
 from training.runtime.job import add_sets, load_config, named, nothing_to_save, on_sigterm, run_job

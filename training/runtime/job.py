@@ -1,14 +1,24 @@
-"""What the command lines of this package share: logging, SIGTERM and exit codes."""
+"""What the command lines of this package share: logging, SIGTERM, exit codes, stacks of threads.
+
+The agent asks by a signal where every Python thread is. The answer is written by the signal's
+handler itself, in C: it needs neither the GIL nor a thread that gets to run, so a process answers
+also while it hangs in another library.
+
+Source: https://docs.python.org/3/library/faulthandler.html#faulthandler.register
+"""
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import logging
+import os
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn, TextIO
 
 from pipeline_config import PipelineConfig, parse_config, with_overrides
@@ -16,10 +26,14 @@ from pipeline_store import uris
 from pipeline_store.formats import ExitKind, PhaseName
 from pipeline_store.local import NO_ROOM, UnwritableError
 from trained_models.errors import JobError, PreemptedError, exit_kind_of
-from training.runtime import stacks
 from training.runtime.phases import phase
 
 log = logging.getLogger("training")
+STACKS_FOLDER = "REPRETRAIN_STACKS_FOLDER"
+"""Variable of the environment that names the folder of the answers; without it none is given."""
+
+# The handler writes to the descriptor for as long as the process lives.
+_answers: list[TextIO] = []
 
 
 class StopRequest:
@@ -70,7 +84,7 @@ def run_job(job: Callable[[], None], log_stream: TextIO | None = None) -> int:
 
     :param log_stream: where the log goes; stdout, unless results are printed there.
     """
-    stacks.answer()
+    answer()
     with _log_to(log_stream or sys.stdout), phase(PhaseName.OTHER):
         try:
             job()
@@ -172,3 +186,15 @@ def on_cpu(config: PipelineConfig) -> PipelineConfig:
         "training.residual_dtype": "float32",
     }
     return with_overrides(config, here)
+
+
+def answer() -> None:
+    """Answer from now on, into ``<pid>.txt``; that the file is there says that this one answers."""
+    folder = os.environ.get(STACKS_FOLDER)
+    if folder is None or _answers:
+        return
+    aside = Path(folder, f"{os.getpid()}.aside")
+    file = aside.open("w")
+    _answers.append(file)
+    faulthandler.register(signal.SIGUSR1, file, all_threads=True)
+    aside.rename(aside.with_suffix(".txt"))

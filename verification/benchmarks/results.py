@@ -19,9 +19,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline_config.command_line import command_parser
-from verification.benchmarks.train import machine
 
 Bench = Literal["data", "train", "finetune"]
+# By how much they speed up, most first.
+_BFLOAT16_UNITS = ("amx_bf16", "avx512_bf16")
 _HEAD = ("row", "value", "ratio", "best of", "CPU ratio", "spread", "load", "peak", "compared with")
 
 
@@ -99,12 +100,33 @@ def this_machine() -> Machine:
     """Return the description of this machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
-        processor=machine.processor(),
+        processor=processor(),
         cores=len(os.sched_getaffinity(0)),
         memory_gb=round(memory / 1e9, 1),
         system=f"{platform.system()} {platform.release().partition('-')[0]}",
         python=platform.python_version(),
     )
+
+
+def processor() -> str:
+    """Return the name of the processor."""
+    return _cpuinfo().get("model name", platform.machine())
+
+
+def bfloat16_units() -> str | None:
+    """Return the instructions for bfloat16 that the processor has, or None.
+
+    Without any, a library computes in float32 and converts, so bfloat16 is no faster.
+    """
+    flags = _cpuinfo().get("flags", "").split()
+    return next((unit for unit in _BFLOAT16_UNITS if unit in flags), None)
+
+
+def _cpuinfo() -> dict[str, str]:
+    """Return the fields of the first processor."""
+    first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    fields = (line.partition(":") for line in first.split("\n"))
+    return {name.strip(): value.strip() for name, _, value in fields}
 
 
 def rounded(value: Any) -> Any:

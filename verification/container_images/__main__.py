@@ -19,13 +19,11 @@ from typing import Any
 
 from pipeline_config.command_line import command_parser
 from verification.container_images.audit import audit
-from verification.container_images.base import Base, get_base
 from verification.container_images.bill import bill_of_materials
-from verification.container_images.builder import Builder
-from verification.container_images.catalogue import IMAGES, REPOSITORY, Image
+from verification.container_images.builder import Base, Builder, get_base
+from verification.container_images.catalogue import IMAGES, REPOSITORY, Image, default_argument
 from verification.container_images.commands import ImageError
 from verification.container_images.contents import debian_packages, python_packages
-from verification.container_images.dockerfiles import default_argument
 from verification.container_images.registry_access import RegistryAccess, lend_access
 from verification.container_images.revision import Revision, current_revision
 from verification.container_images.smoke import Smoke

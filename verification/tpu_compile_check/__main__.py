@@ -23,8 +23,7 @@ from pipeline_config.loading import parse_overrides
 from pipeline_store.formats import ExitKind
 from preflight.compiled import saved
 from preflight.compiled.errors import CheckError, DoesNotFitError
-from preflight.compiled.figures import Comparison, Figures, comparison_table, table
-from preflight.compiled.limits import exceeded
+from preflight.compiled.figures import Comparison, Figures, comparison_table, exceeded, table
 from preflight.compiled.slices import CHIPS, chip_named
 from trained_models.decided_steps import with_steps
 from verification.tpu_compile_check.check import Request, check, export_program, programs

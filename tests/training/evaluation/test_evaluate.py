@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from corpus.arrays import to_npz
-from corpus.held_out_groups import HeldOutGroups
+from corpus.arrays import HeldOutGroups, to_npz
 from corpus.mlm_records import token_table
 from pipeline_store.formats import (
     EvaluationReport,

@@ -25,11 +25,10 @@ from typing import Any
 from pipeline_config.command_line import command_parser
 from pipeline_store.formats import EvaluationReport
 from verification.benchmarks.commands import print_result
-from verification.benchmarks.recipes.command import print_table
 from verification.benchmarks.recipes.drift import PARTITIONS
 from verification.benchmarks.recipes.lineages import Length, Lineages
 from verification.benchmarks.recipes.siblings import Siblings, compare
-from verification.benchmarks.recipes.trainings import Overrides
+from verification.benchmarks.recipes.trainings import Overrides, print_table
 
 FULL_RATE = 2e-3
 """The preset's, for a model from nothing."""

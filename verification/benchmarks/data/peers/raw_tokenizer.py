@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
-from verification.benchmarks.data.peers import command, wordpiece
+from verification.benchmarks.data.peers import command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # As in the data job: `<s>` in a text is text.
         tokenizer.encode_special_tokens = True
     else:
-        tokenizer = wordpiece.load(options.vocabulary)
+        tokenizer = command.load(options.vocabulary)
     read = command.lines if options.unit == "line" else command.documents
     texts = list(read(options.shards))
     tokens = 0
