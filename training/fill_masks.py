@@ -27,7 +27,7 @@ from pipeline_config.command_line import command_parser
 from pipeline_store.layout import StoreLayout
 from trained_models.errors import BadDataError, UserError
 from trained_models.importing.vocabulary import vocabulary_kind
-from trained_models.vocabulary import lineage_tokens
+from trained_models.record_sources import lineage_tokens
 from training.runtime.job import load_config, named, on_cpu, run_job
 
 if TYPE_CHECKING:

@@ -19,13 +19,12 @@ from typing import Any
 
 from pipeline_config.command_line import command_parser
 from verification.container_images.audit import audit
-from verification.container_images.bill import bill_of_materials
 from verification.container_images.builder import Base, Builder, get_base
 from verification.container_images.catalogue import IMAGES, REPOSITORY, Image, default_argument
 from verification.container_images.commands import ImageError
 from verification.container_images.contents import debian_packages, python_packages
 from verification.container_images.registry_access import RegistryAccess, lend_access
-from verification.container_images.revision import Revision, current_revision
+from verification.container_images.revision import Revision, bill_of_materials, current_revision
 from verification.container_images.smoke import Smoke
 
 MB = 1_000_000

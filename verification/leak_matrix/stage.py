@@ -23,8 +23,7 @@ from tpu_lifecycle.records.reservation import earlier_reservations, open_reserva
 from verification.leak_matrix.accidents import Accidents
 from verification.leak_matrix.cloud import CREATIONS, DELETIONS, LOOKS, Cloud
 from verification.leak_matrix.layers import Layer, user_agent
-from verification.leak_matrix.places import run_folder, run_uri
-from verification.leak_matrix.scenario import Scenario, Subject
+from verification.leak_matrix.scenario import Scenario, Subject, run_folder, run_uri
 
 T = TypeVar("T")
 WAIT_SECONDS = 150.0
