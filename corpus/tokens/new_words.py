@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from corpus.tokens.tokenizing import Tokenizer
+if TYPE_CHECKING:
+    from corpus.tokens.tokenizing import Tokenizer
 
 logger = logging.getLogger(__name__)
 
