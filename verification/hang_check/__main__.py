@@ -17,7 +17,7 @@ from pathlib import Path
 
 from local.stack.paths import StackError
 from pipeline_config.command_line import command_parser
-from verification.code_version import code_version
+from verification.checks import add_state_dir, code_version
 from verification.hang_check.hangs import HANGS, run_hang
 from verification.hang_check.healthy import PAUSED, kind_of, run_healthy
 from verification.hang_check.prepared import Prepared, prepare
@@ -95,12 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         help="factor on all limits and pauses, for a machine that is busy (default: 1)",
     )
     add("--only", action="append", help="only this hang; give it again for more")
-    add(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/hang-check"),
-        help="folder of results and trials (default: %(default)s)",
-    )
+    add_state_dir(parser, "hang-check", "folder of results and trials")
     return parser
 
 

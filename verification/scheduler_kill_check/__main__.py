@@ -21,7 +21,7 @@ from local.stack.airflow_api import AirflowApiError
 from local.stack.paths import StackError
 from local.stack.stack import Stack
 from pipeline_config.command_line import command_parser
-from verification.code_version import code_version
+from verification.checks import add_state_dir, code_version
 from verification.scheduler_kill_check.moments import BY_NAME, MOMENTS, Moment
 from verification.scheduler_kill_check.results import (
     Journal,
@@ -125,12 +125,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="let left-overs and idle sessions live: the proof that the check can fail",
     )
-    add(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/scheduler-kill-check"),
-        help="folder for results and the stack (default: %(default)s)",
-    )
+    add_state_dir(parser, "scheduler-kill-check", "folder for results and the stack")
     return parser
 
 

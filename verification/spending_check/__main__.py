@@ -21,7 +21,7 @@ from typing import Any
 from local.stack.paths import StackError
 from pipeline_config.command_line import command_parser
 from verification.chaos.campaign import Campaign, Item
-from verification.code_version import code_version
+from verification.checks import add_state_dir, code_version
 from verification.spending_check import calculator
 from verification.spending_check.events import entries
 from verification.spending_check.judge import (
@@ -152,12 +152,7 @@ def _parser() -> argparse.ArgumentParser:
         default=Path(".venv-goodput/bin/python"),
         help="Python that has ml-goodput-measurement (default: %(default)s)",
     )
-    add(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/spending-check"),
-        help="folder of reports and schedules (default: %(default)s)",
-    )
+    add_state_dir(parser, "spending-check", "folder of reports and schedules")
     return parser
 
 

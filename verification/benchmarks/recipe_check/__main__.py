@@ -30,6 +30,7 @@ from verification.benchmarks.recipe_check import (
     retrieval_collapse,
 )
 from verification.benchmarks.recipe_check.finding import Finding
+from verification.checks import add_state_dir
 
 CHECKS: dict[str, Callable[[Path], Finding]] = {
     ratchet.NAME: ratchet.check,
@@ -68,12 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME[,NAME]",
         help=f"some of {', '.join(CHECKS)} (default: all)",
     )
-    made.add_argument(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/recipe-check"),
-        help="folder for what is trained (default: %(default)s)",
-    )
+    add_state_dir(made, "recipe-check", "folder for what is trained")
     return made
 
 
