@@ -14,6 +14,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import logging
+import os
 import posixpath
 import re
 import urllib.parse
@@ -135,6 +136,11 @@ def is_cloud(uri: str) -> bool:
 def is_absolute(uri: str) -> bool:
     """Return whether the URI stands on its own (has a scheme or is an absolute path)."""
     return "://" in uri or uri.startswith("/")
+
+
+def absolute(uri: str) -> str:
+    """Return a URI that a command was given; a relative path begins at the working folder."""
+    return uri if is_absolute(uri) else os.path.abspath(uri)
 
 
 def for_library(uri: str) -> str:

@@ -16,7 +16,6 @@ checks the installation instead: account, rights, APIs, network, image, store, v
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from corpus.partitions import choose_partition
@@ -189,8 +188,7 @@ def _config(options: argparse.Namespace) -> PipelineConfig:
 def _base(options: argparse.Namespace) -> PipelineConfig:
     if options.config is None:
         return load_preset(options.preset)
-    absolute = uris.is_absolute(options.config)
-    uri = options.config if absolute else os.path.abspath(options.config)
+    uri = uris.absolute(options.config)
     try:
         return parse_config(uris.read(uri), uri)
     except OSError as error:

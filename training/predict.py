@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -93,7 +92,7 @@ def predict(arguments: argparse.Namespace) -> None:
     chosen = trained.trial(trial_id)
     task = chosen.result.trial.task
     if arguments.inputs:
-        inputs = [_absolute(path) for path in arguments.inputs]
+        inputs = [uris.absolute(path) for path in arguments.inputs]
     else:
         inputs = _own_inputs(trained.inputs(task))
     missing = [uri for uri in inputs if not uris.exists(uri)]
@@ -103,7 +102,7 @@ def predict(arguments: argparse.Namespace) -> None:
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
     from training.finetuning.exporting.answers import write_answers
 
-    output = _absolute(arguments.output) if arguments.output else trained.run.predictions(task)
+    output = uris.absolute(arguments.output) if arguments.output else trained.run.predictions(task)
     with tempfile.TemporaryDirectory() as scratch:
         if arguments.child is None:
             model = _own(chosen, store)
@@ -133,10 +132,6 @@ def _child(layout: ChildrenLayout, name: str, scratch: Path) -> Answering:
             uris.join(place.root, child.folder, file.path), file, scratch / file.path
         )
     return TextAnswers(str(scratch / child.served_as))
-
-
-def _absolute(path: str) -> str:
-    return path if uris.is_absolute(path) else os.path.abspath(path)
 
 
 def _own_inputs(manifest: TaskManifest) -> list[str]:

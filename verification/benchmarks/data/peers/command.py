@@ -6,7 +6,10 @@ That is BERT's, as Hugging Face's library has it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -83,3 +86,23 @@ def _around(model: WordPiece) -> Tokenizer:
     tokenizer.normalizer = BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     return tokenizer
+
+
+def measure_tokenizer(
+    description: str | None,
+    argv: Sequence[str] | None,
+    load_encoder: Callable[[Path], Callable[[Sequence[str]], int]],
+) -> int:
+    """Print the tokens and the seconds spent on them; start-up is not among these.
+
+    :param load_encoder: returns, for a vocabulary, what tokenizes texts and counts their tokens.
+    """
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    options = parse(description, argv)
+    encode = load_encoder(options.vocabulary)
+    texts = list((lines if options.unit == "line" else documents)(options.shards))
+    began, began_cpu = time.perf_counter(), time.process_time()
+    tokens = sum(map(encode, chunks(texts)))
+    seconds, cpu = time.perf_counter() - began, time.process_time() - began_cpu
+    print(json.dumps({"tokens": tokens, "seconds": seconds, "cpu_seconds": cpu}))
+    return 0
