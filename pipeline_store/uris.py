@@ -151,13 +151,8 @@ def for_library(uri: str) -> str:
 
 def in_bucket(uri: str) -> tuple[str, str]:
     """Return a cloud URI's bucket, with its scheme, and the name in it."""
-    bucket, name = _split(uri)
+    bucket, name = gcs.bucket_and_name(uri)
     return f"gs://{bucket}", name
-
-
-def _split(uri: str) -> tuple[str, str]:
-    bucket, _, name = uri.removeprefix("gs://").partition("/")
-    return bucket, name
 
 
 def media_url(uri: str) -> str:
@@ -167,7 +162,7 @@ def media_url(uri: str) -> str:
     """
     if not is_cloud(uri):
         return "file://" + urllib.parse.quote(for_library(uri))
-    bucket, name = _split(uri)
+    bucket, name = gcs.bucket_and_name(uri)
     quoted = urllib.parse.quote(name, safe="")
     return f"https://storage.googleapis.com/storage/v1/b/{bucket}/o/{quoted}?alt=media"
 
