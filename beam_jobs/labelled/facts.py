@@ -15,7 +15,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from corpus.labelled.problems import Unusable
+from corpus.labelled.labels import Unusable
 from corpus.labelled.reading import read_examples
 from corpus.rows.record_files import LocalFile
 from corpus.text.cleaning import Cleaner
