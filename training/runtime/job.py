@@ -84,7 +84,7 @@ def run_job(job: Callable[[], None], log_stream: TextIO | None = None) -> int:
 
     :param log_stream: where the log goes; stdout, unless results are printed there.
     """
-    answer()
+    answer_about_stacks()
     with _log_to(log_stream or sys.stdout), phase(PhaseName.OTHER):
         try:
             job()
@@ -188,7 +188,7 @@ def on_cpu(config: PipelineConfig) -> PipelineConfig:
     return with_overrides(config, here)
 
 
-def answer() -> None:
+def answer_about_stacks() -> None:
     """Answer from now on, into ``<pid>.txt``; that the file is there says that this one answers."""
     folder = os.environ.get(STACKS_FOLDER)
     if folder is None or _answers:
