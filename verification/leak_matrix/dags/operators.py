@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
-from airflow.triggers.base import BaseTrigger
 
 from model_registry.finetuning_plans import make_rentals
 from operators.own_run import own_run
@@ -24,7 +23,7 @@ from pipeline_config import (
 from pipeline_store import identity, uris
 from pipeline_store.formats import RunRecord
 from pipeline_store.layout import RunLayout, StoreLayout
-from triggers.tpu import TpuJobTrigger, TpuReadyTrigger
+from verification.leak_matrix.dags import triggers
 from verification.leak_matrix.scenario import POLL_SECONDS
 
 if TYPE_CHECKING:
@@ -130,7 +129,7 @@ class _Changed(TpuAttemptOperator):
     ) -> NoReturn:
         """Defer with another trigger or timeout."""
         if self.is_deaf:
-            trigger = deafened(trigger)
+            trigger = triggers.deafened(trigger)
         if self.defer_timeout is not None:
             timeout = timedelta(seconds=self.defer_timeout)
         super().defer(trigger=trigger, method_name=method_name, kwargs=kwargs, timeout=timeout)
@@ -159,31 +158,3 @@ class MatrixCreateOperator(_Changed, TpuCreateOperator):
 
 class MatrixRunOperator(_Changed, TpuRunOperator):
     """Run."""
-
-
-class DeafReadyTrigger(TpuReadyTrigger):
-    """Waits for READY and is deaf."""
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return this class instead of the one it stands for."""
-        return f"{__name__}.{type(self).__name__}", super().serialize()[1]
-
-    async def on_kill(self) -> None:
-        """Do nothing."""
-
-
-class DeafJobTrigger(TpuJobTrigger):
-    """Waits for a job and is deaf."""
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return this class instead of the one it stands for."""
-        return f"{__name__}.{type(self).__name__}", super().serialize()[1]
-
-    async def on_kill(self) -> None:
-        """Do nothing."""
-
-
-def deafened(trigger: BaseTrigger) -> BaseTrigger:
-    """Return the same trigger, deaf."""
-    kinds = {TpuReadyTrigger: DeafReadyTrigger, TpuJobTrigger: DeafJobTrigger}
-    return kinds[type(trigger)](**trigger.serialize()[1])
