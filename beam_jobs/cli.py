@@ -52,8 +52,8 @@ def read_arguments(
         raise UserError(f"missing {', '.join(missing)}; see --help.")
     try:
         identity.check_partition(partition)
-        layout = StoreLayout(uris.for_library(_absolute(store)))
-        settings = parse_config(uris.read(_absolute(config)), config)
+        layout = StoreLayout(uris.for_library(uris.absolute(store)))
+        settings = parse_config(uris.read(uris.absolute(config)), config)
     except FileNotFoundError as error:
         raise UserError(f"--config: {config} does not exist.") from error
     except ConfigError:
@@ -61,10 +61,6 @@ def read_arguments(
     except ValueError as error:
         raise UserError(str(error)) from error
     return JobArguments(settings, layout, partition, pattern or settings.corpus.input_pattern)
-
-
-def _absolute(uri: str) -> str:
-    return uri if uris.is_absolute(uri) else os.path.abspath(uri)
 
 
 def run_cli(name: str, job: Callable[[], dict[str, Any]]) -> int:

@@ -9,7 +9,6 @@ What is done already is not done again.
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -194,8 +193,8 @@ def _arguments(config: str, store: str) -> _Arguments:
     :raises ConfigError: it breaks a rule.
     """
     try:
-        layout = StoreLayout(uris.for_library(_absolute(store)))
-        settings = parse_rental_config(uris.read(_absolute(config)), config)
+        layout = StoreLayout(uris.for_library(uris.absolute(store)))
+        settings = parse_rental_config(uris.read(uris.absolute(config)), config)
     except FileNotFoundError as error:
         raise UserError(f"--config: {config} does not exist.") from error
     except ConfigError:
@@ -209,10 +208,6 @@ def _arguments(config: str, store: str) -> _Arguments:
     return _Arguments(
         layout, settings.model.lineage_id, settings.masking.max_seq_length, settings.beam
     )
-
-
-def _absolute(uri: str) -> str:
-    return uri if uris.is_absolute(uri) else os.path.abspath(uri)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from beam_jobs.cli import run_cli
 from beam_jobs.reports.content import ReportContent
 from beam_jobs.reports.plots import bar_chart
 from corpus.errors import UserError
+from pipeline_config.command_line import command_parser
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, ShardManifest
 from pipeline_store.layout import LineageLayout, StoreLayout
@@ -98,7 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
 
     def job() -> dict[str, str]:
-        manifest_uri, store = _absolute(options.manifest), StoreLayout(_absolute(options.store))
+        manifest_uri = uris.absolute(options.manifest)
+        store = StoreLayout(uris.absolute(options.store))
         try:
             manifest = PartitionManifest.load(manifest_uri)
         except FileNotFoundError as error:
@@ -106,23 +107,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.output is None:
             lineage = store.lineage(manifest.lineage_id)
             return {"report": write_report(manifest, manifest_uri, store, lineage)}
-        output = _absolute(options.output)
+        output = uris.absolute(options.output)
         uris.write(output, render(manifest, manifest_uri, store).encode())
         return {"report": output}
 
     return run_cli("report", job)
 
 
-def _absolute(uri: str) -> str:
-    return uri if uris.is_absolute(uri) else os.path.abspath(uri)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m beam_jobs.report",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("beam_jobs.report", __doc__)
     parser.add_argument("--store", metavar="URI", required=True, help="a directory or gs:// URI")
     parser.add_argument(
         "--manifest",

@@ -18,7 +18,6 @@ from beam_jobs.cli import JobArguments, read_arguments, run_alone, run_cli
 from corpus.errors import BadDataError, UserError
 from corpus.text.inputs import list_inputs, refuse_misread
 from corpus.tokens.bpe import train_bpe
-from corpus.tokens.domain_words import find_domain_words
 from corpus.tokens.lineage_vocabulary import (
     create_vocabulary,
     find_vocabulary,
@@ -26,11 +25,13 @@ from corpus.tokens.lineage_vocabulary import (
     refuse_other,
     refuse_unfit,
 )
+from corpus.tokens.new_words import find_domain_words
 from corpus.tokens.sentencepiece_tokens import UntrainableTextError, train_sentencepiece
 from corpus.tokens.tokenizing import make_tokenizer
 from corpus.tokens.training_text import TrainingText
 from corpus.tokens.vocabulary import Vocabulary, unused_places, with_domain_words
 from corpus.tokens.wordpiece_training import train_wordpiece
+from pipeline_config.command_line import command_parser
 from pipeline_store.formats import VocabularyInfo
 
 logger = logging.getLogger(__name__)
@@ -106,11 +107,7 @@ def _text(arguments: JobArguments) -> TrainingText:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m beam_jobs.train_vocabulary",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("beam_jobs.train_vocabulary", __doc__)
     parser.add_argument(
         "--config", metavar="FILE", required=True, help="config.json, a path or gs:// URI"
     )

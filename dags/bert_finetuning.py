@@ -29,12 +29,9 @@ and `docs/guides/text-to-text.md`, what to do when something fails in `docs/expl
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import pendulum
 from airflow.sdk import DAG, TriggerRule, task_group
 
-from alerting.wiring import run_alerting, task_alerting
+from alerting.wiring import dag_defaults, run_alerting, task_alerting
 from operators.classifiers import (
     CompressClassifiersOperator,
     ExportClassifiersOperator,
@@ -85,19 +82,12 @@ with DAG(
     dag_id="bert_finetuning",
     doc_md=__doc__,
     schedule=settings.finetuning_schedule or None,
-    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,
     max_active_runs=4,
     params=trigger_form(
         load_finetuning_preset(settings.finetuning_preset), settings.locked_settings
     ),
     tags=["bert", "tpu", "finetuning"],
-    default_args={
-        "owner": settings.owner,
-        "retries": 2,
-        "retry_delay": timedelta(seconds=30),
-        **task_alerting(),
-    },
+    **dag_defaults(settings.owner, **task_alerting()),
     **run_alerting(),
 ) as dag:
     validate = ValidateFinetuningOperator(

@@ -29,12 +29,9 @@ Settings are explained in `docs/reference/config.md`, what to do when something 
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import pendulum
 from airflow.sdk import DAG, CronPartitionTimetable, TaskGroup, TriggerRule
 
-from alerting.wiring import run_alerting, task_alerting
+from alerting.wiring import dag_defaults, run_alerting, task_alerting
 from operators.approval import ApproveOperator
 from operators.export_model import ExportModelOperator
 from operators.import_model import ImportModelOperator
@@ -64,18 +61,11 @@ with DAG(
     schedule=CronPartitionTimetable(
         settings.schedule, timezone="UTC", run_offset=-1, key_format=settings.partition_format
     ),
-    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,
     # So many prepare their data at once; which of a lineage's runs trains, its lease decides.
     max_active_runs=16,
     params=trigger_form(load_preset(settings.preset), settings.locked_settings),
     tags=["bert", "tpu", "pretraining"],
-    default_args={
-        "owner": settings.owner,
-        "retries": 2,
-        "retry_delay": timedelta(seconds=30),
-        **task_alerting(),
-    },
+    **dag_defaults(settings.owner, **task_alerting()),
     **run_alerting(),
 ) as dag:
     store = {"store_uri": settings.store_uri}

@@ -20,13 +20,10 @@ This is a DAG of its own because one that listens to events cannot be backfilled
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import pendulum
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, IdentityMapper, PartitionedAssetTimetable
 
-from alerting.wiring import maintenance_alerting
+from alerting.wiring import dag_defaults, maintenance_alerting
 from operators.arrivals import ReceivePartitionOperator, RememberStartOperator
 from operators.pipeline_assets import CORPUS_PARTITION
 from pipeline_config.settings import load_settings
@@ -39,14 +36,8 @@ with DAG(
     schedule=PartitionedAssetTimetable(
         assets=CORPUS_PARTITION, default_partition_mapper=IdentityMapper()
     ),
-    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,
     tags=["bert", "corpus"],
-    default_args={
-        "owner": settings.owner,
-        "retries": 2,
-        "retry_delay": timedelta(seconds=30),
-    },
+    **dag_defaults(settings.owner),
     **maintenance_alerting(),
 ) as dag:
     corpus = {"store_uri": settings.store_uri, "preset": settings.preset}

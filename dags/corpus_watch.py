@@ -22,10 +22,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pendulum
 from airflow.sdk import DAG
 
-from alerting.wiring import maintenance_alerting
+from alerting.wiring import dag_defaults, maintenance_alerting
 from operators.arrivals import WatchCorpusOperator
 from pipeline_config.settings import load_settings
 
@@ -35,15 +34,9 @@ with DAG(
     dag_id="corpus_watch",
     doc_md=__doc__,
     schedule="*/10 * * * *",
-    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,
     max_active_runs=1,
     tags=["bert", "corpus"],
-    default_args={
-        "owner": settings.owner,
-        "retries": 2,
-        "retry_delay": timedelta(seconds=30),
-    },
+    **dag_defaults(settings.owner),
     **maintenance_alerting(),
 ) as dag:
     WatchCorpusOperator(

@@ -11,9 +11,6 @@ one after that adds all that is missing. More in `docs/guides/sharing.md`.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import pendulum
 from airflow.sdk import DAG
 
 from pipeline_config.settings import load_settings
@@ -22,24 +19,18 @@ settings = load_settings()
 
 if settings.mlflow_mirror:
     # Nothing of it is imported where it is off.
-    from alerting.wiring import maintenance_alerting
+    from alerting.wiring import dag_defaults, maintenance_alerting
     from operators.mirror import MlflowMirrorOperator
 
     with DAG(
         dag_id="model_mirror",
         doc_md=__doc__,
         schedule="*/5 * * * *",
-        start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-        catchup=False,
         # Two passes at once would add a version twice.
         max_active_runs=1,
         is_paused_upon_creation=False,
         tags=["maintenance", "mlflow"],
-        default_args={
-            "owner": settings.owner,
-            "retries": 2,
-            "retry_delay": timedelta(seconds=30),
-        },
+        **dag_defaults(settings.owner),
         **maintenance_alerting(),
     ) as dag:
         MlflowMirrorOperator(task_id="mlflow", store_uri=settings.store_uri)

@@ -12,12 +12,9 @@ trigger a new one. The same from a shell: `python -m model_registry rollback --h
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import pendulum
 from airflow.sdk import DAG, Param
 
-from alerting.wiring import task_alerting
+from alerting.wiring import dag_defaults, task_alerting
 from operators.rollback import PREVIOUS, RollbackOperator
 from pipeline_config import load_preset
 from pipeline_config.settings import load_settings
@@ -29,8 +26,6 @@ with DAG(
     dag_id="model_rollback",
     doc_md=__doc__,
     schedule=None,
-    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,
     max_active_runs=1,
     # Nothing runs by itself here, and in an emergency nobody looks for a switch first.
     is_paused_upon_creation=False,
@@ -59,12 +54,7 @@ with DAG(
             description="Why; kept with the model in use.",
         ),
     },
-    default_args={
-        "owner": settings.owner,
-        "retries": 2,
-        "retry_delay": timedelta(seconds=30),
-        **task_alerting(),
-    },
+    **dag_defaults(settings.owner, **task_alerting()),
 ) as dag:
     RollbackOperator(
         task_id="rollback",

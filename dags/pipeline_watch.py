@@ -22,12 +22,9 @@ unpaused. Causes, connections and a runbook are in `docs/operate/alerts.md`.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import pendulum
 from airflow.sdk import DAG
 
-from alerting.wiring import maintenance_alerting
+from alerting.wiring import dag_defaults, maintenance_alerting
 from operators.watch import WatchOperator
 from pipeline_config import load_preset
 from pipeline_config.settings import load_settings
@@ -38,16 +35,10 @@ with DAG(
     dag_id="pipeline_watch",
     doc_md=__doc__,
     schedule="*/5 * * * *",
-    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,
     max_active_runs=1,
     is_paused_upon_creation=False,
     tags=["alerts", "maintenance"],
-    default_args={
-        "owner": settings.owner,
-        "retries": 2,
-        "retry_delay": timedelta(seconds=30),
-    },
+    **dag_defaults(settings.owner),
     **maintenance_alerting(),
 ) as dag:
     WatchOperator(

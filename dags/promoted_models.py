@@ -18,13 +18,10 @@ DAG that listens to events with a partition key cannot.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import pendulum
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, IdentityMapper, PartitionedAssetTimetable
 
-from alerting.wiring import maintenance_alerting
+from alerting.wiring import dag_defaults, maintenance_alerting
 from operators.pipeline_assets import PROMOTED_MODEL
 from operators.promoted_models import ReceiveModelOperator
 from pipeline_config.settings import load_settings
@@ -37,14 +34,8 @@ with DAG(
     schedule=PartitionedAssetTimetable(
         assets=PROMOTED_MODEL, default_partition_mapper=IdentityMapper()
     ),
-    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,
     tags=["bert", "finetuning"],
-    default_args={
-        "owner": settings.owner,
-        "retries": 2,
-        "retry_delay": timedelta(seconds=30),
-    },
+    **dag_defaults(settings.owner),
     **maintenance_alerting(),
 ) as dag:
     receive = ReceiveModelOperator(

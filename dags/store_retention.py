@@ -18,10 +18,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pendulum
 from airflow.sdk import DAG, Param
 
-from alerting.wiring import maintenance_alerting
+from alerting.wiring import dag_defaults, maintenance_alerting
 from operators.retention import StoreRetentionOperator
 from pipeline_config.settings import load_settings
 
@@ -31,8 +30,6 @@ with DAG(
     dag_id="store_retention",
     doc_md=__doc__,
     schedule="0 3 * * 0",
-    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,
     max_active_runs=1,
     is_paused_upon_creation=True,
     params={
@@ -61,11 +58,7 @@ with DAG(
         ),
     },
     tags=["store", "maintenance"],
-    default_args={
-        "owner": settings.owner,
-        "retries": 2,
-        "retry_delay": timedelta(minutes=5),
-    },
+    **dag_defaults(settings.owner, retry_delay=timedelta(minutes=5)),
     **maintenance_alerting(),
 ) as dag:
     StoreRetentionOperator(

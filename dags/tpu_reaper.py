@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pendulum
 from airflow.sdk import DAG
 
-from alerting.wiring import maintenance_alerting
+from alerting.wiring import dag_defaults, maintenance_alerting
 from operators.tpu import TpuReaperOperator
 from pipeline_config import load_preset
 from pipeline_config.settings import load_settings
@@ -30,16 +29,10 @@ with DAG(
     dag_id="tpu_reaper",
     doc_md=__doc__,
     schedule="*/10 * * * *",
-    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,
     max_active_runs=1,
     is_paused_upon_creation=False,
     tags=["tpu", "maintenance"],
-    default_args={
-        "owner": settings.owner,
-        "retries": 2,
-        "retry_delay": timedelta(minutes=1),
-    },
+    **dag_defaults(settings.owner, retry_delay=timedelta(minutes=1)),
     **maintenance_alerting(),
 ) as dag:
     TpuReaperOperator(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from model_registry.row_lengths import judged
+from model_registry.panel import judged
 from model_registry.versions import load_version
 from pipeline_store import uris
 from pipeline_store.formats import (

@@ -16,8 +16,7 @@ from pipeline_config import PipelineConfig, parse_config
 from pipeline_store import uris
 from pipeline_store.formats import ModelVersion, PartitionManifest, RunPlan, ShardManifest, Split
 from pipeline_store.layout import LineageLayout, VersionLayout
-from trained_models.decided_steps import RowCounts, with_steps
-from trained_models.row_passes import passes, replay_passes
+from trained_models.decided_steps import RowCounts, passes, replay_passes, with_steps
 
 _PARALLEL_READS = 16
 

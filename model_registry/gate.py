@@ -22,6 +22,7 @@ from model_registry.labelled_tasks import (
     probe_totals,
     probed,
 )
+from model_registry.panel import both_lengths, extra_length, judged
 from model_registry.retrieval import (
     compare_retrieval,
     decide_retrieval,
@@ -29,7 +30,6 @@ from model_registry.retrieval import (
     retrieval_limit,
     retrieval_totals,
 )
-from model_registry.row_lengths import both_lengths, extra_length, judged
 from pipeline_config.schema import PromotionConfig
 from pipeline_config.task import MIN_JUDGED_EXAMPLES
 from pipeline_store.formats import (

@@ -20,6 +20,7 @@ from typing import Any
 from model_registry import importing, lease, plans
 from model_registry.errors import RegistryError
 from pipeline_config import ConfigError, PipelineConfig, load_preset, with_overrides
+from pipeline_config.command_line import command_parser
 from pipeline_config.loading import parse_overrides
 from pipeline_config.settings import load_settings
 from pipeline_store import uris
@@ -53,11 +54,7 @@ def main(words: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return what reads the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m model_registry import",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("model_registry import", __doc__)
     add = parser.add_argument
     add("--preset", required=True, metavar="NAME", help="name or .toml with model.init_checkpoint")
     add("--partition", required=True, metavar="ID", help="whose held-out documents it is scored on")

@@ -14,7 +14,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from pipeline_alerts.messages import Message, compose
 from pipeline_alerts.outside import Outside
 from pipeline_alerts.raising import raise_about_installation
 from pipeline_alerts.standstill import Patience
+from pipeline_config.command_line import Run, SubCommands
 from pipeline_config.settings import add_store_argument, load_settings
 from pipeline_store import uris
 from pipeline_store.formats import Alert, AlertDelivery, AlertSending, FormatError
@@ -35,13 +35,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; 0 when all is well, 1 when the watch is not or something cannot be read."""
-    arguments = _parser().parse_args(argv)
-    run: Callable[[argparse.Namespace], int] = arguments.run
-    try:
-        return run(arguments)
-    except (OSError, FormatError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    return _commands().run(argv, OSError, FormatError)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -136,19 +130,11 @@ def _composed(store: StoreLayout, alert: Alert) -> Message:
     return compose(alert, clearance(store, alert), docs_url=load_settings().docs_url)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline_alerts",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def _commands() -> SubCommands:
+    found = SubCommands("pipeline_alerts", __doc__)
 
-    def add(
-        name: str, run: Callable[[argparse.Namespace], int], text: str
-    ) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=text)
-        command.set_defaults(run=run)
+    def add(name: str, run: Run, text: str) -> argparse.ArgumentParser:
+        command = found.add(name, run, text)
         add_store_argument(command)
         return command
 
@@ -167,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
         help="also ask the TPU service, and deliver all alerts that are pending; needs Airflow "
         "installed, not running",
     )
-    return parser
+    return found
 
 
 if __name__ == "__main__":

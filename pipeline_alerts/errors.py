@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from corpus.labelled.problems import ExampleProblem
+from corpus.labelled.labels import ExampleProblem
 from corpus.text.drops import DropReason
 from pipeline_alerts.causes import page_address
 

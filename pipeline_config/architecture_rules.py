@@ -6,9 +6,8 @@ import json
 import operator
 from collections.abc import Iterator
 
-from pipeline_config.row_shapes import row_shapes
+from pipeline_config.row_shapes import FRAME, SENTINELS, row_shapes
 from pipeline_config.schema import PipelineConfig
-from pipeline_config.span_counts import FRAME, SENTINELS
 
 
 def _tokens_are_of_the_architecture(config: PipelineConfig) -> Iterator[str]:

@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from pipeline_config import patterns
-from pipeline_config.span_counts import SpanCounts, span_counts
+from pipeline_config.row_shapes import SpanCounts, span_counts
 
 FORMAT_VERSION = 1
 PARTITION_PATTERN = r"[a-z0-9][a-z0-9._-]{0,62}"

@@ -32,8 +32,14 @@ def _client() -> storage.Client:
     return storage.Client()
 
 
-def _split(uri: str) -> tuple[str, str]:
+def bucket_and_name(uri: str) -> tuple[str, str]:
+    """Return both parts of a ``gs://`` URI."""
     bucket, _, name = uri.removeprefix("gs://").partition("/")
+    return bucket, name
+
+
+def _split(uri: str) -> tuple[str, str]:
+    bucket, name = bucket_and_name(uri)
     if not bucket:
         raise ValueError(f"URI {uri!r} names no bucket; use gs://BUCKET/PREFIX.")
     return bucket, name

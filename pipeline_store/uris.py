@@ -14,6 +14,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import logging
+import os
 import posixpath
 import re
 import urllib.parse
@@ -137,6 +138,11 @@ def is_absolute(uri: str) -> bool:
     return "://" in uri or uri.startswith("/")
 
 
+def absolute(uri: str) -> str:
+    """Return a URI that a command was given; a relative path begins at the working folder."""
+    return uri if is_absolute(uri) else os.path.abspath(uri)
+
+
 def for_library(uri: str) -> str:
     """Return the spelling that Beam and TensorFlow both take: a plain path or ``gs://``."""
     _backend(uri)
@@ -145,13 +151,8 @@ def for_library(uri: str) -> str:
 
 def in_bucket(uri: str) -> tuple[str, str]:
     """Return a cloud URI's bucket, with its scheme, and the name in it."""
-    bucket, name = _split(uri)
+    bucket, name = gcs.bucket_and_name(uri)
     return f"gs://{bucket}", name
-
-
-def _split(uri: str) -> tuple[str, str]:
-    bucket, _, name = uri.removeprefix("gs://").partition("/")
-    return bucket, name
 
 
 def media_url(uri: str) -> str:
@@ -161,7 +162,7 @@ def media_url(uri: str) -> str:
     """
     if not is_cloud(uri):
         return "file://" + urllib.parse.quote(for_library(uri))
-    bucket, name = _split(uri)
+    bucket, name = gcs.bucket_and_name(uri)
     quoted = urllib.parse.quote(name, safe="")
     return f"https://storage.googleapis.com/storage/v1/b/{bucket}/o/{quoted}?alt=media"
 

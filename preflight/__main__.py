@@ -16,7 +16,6 @@ checks the installation instead: account, rights, APIs, network, image, store, v
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from corpus.partitions import choose_partition
@@ -31,11 +30,11 @@ from pipeline_config import (
     with_overrides,
 )
 from pipeline_config.loading import parse_overrides
-from pipeline_config.settings import load_settings
+from pipeline_config.settings import add_store_argument, load_settings, tpu_service
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from preflight import finetuning_settings
-from preflight.cloud.arguments import add_arguments
+from preflight.cloud.airflow_api import TOKEN
 from preflight.estimates import finetuning_estimates
 from preflight.estimates.estimates import estimate
 from preflight.run import finetuning
@@ -189,8 +188,7 @@ def _config(options: argparse.Namespace) -> PipelineConfig:
 def _base(options: argparse.Namespace) -> PipelineConfig:
     if options.config is None:
         return load_preset(options.preset)
-    absolute = uris.is_absolute(options.config)
-    uri = options.config if absolute else os.path.abspath(options.config)
+    uri = uris.absolute(options.config)
     try:
         return parse_config(uris.read(uri), uri)
     except OSError as error:
@@ -241,6 +239,36 @@ def _ask_tpu_service(config: PipelineConfig, options: argparse.Namespace) -> Non
         backend.close()
     if lines:
         raise ConfigError(lines)
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add what this command needs besides the configuration."""
+    service = tpu_service()
+    command.add_argument(
+        "--project",
+        default=service.project_id,
+        help="of Google Cloud; default: GOOGLE_CLOUD_PROJECT, else that of Airflow's connection, "
+        "if a variable has it",
+    )
+    add_store_argument(command)
+    command.add_argument(
+        "--airflow-url",
+        metavar="URL",
+        help="Airflow's address, if it is not installed here; what it has of connections it tells "
+        f"whoever has a token in {TOKEN}",
+    )
+    command.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    command.add_argument(
+        "--endpoint",
+        default=service.endpoint,
+        help="of the TPU API, such as unix:/run/tpu/api.sock; default: as for --project",
+    )
+    command.add_argument(
+        "--insecure",
+        action="store_true",
+        default=service.insecure,
+        help="the TPU API takes no TLS and no credentials: an emulator",
+    )
 
 
 if __name__ == "__main__":

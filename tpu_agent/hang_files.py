@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from pipeline_store import uris
@@ -95,12 +94,7 @@ class HangFiles:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # Not joined: it may be waiting for the store, and what is kept is uploaded by others.
         self._ended.set()
         self._now.set()

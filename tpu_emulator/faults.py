@@ -2,7 +2,8 @@
 
 Every fault survives a restart of the emulator, and is chosen by method, zone and caller, never by
 magic resource names. A new kind of fault is a constant here, an admin command that arms it, and
-one `take` at the place that it disturbs.
+one `take` at the place that it disturbs; or a handler, called when what it waits for is there: a
+time, a file, the next event.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import json
 import logging
 import random
 import sqlite3
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tpu_emulator.errors import ApiError
 from tpu_emulator.store import Store
 
 _log = logging.getLogger(__name__)
@@ -66,6 +69,7 @@ FAIL_WORKER = "fail"
 HANG_WORKER = "hang"
 """The worker's processes are frozen some time after READY."""
 WORKER_FAULTS = (NO_BOOT, FAIL_WORKER, HANG_WORKER)
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -212,3 +216,39 @@ class Faults:
             self._store.query("UPDATE faults SET remaining = remaining - 1 WHERE id = ?", row["id"])
         else:
             self._store.query("DELETE FROM faults WHERE id = ?", row["id"])
+
+
+class Watch:
+    """One thread that calls the handler of every armed fault that has one."""
+
+    def __init__(
+        self, faults: Faults, handlers: Mapping[str, Callable[[dict[str, Any]], None]]
+    ) -> None:
+        """Takes the handlers by kind of fault; they use up the fault when it strikes."""
+        self._faults = faults
+        self._handlers = handlers
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Starts looking."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends when the look under way is over."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while not self._stopped.wait(_POLL_SECONDS):
+            for fault in self._faults.armed():
+                if fault["kind"] in self._handlers:
+                    self._look(fault)
+
+    def _look(self, fault: dict[str, Any]) -> None:
+        try:
+            self._handlers[fault["kind"]](fault)
+        except ApiError as error:
+            _log.info("%s: %s", fault["kind"], error.message)
+        except Exception:  # noqa: BLE001 - the other faults must go on
+            _log.exception("%s failed, again soon", fault["kind"])

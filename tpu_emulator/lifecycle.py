@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tpu_emulator.clock import Clock
 from tpu_emulator.config import EmulatorConfig
 from tpu_emulator.faults import Faults
 from tpu_emulator.messages import NodeState
 from tpu_emulator.node_lifecycle import NodeLifecycle
 from tpu_emulator.queue_lifecycle import QueueLifecycle
+from tpu_emulator.scheduler import Clock
 from tpu_emulator.store import Store, Transition
 from tpu_emulator.vm import Vms
 

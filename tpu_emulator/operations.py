@@ -7,11 +7,11 @@ from typing import Any
 
 import grpc
 
-from tpu_emulator.clock import Clock
 from tpu_emulator.errors import ApiError
 from tpu_emulator.faults import FAIL_AFTER_EFFECT, Faults
 from tpu_emulator.messages import Empty, Operation, OperationMetadata, packed, timestamp
 from tpu_emulator.names import Location, split
+from tpu_emulator.scheduler import Clock
 from tpu_emulator.store import Store
 
 

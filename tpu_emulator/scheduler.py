@@ -1,4 +1,7 @@
-"""Runs planned transitions when they are due, one at a time per resource."""
+"""Runs planned transitions when they are due, one at a time per resource.
+
+They are due by the clock of the emulated service, which may differ from that of its clients.
+"""
 
 from __future__ import annotations
 
@@ -83,3 +86,15 @@ class Scheduler:
             with self._changed:
                 self._busy.discard(transition.serial)
             self._wake()
+
+
+class Clock:
+    """Every timestamp that the API answers with, and the deadlines of queueing policies."""
+
+    def __init__(self, skew: float) -> None:
+        """Takes how many seconds it is fast; slow if negative."""
+        self._skew = skew
+
+    def now(self) -> float:
+        """Seconds since the epoch, as the service believes."""
+        return time.time() + self._skew

@@ -15,10 +15,9 @@ from google.longrunning import operations_pb2
 from tpu_emulator import billing, restart, sockets
 from tpu_emulator.admin_service import AdminService
 from tpu_emulator.chaos import Chaos
-from tpu_emulator.clock import Clock
 from tpu_emulator.config import EmulatorConfig
 from tpu_emulator.fault_commands import FaultCommands
-from tpu_emulator.faults import CHAOS, PREEMPT_AFTER, PREEMPT_WHEN_FILE, Faults
+from tpu_emulator.faults import CHAOS, PREEMPT_AFTER, PREEMPT_WHEN_FILE, Faults, Watch
 from tpu_emulator.gateway import Gateway, Method
 from tpu_emulator.lifecycle import Lifecycle
 from tpu_emulator.messages import request_class
@@ -26,11 +25,10 @@ from tpu_emulator.mixins import CatalogService, OperationsService
 from tpu_emulator.names import Names
 from tpu_emulator.node_commands import NodeCommands
 from tpu_emulator.operations import Operations
-from tpu_emulator.scheduler import Scheduler
+from tpu_emulator.scheduler import Clock, Scheduler
 from tpu_emulator.service import TpuService
 from tpu_emulator.store import Store
 from tpu_emulator.vm import Vms
-from tpu_emulator.watch import Watch
 
 _THREADS = 128
 _TPU = "google.cloud.tpu.v2.Tpu"

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from tpu_emulator import billing, resources
-from tpu_emulator.clock import Clock
 from tpu_emulator.config import EmulatorConfig
 from tpu_emulator.errors import ApiError, api_error, busy
 from tpu_emulator.faults import FAIL_OPERATION, NO_BOOT, SLOW_OPERATION, STUCK, WORKER, Faults
 from tpu_emulator.messages import NodeState, QueueState, StateInitiator
 from tpu_emulator.names import split, zone_of
 from tpu_emulator.operations import Operations, metadata_of, method_of
+from tpu_emulator.scheduler import Clock
 from tpu_emulator.store import Store
 from tpu_emulator.vm import Vms
 

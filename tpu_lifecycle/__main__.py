@@ -15,14 +15,14 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from google.api_core.exceptions import GoogleAPIError
 from google.auth.exceptions import GoogleAuthError
 
+from pipeline_config.command_line import Run, SubCommands
 from pipeline_config.settings import add_store_argument, load_settings, tpu_service
 from pipeline_store.formats import FormatError
 from pipeline_store.layout import StoreLayout
@@ -46,13 +46,7 @@ _REFUSALS = (TpuError, NotReapedError, OSError, FormatError, GoogleAuthError, Go
 def main(argv: list[str] | None = None) -> int:
     """Run a command; 0 when all went well, 1 when something could not be looked at or deleted."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    arguments = _parser().parse_args(argv)
-    run: Callable[[argparse.Namespace], int] = arguments.run
-    try:
-        return run(arguments)
-    except _REFUSALS as error:
-        print(error, file=sys.stderr)
-        return 1
+    return _commands().run(argv, *_REFUSALS)
 
 
 def _reap(arguments: argparse.Namespace) -> int:
@@ -163,13 +157,8 @@ def _exit_code(report: ReaperReport) -> int:
     return 1 if report.problems else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tpu_lifecycle",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def _commands() -> SubCommands:
+    commands = SubCommands("tpu_lifecycle", __doc__)
     show = _command(commands, "list", _list, "show the owner's TPUs")
     reap = _command(commands, "reap", _reap, "delete the owner's TPUs that nobody releases")
     reap.add_argument("--once", action="store_true", required=True, help="one pass, then exit")
@@ -217,14 +206,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     spending.add_argument("--lineage", help="default: all of them")
     spending.add_argument("--json", action="store_true", help="print one JSON object")
-    return parser
+    return commands
 
 
-def _command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str
-) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
-    command.set_defaults(run=run)
+def _command(commands: SubCommands, name: str, run: Run, text: str) -> argparse.ArgumentParser:
+    command = commands.add(name, run, text)
     add_store_argument(command)
     command.add_argument("--owner", default=load_settings().owner, help="default: %(default)s")
     return command

@@ -1,4 +1,7 @@
-"""From manifests to record files: which records a job reads, checked against its configuration."""
+"""From manifests to record files: which records a job reads, checked against its configuration.
+
+And what these hold, and the tokens of a lineage's vocabulary, verified.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from corpus.mlm_records import Feature, record_features
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.formats import (
     FileDigest,
+    FormatError,
     PartitionManifest,
     RecordFile,
     ShardManifest,
@@ -20,7 +25,6 @@ from pipeline_store.formats import (
 from pipeline_store.layout import StoreLayout
 from trained_models.errors import BadDataError, UserError
 from trained_models.phases import Phase, RowShape, phases, trained_shapes
-from trained_models.row_format import RowFormat
 
 NEXT_SENTENCE_PACKING = "segment_pair"
 
@@ -322,3 +326,58 @@ def fingerprint(inputs: TrainingInputs) -> str:
         lines += [f"{name}\n"] if records and name != "records" else []
         lines += [f"{key} {sha256}\n" for key, sha256 in records.items()]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class RowFormat:
+    """The shape of records: what :func:`corpus.mlm_records.record_features` is asked for, sizes.
+
+    ``masked``: False for training rows that the trainer masks. ``next_sentence``: a row is a pair
+    of segments and has a label that says whether the second one follows the first.
+    """
+
+    max_seq_length: int
+    max_predictions_per_seq: int
+    masked: bool
+    next_sentence: bool
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """Return the features of every record."""
+        return record_features(masked=self.masked, next_sentence=self.next_sentence)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return the number of values that each feature must have."""
+        return {
+            feature.name: feature.size(
+                max_seq_length=self.max_seq_length,
+                max_predictions_per_seq=self.max_predictions_per_seq,
+            )
+            for feature in self.features
+        }
+
+
+def lineage_tokens(store: StoreLayout, config: PipelineConfig) -> tuple[str, ...]:
+    """Return the tokens in order of id.
+
+    :raises FileNotFoundError: the lineage has no vocabulary.
+    :raises FormatError: its ``vocab.txt`` is not the one that the lineage began with.
+    """
+    info = vocabulary_info(store, config)
+    uri = store.lineage(config.model.lineage_id).vocabulary
+    content = uris.read(uri)
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != info.tokens_sha256:
+        raise FormatError(
+            f"{uri} is damaged: its SHA-256 is {sha256}; vocabulary.json says "
+            f"{info.tokens_sha256}. Restore it; a lineage keeps one vocabulary for ever."
+        )
+    return split_tokens(content.decode())
+
+
+def split_tokens(text: str) -> tuple[str, ...]:
+    """Return the lines of a ``vocab.txt``; a byte order mark and Windows line ends are removed."""
+    # Not splitlines: a token may hold what Unicode calls a line separator.
+    lines = text.removeprefix("\ufeff").removesuffix("\n").split("\n")
+    return tuple(line.removesuffix("\r") for line in lines)

@@ -9,17 +9,16 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from typing import NoReturn
 
 from pipeline_store import uris
 from pipeline_store.formats import EvaluationReport, PartitionManifest, PhaseName
 from pipeline_store.layout import StoreLayout
 from trained_models.commit import CommitGuard
-from trained_models.errors import BadDataError, PreemptedError, UserError
-from trained_models.importing.identity import files_sha256
+from trained_models.errors import BadDataError, UserError
+from trained_models.importing.sources import files_sha256
 from training.reporting import report as reports
 from training.runtime import slices
-from training.runtime.job import add_sets, load_config, named, on_sigterm, run_job
+from training.runtime.job import add_sets, load_config, named, nothing_to_save, on_sigterm, run_job
 from training.runtime.phases import phase
 from training.runtime.workers import Cluster, naming_lost_workers
 
@@ -34,12 +33,8 @@ AGREEMENT = reports.Differences(loss=1e-3, accuracy=1e-2, mrr=1e-2, recall=1e-2)
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the process exit code."""
     arguments = _parser().parse_args(argv)
-    with on_sigterm(_stop):
+    with on_sigterm(nothing_to_save("starts the evaluation again")):
         return run_job(lambda: evaluate(arguments))
-
-
-def _stop() -> NoReturn:
-    raise PreemptedError("nothing to save; the same command starts the evaluation again.")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,17 +11,17 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 from pipeline_config.finetuning import RecipeConfig
 from pipeline_store import uris
 from pipeline_store.layout import ExportsLayout, StoreLayout
 from trained_models import artifacts
 from trained_models.commit import CommitGuard
-from trained_models.errors import PreemptedError, UserError
+from trained_models.errors import UserError
 from training.exporting import writing
 from training.finetuning.exporting.chosen import TrainedRun
-from training.runtime.job import on_sigterm, run_job
+from training.runtime.job import nothing_to_save, on_sigterm, run_job
 from training.text_to_text.setup import RunFolder
 from training.text_to_text.trained import Trained
 
@@ -32,12 +32,8 @@ FORMATS: tuple[str, ...] = get_args(_CHOICE)
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the process exit code."""
     arguments = parser().parse_args(argv)
-    with on_sigterm(_stop):
+    with on_sigterm(nothing_to_save("starts the export again")):
         return run_job(lambda: export_classifiers(arguments), log_stream=sys.stderr)
-
-
-def _stop() -> NoReturn:
-    raise PreemptedError("nothing to save; the same command starts the export again.")
 
 
 def parser() -> argparse.ArgumentParser:

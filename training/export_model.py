@@ -12,15 +12,15 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import get_args
 
 from pipeline_config.schema import PromotionConfig
 from pipeline_store.layout import ExportsLayout, StoreLayout
 from trained_models import artifacts
 from trained_models.commit import CommitGuard
-from trained_models.errors import PreemptedError, UserError
+from trained_models.errors import UserError
 from training.exporting import writing
-from training.runtime.job import load_config, on_sigterm, run_job
+from training.runtime.job import load_config, nothing_to_save, on_sigterm, run_job
 
 (_CHOICE,) = get_args(PromotionConfig.model_fields["export_formats"].annotation)
 FORMATS: tuple[str, ...] = get_args(_CHOICE)
@@ -29,12 +29,8 @@ FORMATS: tuple[str, ...] = get_args(_CHOICE)
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the process exit code."""
     arguments = parser().parse_args(argv)
-    with on_sigterm(_stop):
+    with on_sigterm(nothing_to_save("starts the export again")):
         return run_job(lambda: export_model(arguments), log_stream=sys.stderr)
-
-
-def _stop() -> NoReturn:
-    raise PreemptedError("nothing to save; the same command starts the export again.")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -10,12 +10,11 @@ import logging
 import sys
 import tempfile
 from pathlib import Path
-from typing import NoReturn
 
 from pipeline_store import uris
-from trained_models.errors import PreemptedError, UserError
+from trained_models.errors import UserError
 from training.exporting.writing import HUGGING_FACE, SAVED_MODEL
-from training.runtime.job import on_sigterm, run_job
+from training.runtime.job import nothing_to_save, on_sigterm, run_job
 from training.text_to_text.setup import RunFolder
 from training.text_to_text.trained import Trained
 
@@ -25,12 +24,8 @@ log = logging.getLogger("training")
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the process exit code."""
     arguments = _parser().parse_args(argv)
-    with on_sigterm(_stop):
+    with on_sigterm(nothing_to_save("starts the export again")):
         return run_job(lambda: _export(arguments))
-
-
-def _stop() -> NoReturn:
-    raise PreemptedError("nothing to save; the same command starts the export again.")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -23,10 +23,11 @@ import numpy.typing as npt
 from corpus.tokens.bpe_model import text_of
 from corpus.tokens.vocabulary import MASK, PAD
 from pipeline_config import PipelineConfig
+from pipeline_config.command_line import command_parser
 from pipeline_store.layout import StoreLayout
 from trained_models.errors import BadDataError, UserError
 from trained_models.importing.vocabulary import vocabulary_kind
-from trained_models.vocabulary import lineage_tokens
+from trained_models.record_sources import lineage_tokens
 from training.runtime.job import load_config, named, on_cpu, run_job
 
 if TYPE_CHECKING:
@@ -74,11 +75,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m training.fill_masks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("training.fill_masks", __doc__)
     add = parser.add_argument
     add("--store", required=True, metavar="URI", help="root of the store")
     add("--config", required=True, metavar="URI", help="a run's config.json")

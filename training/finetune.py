@@ -20,7 +20,7 @@ from trained_models.commit import CommitGuard
 from trained_models.errors import PreemptedError, UserError
 from training.finetuning.encoder import architecture
 from training.finetuning.finished import require_same, require_same_model
-from training.runtime import tpu_runtime
+from training.runtime import slices
 from training.runtime.job import StopRequest, on_sigterm, run_job
 from training.runtime.workers import Cluster
 
@@ -112,7 +112,7 @@ def finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
         return
     guard = CommitGuard.from_environment()
     if config.finetuning.distribution_strategy == "tpu":
-        tpu_runtime.use_chips(config.tpu.accelerator_type)
+        slices.use_chips(config.tpu.accelerator_type)
     # They import what they need, so that a wrong argument is not reported after seconds of imports.
     do = _do_classifiers if config.text_to_text.init_checkpoint is None else _do_text_to_text
     do(work, todo, guard, stop, dry_run=arguments.dry_run)

@@ -12,7 +12,6 @@ import argparse
 import json
 import logging
 import sys
-from typing import NoReturn
 
 from pipeline_config import with_overrides
 from pipeline_store.formats import EvaluationReport, TrainingResult
@@ -20,10 +19,10 @@ from pipeline_store.layout import RunLayout, StoreLayout
 from trained_models import record_sources
 from trained_models.checkpoint_store import CheckpointStore
 from trained_models.commit import CommitGuard
-from trained_models.errors import PreemptedError, UserError
+from trained_models.errors import UserError
 from trained_models.finished import finished_training
 from training.reporting import report as reports
-from training.runtime.job import add_sets, load_config, on_cpu, on_sigterm, run_job
+from training.runtime.job import add_sets, load_config, nothing_to_save, on_cpu, on_sigterm, run_job
 
 log = logging.getLogger("training")
 
@@ -36,12 +35,8 @@ documents. The first update scores it on all, beside its candidate."""
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the process exit code."""
     arguments = parser().parse_args(argv)
-    with on_sigterm(_stop):
+    with on_sigterm(nothing_to_save("starts the import again")):
         return run_job(lambda: import_version(arguments), log_stream=sys.stderr)
-
-
-def _stop() -> NoReturn:
-    raise PreemptedError("nothing to save; the same command starts the import again.")
 
 
 def parser() -> argparse.ArgumentParser:

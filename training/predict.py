@@ -11,20 +11,19 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import TaskManifest, TaskSplit
 from pipeline_store.layout import ChildrenLayout, StoreLayout
 from trained_models import artifacts
 from trained_models.compression import records
-from trained_models.errors import BadDataError, PreemptedError, UserError
+from trained_models.errors import BadDataError, UserError
 from training.finetuning.exporting.chosen import ChosenTrial, TrainedRun
-from training.runtime.job import on_sigterm, run_job
+from training.runtime.job import nothing_to_save, on_sigterm, run_job
 
 if TYPE_CHECKING:
     from training.finetuning.exporting.answers import Answering
@@ -35,12 +34,8 @@ log = logging.getLogger("training")
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the process exit code."""
     arguments = parser().parse_args(argv)
-    with on_sigterm(_stop):
+    with on_sigterm(nothing_to_save("starts again")):
         return run_job(lambda: predict(arguments), log_stream=sys.stderr)
-
-
-def _stop() -> NoReturn:
-    raise PreemptedError("nothing to save; the same command starts again.")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -97,7 +92,7 @@ def predict(arguments: argparse.Namespace) -> None:
     chosen = trained.trial(trial_id)
     task = chosen.result.trial.task
     if arguments.inputs:
-        inputs = [_absolute(path) for path in arguments.inputs]
+        inputs = [uris.absolute(path) for path in arguments.inputs]
     else:
         inputs = _own_inputs(trained.inputs(task))
     missing = [uri for uri in inputs if not uris.exists(uri)]
@@ -107,7 +102,7 @@ def predict(arguments: argparse.Namespace) -> None:
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
     from training.finetuning.exporting.answers import write_answers
 
-    output = _absolute(arguments.output) if arguments.output else trained.run.predictions(task)
+    output = uris.absolute(arguments.output) if arguments.output else trained.run.predictions(task)
     with tempfile.TemporaryDirectory() as scratch:
         if arguments.child is None:
             model = _own(chosen, store)
@@ -137,10 +132,6 @@ def _child(layout: ChildrenLayout, name: str, scratch: Path) -> Answering:
             uris.join(place.root, child.folder, file.path), file, scratch / file.path
         )
     return TextAnswers(str(scratch / child.served_as))
-
-
-def _absolute(path: str) -> str:
-    return path if uris.is_absolute(path) else os.path.abspath(path)
 
 
 def _own_inputs(manifest: TaskManifest) -> list[str]:

@@ -129,7 +129,7 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
         return
 
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
-    from training.loop import dry_run, trainer
+    from training.loop import pretraining, trainer
 
     acting = start.acting(config)
     _check_start(start, acting, parts[-1].inputs.vocabulary_sha256)
@@ -142,7 +142,7 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
             "its moments" if acting.optimizer.carry_slots else "zeros",
         )
     if strategy is None:
-        dry_run.dry_run(_pretraining(parts[0], start, arguments, store))
+        pretraining.dry_run(_pretraining(parts[0], start, arguments, store))
         return
     for part in parts:
         if part.done is not None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corpus.errors import UserError
+from pipeline_config.command_line import command_parser
 
 _DESCRIPTION = """\
 Turns one partition of raw text into masked-LM records, shard by shard.
@@ -73,11 +74,10 @@ def job_parser(
     :param name: of the module.
     :param dry_run: what it does then, for the help.
     """
-    parser = argparse.ArgumentParser(
-        prog=f"python -m beam_jobs.{name}",
-        description=description,
+    parser = command_parser(
+        f"beam_jobs.{name}",
+        description,
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         # Otherwise the beginning of one of Beam's options might be taken for one of ours.
         allow_abbrev=False,
     )

@@ -14,10 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO, cast
 
-from corpus.arrays import to_npz
+from corpus.arrays import FILE_NAME, HeldOutGroups, to_npz
 from corpus.duplicates.signing import SignedInput
 from corpus.errors import BadDataError
-from corpus.held_out_groups import FILE_NAME, HeldOutGroups
 from corpus.rows.conversion import (
     RECIPE_VERSION,
     RowSet,

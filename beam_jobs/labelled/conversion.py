@@ -1,4 +1,4 @@
-"""A file's examples to the records of each split."""
+"""A file's examples to the records of each split, by the vocabulary of a lineage."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from beam_jobs.labelled.facts import FileFacts, TaskFile
 from beam_jobs.labelled.label_leaks import Counts, LabelSearch
 from beam_jobs.labelled.records import TaskRecordBuilder
 from beam_jobs.labelled.task_examples import LEFT_OUT, SPLITS, Decided
+from corpus.errors import UserError
 from corpus.labelled.reading import Example, read_examples
 from corpus.rows.record_files import RecordWriter
-from corpus.tokens.tokenizing import Tokenizer
+from corpus.tokens.lineage_vocabulary import read_committed
+from corpus.tokens.tokenizing import Tokenizer, make_tokenizer
 from corpus.tokens.vocabulary import Vocabulary
 from pipeline_config import TaskConfig
-from pipeline_store.formats import TaskSplit
+from pipeline_store.formats import TaskSplit, VocabularyInfo
+from pipeline_store.layout import StoreLayout
 
 _BATCH_CHARACTERS = 1 << 19
 
@@ -154,3 +157,37 @@ class TaskConverter:
                 yield split, waiting[split]
                 waiting[split], characters[split] = [], 0
         yield from ((split, examples) for split, examples in waiting.items() if examples)
+
+
+@dataclass(frozen=True)
+class TaskVocabulary:
+    """A lineage's vocabulary, whether its text is put into lower case, and the length of rows."""
+
+    vocabulary: Vocabulary
+    do_lower_case: bool
+    max_seq_length: int
+
+    @classmethod
+    def load(cls, store: StoreLayout, lineage_id: str, max_seq_length: int) -> TaskVocabulary:
+        """Read what the lineage began with.
+
+        :raises UserError: it has no vocabulary, or that is damaged.
+        """
+        lineage = store.lineage(lineage_id)
+        info = VocabularyInfo.load_or_none(lineage.vocabulary_info)
+        if info is None:
+            raise UserError(
+                f"lineage {lineage_id!r} has no vocabulary ({lineage.vocabulary_info}), so it has "
+                "no model to fine-tune. Pre-train or import one first, or name another lineage."
+            )
+        return cls(read_committed(info, lineage), info.do_lower_case, max_seq_length)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of what defines the vocabulary."""
+        return self.vocabulary.sha256
+
+    def converter(self, task: TaskConfig) -> TaskConverter:
+        """Return what makes a task's records."""
+        tokenizer = make_tokenizer(self.vocabulary, self.do_lower_case)
+        return TaskConverter(task, self.vocabulary, tokenizer, self.max_seq_length)

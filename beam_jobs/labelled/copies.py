@@ -8,7 +8,7 @@ import numpy as np
 
 from beam_jobs.labelled.facts import NAMED_PLACES
 from beam_jobs.labelled.task_examples import Decided, Places, TaskExamples, some
-from corpus.labelled.problems import ExampleProblem
+from corpus.labelled.labels import ExampleProblem
 from pipeline_config import TaskConfig
 from pipeline_store.formats import TaskSplit
 

@@ -12,8 +12,7 @@ import numpy as np
 from beam_jobs.labelled.copies import contradictions, remove_leaks
 from beam_jobs.labelled.facts import NAMED_PLACES, FileFacts, Noted
 from beam_jobs.labelled.task_examples import SPLITS, Decided, TaskExamples, place_of, some
-from corpus.labelled.labels import ordered
-from corpus.labelled.problems import HARMLESS, ExampleProblem
+from corpus.labelled.labels import HARMLESS, ExampleProblem, ordered
 from corpus.text.drops import BAD_FILE
 from pipeline_config import TaskConfig
 from pipeline_config.task import MIN_COMPARED_EXAMPLES, MIN_JUDGED_EXAMPLES, ONE_LABEL_ALONE

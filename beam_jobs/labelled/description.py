@@ -1,4 +1,7 @@
-"""What ``task.toml`` says: read, checked, and the files that it names."""
+"""What ``task.toml`` says: read, checked, and the files that it names.
+
+Also what shows of a task before anything is spent, by these and its files' first examples.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ import difflib
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
 from corpus.errors import UserError
 from corpus.labelled.descriptions import check_name, read_description
-from corpus.labelled.reading import FORMATS
+from corpus.labelled.reading import FORMATS, TRIED_FILES, file_format, read_examples, why_unusable
 from corpus.text.inputs import format_of_name, list_inputs
 from pipeline_config import ConfigError, TaskConfig
 from pipeline_config.task import task_violations
@@ -99,3 +103,28 @@ def _without_format(files: TaskFiles, task: TaskConfig) -> Iterator[str]:
                 f"{uri} ends in none of .{', .'.join(FORMATS)} (also before .gz, .bz2, .zst, "
                 ".xz); set input_format, or name a narrower pattern."
             )
+
+
+def check_task(store: StoreLayout, name: str) -> Iterator[str]:
+    """Yield a line for every reason why a task cannot be prepared that shows at once.
+
+    Read are the description and, of each split's first 20 files, examples up to the first one that
+    can be used.
+    """
+    try:
+        task = load_task(store, name)
+        files = task_files(store, name, task)
+    except ConfigError as error:
+        yield from error.violations
+        return
+    except UserError as error:
+        yield str(error)
+        return
+    for split, found in files.items():
+        labelled = split is not TaskSplit.PREDICT
+        for uri in found[:TRIED_FILES]:
+            read = partial(
+                read_examples, input_format=file_format(uri, task), task=task, labelled=labelled
+            )
+            if reason := why_unusable(uri, read):
+                yield f"task {name!r}: {split}: {uri}: {reason}."

@@ -1,8 +1,12 @@
-"""What is known of a file's examples without their texts: enough to divide and check a task."""
+"""What is known of a file's examples without their texts: enough to divide and check a task.
+
+Those that cannot be used are listed, one JSON object a line.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,9 +15,9 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.labelled.dead_letters import DeadLetters
-from corpus.labelled.problems import Unusable
+from corpus.labelled.labels import Unusable
 from corpus.labelled.reading import read_examples
+from corpus.rows.record_files import LocalFile
 from corpus.text.cleaning import Cleaner
 from corpus.text.drops import RejectedFileError
 from corpus.text.inputs import InputFormat
@@ -144,3 +148,21 @@ def collect_facts(
         np.array(values, np.float64),
         unusable,
     )
+
+
+class DeadLetters(LocalFile):
+    """Writes ``split``, ``file``, ``line``, ``reason``, ``detail`` of each; never the text.
+
+    Use as a context manager.
+    """
+
+    def add(self, split: str, uri: str, unusable: Unusable) -> None:
+        """Append one example."""
+        letter = {
+            "split": str(split),
+            "file": uri,
+            "line": unusable.line,
+            "reason": str(unusable.reason),
+            "detail": unusable.detail,
+        }
+        self.write((json.dumps(letter) + "\n").encode())

@@ -18,13 +18,11 @@ from apache_beam.runners.runner import PipelineResult
 from beam_jobs.job.engines import Engine, spread
 from beam_jobs.job.progress import Pass, ProgressMeter, announce_plan
 from beam_jobs.job.running import WorkPlace
-from beam_jobs.labelled.conversion import FileWork, Part, plan_work
-from beam_jobs.labelled.dead_letters import DeadLetters
+from beam_jobs.labelled.conversion import FileWork, Part, TaskVocabulary, plan_work
 from beam_jobs.labelled.decisions import decide
-from beam_jobs.labelled.facts import FileFacts, TaskFile, collect_facts
+from beam_jobs.labelled.facts import DeadLetters, FileFacts, TaskFile, collect_facts
 from beam_jobs.labelled.outcome import StoredPart, TaskOutcome
 from beam_jobs.labelled.task_examples import Decided
-from beam_jobs.labelled.task_vocabulary import TaskVocabulary
 from corpus.errors import JOB_ERRORS, failure_of, reading
 from corpus.text.reading import InputChangedError, MeteredStream
 from pipeline_config import TaskConfig

@@ -5,12 +5,12 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, replace
 
+from beam_jobs.labelled.conversion import TaskVocabulary
 from beam_jobs.labelled.description import load_task, task_files
 from beam_jobs.labelled.inputs import identify, manifest_inputs, preparation_key
 from beam_jobs.labelled.joining import join_letters, join_records
 from beam_jobs.labelled.outcome import TaskOutcome
 from beam_jobs.labelled.pipeline import LETTERS, TaskJob
-from beam_jobs.labelled.task_vocabulary import TaskVocabulary
 from beam_jobs.labelled.verdict import TaskRefusedError, refusals, warnings
 from corpus.errors import BadDataError, raise_failures
 from pipeline_store import uris

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.labelled.facts import NAMED_PLACES, FileFacts, Noted, TaskFile
-from corpus.labelled.problems import ExampleProblem, Unusable
+from corpus.labelled.labels import ExampleProblem, Unusable
 from pipeline_config import TaskConfig
 from pipeline_store.formats import TaskSplit
 

@@ -7,8 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
-from corpus.labelled.labels import Label, parse_label
-from corpus.labelled.problems import ExampleProblem, LabelError, Unusable
+from corpus.labelled.labels import ExampleProblem, Label, LabelError, Unusable, parse_label
 from corpus.text.cleaning import DocumentError, decode, normalize
 from corpus.text.drops import Rejected, RejectedFileError
 from corpus.text.inputs import InputFormat, format_of_name

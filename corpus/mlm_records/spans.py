@@ -43,7 +43,7 @@ def corrupt_rows(
     :param lengths: of the rows with their frame, [R].
     :param draws: random bits of each position, [R, S].
     :param counts: tokens to hide and spans, [R, 2], as
-        :func:`pipeline_config.span_counts.span_counts`; at least a token is left for each span.
+        :func:`pipeline_config.row_shapes.span_counts`; at least a token is left for each span.
     :param sentinels: ids, the first one first.
     :param slots: tokens of a target, P.
     :returns: rows [R, S], targets [R, P], and for each of a target's tokens its place in the row as

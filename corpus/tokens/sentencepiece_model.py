@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from corpus.tokens.vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK, Vocabulary, sentinel
-from pipeline_config.span_counts import SENTINELS
+from pipeline_config.row_shapes import SENTINELS
 
 SPACE = "\u2581"
 """How a space before a word is written in a piece."""

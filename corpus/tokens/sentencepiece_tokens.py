@@ -18,7 +18,7 @@ import sentencepiece
 from corpus.tokens.new_words import NewWords
 from corpus.tokens.sentencepiece_model import SPACE, parse_sentencepiece
 from corpus.tokens.vocabulary import CLS, MASK, PAD, SEP, UNK, Vocabulary
-from pipeline_config.span_counts import SENTINELS
+from pipeline_config.row_shapes import SENTINELS
 
 _WORD = re.compile(r"\w+")
 

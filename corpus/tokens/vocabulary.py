@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from pipeline_config.span_counts import SENTINELS
+from pipeline_config.row_shapes import SENTINELS
 
 VocabularyKind = Literal["wordpiece", "sentencepiece", "bpe", "t5"]
 """As in ``vocabulary.kind``."""

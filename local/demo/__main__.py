@@ -21,6 +21,7 @@ from local.stack.paths import StackError
 from local.stack.settings import PRESET
 from local.stack.stack import Stack
 from pipeline_config import ConfigError, load_preset, with_overrides
+from pipeline_config.command_line import command_parser
 from pipeline_config.loading import parse_overrides
 from pipeline_store import identity, uris
 from pipeline_store.layout import StoreLayout, VersionLayout
@@ -51,11 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m local.demo",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("local.demo", __doc__)
     parser.add_argument(
         "--corpus",
         metavar="FOLDER_OR_GLOB",

@@ -6,7 +6,6 @@ python -m local.demo.corpus --output DIR --source 'my texts/*.txt'
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from local.demo.installed_text import Harvest, topics
 from local.demo.own_text import CorpusError, copy_files, count_documents, find_files, split_file
+from pipeline_config.command_line import command_parser
 
 __all__ = ["CorpusError", "Part", "build", "from_folder"]
 
@@ -139,11 +139,7 @@ def _part(folder: Path) -> Part:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m local.demo.corpus",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("local.demo.corpus", __doc__)
     parser.add_argument(
         "--output", type=Path, required=True, help="folder that gets one folder per partition"
     )

@@ -29,6 +29,7 @@ from local.demo.tasks.modules import harvest
 from local.demo.tasks.pretraining import STEPS, pretrain, store_of
 from local.demo.tasks.results import Comparison, Result, compare
 from local.demo.tasks.trials import PRETRAINED, UNTRAINED, Recipe, finetune
+from pipeline_config.command_line import command_parser
 from pipeline_store.layout import StoreLayout
 
 BUILDERS = {module.NAME: module.build for module in (docstrings, neighbours, word_order)}
@@ -51,11 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m local.demo.finetuning",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("local.demo.finetuning", __doc__)
     parser.add_argument("task", choices=list(BUILDERS))
     parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     parser.add_argument(

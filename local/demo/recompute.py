@@ -5,12 +5,12 @@ python -m local.demo.recompute [--state-dir .local]
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
 from pipeline_store import identity, uris
 from pipeline_store.formats import EvaluationReport, ExitKind, RunRecord
 from pipeline_store.layout import StoreLayout
@@ -18,11 +18,7 @@ from pipeline_store.layout import StoreLayout
 
 def main(argv: list[str] | None = None) -> int:
     """Recompute every loss of the last demo; return 1 when one differs."""
-    parser = argparse.ArgumentParser(
-        prog="python -m local.demo.recompute",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("local.demo.recompute", __doc__)
     parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     options = parser.parse_args(argv)
     path = options.state_dir / "demo-summary.json"

@@ -15,8 +15,7 @@ import sys
 from pathlib import Path
 
 from local.stack.paths import StackError
-from local.stack.rotation import rotate
-from local.stack.stack import DEFAULT_START_SECONDS, DEFAULT_STATE_DIR, Stack
+from local.stack.stack import DEFAULT_START_SECONDS, DEFAULT_STATE_DIR, Stack, rotate
 from local.stack.startup import last_lines
 from local.stack.status import StackStatus
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from local.stack import ports, processes
 from local.stack.paths import RuntimePaths, StackError, StatePaths
-from local.stack.record import ProcessId, StackRecord
+from local.stack.supervision import ProcessId, StackRecord
 
 LEFTOVER_SECONDS = 10.0
 POLL_SECONDS = 0.2

@@ -1,9 +1,11 @@
-"""The local stack of one state folder: up, down, status."""
+"""The local stack of one state folder: up, down, status, and new secrets for it."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,11 +16,10 @@ from local.stack.airflow_api import AirflowApi
 from local.stack.health import HealthCheck
 from local.stack.observation import configure, missing_programs, observer_parts, observers
 from local.stack.parts import Part, all_parts, stop_seconds
-from local.stack.paths import RuntimePaths, StackError, StatePaths
-from local.stack.record import StackRecord
+from local.stack.paths import REPOSITORY, RuntimePaths, StackError, StatePaths
 from local.stack.startup import Startup
 from local.stack.status import PartStatus, StackStatus
-from local.stack.supervision import NotAnsweringError, Supervisor, render
+from local.stack.supervision import NotAnsweringError, StackRecord, Supervisor, render
 from pipeline_config.settings import load_settings
 from pipeline_store.formats.base import FormatError
 
@@ -29,6 +30,8 @@ RECOVERY_SECONDS = 60.0
 RECOVERY_POLL_SECONDS = 1.0
 # States in which supervisord leaves a part that it will not start again by itself.
 GIVEN_UP = frozenset({"STOPPED", "EXITED", "FATAL"})
+# A program and no import: it needs Airflow, and this room does without.
+_ENCRYPT_ANEW = REPOSITORY / "plugins" / "hooks" / "fernet_key.py"
 
 
 class Stack:
@@ -308,3 +311,36 @@ class Stack:
                 self._say("Another command is working on this stack; waiting for it.")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def rotate(stack: Stack, start_seconds: float) -> StackStatus:
+    """Stop a stack, replace its secrets, and start it with the settings of its last start.
+
+    Stored connections and variables are encrypted: a key that merely vanished would leave some that
+    cannot even be listed or deleted. So Airflow knows both keys until all is encrypted anew.
+
+    :param start_seconds: how long the start may take.
+    :returns: what runs then.
+    :raises StackError: the stack was never started, did not start again, or not all was encrypted
+        anew. Nothing is lost then: both keys are kept, and it can be repeated.
+    """
+    again = stack.as_last_started()
+    again.down()
+    credentials.renew(again.paths)
+    status = again.up(start_seconds)
+    done = subprocess.run(
+        [sys.executable, "-P", str(_ENCRYPT_ANEW)],
+        env=again.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise StackError(
+            f"{_ENCRYPT_ANEW} ended with exit code {done.returncode}, so the old Fernet key stays "
+            f"in {again.paths.airflow_config}. Remove the cause and repeat:\n"
+            f"{(done.stdout + done.stderr)[-2000:]}"
+        )
+    # Processes that run still know it; nothing is left that it decrypts.
+    credentials.forget_old_fernet_keys(again.paths)
+    return status

@@ -16,6 +16,7 @@ from alerting.announcing import channels, run_link, tpu_of
 from pipeline_alerts.delivery import deliver_all
 from pipeline_alerts.outside import Outside
 from pipeline_alerts.standstill import Patience
+from pipeline_config.command_line import command_parser
 from pipeline_config.settings import load_settings
 from pipeline_store.layout import StoreLayout
 
@@ -47,11 +48,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline_alerts watch-status --deliver",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("pipeline_alerts watch-status --deliver", __doc__)
     settings = load_settings()
     parser.add_argument("--store", default=settings.store_uri, help="default: %(default)s")
     parser.add_argument("--max-age-minutes", type=float, default=30.0, help="default: %(default)s")

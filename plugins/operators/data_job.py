@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperatorLink
 
-from links.data import DataflowJobLink
+from links.task_page import DataflowJobLink
 from operators.own_run import own_run
 from operators.python_module import PythonModuleOperator
 from pipeline_config import parse_rental_config

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperatorLink
 
 from corpus.partitions import input_patterns
-from links.data import DataflowJobLink, DataReportLink
+from links.task_page import DataflowJobLink, DataReportLink
 from operators import task_data
 from operators.data_job import DataJobOperator
 from operators.openlineage import TellsOpenLineage

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
-from links.tpu import RunFolderLink, TpuConsoleLink
+from links.task_page import RunFolderLink, TpuConsoleLink
 from operators.own_run import own_rental
 from operators.tpu_failures import FailureKind, TpuTaskFailed, TpuTaskRetry, typed_failures
 from pipeline_store.layout import RunLayout, StoreLayout

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipeline_config import PipelineConfig
-from pipeline_config.peaks import PEAK_FLOPS_PER_CHIP
 from preflight.findings import Finding, Row, failed, not_checked, ok, warning
 from tpu_lifecycle.service import connecting
 from tpu_lifecycle.service.backend import (
@@ -20,6 +19,7 @@ from tpu_lifecycle.service.backend import (
     TpuError,
     TpuPermissionError,
 )
+from trained_models.flops import PEAK_FLOPS_PER_CHIP
 
 _NAMED = 5
 

@@ -11,10 +11,15 @@ from pipeline_config.rules import chips, core_count
 from pipeline_store.layout import StoreLayout
 from preflight.estimates import passes
 from preflight.estimates.speed import find_speed, new_head_steps
-from trained_models.decided_steps import RowCounts, decided_config, fewest_steps, with_steps
+from trained_models.decided_steps import (
+    RowCounts,
+    decided_config,
+    fewest_steps,
+    new_rows_a_step,
+    with_steps,
+)
 from trained_models.errors import UserError
 from trained_models.head_phase import STEP_SHARE, head_steps
-from trained_models.row_passes import new_rows_a_step
 
 BUDGET_SHARE = 0.8
 """Part of a budget that is planned with: speed is an estimate, and a TPU is waited for."""

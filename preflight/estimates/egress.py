@@ -10,8 +10,7 @@ from pipeline_config import FinetuningConfig, PipelineConfig, RentalConfig
 from pipeline_config.rules import hosts
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
-from preflight.estimates.rows import rows_by_size
-from preflight.estimates.sizes import checkpoint_bytes, model_bytes, size_text
+from preflight.estimates.sizes import checkpoint_bytes, model_bytes, rows_by_size, size_text
 from preflight.finetuning_settings import trial_count
 from preflight.places import far_zones
 from trained_models.decided_steps import RowCounts

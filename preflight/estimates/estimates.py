@@ -15,9 +15,9 @@ from preflight.estimates import passes, vm_disk
 from preflight.estimates.auto_steps import AutoSteps, auto_steps
 from preflight.estimates.egress import egress_lines, pretraining_traffic
 from preflight.estimates.prices import price_text
-from preflight.estimates.rows import prepared, row_counts, rows_by_size
+from preflight.estimates.sizes import prepared, row_counts, rows_by_size
 from preflight.estimates.speed import Speed, find_speed
-from trained_models import row_passes
+from trained_models import decided_steps
 from trained_models.decided_steps import RowCounts, fewest_steps, with_steps
 from trained_models.phases import phases
 
@@ -223,12 +223,13 @@ def _disk_lines(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
 
 def _passes_words(config: PipelineConfig, rows: RowCounts, documents: str = "to train on") -> str:
     words = (
-        f"{rows.new:,} {documents}, which the steps go over {row_passes.passes(config, rows):.3g} "
-        f"times{passes.after_earlier_runs(rows.new_before)}"
+        f"{rows.new:,} {documents}, which the steps go over "
+        f"{decided_steps.passes(config, rows):.3g} times"
+        f"{passes.after_earlier_runs(rows.new_before)}"
     )
     if not rows.replayed:
         return words
-    again = row_passes.replay_passes(config, rows)
+    again = decided_steps.replay_passes(config, rows)
     earlier = passes.after_earlier_runs(rows.replayed_before)
     return f"{words}, and {rows.replayed:,} replayed, {again:.3g} times{earlier}"
 

@@ -10,7 +10,6 @@ from datetime import date
 from corpus.errors import UserError
 from pipeline_config import ConfigError, FinetuningConfig, PipelineConfig, parse_finetuning_config
 from pipeline_config.finetuning_rules import finetuning_worst_case_cost
-from pipeline_config.peaks import peak_flops
 from pipeline_config.rules import chips
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import FinetuningPlan, RunEstimate, TaskManifest, TaskSplit, TrialResult
@@ -21,6 +20,7 @@ from preflight.estimates.speed import ASSUMED_UTILIZATION
 from preflight.findings import Row, Status
 from preflight.finetuning_settings import encoder_config, rental_settings, trial_count
 from trained_models.errors import JobError as ModelError
+from trained_models.flops import peak_flops
 from trained_models.text_to_text.sizes import describe, forward_flops
 
 logger = logging.getLogger(__name__)

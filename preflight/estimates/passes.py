@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline_config import PipelineConfig
-from trained_models.decided_steps import RowCounts
-from trained_models.row_passes import passes, replay_passes
+from trained_models.decided_steps import RowCounts, passes, replay_passes
 
 PASSES_OF_ONE_MASK = 5
 """RoBERTa (arXiv 1907.11692, section 4.1) saw each row under the same masks four times."""

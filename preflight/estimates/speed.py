@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from model_registry import versions
 from model_registry.production import production
 from pipeline_config import ConfigError, PipelineConfig, parse_config
-from pipeline_config.peaks import peak_flops
 from pipeline_store import uris
 from pipeline_store.formats import (
     CheckpointManifest,
@@ -27,6 +26,7 @@ from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.compiled import saved
 from preflight.compiled.slices import replicas
 from trained_models.architectures.architecture import step_flops
+from trained_models.flops import peak_flops
 from trained_models.head_phase import STEP_SHARE, head_steps
 from trained_models.phases import Phase, phases
 

@@ -17,8 +17,7 @@ from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, RunPlan, Split
 from pipeline_store.layout import StoreLayout
-from preflight.estimates.rows import prepared
-from preflight.estimates.sizes import checkpoint_bytes, record_bytes, size_text
+from preflight.estimates.sizes import checkpoint_bytes, prepared, record_bytes, size_text
 from trained_models.phases import trained_shapes
 
 SYSTEM_GIGABYTES = 40

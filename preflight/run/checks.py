@@ -21,7 +21,7 @@ from pipeline_store.formats import FormatError, PartitionManifest, ShardManifest
 from pipeline_store.layout import StoreLayout
 from preflight.bucket import rights_finding
 from preflight.estimates.auto_steps import decide
-from preflight.estimates.rows import prepared
+from preflight.estimates.sizes import prepared
 from preflight.findings import Finding, Row, problems
 from preflight.places import (
     dataflow_finding,
@@ -118,7 +118,7 @@ def check(
 def _probe_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
     """Yield why a labelled task cannot be prepared, as far as that shows at once."""
     # Imported when it is needed: it needs libraries that would slow the parsing of a DAG file.
-    from beam_jobs.labelled.checks import check_task
+    from beam_jobs.labelled.description import check_task
 
     for task in config.promotion.probe_tasks:
         yield from (f"promotion.probe_tasks: {line}" for line in check_task(store, task))
@@ -174,8 +174,7 @@ def _lines(setting: str, finding: Finding | None) -> list[str]:
 
 def _text_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
     # Imported when it is needed: they need libraries that would slow the parsing of a DAG file.
-    from preflight.run.fields import field_problems
-    from preflight.run.inputs import input_problems
+    from preflight.run.inputs import field_problems, input_problems
 
     found = list(input_problems(config, partition, store))
     # Whatever has no text has no size either.

@@ -75,7 +75,7 @@ def check(
 
 def _task_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
     # Imported when it is needed: it needs libraries that would slow the parsing of a DAG file.
-    from beam_jobs.labelled.checks import check_task
+    from beam_jobs.labelled.description import check_task
     from training.text_to_text.preparation import check_mixture
 
     if config.finetuning.mode == "export":

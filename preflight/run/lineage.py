@@ -37,8 +37,7 @@ from trained_models.importing.descriptions import (
     check_description,
 )
 from trained_models.importing.plan import NO_HEAD
-from trained_models.importing.safetensors_headers import tensor_shapes
-from trained_models.importing.shapes import in_hugging_face, refuse_other_shapes
+from trained_models.importing.shapes import in_hugging_face, refuse_other_shapes, tensor_shapes
 from trained_models.importing.sources import (
     SourceKind,
     require_model,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from beam_jobs.prepare_corpus import summarize
+from corpus.arrays import HeldOutGroups
 from corpus.errors import UserError
-from corpus.held_out_groups import HeldOutGroups
 from corpus.mlm_records import document_key
 from corpus.text.content import is_held_out
 from corpus.text.split_units import group_draw

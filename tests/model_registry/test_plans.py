@@ -24,9 +24,8 @@ from pipeline_store.formats import (
 )
 from tests.beam_jobs.manifests import shard
 from tests.model_registry.runs import CONFIG, NOW, FinishedRun, change_manifest
-from trained_models.decided_steps import RowCounts
+from trained_models.decided_steps import RowCounts, passes, replay_passes
 from trained_models.errors import UserError
-from trained_models.row_passes import passes, replay_passes
 
 
 def in_use(store: str, name: str, parent: str | None = None) -> FinishedRun:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from corpus.labelled.problems import ExampleProblem
+from corpus.labelled.labels import ExampleProblem
 from corpus.text.drops import DropReason
 from pipeline_alerts.errors import DOCUMENT, FailureKind, error_section
 from pipeline_alerts.messages import compose

@@ -13,7 +13,7 @@ from preflight.estimates.auto_steps import BUDGET_SHARE, decide
 from preflight.estimates.speed import find_speed, new_head_steps
 from tests.model_registry.runs import FinishedRun
 from tests.preflight.test_estimates import bill, published
-from trained_models import row_passes
+from trained_models import decided_steps
 from trained_models.decided_steps import RowCounts, decided_config, fewest_steps, with_steps
 from trained_models.errors import UserError
 from trained_models.head_phase import STEP_SHARE
@@ -50,7 +50,7 @@ def test_a_partition_is_gone_over_as_often_as_teaches_anything(dynamic: bool, ti
     asked, rows = config(masking__dynamic=dynamic), RowCounts(400_000)
     found = decided(asked, rows)
     assert found.training.steps == times * 400_000 // 2048 // 20 * 20
-    assert times - 0.2 < row_passes.passes(found, rows) <= times
+    assert times - 0.2 < decided_steps.passes(found, rows) <= times
     # With another limit, another number.
     few = decided(config(masking__dynamic=dynamic, training__max_passes=2), rows)
     assert few.training.steps == 2 * 400_000 // 2048 // 20 * 20
@@ -97,7 +97,7 @@ def test_what_is_replayed_leaves_fewer_new_rows_a_step() -> None:
     alone, replaying = RowCounts(400_000), RowCounts(400_000, replayed=10**6)
     found = decided(BERT, replaying)
     assert found.training.steps == int(40 * 400_000 / (2048 * 0.8)) // 20 * 20
-    assert row_passes.passes(found, replaying) <= 40 < row_passes.passes(found, alone)
+    assert decided_steps.passes(found, replaying) <= 40 < decided_steps.passes(found, alone)
     assert not list(passes.warnings(found, replaying))
     # An old partition that is far smaller is memorized in its place.
     [warning] = passes.warnings(found, RowCounts(400_000, replayed=1000))

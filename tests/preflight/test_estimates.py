@@ -9,7 +9,6 @@ import pytest
 
 from model_registry import registry
 from pipeline_config import PipelineConfig, load_preset, with_overrides
-from pipeline_config.peaks import peak_flops
 from pipeline_store import uris
 from pipeline_store.formats import (
     CheckpointManifest,
@@ -28,8 +27,9 @@ from preflight.estimates.estimates import estimate, write_estimate
 from preflight.estimates.sizes import checkpoint_bytes, model_bytes, size_text
 from preflight.estimates.speed import ASSUMED_UTILIZATION
 from tests.model_registry.runs import NOW, FinishedRun
-from trained_models import row_passes
+from trained_models import decided_steps
 from trained_models.decided_steps import RowCounts
+from trained_models.flops import peak_flops
 
 SMOKE, BERT = load_preset("smoke"), load_preset("bert_base_v5e")
 
@@ -323,7 +323,7 @@ def test_more_passes_than_teach_anything_are_warned_of(
     named = {"masking.dynamic": dynamic, "training.train_steps": 20_000, "training.max_passes": 0}
     config = with_overrides(BERT, named)
     enough = 20_000 * config.training.global_batch_size // most
-    assert row_passes.passes(config, RowCounts(enough)) == most
+    assert decided_steps.passes(config, RowCounts(enough)) == most
     assert not list(passes.warnings(config, RowCounts(enough)))
     [warning] = passes.warnings(config, RowCounts(enough - 1))
     assert warning.startswith("WARNING: training.train_steps: 20,000 steps go over ")

@@ -11,9 +11,9 @@ import pytest
 from pipeline_config import load_preset
 from preflight.estimates import estimates
 from preflight.estimates.auto_steps import decide
-from preflight.estimates.rows import CHARACTERS_A_TOKEN
+from preflight.estimates.sizes import CHARACTERS_A_TOKEN
 from preflight.estimates.speed import find_speed
-from trained_models import row_passes
+from trained_models import decided_steps
 from trained_models.decided_steps import RowCounts, decided_config
 from trained_models.errors import UserError
 
@@ -51,7 +51,7 @@ def test_the_table_is_what_the_plan_would_decide(text: str) -> None:
     assert found is not None
     assert cells[1] == f"{found.steps:,}"
     decided = decided_config(CONFIG, found.steps)
-    assert float(cells[2]) == pytest.approx(row_passes.passes(decided, rows), rel=0.02)
+    assert float(cells[2]) == pytest.approx(decided_steps.passes(decided, rows), rel=0.02)
     words = estimates.time_and_cost(decided, find_speed(decided, None))
     assert words.endswith(cells[4])
     number, unit = re.match(r"([\d.]+) (min|h) of TPU", words).groups()  # type: ignore[union-attr]

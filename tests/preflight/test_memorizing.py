@@ -18,7 +18,7 @@ from pipeline_store.formats import (
     ShardManifest,
 )
 from preflight.estimates.estimates import estimate
-from preflight.estimates.rows import text_characters
+from preflight.estimates.sizes import text_characters
 from preflight.run.checks import passes_problems
 from tests.golden.more_files import full
 from tests.model_registry.runs import FinishedRun

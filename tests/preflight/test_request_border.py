@@ -38,8 +38,8 @@ from pipeline_store.formats import TaskSplit
 from pipeline_store.layout import StoreLayout
 from pipeline_store.request_paths import OutsideRootsError, RequestRoots
 from preflight.request import outside_problems, request_roots
-from preflight.run import fields, lineage
 from preflight.run import inputs as run_inputs
+from preflight.run import lineage
 from trained_models.architectures.bert.record import SETTINGS
 from trained_models.artifacts import model_files
 from trained_models.errors import BadDataError
@@ -355,7 +355,7 @@ READERS: dict[str, Read] = {
     "corpus/day-1/a.txt": lambda _, uri: run_inputs._why_unusable(uri, CONFIG),
     "corpus/day-2/a.txt": lambda _, uri: signing.identify(uri, CONFIG),
     "corpus/day-3/a.txt": lambda _, uri: list(TrainingText([uri], CONFIG)),
-    "corpus/day-1/a.jsonl": lambda _, uri: fields._why_missing(uri, "jsonl", "text"),
+    "corpus/day-1/a.jsonl": lambda _, uri: run_inputs._why_missing(uri, "jsonl", "text"),
     "tasks/weather/task.toml": lambda store, _: load_task(store, "weather"),
     "tasks/weather/text_to_text.toml": lambda store, _: load_mixture(store, "weather"),
     "tasks/weather/train.tsv": lambda _, uri: why_unusable(uri, READ_EXAMPLES),

@@ -4,8 +4,8 @@ from pipeline_store import uris
 from pipeline_store.formats import Lease
 from tests.tpu_lifecycle.test_observe import watch
 from tests.tpu_lifecycle.world import ZONE, World
+from tpu_lifecycle.control.mailbox import LeaseKeeper
 from tpu_lifecycle.control.observe import ReadyWatch
-from tpu_lifecycle.records.lease import LeaseKeeper
 
 
 def test_a_lease_is_there_before_the_vm_is(world: World) -> None:

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from trained_models.errors import BadDataError
-from trained_models.importing.safetensors_headers import tensor_shapes
+from trained_models.importing.shapes import tensor_shapes
 
 
 @pytest.fixture

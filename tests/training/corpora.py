@@ -29,7 +29,7 @@ from pipeline_store.formats import (
 from pipeline_store.layout import RunLayout, StoreLayout, vocabulary_model
 from tests.training.text_to_text.vocabularies import sentencepiece_model
 from trained_models import record_sources
-from trained_models.row_format import RowFormat
+from trained_models.record_sources import RowFormat
 
 if TYPE_CHECKING:
     import tensorflow as tf

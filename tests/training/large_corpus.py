@@ -18,8 +18,7 @@ from pipeline_store.formats import FileDigest, RecordFile, Split
 from pipeline_store.layout import StoreLayout
 from tests.training.corpora import tiny_config
 from trained_models.phases import Phase
-from trained_models.record_sources import PhaseSources, RecordSource
-from trained_models.row_format import RowFormat
+from trained_models.record_sources import PhaseSources, RecordSource, RowFormat
 
 ROWS = RowFormat(max_seq_length=1, max_predictions_per_seq=1, masked=False, next_sentence=False)
 BATCH = 4096

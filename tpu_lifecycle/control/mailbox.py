@@ -1,21 +1,30 @@
-"""The orchestrator's side of an attempt's mailbox: it puts jobs in and reads what agents report."""
+"""The orchestrator's side of an attempt's mailbox: it puts jobs in and reads what agents report.
+
+The lease of the TPU lies there, too: a sign that somebody who would give it back still looks. A TPU
+VM whose lease is not renewed for ``tpu.lease_timeout_seconds``, and whose job makes no progress,
+deletes its own TPU. It looks at changes of the file, by its own clock.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from pipeline_config.schema import RentalConfig
 from pipeline_store import job_signatures, uris
 from pipeline_store.formats import (
     AgentHello,
+    FormatError,
     HangReport,
     Heartbeat,
     JobLimits,
     JobSpec,
     JobStatus,
+    Lease,
     LogCursor,
     PhaseName,
 )
@@ -33,6 +42,8 @@ READERS = 16
 
 MAX_CHUNKS_AT_END = 16
 """Of a log that was not read when its job has ended, only so much is shown: the end of it."""
+MAX_INTERVAL_SECONDS = 30.0
+RENEWALS_PER_TIMEOUT = 10
 
 
 def submit_job(
@@ -198,3 +209,42 @@ class LogReader:
             return report.status.log_chunks
         beat = report.heartbeat
         return beat.log_chunks if beat is not None and beat.job_id == self._job_id else 0
+
+
+@dataclass
+class LeaseKeeper:
+    """Renews one attempt's lease, however often it is asked to.
+
+    Two may keep the same lease for a while, an old trigger and a new one: what they write still
+    changes, and nobody reads more out of it.
+
+    :param timeout: ``tpu.lease_timeout_seconds``.
+    """
+
+    record: AttemptRecord
+    timeout: float
+    _sequence: int | None = field(default=None, init=False)
+    _renewed: float = field(default=0.0, init=False)
+
+    def renew(self) -> None:
+        """Renew the lease unless that was done a moment ago."""
+        now = time.monotonic()
+        interval = min(MAX_INTERVAL_SECONDS, self.timeout / RENEWALS_PER_TIMEOUT)
+        if self._sequence is not None and now - self._renewed < interval:
+            return
+        uri = self.record.layout.lease
+        if self._sequence is None:
+            self._sequence = _present(uri)
+        self._sequence += 1
+        Lease(
+            token=self.record.attempt.token, sequence=self._sequence, renewed=datetime.now(UTC)
+        ).write(uri)
+        self._renewed = now
+
+
+def _present(uri: str) -> int:
+    try:
+        found = Lease.load_or_none(uri)
+    except FormatError:
+        return 0  # what counts is that the file changes
+    return found.sequence if found else 0

@@ -13,11 +13,17 @@ from functools import partial
 from pipeline_config.rules import hosts
 from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, Heartbeat, JobPhase, Progress
-from tpu_lifecycle.control.mailbox import LogReader, WorkerReport, of_all, read_status, read_worker
+from tpu_lifecycle.control.mailbox import (
+    LeaseKeeper,
+    LogReader,
+    WorkerReport,
+    of_all,
+    read_status,
+    read_worker,
+)
 from tpu_lifecycle.control.verdict import Facts, Standing, Verdict, judge_job, judge_readiness
 from tpu_lifecycle.records.attempts import AttemptRecord, read_heartbeat
 from tpu_lifecycle.records.budgets import chip_count, chip_hours_end
-from tpu_lifecycle.records.lease import LeaseKeeper
 from tpu_lifecycle.records.reservation import OpenReservation
 from tpu_lifecycle.service.backend import (
     TpuBackend,

@@ -19,6 +19,7 @@ from tpu_lifecycle.control.capacity import (
     present_round,
     refuses_for_good,
 )
+from tpu_lifecycle.control.mailbox import LeaseKeeper
 from tpu_lifecycle.control.observe import Sight
 from tpu_lifecycle.control.release import (
     CancelledAttemptError,
@@ -33,7 +34,6 @@ from tpu_lifecycle.control.release import (
 )
 from tpu_lifecycle.records.attempts import AttemptRecord, Loss
 from tpu_lifecycle.records.budgets import check_next_attempt, newest_checkpoint
-from tpu_lifecycle.records.lease import LeaseKeeper
 from tpu_lifecycle.records.ledger import timeline
 from tpu_lifecycle.records.reservation import OpenReservation, ReleasedError
 from tpu_lifecycle.service import labels

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from pipeline_store.formats import AgentHello, JobUsage, Seconds, SpentOn
 from pipeline_store.formats.spent import added, fitted
-from tpu_lifecycle.records.clocks import NOTICEABLE
+from tpu_lifecycle.records.attempts import NOTICEABLE
 
 KEPT_APART = (SpentOn.STALL, SpentOn.RECOVERY)
 """Of a probe's time, which else is not told apart."""

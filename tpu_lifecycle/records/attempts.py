@@ -1,8 +1,15 @@
-"""The attempts of a reservation as the store records them: asked for, and what became of it."""
+"""The attempts of a reservation as the store records them: asked for, and what became of it.
+
+Nobody sees the clock of a VM and that of the machine that sets the marks at once, but both machines
+write files of the store that say when: the store notes by its own clock when it got them. A file is
+never there before its writer says so, hence the file that was stored soonest tells most of its
+writer's clock.
+"""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -10,6 +17,7 @@ from typing import Any
 
 from pipeline_store import uris
 from pipeline_store.formats import (
+    AgentHello,
     Attempt,
     AttemptEvent,
     AttemptMark,
@@ -44,6 +52,11 @@ GIVEN_UP = frozenset({AttemptEvent.REFUSED, AttemptEvent.LOST, AttemptEvent.CANC
 """Marks after which an attempt's TPU is deleted and another one asked for."""
 
 _REFUSALS = frozenset(error.__name__ for error in LASTING_REFUSALS)
+NOTICEABLE = timedelta(seconds=5)
+"""A difference between two clocks that is less is not told from a store that takes its time."""
+
+LATE = timedelta(minutes=1)
+"""Marks that are stored later than they say were copied there, or set by a clock that is wrong."""
 
 
 class Loss(StrEnum):
@@ -261,3 +274,28 @@ def read_heartbeat(record: AttemptRecord, worker: int) -> Heartbeat | None:
     except FormatError:
         return None
     return beat if beat and beat.token == record.attempt.token else None
+
+
+def ahead(record: AttemptRecord, hello: AgentHello | None, beat: Heartbeat | None) -> timedelta:
+    """Return by how much worker 0's clock is ahead of ours; negative: it is behind.
+
+    Zero also when the store's times do not tell.
+
+    :param hello: of worker 0, as is the heartbeat.
+    """
+    told = [(record.layout.hello(0), hello.started)] if hello else []
+    told += [(record.layout.heartbeat(0), beat.time)] if beat else []
+    marks = [(record.layout.record, record.attempt.created)]
+    if (ready := record.marks.get(AttemptEvent.READY)) is not None:
+        marks.append((record.layout.mark(AttemptEvent.READY), ready.time))
+    theirs = _ahead_of_store(told)
+    ours = _ahead_of_store(marks) if theirs is not None else None
+    if theirs is None or ours is None or ours < -LATE or abs(theirs - ours) < NOTICEABLE:
+        return timedelta(0)
+    return theirs - ours
+
+
+def _ahead_of_store(told: Iterable[tuple[str, datetime]]) -> timedelta | None:
+    """Return by how much the clock that wrote some files is ahead of the store's, at least."""
+    stored = [(time, uris.modified(uri)) for uri, time in told]
+    return max((time - modified for time, modified in stored if modified), default=None)

@@ -19,9 +19,9 @@ from tpu_lifecycle.records.attempts import (
     TAKEN_BY_SERVICE,
     AttemptRecord,
     Loss,
+    ahead,
     read_heartbeat,
 )
-from tpu_lifecycle.records.clocks import ahead
 from tpu_lifecycle.records.reservation import OpenReservation
 from tpu_lifecycle.records.trainings import trainings, trials
 

@@ -29,12 +29,12 @@ from tpu_lifecycle.records.attempt_time import Facts, Piece, billed, pieces, unb
 from tpu_lifecycle.records.attempts import (
     GIVEN_UP,
     AttemptRecord,
+    ahead,
     load_attempt,
     load_attempts,
     read_heartbeat,
 )
 from tpu_lifecycle.records.budgets import chip_count, node_created, rented_since
-from tpu_lifecycle.records.clocks import ahead
 from tpu_lifecycle.records.reservation import OpenReservation
 
 PROBE = "training.probe"

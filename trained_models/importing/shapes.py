@@ -1,20 +1,28 @@
 """Whether weights have the shapes that their description says, before they are loaded.
 
 By names and shapes alone, which the headers of files tell: no number is read, no TensorFlow needed.
+https://huggingface.co/docs/safetensors#format
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from typing import BinaryIO
 
 from pipeline_config.schema import ModelConfig
+from pipeline_config.unquoted import UNPARSABLE
 from trained_models.architectures.architecture import HuggingFaceForm, weights
-from trained_models.errors import UserError
+from trained_models.errors import BadDataError, UserError
 from trained_models.importing.plan import stored_shape
 from trained_models.importing.readers import StoredTensor
 from trained_models.weight_names import Layout, Part, Weight
 
 Find = Callable[[Weight], StoredTensor | None]
+LARGEST_HEADER = 100_000_000
+"""Bytes, as in the library."""
+_LENGTH_BYTES = 8
+_METADATA = "__metadata__"
 
 
 def in_hugging_face(shapes: Mapping[str, tuple[int, ...]], form: HuggingFaceForm) -> Find:
@@ -73,3 +81,32 @@ def refuse_other_shapes(
             f"{wrong[0]}{more}. Description and weights are of different models, or a file is "
             "another than it should be: get all files of one model again."
         )
+
+
+def tensor_shapes(stream: BinaryIO, size: int, place: str) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a file's tensors by their names.
+
+    :param stream: at its beginning.
+    :param size: of the file, in bytes.
+    :param place: what messages call it.
+    :raises BadDataError: it has no such header, or not as many bytes as that says.
+    """
+    try:
+        length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
+        if length > min(LARGEST_HEADER, size):
+            raise ValueError
+        header = json.loads(stream.read(length))
+        tensors = {name: tensor for name, tensor in header.items() if name != _METADATA}
+        shapes = {name: tuple(map(int, tensor["shape"])) for name, tensor in tensors.items()}
+        end = max((int(tensor["data_offsets"][1]) for tensor in tensors.values()), default=0)
+    except UNPARSABLE:
+        raise BadDataError(
+            f"{place} cannot be read as safetensors: its header is damaged, or it is another file, "
+            "such as a Git LFS pointer. Get it again."
+        ) from None
+    if (whole := _LENGTH_BYTES + length + end) != size:
+        raise BadDataError(
+            f"{place} has {size:,} bytes, and by its header {whole:,}: it is damaged or was not "
+            "copied completely. Get it again."
+        )
+    return shapes

@@ -27,7 +27,7 @@ from trained_models.importing.sources import (
     SourceKind,
     split,
 )
-from trained_models.vocabulary import split_tokens
+from trained_models.record_sources import split_tokens
 
 # Far beyond any vocabulary; a list of tokens is made that is as long as the largest id.
 _LARGEST_ID = 10_000_000

@@ -15,11 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from pipeline_config.schema import ModelConfig
 from pipeline_store.formats import ModelFigures, TaskManifest
-from trained_models.compression.sizes import classifier_weights
+from trained_models.architectures.architecture import architecture_of, weights
 from trained_models.compression.trimming import Arrays
 from trained_models.downstream import metrics
 from trained_models.errors import BadDataError
+from trained_models.weight_names import Part
 from training.compression import tflite
 from training.finetuning.exporting import served
 from training.finetuning.exporting.exporter import TextModel
@@ -104,3 +106,19 @@ def latency(folder: Path, length: int) -> dict[str, Any]:
         raise BadDataError(f"{folder.name} cannot be timed: {done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def classifier_weights(model: ModelConfig, outputs: int) -> int:
+    """Return the weights of encoder, pooler and classifier.
+
+    :param outputs: of the last layer.
+    """
+    encoder = sum(
+        math.prod(weight.shape)
+        for weight in weights(model, next_sentence=False)
+        if weight.part in {Part.ENCODER, Part.POOLER}
+    )
+    own_pooler = 0
+    if architecture_of(model).hugging_face.own_pooler is not None:
+        own_pooler = model.hidden_size * (model.hidden_size + 1)
+    return encoder + own_pooler + outputs * (model.hidden_size + 1)

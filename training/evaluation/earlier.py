@@ -59,7 +59,7 @@ class Earlier:
 
         Only those of the same documents with the same masks, by the same arithmetic.
 
-        :param files_sha256: :func:`trained_models.importing.identity.files_sha256` of the model.
+        :param files_sha256: :func:`trained_models.importing.sources.files_sha256` of the model.
         """
         report = self.report
         if report is None or report.scored_by != scored_by(config):

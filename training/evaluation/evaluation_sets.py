@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpus.held_out_groups import HeldOutGroups
+from corpus.arrays import HeldOutGroups
 from pipeline_config import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, Split, SplitUnit

@@ -21,9 +21,9 @@ from pipeline_store.formats import (
 from pipeline_store.layout import StoreLayout
 from trained_models import record_sources
 from trained_models.errors import BadDataError
-from trained_models.importing.identity import files_sha256
+from trained_models.importing.sources import files_sha256
 from trained_models.loaded_weights import LoadedWeights
-from trained_models.vocabulary import lineage_tokens
+from trained_models.record_sources import lineage_tokens
 from trained_models.weight_names import OUTPUT_BIAS, WORD_EMBEDDINGS
 from training.architectures.models import build_model, named_variables
 from training.evaluation import unigram

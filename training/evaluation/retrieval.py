@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras
 
 from pipeline_store.formats import RetrievalScore
-from trained_models.row_format import RowFormat
+from trained_models.record_sources import RowFormat
 from training.evaluation.evaluation_sets import EvaluationSet, hashed_order
 from training.input import examples
 from training.model.forward import Forward, make_forward, mean_state

@@ -19,7 +19,7 @@ from pipeline_store import uris
 from pipeline_store.formats import FormatError, VocabularyInfo
 from pipeline_store.layout import StoreLayout, vocabulary_model
 from trained_models import record_sources
-from trained_models.vocabulary import lineage_tokens
+from trained_models.record_sources import lineage_tokens
 from training.exporting import tokenizer_files
 from training.exporting.text_ops import SentencePieceText, TextTokenizer, WordPieceText
 

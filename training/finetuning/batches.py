@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from trained_models.phases import Phase
 from training.finetuning.task_data import LABELS, Examples
-from training.input.arrays import Arrays, as_tensors
-from training.input.data import distribute
+from training.input.data import Arrays, as_tensors, distribute
 from training.input.order import Order, Rows
 
 

@@ -26,7 +26,7 @@ from trained_models.importing.vocabulary import (
     vocabulary_kind,
 )
 from trained_models.loaded_weights import LoadedWeights
-from trained_models.vocabulary import split_tokens
+from trained_models.record_sources import split_tokens
 from trained_models.weight_names import Part
 from training.importing.loading import describe_shapes, embedding_rows, open_reader
 

@@ -32,7 +32,7 @@ from trained_models.importing.sources import (
 )
 from trained_models.importing.vocabulary import plan_rows, source_vocabulary
 from trained_models.loaded_weights import LoadedWeights
-from trained_models.vocabulary import lineage_tokens
+from trained_models.record_sources import lineage_tokens
 
 if TYPE_CHECKING:
     import tensorflow as tf

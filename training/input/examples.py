@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from corpus.mlm_records.spans import restore_rows
 from trained_models.errors import BadDataError
-from trained_models.row_format import RowFormat
+from trained_models.record_sources import RowFormat
 from training.input.records import RecordReader
 
 # What tf-models calls the features that google-research/bert named.

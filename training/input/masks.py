@@ -10,7 +10,7 @@ from corpus.mlm_records import MaskingRecipe, TokenTable, mask_rows, row_keys, t
 from pipeline_config import PipelineConfig
 from pipeline_store.layout import StoreLayout
 from trained_models import record_sources
-from trained_models.vocabulary import lineage_tokens
+from trained_models.record_sources import lineage_tokens
 
 # What a row is masked from, and what becomes of it.
 TAKES = ("input_ids", "input_mask", "document_id", "row_number")

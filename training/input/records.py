@@ -16,8 +16,7 @@ from pipeline_store import uris
 from pipeline_store.formats import FileDigest, FormatError, PhaseName
 from trained_models import artifacts
 from trained_models.errors import BadDataError
-from trained_models.record_sources import RecordSource
-from trained_models.row_format import RowFormat
+from trained_models.record_sources import RecordSource, RowFormat
 from training.runtime.phases import each, phase
 
 # TFRecord framing: length (8 bytes) and its checksum (4) before the data, a checksum (4) after it.

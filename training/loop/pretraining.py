@@ -1,7 +1,11 @@
-"""Masked-LM pretraining, with or without next sentences, as the training loop sees it."""
+"""Masked-LM pretraining, with or without next sentences, as the training loop sees it.
+
+A dry run looks before it: do configuration, model and records fit together?
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,16 +16,22 @@ import tf_keras
 from pipeline_config import PipelineConfig
 from pipeline_store.formats import HeldOutScore
 from trained_models.architectures.architecture import step_flops
-from trained_models.phases import phase_of
-from training.architectures.models import build_model, trained_variables
+from trained_models.phases import phase_of, phases
+from training.architectures.models import build_model, has_next_sentence_head, trained_variables
 from training.evaluation.held_out import HeldOut
 from training.importing.loading import InitialModel
-from training.input.data import TrainingBatches, TrainingData
+from training.input.data import TrainingBatches, TrainingData, training_dataset
 from training.loop.objective import LoopScores
 from training.loop.step import StepMetrics, TrainLoop, make_train_loop
+from training.model import checkpoints
+from training.model.losses import masked_lm_losses, next_sentence_scores
 from training.model.starts import Initial, load_initial
 from training.optimization.moments import Moments
 from training.optimization.optimizers import build_optimizer
+
+log = logging.getLogger("training")
+
+ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -100,3 +110,35 @@ class Pretraining:
             f"The loss {loss:.4f} is worse than guessing ({chance:.4f}): this training diverged. "
             "Lower optimizer.learning_rate, or raise optimizer.warmup_steps."
         )
+
+
+def dry_run(job: Pretraining) -> None:
+    """Build the model and one batch, score a few of its rows, print what was found; write nothing.
+
+    Runs on any machine: no TPU is needed to find out whether model and records fit together.
+    """
+    model = build_model(job.config)
+    if job.init_model is not None:
+        log.info("%s: %s", job.init_model, checkpoints.load_weights(model, job.init_model))
+    parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
+    log.info("model: %s parameters in %d variables", f"{parameters:,}", len(model.variables))
+
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    for phase in phases(job.config):
+        dataset = training_dataset(job.data, phase, phase.first_step, 0, strategy)
+        (batch,) = next(iter(dataset))
+        log.info("global batch of the steps from %d on:", phase.first_step + 1)
+        for name, value in sorted(batch.items()):
+            log.info("  %-22s %-8s %s", name, value.dtype.name, tuple(value.shape))
+
+    few = {name: value[:ROWS] for name, value in batch.items()}
+    weights = few["masked_lm_weights"]
+    outputs = model(few)
+    losses = masked_lm_losses(outputs["mlm_logits"], few["masked_lm_ids"]) * weights
+    mean = float(tf.reduce_sum(losses) / tf.maximum(tf.reduce_sum(weights), 1.0))
+    uniform = math.log(job.config.model.vocab_size)
+    log.info("loss of its first rows: %.4f (guessing all tokens alike: %.4f)", mean, uniform)
+    if has_next_sentence_head(model):
+        mean = float(tf.reduce_mean(next_sentence_scores(outputs, few).losses))
+        log.info("their next-sentence loss: %.4f (guessing: %.4f)", mean, math.log(2))
+    log.info("Dry run: nothing was written.")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import tensorflow as tf
 import tf_keras
 
-from training.input.arrays import Arrays, in_order, rows_of
+from training.input.data import Arrays, in_order, rows_of
 from training.runtime.phases import each
 from training.runtime.strategies import on_replicas
 

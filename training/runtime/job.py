@@ -1,25 +1,39 @@
-"""What the command lines of this package share: logging, SIGTERM and exit codes."""
+"""What the command lines of this package share: logging, SIGTERM, exit codes, stacks of threads.
+
+The agent asks by a signal where every Python thread is. The answer is written by the signal's
+handler itself, in C: it needs neither the GIL nor a thread that gets to run, so a process answers
+also while it hangs in another library.
+
+Source: https://docs.python.org/3/library/faulthandler.html#faulthandler.register
+"""
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import logging
+import os
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from pathlib import Path
+from typing import NoReturn, TextIO
 
 from pipeline_config import PipelineConfig, parse_config, with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import ExitKind, PhaseName
 from pipeline_store.local import NO_ROOM, UnwritableError
-from trained_models.errors import JobError, exit_kind_of
-from training.runtime import stacks
+from trained_models.errors import JobError, PreemptedError, exit_kind_of
 from training.runtime.phases import phase
 
 log = logging.getLogger("training")
+STACKS_FOLDER = "REPRETRAIN_STACKS_FOLDER"
+"""Variable of the environment that names the folder of the answers; without it none is given."""
+
+# The handler writes to the descriptor for as long as the process lives.
+_answers: list[TextIO] = []
 
 
 class StopRequest:
@@ -53,12 +67,24 @@ def on_sigterm(action: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def nothing_to_save(then: str) -> Callable[[], NoReturn]:
+    """Return the action that ends a job at once.
+
+    :param then: what the same command does when it is given again.
+    """
+
+    def stop() -> NoReturn:
+        raise PreemptedError(f"nothing to save; the same command {then}.")
+
+    return stop
+
+
 def run_job(job: Callable[[], None], log_stream: TextIO | None = None) -> int:
     """Run a job and return its exit code; every failure is logged, with what to do about it.
 
     :param log_stream: where the log goes; stdout, unless results are printed there.
     """
-    stacks.answer()
+    answer_about_stacks()
     with _log_to(log_stream or sys.stdout), phase(PhaseName.OTHER):
         try:
             job()
@@ -160,3 +186,15 @@ def on_cpu(config: PipelineConfig) -> PipelineConfig:
         "training.residual_dtype": "float32",
     }
     return with_overrides(config, here)
+
+
+def answer_about_stacks() -> None:
+    """Answer from now on, into ``<pid>.txt``; that the file is there says that this one answers."""
+    folder = os.environ.get(STACKS_FOLDER)
+    if folder is None or _answers:
+        return
+    aside = Path(folder, f"{os.getpid()}.aside")
+    file = aside.open("w")
+    _answers.append(file)
+    faulthandler.register(signal.SIGUSR1, file, all_threads=True)
+    aside.rename(aside.with_suffix(".txt"))

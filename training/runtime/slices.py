@@ -6,11 +6,14 @@ job holds a connection to each of them: when that is closed, by whatever end of 
 
 ``python -m training.runtime.slices v5litepod-16`` lends the chips of worker 0's own host to the job
 there, which starts it.
+
+What TensorFlow is told about TPUs before it is imported is here, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import socket
@@ -23,7 +26,6 @@ from pipeline_config import PipelineConfig
 from pipeline_config.schema import TpuConfig
 from pipeline_store.formats import PhaseName
 from trained_models.errors import LostWorkerError, UserError
-from training.runtime import tpu_runtime
 from training.runtime.job import run_job
 from training.runtime.phases import PHASE_FILE, phase
 from training.runtime.workers import Cluster
@@ -39,6 +41,8 @@ HELD_PORT = 1000
 _LOOK_SECONDS = 5.0
 # To all hosts. Nothing closes them but the end of this process.
 _held: list[socket.socket] = []
+PJRT_FAMILIES = frozenset({"v5litepod", "v5p", "v6e"})
+"""TPUs that TensorFlow reaches through PJRT only; those before them it reaches without."""
 
 
 def is_driven(config: PipelineConfig) -> bool:
@@ -50,9 +54,9 @@ def is_driven(config: PipelineConfig) -> bool:
 def prepare(config: PipelineConfig) -> None:
     """Say which chips this job's process takes; to be called before TensorFlow is imported."""
     if is_driven(config):
-        tpu_runtime.leave_chips()
+        leave_chips()
     elif config.training.distribution_strategy == "tpu":
-        tpu_runtime.use_chips(config.tpu.accelerator_type)
+        use_chips(config.tpu.accelerator_type)
 
 
 def lend(config: PipelineConfig, is_done: Callable[[], bool]) -> None:
@@ -76,7 +80,7 @@ def lend(config: PipelineConfig, is_done: Callable[[], bool]) -> None:
 
 def _serve(cluster: Cluster, accelerator_type: str, is_done: Callable[[], bool]) -> None:
     """Serve until worker 0's job has come and gone, or is done without having come."""
-    tpu_runtime.use_chips(accelerator_type)
+    use_chips(accelerator_type)
     import tensorflow as tf
 
     server = tf.distribute.Server(
@@ -153,6 +157,34 @@ def main(argv: list[str] | None = None) -> int:
     parent = os.getppid()
     cluster = Cluster.from_environment()
     return run_job(lambda: _serve(cluster, accelerator_type, lambda: os.getppid() != parent))
+
+
+def use_chips(accelerator_type: str) -> None:
+    """Let TensorFlow take the chips of this host, once it is imported.
+
+    ``tensorflow-tpu`` reaches TPUs up to v4 by itself. Later ones are a plugin to it, in
+    ``libtpu``, that has to be named; with v4 it must not be. Without ``libtpu`` nothing changes,
+    and TensorFlow will find no TPU.
+
+    Source: https://cloud.google.com/tpu/docs/run-calculation-tensorflow
+
+    :param accelerator_type: such as ``v5litepod-8``.
+    """
+    os.environ.pop("TPU_LOAD_LIBRARY", None)
+    if accelerator_type.rpartition("-")[0] not in PJRT_FAMILIES:
+        return
+    try:
+        libtpu = importlib.import_module("libtpu")
+    except ImportError:
+        return
+    os.environ["PJRT_DEVICE"] = "TPU"
+    os.environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] = "true"
+    os.environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"] = libtpu.get_library_path()
+
+
+def leave_chips() -> None:
+    """Keep TensorFlow off the chips of this host: another process has them."""
+    os.environ["TPU_LOAD_LIBRARY"] = "0"
 
 
 if __name__ == "__main__":

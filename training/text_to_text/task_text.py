@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from corpus.errors import JobError as CorpusError
-from corpus.labelled.problems import HARMLESS, Unusable
+from corpus.labelled.labels import HARMLESS, Unusable
 from corpus.labelled.reading import (
     FORMATS,
     TRIED_FILES,

@@ -20,7 +20,7 @@ from typing import TextIO
 
 from local.commands import import_path
 from verification.attack_check.rows import Journal, Result, Row, try_row
-from verification.code_version import code_version
+from verification.checks import add_state_dir, code_version
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,12 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="verification.attack_check", description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], metavar="ROW", help="these rows alone")
     parser.add_argument("--fresh", action="store_true", help="try again what has passed")
-    parser.add_argument(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/attack-check"),
-        help="where results are kept (default: %(default)s)",
-    )
+    add_state_dir(parser, "attack-check", "where results are kept")
     return parser
 
 

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from verification.checks import Lines
+
 _TOLD = 3
 _ENOUGH = 3
 """Harms, after which a control has shown that the attack does some without the mend."""
@@ -138,21 +140,17 @@ class Journal:
     """
 
     def __init__(self, path: Path, version: str) -> None:
-        self._path = path
+        self._lines = Lines(path)
         self._version = version
 
     def read(self) -> dict[str, Result]:
         """Return the last result of each row, by name."""
-        text = self._path.read_text() if self._path.exists() else ""
-        found = map(json.loads, text.splitlines())
         return {
             line["result"]["name"]: Result(**line["result"])
-            for line in found
+            for line in self._lines.read()
             if line["version"] == self._version
         }
 
     def add(self, result: Result) -> None:
         """Append a result."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a") as file:
-            file.write(json.dumps({"version": self._version, "result": asdict(result)}) + "\n")
+        self._lines.add({"version": self._version, "result": asdict(result)})

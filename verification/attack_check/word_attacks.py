@@ -16,7 +16,7 @@ from unittest import mock
 
 from alerting import channels
 from corpus.labelled import labels
-from corpus.labelled.problems import LabelError
+from corpus.labelled.labels import LabelError
 from pipeline_alerts import messages, raising
 from pipeline_alerts.causes import Cause
 from pipeline_config import TaskConfig

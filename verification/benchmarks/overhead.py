@@ -9,7 +9,6 @@ line.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
@@ -19,16 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from local.commands import run_module
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.commands import print_result
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the benchmark; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.overhead",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.benchmarks.overhead", __doc__)
     parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     options = parser.parse_args(argv)
     path = options.state_dir / "demo-summary.json"

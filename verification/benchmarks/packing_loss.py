@@ -9,7 +9,6 @@ object a line; a loss is in nats per masked token.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from local.commands import run_module
 from pipeline_config import load_preset, with_overrides
+from pipeline_config.command_line import command_parser
 from pipeline_store.formats import EvaluationReport
 from verification.benchmarks.commands import print_result
 
@@ -27,11 +27,7 @@ PACKINGS = ("doc_sentences", "full_sentences")
 
 def main(argv: list[str] | None = None) -> int:
     """Run the benchmark; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.packing_loss",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.benchmarks.packing_loss", __doc__)
     parser.add_argument("--steps", type=int, default=400, help="steps of each training")
     parser.add_argument("--seeds", default="1,2,3", help="seeds of the trainings")
     options = parser.parse_args(argv)

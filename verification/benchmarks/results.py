@@ -6,7 +6,6 @@ python -m verification.benchmarks.results --schema        # the JSON Schema of a
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import os
@@ -19,9 +18,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from verification.benchmarks.train import machine
+from pipeline_config.command_line import command_parser
 
 Bench = Literal["data", "train", "finetune"]
+# By how much they speed up, most first.
+_BFLOAT16_UNITS = ("amx_bf16", "avx512_bf16")
 _HEAD = ("row", "value", "ratio", "best of", "CPU ratio", "spread", "load", "peak", "compared with")
 
 
@@ -99,12 +100,33 @@ def this_machine() -> Machine:
     """Return the description of this machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
-        processor=machine.processor(),
+        processor=processor(),
         cores=len(os.sched_getaffinity(0)),
         memory_gb=round(memory / 1e9, 1),
         system=f"{platform.system()} {platform.release().partition('-')[0]}",
         python=platform.python_version(),
     )
+
+
+def processor() -> str:
+    """Return the name of the processor."""
+    return _cpuinfo().get("model name", platform.machine())
+
+
+def bfloat16_units() -> str | None:
+    """Return the instructions for bfloat16 that the processor has, or None.
+
+    Without any, a library computes in float32 and converts, so bfloat16 is no faster.
+    """
+    flags = _cpuinfo().get("flags", "").split()
+    return next((unit for unit in _BFLOAT16_UNITS if unit in flags), None)
+
+
+def _cpuinfo() -> dict[str, str]:
+    """Return the fields of the first processor."""
+    first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    fields = (line.partition(":") for line in first.split("\n"))
+    return {name.strip(): value.strip() for name, _, value in fields}
 
 
 def rounded(value: Any) -> Any:
@@ -157,11 +179,7 @@ def _number(value: float | None, unit: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.results",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.benchmarks.results", __doc__)
     parser.add_argument("files", type=Path, nargs="*", help="what benchmarks printed")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of a line")
     options = parser.parse_args(argv)

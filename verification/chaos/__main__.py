@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
 from verification.chaos.campaign import Campaign, Item, summary
 from verification.chaos.schedule import draw
 
@@ -51,10 +52,9 @@ def _one(folder: Path, arguments: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.chaos",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "verification.chaos",
+        __doc__,
         epilog="See docs/evidence/chaos.md. A campaign that was interrupted goes on where it was.",
     )
     add = parser.add_argument

@@ -27,7 +27,6 @@ _REAL_MODULES = (
     "runtime/job.py",
     "runtime/job_time.py",
     "runtime/phases.py",
-    "runtime/stacks.py",
 )
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from local.commands import run_module
 from pipeline_config import load_preset, with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import Heartbeat, TrainingResult
 from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_lifecycle.records.reservation import newest_generation
-from verification.chaos.code_tree import REPOSITORY
 from verification.chaos.world import FAST, World
+from verification.checks import write_corpus
 
 PARTITION = "2026-01-01"
 SETTINGS: dict[str, Any] = {
@@ -32,7 +30,6 @@ SETTINGS: dict[str, Any] = {
     "tpu.boot_timeout_seconds": 120,
     "budget.max_hours": 1.0,
 }
-_DOCUMENTS_PER_FILE = 8
 
 
 @dataclass
@@ -100,15 +97,15 @@ def prepare(folder: Path) -> Path:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     store = StoreLayout(str(folder / "store"))
-    _write_corpus(Path(store.root) / "corpus" / PARTITION)
+    write_corpus(Path(store.root) / "corpus" / PARTITION)
     run = store.run("0" * 12)
     config = with_overrides(load_preset("smoke"), FAST | SETTINGS)
     uris.write(run.config, config.to_bytes())
     common = ["--config", run.config, "--store", store.root, "--partition", PARTITION]
-    _python("beam_jobs.train_vocabulary", common)
-    manifest = json.loads(_python("beam_jobs.prepare_corpus", common))["manifest"]
+    run_module("beam_jobs.train_vocabulary", *common)
+    manifest = json.loads(run_module("beam_jobs.prepare_corpus", *common))["manifest"]
     arguments = ["--run", run.root, "--store", store.root, "--manifest", manifest]
-    _python("training.train", arguments)
+    run_module("training.train", *arguments)
     prepared = {
         "store": store.root,
         "manifest": manifest,
@@ -116,27 +113,3 @@ def prepare(folder: Path) -> Path:
     }
     (folder / "prepared.json").write_text(json.dumps(prepared))
     return folder
-
-
-def _write_corpus(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    pages = sorted((REPOSITORY / "docs").rglob("*.md"))
-    sections = [part for page in pages for part in page.read_text().split("\n## ")]
-    for number in range(0, len(sections), _DOCUMENTS_PER_FILE):
-        group = sections[number : number + _DOCUMENTS_PER_FILE]
-        (folder / f"{number:04d}.jsonl").write_text(
-            "".join(json.dumps({"text": text}) + "\n" for text in group)
-        )
-
-
-def _python(module: str, arguments: Sequence[str]) -> str:
-    """Run a module and return the last line that it printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=REPOSITORY,
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    lines = done.stdout.strip().splitlines()
-    return lines[-1] if lines else ""

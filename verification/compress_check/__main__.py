@@ -15,6 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
+from verification.checks import add_state_dir
 from verification.compress_check.laboratory import Laboratory
 from verification.compress_check.results import criteria
 from verification.compress_check.texts import BUILDERS
@@ -36,18 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.compress_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.compress_check", __doc__)
     parser.add_argument("--encoder", type=Path, required=True, help="a Hugging Face folder")
-    parser.add_argument(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/compress-check"),
-        help="folder for what is made (default: %(default)s)",
-    )
+    add_state_dir(parser, "compress-check", "folder for what is made")
     parser.add_argument(
         "--quick",
         action="store_true",

@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-Line = dict[str, Any]
+from verification.checks import Line, Lines
 
 
 @dataclass(frozen=True)
@@ -20,9 +19,7 @@ class Results:
 
     def lines(self) -> list[Line]:
         """Return what was measured so far."""
-        if not self.path.exists():
-            return []
-        return [json.loads(line) for line in self.path.read_text().splitlines()]
+        return Lines(self.path).read()
 
     def has(self, task: str, seed: int, model: str) -> bool:
         """Return whether a model was measured."""
@@ -31,9 +28,7 @@ class Results:
 
     def add(self, line: Line) -> None:
         """Keep a line, and print it."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        Lines(self.path).add(line)
         print(json.dumps(line), flush=True)
 
 

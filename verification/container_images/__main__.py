@@ -17,16 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline_config.command_line import command_parser
 from verification.container_images.audit import audit
-from verification.container_images.base import Base, get_base
-from verification.container_images.bill import bill_of_materials
-from verification.container_images.builder import Builder
-from verification.container_images.catalogue import IMAGES, REPOSITORY, Image
+from verification.container_images.builder import Base, Builder, get_base
+from verification.container_images.catalogue import IMAGES, REPOSITORY, Image, default_argument
 from verification.container_images.commands import ImageError
 from verification.container_images.contents import debian_packages, python_packages
-from verification.container_images.dockerfiles import default_argument
 from verification.container_images.registry_access import RegistryAccess, lend_access
-from verification.container_images.revision import Revision, current_revision
+from verification.container_images.revision import Revision, bill_of_materials, current_revision
 from verification.container_images.smoke import Smoke
 
 MB = 1_000_000
@@ -146,10 +144,9 @@ def _bytes(root: Path) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.container_images",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "verification.container_images",
+        __doc__,
         epilog="exit codes: 0 all built and tried, 1 anything else, with a line for each reason",
     )
     names = [image.name for image in IMAGES]

@@ -1,4 +1,7 @@
-"""Builds and runs images with buildah and podman, in a storage folder of its own."""
+"""Builds and runs images with buildah and podman, in a storage folder of its own.
+
+All begin with one base image.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,10 @@ from verification.container_images.commands import ImageError, run, run_long
 # Neither tool's own limits can be set without CAP_SYS_RESOURCE, which a container often lacks.
 LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
 NEVER_STORED = ("--network", "none", "--read-only", "--tmpfs", "/tmp:rw,mode=1777")  # noqa: S108
+LOCAL_TAG = "localhost/debian-base"
+RELEASE = "bookworm"
+# What Debian's own slim images leave out.
+LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 
 
 @dataclass(frozen=True)
@@ -131,3 +138,34 @@ class Builder:
         run(self._with("podman", "rm", "--all", "--force"))
         run(self._with("buildah", "rmi", "--all", "--force"))
         shutil.rmtree(self.folder)
+
+
+@dataclass(frozen=True)
+class Base:
+    """An image to begin with, and whether it is the one that the Dockerfiles name."""
+
+    tag: str
+    from_registry: bool
+
+
+def get_base(builder: Builder, named: str, folder: Path) -> Base:
+    """Return the named image, or one of the same Debian release made from Debian's packages.
+
+    :param folder: for the made image's files, while it is made.
+    :raises ImageError: neither can be had.
+    """
+    if builder.has(LOCAL_TAG):  # of an earlier run with --keep
+        return Base(LOCAL_TAG, from_registry=False)
+    try:
+        builder.pull(named)
+    except ImageError as error:
+        reason = str(error).splitlines()[-1]
+        print(f"{named} cannot be had; the base is made of Debian's packages. {reason}", flush=True)
+    else:
+        return Base(named, from_registry=True)
+    archive = folder / "base.tar"
+    options = [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
+    run(["mmdebstrap", "--variant=minbase", *options, RELEASE, archive])
+    builder.make_base(archive, LOCAL_TAG)
+    archive.unlink()
+    return Base(LOCAL_TAG, from_registry=False)

@@ -1,7 +1,8 @@
-"""The images there are, and what is expected of each."""
+"""The images there are, what is expected of each, and what a Dockerfile says."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,3 +55,19 @@ DATA = Image(
 AIRFLOW = Image("bert-repretraining", "airflow.Dockerfile", "requirements-airflow.txt")
 
 IMAGES = (DATA, TRAINER, AIRFLOW, TPU_TRAINER)
+
+
+def default_argument(dockerfile: Path, name: str) -> str:
+    """Return the value that an ARG has if nobody gives one.
+
+    :raises ValueError: the file has no such ARG with a value.
+    """
+    found = re.search(rf"^ARG {name}=(\S+)$", dockerfile.read_text(), re.MULTILINE)
+    if found is None:
+        raise ValueError(f"{dockerfile}: no ARG {name} with a value.")
+    return found[1]
+
+
+def copied(dockerfile: Path) -> list[str]:
+    """Return the paths of the repository that the file copies into its stages, in order."""
+    return re.findall(r"^COPY (?!--from)(\S+) \S+$", dockerfile.read_text(), re.MULTILINE)

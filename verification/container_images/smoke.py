@@ -32,8 +32,8 @@ NO_METADATA_SERVER = {"TPU_SKIP_MDS_QUERY": "1"}
 # TensorFlow loads the plugin as it is imported, or fails.
 LOAD_TPU_PLUGIN = """
 import os
-from training.runtime import tpu_runtime
-tpu_runtime.use_chips("v5litepod-8")
+from training.runtime import slices
+slices.use_chips("v5litepod-8")
 import tensorflow
 print(tensorflow.__version__, os.getuid(), os.environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"])
 """

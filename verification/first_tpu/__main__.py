@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline_config import ConfigError, PipelineConfig, load_preset
+from pipeline_config.command_line import command_parser
 from pipeline_store import uris
 from verification.first_tpu.beliefs import BELIEFS, Finding, table
 from verification.first_tpu.report import as_json, as_markdown
@@ -124,11 +125,7 @@ def _write(day: Day, outcomes: Sequence[Outcome], worst: float) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.first_tpu",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.first_tpu", __doc__)
     add = parser.add_argument
     add("--project", help="Google Cloud project; without it the day is rehearsed")
     add("--zone", default="us-central1-a", help="default: %(default)s")

@@ -16,7 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from local.stack.paths import StackError
-from verification.code_version import code_version
+from pipeline_config.command_line import command_parser
+from verification.checks import add_state_dir, code_version
 from verification.hang_check.hangs import HANGS, run_hang
 from verification.hang_check.healthy import PAUSED, kind_of, run_healthy
 from verification.hang_check.prepared import Prepared, prepare
@@ -84,11 +85,7 @@ def _say(content: Mapping[str, object]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.hang_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.hang_check", __doc__)
     add = parser.add_argument
     add("--healthy", type=int, default=100, help="healthy trainings (default: %(default)s)")
     add(
@@ -98,12 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         help="factor on all limits and pauses, for a machine that is busy (default: 1)",
     )
     add("--only", action="append", help="only this hang; give it again for more")
-    add(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/hang-check"),
-        help="folder of results and trials (default: %(default)s)",
-    )
+    add_state_dir(parser, "hang-check", "folder of results and trials")
     return parser
 
 

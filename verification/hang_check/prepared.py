@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from local.commands import run_module
 from local.stack.paths import REPOSITORY
 from pipeline_config import PipelineConfig, load_preset, with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import EvaluationReport, TrainingResult
 from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_lifecycle.boot.bundle import PACKAGES
+from verification.checks import write_corpus
 from verification.hang_check.injected import inject
 
 PARTITION = "2026-01-01"
@@ -40,7 +39,6 @@ SETTINGS: dict[str, Any] = {
     "hang.other_seconds": 180.0,
 }
 _LIMITS = [name for name in SETTINGS if name.startswith("hang.")]
-_DOCUMENTS_PER_FILE = 8
 
 
 def config_of(*, times: float = 1.0, hosts: int = 1, **more: Any) -> PipelineConfig:
@@ -113,38 +111,14 @@ def prepare(folder: Path) -> Prepared:
         shutil.copytree(REPOSITORY / package, folder / "code" / package, ignore=ignored)
     inject(folder / "code")
     before = Prepared(folder, "")
-    _write_corpus(Path(before.store.root) / "corpus" / PARTITION)
+    write_corpus(Path(before.store.root) / "corpus" / PARTITION)
     uris.write(before.run.config, config_of().to_bytes())
     common = ["--config", before.run.config, "--store", before.store.root]
     common += ["--partition", PARTITION]
-    _python("beam_jobs.train_vocabulary", common)
-    manifest = json.loads(_python("beam_jobs.prepare_corpus", common))["manifest"]
+    run_module("beam_jobs.train_vocabulary", *common)
+    manifest = json.loads(run_module("beam_jobs.prepare_corpus", *common))["manifest"]
     prepared = Prepared(folder, manifest)
-    _python("training.train", prepared.train(prepared.run))
-    _python("training.evaluate", prepared.evaluate(prepared.run.evaluation(None)))
+    run_module("training.train", *prepared.train(prepared.run))
+    run_module("training.evaluate", *prepared.evaluate(prepared.run.evaluation(None)))
     done.write_text(json.dumps(manifest))
     return prepared
-
-
-def _write_corpus(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    pages = sorted((REPOSITORY / "docs").rglob("*.md"))
-    sections = [part for page in pages for part in page.read_text().split("\n## ")]
-    for number in range(0, len(sections), _DOCUMENTS_PER_FILE):
-        group = sections[number : number + _DOCUMENTS_PER_FILE]
-        (folder / f"{number:04d}.jsonl").write_text(
-            "".join(json.dumps({"text": text}) + "\n" for text in group)
-        )
-
-
-def _python(module: str, arguments: Sequence[str]) -> str:
-    """Run a module and return the last line that it printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=REPOSITORY,
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    lines = done.stdout.strip().splitlines()
-    return lines[-1] if lines else ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from verification.checks import Lines
 
 NEEDED_CONTROL_ALARMS = 25 / 30
 """Share of the paused trainings that count as hung with half the limits: the check can fail."""
@@ -35,20 +36,17 @@ class Journal:
     """
 
     def __init__(self, path: Path, version: str) -> None:
-        self._path = path
+        self._lines = Lines(path)
         self._version = version
 
     def read(self) -> list[Result]:
         """Return the results, oldest first."""
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        found = [json.loads(line) for line in lines]
+        found = self._lines.read()
         return [Result(**one) for one in found if one.pop("version") == self._version]
 
     def add(self, result: Result) -> None:
         """Append a result."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a") as file:
-            file.write(json.dumps({"version": self._version, **asdict(result)}) + "\n")
+        self._lines.add({"version": self._version, **asdict(result)})
 
 
 def summary(results: Iterable[Result]) -> dict[str, int]:

@@ -13,9 +13,10 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from local.stack.paths import StackError
+from pipeline_config.command_line import command_parser
+from verification.checks import add_state_dir
 from verification.leak_matrix.catalogue import SCENARIOS
 from verification.leak_matrix.layers import REMOVABLE, Layer
 from verification.leak_matrix.results import Journal, Result, summary, table
@@ -97,11 +98,7 @@ def _say(line: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.leak_matrix",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.leak_matrix", __doc__)
     add = parser.add_argument
     add("--list", action="store_true", help="show the scenarios and stop")
     add(
@@ -127,12 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_false",
         help="leave out the control DAG",
     )
-    add(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/leak-matrix"),
-        help="folder for results and the stack (default: %(default)s)",
-    )
+    add_state_dir(parser, "leak-matrix", "folder for results and the stack")
     return parser
 
 

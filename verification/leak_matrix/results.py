@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from verification.checks import Lines
 
 MATRIX, CONTROL = "matrix", "control"
 
@@ -42,21 +43,16 @@ class Journal:
     """Results in a file, one a line, so that an interrupted matrix goes on."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._lines = Lines(path)
 
     def read(self) -> dict[tuple[str, str, str], Result]:
         """Return the newest result of each scenario, by id, kind and the layer left out."""
-        if not self._path.exists():
-            return {}
-        lines = self._path.read_text().splitlines()
-        found = (Result(**json.loads(line)) for line in lines)
+        found = (Result(**line) for line in self._lines.read())
         return {(result.id, result.kind, result.without): result for result in found}
 
     def add(self, result: Result) -> None:
         """Append a result."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a") as file:
-            file.write(json.dumps(asdict(result)) + "\n")
+        self._lines.add(asdict(result))
 
 
 def table(results: Iterable[Result]) -> str:

@@ -1,4 +1,7 @@
-"""Runs scenarios: those that disturb only themselves side by side, accidents one after another."""
+"""Runs scenarios: those that disturb only themselves side by side, accidents one after another.
+
+Those side by side get zones for themselves.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ import random
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from local.stack.airflow_api import AirflowApiError
 from tpu_lifecycle.records.reservation import write_tombstones
+from verification.leak_matrix.cloud import Cloud
 from verification.leak_matrix.judge import judge
-from verification.leak_matrix.lanes import ZONES, Lanes
 from verification.leak_matrix.layers import Layer
 from verification.leak_matrix.results import CONTROL, MATRIX, Journal, Result
 from verification.leak_matrix.scenario import Scenario
@@ -21,6 +25,16 @@ from verification.leak_matrix.session import Session
 from verification.leak_matrix.stage import Stage
 
 END_SECONDS = 60.0
+ZONES = (
+    "us-central1-a",
+    "us-east5-a",
+    "us-east5-b",
+    "us-south1-a",
+    "us-west1-c",
+    "us-west4-a",
+    "europe-west4-b",
+)
+"""All zones of the emulator's catalog that offer the smallest TPU."""
 
 
 @dataclass(frozen=True)
@@ -193,3 +207,29 @@ def _line(result: Result) -> str:
     text = f"{result.kind:<8} {result.id:<36} {result.cleaned_by:<9} {seconds:>6}"
     text += f"  {result.nodes_left} left"
     return text if result.passed else f"{text}  FAILED: {'; '.join(result.problems)}"
+
+
+class Lanes:
+    """Hands out zones, empty but for a bystander."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        self._free = list(ZONES)
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def zones(self, count: int) -> Iterator[tuple[str, ...]]:
+        """Wait for that many zones and keep them while the block runs."""
+        with self._changed:
+            while len(self._free) < count:
+                self._changed.wait()
+            taken = tuple(self._free.pop(0) for _ in range(count))
+        try:
+            self._cloud.clear(taken)
+            for zone in taken:
+                self._cloud.add_bystander(zone)
+            yield taken
+        finally:
+            with self._changed:
+                self._free += taken
+                self._changed.notify_all()

@@ -1,12 +1,18 @@
-"""What a scenario is: data that DAG files read, and the function that disturbs its run."""
+"""What a scenario is: data that DAG files read, and the function that disturbs its run.
+
+And where such a run has its files.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from pipeline_store.identity import rental_key, run_key
+from pipeline_store.layout import StoreLayout
 from verification.leak_matrix.layers import REMOVABLE, Layer
 
 StageT = TypeVar("StageT")
@@ -118,3 +124,14 @@ class Scenario(Generic[StageT]):
     def reaper_dag_id(self) -> str:
         """Return the reaper DAG of its owner."""
         return f"reaper_{self.id.replace('-', '_')}"
+
+
+def run_uri(store_uri: str, dag_id: str, run_id: str, tpu: int = 0) -> str:
+    """Return the folder in the store that a run's TPU is rented for; of the first the run's own."""
+    key = run_key(dag_id, run_id)
+    return StoreLayout(store_uri).run(rental_key(key, tpu)).root
+
+
+def run_folder(store_uri: str, dag_id: str, run_id: str, tpu: int = 0) -> Path:
+    """Return the folder by which a TPU's job and the matrix talk: ``started``, ``finish``."""
+    return Path(run_uri(store_uri, dag_id, run_id, tpu), "matrix")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any, TypeVar
 import psutil
 
 from local.stack.airflow_api import AirflowApi, AirflowApiError, BackfillRequest, TaskInstance
+from local.stack.paths import REPOSITORY, RuntimePaths
 from local.stack.stack import Stack
 from pipeline_store.layout import RunLayout
 from tpu_emulator.admin import AdminClient
@@ -18,14 +22,14 @@ from tpu_lifecycle.records.ledger import timeline
 from tpu_lifecycle.records.reservation import earlier_reservations, open_reservation
 from verification.leak_matrix.accidents import Accidents
 from verification.leak_matrix.cloud import CREATIONS, DELETIONS, LOOKS, Cloud
-from verification.leak_matrix.cron import Cron
 from verification.leak_matrix.layers import Layer, user_agent
-from verification.leak_matrix.places import run_folder, run_uri
-from verification.leak_matrix.scenario import Scenario, Subject
+from verification.leak_matrix.scenario import Scenario, Subject, run_folder, run_uri
 
 T = TypeVar("T")
 WAIT_SECONDS = 150.0
 LOOK_SECONDS = 0.8
+PAUSE_SECONDS = 10.0
+PASS_SECONDS = 60.0
 
 
 class StageError(RuntimeError):
@@ -395,3 +399,40 @@ def _words(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
+
+
+class Cron:
+    """Runs passes for one owner, in a thread, until stopped.
+
+    :param stack: whose emulator and store are looked at.
+    :param owner: value of the owner label.
+    """
+
+    def __init__(self, stack: Stack, owner: str) -> None:
+        socket = RuntimePaths.of(stack.paths.root).emulator_socket
+        self._command = [
+            *(sys.executable, "-m", "tpu_lifecycle", "reap", "--once"),
+            *("--store", str(stack.paths.store), "--owner", owner, "--project", "local-project"),
+            *("--endpoint", f"unix:{socket}", "--insecure"),
+        ]
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cron", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Run no further pass; wait for the one that is going on."""
+        self._stopped.set()
+        self._thread.join(PASS_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            # What it says is not looked at: whether the TPU is gone is.
+            subprocess.run(
+                self._command,
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=PASS_SECONDS,
+            )
+            self._stopped.wait(PAUSE_SECONDS)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from pipeline_config.command_line import command_parser
 from verification.mutants.drawing import Mutant, draw
 from verification.mutants.running import TIERS, Outcome, copy_tree, try_mutant
 from verification.mutants.tracing import GROUPS, Reach, trace
@@ -92,11 +93,7 @@ def _reach(options: argparse.Namespace) -> Reach:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.mutants",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.mutants", __doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     tracing = commands.add_parser("trace", help="find out which tests reach which lines")
     tracing.add_argument("--group", choices=GROUPS, action="append", help="default: all")

@@ -16,11 +16,12 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from local.stack.airflow_api import AirflowApiError
 from local.stack.paths import StackError
 from local.stack.stack import Stack
+from pipeline_config.command_line import command_parser
+from verification.checks import add_state_dir
 from verification.schedule_check.story import Story
 from verification.schedule_check.verdict import judge
 from verification.schedule_check.world import CheckError, Watcher, world
@@ -58,17 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.schedule_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/schedule-check"),
-        help="folder of the stack, emptied first (default: %(default)s)",
-    )
+    parser = command_parser("verification.schedule_check", __doc__)
+    add_state_dir(parser, "schedule-check", "folder of the stack, emptied first")
     return parser
 
 

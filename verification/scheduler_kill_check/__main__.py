@@ -20,7 +20,8 @@ from pathlib import Path
 from local.stack.airflow_api import AirflowApiError
 from local.stack.paths import StackError
 from local.stack.stack import Stack
-from verification.code_version import code_version
+from pipeline_config.command_line import command_parser
+from verification.checks import add_state_dir, code_version
 from verification.scheduler_kill_check.moments import BY_NAME, MOMENTS, Moment
 from verification.scheduler_kill_check.results import (
     Journal,
@@ -109,11 +110,7 @@ def _moments(text: str) -> list[Moment]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.scheduler_kill_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.scheduler_kill_check", __doc__)
     add = parser.add_argument
     add("--seeds", type=int, default=10, help="kills per moment (default: %(default)s)")
     add(
@@ -128,12 +125,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="let left-overs and idle sessions live: the proof that the check can fail",
     )
-    add(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/scheduler-kill-check"),
-        help="folder for results and the stack (default: %(default)s)",
-    )
+    add_state_dir(parser, "scheduler-kill-check", "folder for results and the stack")
     return parser
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from verification.checks import Lines
 
 LIMIT_SECONDS = 90.0
 """So long after the kill, at most, a run stands still and a TPU idles."""
@@ -109,7 +110,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, version: str) -> None:
-        self._path = path
+        self._file = Lines(path)
         self._version = version
 
     def read(self) -> list[Result]:
@@ -122,14 +123,11 @@ class Journal:
 
     def add(self, result: Result) -> None:
         """Append a result."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a") as file:
-            file.write(json.dumps({"version": self._version, **asdict(result)}) + "\n")
+        self._file.add({"version": self._version, **asdict(result)})
 
     def _lines(self) -> Iterator[tuple[str | None, dict[str, Any]]]:
         """Yield the version of each line, if it has one, and the rest."""
-        text = self._path.read_text() if self._path.exists() else ""
-        for line in map(json.loads, text.splitlines()):
+        for line in self._file.read():
             yield line.pop("version", None), line
 
 

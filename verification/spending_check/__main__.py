@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from local.stack.paths import StackError
+from pipeline_config.command_line import command_parser
 from verification.chaos.campaign import Campaign, Item
-from verification.code_version import code_version
+from verification.checks import add_state_dir, code_version
 from verification.spending_check import calculator
 from verification.spending_check.events import entries
 from verification.spending_check.judge import (
@@ -141,11 +142,7 @@ def _say(content: Mapping[str, Any]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.spending_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.spending_check", __doc__)
     add = parser.add_argument
     add("--seeds", type=int, default=50, help="schedules of chaos (default: %(default)s)")
     add("--parallel", type=int, default=6, help="schedules at a time (default: %(default)s)")
@@ -155,12 +152,7 @@ def _parser() -> argparse.ArgumentParser:
         default=Path(".venv-goodput/bin/python"),
         help="Python that has ml-goodput-measurement (default: %(default)s)",
     )
-    add(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/spending-check"),
-        help="folder of reports and schedules (default: %(default)s)",
-    )
+    add_state_dir(parser, "spending-check", "folder of reports and schedules")
     return parser
 
 

@@ -17,6 +17,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
+from verification.checks import add_state_dir
 from verification.text_to_text_check.laboratory import Laboratory, say
 from verification.text_to_text_check.results import PRETRAINED, RANDOM, criteria, show
 from verification.text_to_text_check.texts import FIRST_LINE, PACKAGE, RESTORE
@@ -55,18 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.text_to_text_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.text_to_text_check", __doc__)
     parser.add_argument("--torch", type=Path, help="Python that has PyTorch; without: not compared")
-    parser.add_argument(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/text-to-text-check"),
-        help="folder for what is made (default: %(default)s)",
-    )
+    add_state_dir(parser, "text-to-text-check", "folder for what is made")
     parser.add_argument(
         "--quick", action="store_true", help="few texts and steps: shows that it works, no more"
     )

@@ -15,6 +15,7 @@ from scipy import stats
 
 from trained_models.downstream.intervals import Difference, difference_of
 from trained_models.downstream.measures import Measure
+from verification.checks import Line, Lines
 from verification.text_to_text_check.recipe import SECONDS, SHAPE
 
 PRETRAINED, RANDOM = "pretrained", "random"
@@ -26,8 +27,6 @@ IMPROVED = 2
 LEVEL = 0.05
 """Of the two-sided test of whether two means differ by more than seeds do."""
 
-Line = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Results:
@@ -37,9 +36,7 @@ class Results:
 
     def lines(self) -> list[Line]:
         """Return what was measured so far."""
-        if not self.path.exists():
-            return []
-        return [json.loads(line) for line in self.path.read_text().splitlines()]
+        return Lines(self.path).read()
 
     def has(self, **wanted: Any) -> bool:
         """Return whether there is a line with these fields."""
@@ -47,9 +44,7 @@ class Results:
 
     def add(self, line: Line) -> None:
         """Keep a line, and print it but for the examples."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        Lines(self.path).add(line)
         show({name: value for name, value in line.items() if name != "scores"})
 
 

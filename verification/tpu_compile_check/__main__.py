@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline_config import ConfigError, load_preset, preset_names, with_overrides
+from pipeline_config.command_line import command_parser
 from pipeline_config.loading import parse_overrides
 from pipeline_store.formats import ExitKind
 from preflight.compiled import saved
 from preflight.compiled.errors import CheckError, DoesNotFitError
-from preflight.compiled.figures import Comparison, Figures, comparison_table, table
-from preflight.compiled.limits import exceeded
+from preflight.compiled.figures import Comparison, Figures, comparison_table, exceeded, table
 from preflight.compiled.slices import CHIPS, chip_named
 from trained_models.decided_steps import with_steps
 from verification.tpu_compile_check.check import Request, check, export_program, programs
@@ -49,10 +49,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.tpu_compile_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "verification.tpu_compile_check",
+        __doc__,
         epilog="exit codes: 0 all well, 1 a limit is exceeded, 40 configuration, lint or compiler "
         "environment, 42 the step does not fit into the memory of a chip",
     )

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pipeline_config import PipelineConfig, with_overrides
 from preflight.compiled.errors import CheckError, DoesNotFitError
-from preflight.compiled.figures import Comparison, Figures, figures_of
-from preflight.compiled.limits import compare
+from preflight.compiled.figures import Comparison, Figures, compare, figures_of
 from preflight.compiled.programs import Program, ProgramId, Source, StepKind, program_id
 from preflight.compiled.slices import Chip, replicas
 from trained_models.architectures.architecture import step_flops
 from trained_models.phases import phases
 from verification.tpu_compile_check.compiling import Report, compile_program
-from verification.tpu_compile_check.fitting import largest_fitting
 
 # What tf-models' configurations make of "gelu": official.modeling.activations.gelu.
 DEFAULT_ACTIVATION = "gelu_new"
 NO_DROPOUT = {"model.hidden_dropout_prob": 0.0, "model.attention_probs_dropout_prob": 0.0}
+ROWS_MULTIPLE = 8
+"""Rows come in eights: a TPU's registers hold eight of them, other counts are padded."""
 
 
 @dataclass(frozen=True)
@@ -147,3 +147,35 @@ def _refusal(
         replicas=replicas(config),
         compiled=compiled,
     )
+
+
+def largest_fitting(fits: Callable[[int], bool], too_many: int, max_compiles: int) -> int | None:
+    """Return the largest number of rows found to fit, below one that does not.
+
+    Halves until one fits, then bisects between the two. Exact to a multiple of
+    :data:`ROWS_MULTIPLE` if the compiles suffice, else a number that fits, though perhaps not the
+    largest.
+
+    :param fits: whether a step of so many rows fits; one compile each.
+    :param too_many: rows that do not fit.
+    :param max_compiles: how often ``fits`` may be called.
+    :returns: None if nothing was found to fit.
+    """
+    low, high = None, _round_up(too_many)
+    for _ in range(max_compiles):
+        middle = _round_down(high // 2 if low is None else (low + high) // 2)
+        if middle < ROWS_MULTIPLE or middle == low:
+            break
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _round_down(rows: int) -> int:
+    return rows // ROWS_MULTIPLE * ROWS_MULTIPLE
+
+
+def _round_up(rows: int) -> int:
+    return -(-rows // ROWS_MULTIPLE) * ROWS_MULTIPLE

@@ -11,8 +11,7 @@ from pipeline_config import PipelineConfig
 from preflight.compiled.errors import UncompilableStepError
 from preflight.compiled.programs import Argument, Program, ProgramId
 from verification.tpu_compile_check import steps
-from verification.tpu_compile_check.hlo import load
-from verification.tpu_compile_check.lint import lint
+from verification.tpu_compile_check.lint import lint, load
 
 BUILDERS: dict[tuple[str, str], Callable[[PipelineConfig, int], steps.Step]] = {
     ("ours", "train"): steps.training_step,

@@ -1,14 +1,16 @@
-"""What a program for a TPU must not hold, though TensorFlow exports and XLA compiles it."""
+"""What a program for a TPU must not hold, though TensorFlow exports and XLA compiles it.
+
+Also how an HLO module is read: its instructions, and a fingerprint of what it computes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
-
-from verification.tpu_compile_check.hlo import instructions, load
 
 FLOAT64 = {xla_data_pb2.F64, xla_data_pb2.C128}
 # How XLA writes "up to n elements"; it compiles, and every step then waits for the host.
@@ -79,3 +81,43 @@ RULES: dict[str, Callable[[hlo_pb2.HloInstructionProto], bool]] = {
     "transfer to or from the host within the step": _calls_host,
     "custom call, code that a TPU does not have": _is_foreign,
 }
+
+
+def load(data: bytes) -> hlo_pb2.HloModuleProto:
+    """Return the module of a serialized ``HloModuleProto``, as TensorFlow exports it."""
+    return hlo_pb2.HloModuleProto.FromString(data)
+
+
+def instructions(module: hlo_pb2.HloModuleProto) -> Iterator[hlo_pb2.HloInstructionProto]:
+    """Yield the instructions of all computations."""
+    for computation in module.computations:
+        yield from computation.instructions
+
+
+def fingerprint(data: bytes) -> str:
+    """Return a SHA-256 that is equal for equal programs.
+
+    Names, numbers given to instructions and lines of source code do not count; operations, shapes,
+    constants and the way they are connected do.
+
+    :param data: serialized ``HloModuleProto``.
+    """
+    module = load(data)
+    entry = module.entry_computation_id
+    ranks = {computation.id: rank for rank, computation in enumerate(module.computations)}
+    digest = hashlib.sha256(str(ranks[entry]).encode())
+    for computation in module.computations:
+        places = {item.id: place for place, item in enumerate(computation.instructions)}
+        digest.update(str(places[computation.root_id]).encode())
+        for item in computation.instructions:
+            operands = [places[operand] for operand in item.operand_ids]
+            waits = [places[other] for other in item.control_predecessor_ids]
+            calls = [ranks[called] for called in item.called_computation_ids]
+            for cleared in ("name", "id", "metadata", "operand_ids", "control_predecessor_ids"):
+                item.ClearField(cleared)
+            item.ClearField("called_computation_ids")
+            digest.update(f"{operands}{waits}{calls}".encode())
+            digest.update(item.SerializeToString(deterministic=True))
+    for alias in module.input_output_alias.entries:
+        digest.update(alias.SerializeToString(deterministic=True))
+    return digest.hexdigest()

@@ -13,8 +13,7 @@ from official.nlp.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
 from pipeline_config import PipelineConfig
 from preflight.compiled.errors import CheckError
-from trained_models.record_sources import predicts_next_sentence
-from trained_models.row_format import RowFormat
+from trained_models.record_sources import RowFormat, predicts_next_sentence
 from training.architectures.models import (
     architecture_of,
     build_model,

@@ -34,6 +34,7 @@ from local.stack.paths import StackError
 from local.stack.settings import PRESET
 from local.stack.stack import Stack
 from pipeline_config import PipelineConfig, load_preset, parse_config, with_overrides
+from pipeline_config.command_line import command_parser
 from pipeline_store import uris
 from pipeline_store.formats import EvaluationReport, ProbeReport, RunPlan, Verdict
 from pipeline_store.layout import RunLayout, StoreLayout
@@ -58,11 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m local.demo.domain",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("local.demo.domain", __doc__)
     parser.add_argument(
         "--encoder", type=Path, required=True, metavar="FOLDER", help="a Hugging Face folder"
     )

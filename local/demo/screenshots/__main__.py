@@ -5,7 +5,6 @@ python -m local.demo.screenshots [--output docs/images]
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -16,15 +15,12 @@ from local.demo.screenshots.studio import ScreenshotError, Studio
 from local.stack.airflow_api import AirflowApiError
 from local.stack.paths import StackError
 from local.stack.stack import Stack
+from pipeline_config.command_line import command_parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Make the pictures; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m local.demo.screenshots",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("local.demo.screenshots", __doc__)
     parser.add_argument(
         "--state-dir",
         type=Path,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.labelled.checks import check_task
-from beam_jobs.labelled.description import load_task, task_files
+from beam_jobs.labelled.description import check_task, load_task, task_files
 from corpus.errors import UserError
 from pipeline_config import ConfigError, TaskConfig
 from tests.beam_jobs.labelled.tasks import NAME, TaskBench, rows, tsv

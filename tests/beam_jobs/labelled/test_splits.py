@@ -9,9 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.labelled.dead_letters import DeadLetters
 from beam_jobs.labelled.decisions import decide
-from beam_jobs.labelled.facts import TaskFile, collect_facts
+from beam_jobs.labelled.facts import DeadLetters, TaskFile, collect_facts
 from beam_jobs.labelled.task_examples import SPLITS
 from pipeline_config import TaskConfig
 from pipeline_store.formats import TaskSplit

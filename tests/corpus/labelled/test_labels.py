@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from corpus.labelled.labels import ordered, parse_label
-from corpus.labelled.problems import ExampleProblem, LabelError
+from corpus.labelled.labels import ExampleProblem, LabelError, ordered, parse_label
 from pipeline_config import TaskConfig
 
 CLASSES = TaskConfig()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpus.labelled.problems import Unusable
+from corpus.labelled.labels import Unusable
 from corpus.labelled.reading import Example, has_text, read_examples
 from corpus.text.drops import RejectedFileError
 from corpus.text.inputs import InputFormat

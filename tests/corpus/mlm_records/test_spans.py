@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from corpus.mlm_records import MaskedRows, MaskingRecipe, mask_rows, row_keys, token_table
 from corpus.mlm_records.spans import restore_rows
 from corpus.tokens.vocabulary import sentinel
-from pipeline_config.span_counts import FRAME, span_counts
+from pipeline_config.row_shapes import FRAME, span_counts
 
 WORDS, END = 200, 1
 TOKENS = ["[PAD]", "[SEP]", "[UNK]", *(f"w{number}" for number in range(3, WORDS))]

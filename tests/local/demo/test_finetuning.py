@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_jobs.labelled.checks import check_task
+from beam_jobs.labelled.description import check_task
 from local.demo import finetuning
 from local.demo.tasks import neighbours, trials
 from local.demo.tasks.modules import Use

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_jobs.labelled.checks import check_task
+from beam_jobs.labelled.description import check_task
 from local.demo.tasks import docstrings, examples, modules, neighbours, word_order
 from local.demo.tasks.baselines import linear, majority
 from local.demo.tasks.examples import SPLITS, Example, Task

@@ -15,7 +15,7 @@ import pytest
 
 from local.stack import processes, settings
 from local.stack.paths import StatePaths
-from local.stack.record import ProcessId
+from local.stack.supervision import ProcessId
 
 Start = Callable[..., subprocess.Popen[bytes]]
 # Says when it is ready, then sleeps; with the argument it ignores the polite signal.

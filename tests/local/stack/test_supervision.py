@@ -15,9 +15,8 @@ import pytest
 from local.stack import processes, settings, shutdown
 from local.stack.parts import Part, Tier
 from local.stack.paths import REPOSITORY, RuntimePaths, StackError, StatePaths
-from local.stack.record import StackRecord
 from local.stack.startup import Startup
-from local.stack.supervision import PartProcess, Supervisor, render
+from local.stack.supervision import PartProcess, StackRecord, Supervisor, render
 from tests.local.stack.crashing import crash
 
 Begin = Callable[..., Supervisor]

@@ -19,7 +19,7 @@ from tests.training.jobs import result, train, train_arguments, train_until
 from tests.training.pretrained import SIZES
 from trained_models.errors import UserError
 from trained_models.phases import phases
-from trained_models.row_format import RowFormat
+from trained_models.record_sources import RowFormat
 from trained_models.text_to_text.sizes import describe
 from trained_models.text_to_text.weights import read_weights
 from training import evaluate, export_model

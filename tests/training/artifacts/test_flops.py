@@ -9,15 +9,14 @@ import pytest
 
 from pipeline_config import PipelineConfig
 from pipeline_config.loading import with_overrides
-from pipeline_config.peaks import PEAK_FLOPS_PER_CHIP, peak_flops
 from preflight.compiled.slices import CHIPS
 from tests.training.corpora import tiny_config
 from trained_models.architectures.architecture import step_flops
-from trained_models.flops import available_flops
+from trained_models.flops import PEAK_FLOPS_PER_CHIP, available_flops, peak_flops
 from trained_models.phases import phases
 from verification.tpu_compile_check import steps
 from verification.tpu_compile_check.export import step_hlo
-from verification.tpu_compile_check.hlo import instructions, load
+from verification.tpu_compile_check.lint import instructions, load
 
 # Not so small that what is not counted, such as gathers written as products, would matter.
 SHAPE = {

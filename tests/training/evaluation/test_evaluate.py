@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from corpus.arrays import to_npz
-from corpus.held_out_groups import HeldOutGroups
+from corpus.arrays import HeldOutGroups, to_npz
 from corpus.mlm_records import token_table
 from pipeline_store.formats import (
     EvaluationReport,
@@ -29,7 +28,7 @@ from tests.training.conftest import TwoDays
 from tests.training.corpora import ROWS_PER_DOCUMENT, VOCABULARY_SIZE, TinyStore, tiny_config
 from tests.training.jobs import BAD_DATA, FAILED, USER_ERROR, train
 from trained_models import artifacts, record_sources
-from trained_models.vocabulary import lineage_tokens
+from trained_models.record_sources import lineage_tokens
 from training import evaluate
 from training.architectures.models import build_model
 from training.evaluation import unigram

@@ -16,7 +16,7 @@ from pipeline_store import uris
 from pipeline_store.formats import DocumentSetScore, EvaluationReport, ModelScore
 from tests.training.conftest import TwoDays
 from tests.training.evaluation.test_earlier import Lineage
-from trained_models.importing.identity import files_sha256
+from trained_models.importing.sources import files_sha256
 from training.evaluation import evaluator
 from training.evaluation.earlier import scored_by
 from training.evaluation.evaluation_sets import EvaluationSet, open_set

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline_config.peaks import peak_flops
 from pipeline_config.schema import TpuConfig
 from pipeline_config.task import METRICS, TaskKind
 from pipeline_store.formats import TaskSplit, TrainingResult
@@ -25,7 +24,7 @@ from tests.training.finetuning.tasks import (
     write_task,
 )
 from trained_models.downstream import metrics
-from trained_models.flops import available_flops
+from trained_models.flops import available_flops, peak_flops
 from training.architectures.models import named_variables
 from training.finetuning.losses import example_losses
 from training.finetuning.model import build_classifier

@@ -9,7 +9,7 @@ from preflight.compiled.programs import program_id
 from tests.training.corpora import tiny_config
 from tests.training.stepping import ROWS, Training, random_batch
 from verification.tpu_compile_check.export import export
-from verification.tpu_compile_check.hlo import instructions, load
+from verification.tpu_compile_check.lint import instructions, load
 
 EMBEDDINGS = ("word_embeddings", "position_embedding", "type_embeddings", "embeddings/layer_norm")
 # More than one layer, so that a frozen one lies below one that is trained.

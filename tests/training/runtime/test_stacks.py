@@ -15,13 +15,13 @@ from tests.training.jobs import ROOT
 
 HANGS = """
 import ctypes, sys, threading, time
-from training.runtime import stacks
+from training.runtime import job
 def helps():
     time.sleep(600)
 def hangs():
     print("hangs", flush=True)
     {how}
-stacks.answer()
+job.answer_about_stacks()
 threading.Thread(target=helps, daemon=True).start()
 time.sleep(0.1)
 hangs()
@@ -60,7 +60,7 @@ def test_all_threads_answer(tmp_path: Path, how: str) -> None:
 
 
 def test_without_a_folder_a_signal_is_not_answered() -> None:
-    code = "import os, signal\nfrom training.runtime import stacks\nstacks.answer()\n"
+    code = "import os, signal\nfrom training.runtime import job\njob.answer_about_stacks()\n"
     code += "os.kill(os.getpid(), signal.SIGUSR1)"
     environment = {k: v for k, v in os.environ.items() if k != "REPRETRAIN_STACKS_FOLDER"}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=False)

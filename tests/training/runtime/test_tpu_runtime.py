@@ -13,7 +13,7 @@ import pytest
 
 from tests.training.corpora import TinyStore, tiny_config
 from tests.training.jobs import ROOT, train_arguments
-from training.runtime import slices, tpu_runtime
+from training.runtime import slices
 
 PLUGIN = "/opt/libtpu/libtpu.so"
 NAMES = (
@@ -44,7 +44,7 @@ def told() -> dict[str, str]:
 @pytest.mark.parametrize("kind", ["v5litepod-8", "v5p-8", "v6e-4"])
 @pytest.mark.usefixtures("libtpu")
 def test_later_tpus_are_a_plugin(kind: str) -> None:
-    tpu_runtime.use_chips(kind)
+    slices.use_chips(kind)
     assert told() == {
         "PJRT_DEVICE": "TPU",
         "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true",
@@ -55,12 +55,12 @@ def test_later_tpus_are_a_plugin(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["v2-8", "v3-8", "v4-8"])
 @pytest.mark.usefixtures("libtpu")
 def test_earlier_ones_are_not(kind: str) -> None:
-    tpu_runtime.use_chips(kind)
+    slices.use_chips(kind)
     assert told() == {}
 
 
 def test_without_libtpu_nothing_is_said() -> None:
-    tpu_runtime.use_chips("v5litepod-8")
+    slices.use_chips("v5litepod-8")
     assert told() == {}
 
 

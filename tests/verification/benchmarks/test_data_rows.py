@@ -13,7 +13,7 @@ from verification.benchmarks.data import bench as benching
 from verification.benchmarks.data import processes
 from verification.benchmarks.data.bench import Bench, Sizes
 from verification.benchmarks.data.corpus import gather
-from verification.benchmarks.data.peers import wordpiece
+from verification.benchmarks.data.peers import command
 from verification.benchmarks.data.processes import CommandFailedError, Usage, run
 from verification.benchmarks.data.rows import GROUPS
 
@@ -27,7 +27,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
         module = pytest.importorskip(name)
         (tree / f"{name}.py").write_text(Path(module.__file__).read_text())
     corpus = gather({"library": [tree]}, folder / "corpus")
-    wordpiece.train(corpus.take(None)[0], corpus.vocabulary, 500)
+    command.train(corpus.take(None)[0], corpus.vocabulary, 500)
     return Bench(corpus, folder / "work", Sizes(near=None), repeats=2)
 
 

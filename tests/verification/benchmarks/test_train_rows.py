@@ -83,10 +83,10 @@ def test_bfloat16_rows_say_what_the_processor_has(
 ) -> None:
     mine = replace(OURS, dtype="bfloat16")
     FOUND[mine] = FOUND[EAGER] = measured(1.0)
-    monkeypatch.setattr(rows.machine, "bfloat16_units", lambda: None)
+    monkeypatch.setattr(rows.results, "bfloat16_units", lambda: None)
     (row,) = training_rows(bench, ours={"a": mine}, peers=(EAGER,))
     assert "no instructions" in row.details["bfloat16_units"]
-    monkeypatch.setattr(rows.machine, "bfloat16_units", lambda: "amx_bf16")
+    monkeypatch.setattr(rows.results, "bfloat16_units", lambda: "amx_bf16")
     (row,) = training_rows(bench, ours={"a": mine}, peers=(EAGER,))
     assert row.details["bfloat16_units"] == "amx_bf16"
 

@@ -13,7 +13,7 @@ from training.loop import step
 from verification.benchmarks.train import shapes
 from verification.benchmarks.train.sides import ours
 from verification.tpu_compile_check.export import export, step_hlo
-from verification.tpu_compile_check.hlo import fingerprint
+from verification.tpu_compile_check.lint import fingerprint
 from verification.tpu_compile_check.steps import Step
 
 ROWS = 4

@@ -8,8 +8,8 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.verification.container_images.trees import REVISION
-from verification.container_images.bill import bill_of_materials
 from verification.container_images.contents import Package
+from verification.container_images.revision import bill_of_materials
 
 PACKAGES = [
     Package("pypi", "numpy", "2.4.1", "BSD-3-Clause AND 0BSD"),

@@ -18,9 +18,10 @@ from verification.container_images.catalogue import (
     REPOSITORY,
     TPU_TRAINER,
     TRAINER,
+    copied,
+    default_argument,
 )
 from verification.container_images.contents import locked_packages
-from verification.container_images.dockerfiles import copied, default_argument
 
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
 

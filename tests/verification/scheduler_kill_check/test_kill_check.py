@@ -17,7 +17,7 @@ import pytest
 
 from local.stack.airflow_api import DagRun, TaskInstance
 from local.stack.paths import REPOSITORY, StackError
-from verification.code_version import code_version
+from verification.checks import code_version
 from verification.scheduler_kill_check.__main__ import main
 from verification.scheduler_kill_check.killing import kill_scheduler
 from verification.scheduler_kill_check.moments import BY_NAME, MOMENTS, Moment, uses_tpu

@@ -24,7 +24,7 @@ from verification.tpu_compile_check import export as exporting
 from verification.tpu_compile_check import steps
 from verification.tpu_compile_check.check import DEFAULT_ACTIVATION
 from verification.tpu_compile_check.export import export, step_hlo
-from verification.tpu_compile_check.hlo import fingerprint, instructions, load
+from verification.tpu_compile_check.lint import fingerprint, instructions, load
 
 ROWS = 4
 

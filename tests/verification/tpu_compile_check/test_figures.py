@@ -10,13 +10,20 @@ from typing import Any
 import pytest
 
 from pipeline_config import PipelineConfig, load_preset, preset_names, with_overrides
-from pipeline_config.peaks import PEAK_FLOPS_PER_CHIP
 from preflight.compiled import saved
 from preflight.compiled.errors import CheckError
-from preflight.compiled.figures import Figures, comparison_table, figures_of, table
-from preflight.compiled.limits import LIMITS, compare, exceeded
+from preflight.compiled.figures import (
+    LIMITS,
+    Figures,
+    compare,
+    comparison_table,
+    exceeded,
+    figures_of,
+    table,
+)
 from preflight.compiled.programs import program_id
 from preflight.compiled.slices import CHIPS, chip_named, replicas
+from trained_models.flops import PEAK_FLOPS_PER_CHIP
 
 COMPILED = {
     "fits": True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from verification.tpu_compile_check.fitting import largest_fitting
+from verification.tpu_compile_check.check import largest_fitting
 
 
 class Memory:

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from preflight.compiled.errors import UncompilableStepError
 from verification.tpu_compile_check.export import step_hlo
-from verification.tpu_compile_check.hlo import instructions, load
-from verification.tpu_compile_check.lint import Finding, lint
+from verification.tpu_compile_check.lint import Finding, instructions, lint, load
 from verification.tpu_compile_check.steps import Step
 
 

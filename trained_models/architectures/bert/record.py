@@ -5,7 +5,7 @@ https://huggingface.co/docs/transformers/model_doc/bert
 
 from __future__ import annotations
 
-from trained_models.architectures import encoder_flops
+from trained_models import flops
 from trained_models.architectures.architecture import Architecture, HuggingFaceForm
 from trained_models.architectures.encoder_weights import TensorNames, encoder_weights
 
@@ -54,8 +54,8 @@ ARCHITECTURE = Architecture(
     title="BERT",
     weights=encoder_weights(TENSORS),
     norm_epsilon=NORM_EPSILON,
-    step_flops=encoder_flops.step_flops,
-    classifier_flops=encoder_flops.classifier_flops,
+    step_flops=flops.step_flops,
+    classifier_flops=flops.classifier_flops,
     hugging_face=HuggingFaceForm(
         model_type="bert",
         masked_lm="BertForMaskedLM",

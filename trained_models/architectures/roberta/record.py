@@ -5,7 +5,7 @@ https://huggingface.co/docs/transformers/model_doc/roberta
 
 from __future__ import annotations
 
-from trained_models.architectures import encoder_flops
+from trained_models import flops
 from trained_models.architectures.architecture import Architecture, HuggingFaceForm
 from trained_models.architectures.bert.record import (
     ACTIVATIONS,
@@ -46,9 +46,9 @@ ARCHITECTURE = Architecture(
     title="RoBERTa",
     weights=encoder_weights(ROBERTA_TENSORS),
     norm_epsilon=NORM_EPSILON,
-    step_flops=encoder_flops.step_flops,
+    step_flops=flops.step_flops,
     # Its first classifier layer is as large as BERT's pooler.
-    classifier_flops=encoder_flops.classifier_flops,
+    classifier_flops=flops.classifier_flops,
     hugging_face=HuggingFaceForm(
         model_type="roberta",
         masked_lm="RobertaForMaskedLM",

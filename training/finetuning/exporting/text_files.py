@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from corpus.labelled.problems import Unusable
+from corpus.labelled.labels import Unusable
 from corpus.labelled.reading import FORMATS, file_format, read_examples
 from corpus.text.compression import CODEC_BYTES, find_codec
 from corpus.text.drops import DropReason, RejectedFileError

@@ -16,11 +16,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.commands import say
 from verification.benchmarks.data.bench import QUICK, Bench, Sizes
 from verification.benchmarks.data.corpus import Corpus, CorpusTooSmallError, corpus_folder, gather
 from verification.benchmarks.data.made_text import made_folder, make
-from verification.benchmarks.data.peers import wordpiece
+from verification.benchmarks.data.peers import command
 from verification.benchmarks.data.processes import CommandFailedError
 from verification.benchmarks.data.rows import GROUPS
 from verification.benchmarks.data.sources import installation_roots
@@ -44,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         corpus = _corpus(text, options.state_dir)
         if not corpus.vocabulary.exists():
             say("learning a vocabulary from the text that is in no shard …")
-            wordpiece.train(corpus.held_out, corpus.vocabulary, VOCABULARY_SIZE)
+            command.train(corpus.held_out, corpus.vocabulary, VOCABULARY_SIZE)
         work = options.state_dir.resolve() / "bench-data" / "work"
         bench = Bench(corpus, work, QUICK if options.quick else Sizes())
         groups: dict[str, Callable[[], Iterable[Row]]] = {"corpus": partial(_corpus_row, corpus)}
@@ -78,11 +79,7 @@ def _rows(group: Callable[[], Iterable[Row]], text: str) -> Iterator[Row]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.data",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.benchmarks.data", __doc__)
     parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     parser.add_argument(
         "--quick", action="store_true", help="10 MB for most rows; minutes, and less certain"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -12,8 +13,7 @@ from typing import Any, TypeVar
 from verification.benchmarks.commands import say
 from verification.benchmarks.data.corpus import Corpus
 from verification.benchmarks.data.ours import OurRun, run_ours, settings
-from verification.benchmarks.data.processes import Usage
-from verification.benchmarks.data.rivals import run_hf_collator, run_tf_models, run_tokenizer
+from verification.benchmarks.data.processes import Usage, run_module
 
 PACKINGS = ("doc_sentences", "full_sentences", "segment_pair")
 # The run in the middle is taken. Two of a long one, so that it is known whether they differ.
@@ -153,3 +153,51 @@ class Bench:
     def _wanted(self, runs: list[tuple[Usage, Any]]) -> int:
         is_long = bool(runs) and runs[0][0].wall_s >= _LONG_SECONDS
         return min(self._repeats, _REPEATS_IF_LONG) if is_long else self._repeats
+
+
+def run_tf_models(vocabulary: Path, shards: Sequence[Path], work: Path) -> tuple[Usage, int]:
+    """Run tf-models' ``create_pretraining_data``; return its usage and the real tokens it wrote."""
+    work.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tf-models-", dir=work) as folder:
+        output = Path(folder) / "records.tfrecord"
+        usage = run_module(
+            "official.nlp.data.create_pretraining_data",
+            f"--input_file={','.join(map(str, shards))}",
+            f"--output_file={output}",
+            f"--vocab_file={vocabulary}",
+            *("--do_lower_case=true", "--max_seq_length=128", "--max_predictions_per_seq=20"),
+            *("--dupe_factor=1", "--masked_lm_prob=0.15", "--short_seq_prob=0.1"),
+        )
+        counts = run_module("verification.benchmarks.data.peers.count_tokens", output).result
+    return usage, counts["tokens"]
+
+
+def run_hf_collator(vocabulary: Path, shards: Sequence[Path], work: Path) -> tuple[Usage, int]:
+    """Run Hugging Face's collator; return its usage and the tokens it wrote."""
+    work.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="hf-", dir=work) as folder:
+        usage = run_module(
+            "verification.benchmarks.data.peers.hf_collator",
+            "--vocabulary",
+            vocabulary,
+            "--output",
+            folder,
+            *shards,
+        )
+    return usage, usage.result["tokens"]
+
+
+def run_tokenizer(module: str, vocabulary: Path, shards: Sequence[Path], unit: str) -> Usage:
+    """Run a tokenizer alone; its ``result`` has ``tokens``, ``seconds`` and ``cpu_seconds``.
+
+    :param module: ``raw_tokenizer`` or ``our_tokenizer``.
+    :param unit: ``line`` or ``document``, what it is given at once.
+    """
+    return run_module(
+        f"verification.benchmarks.data.peers.{module}",
+        "--vocabulary",
+        vocabulary,
+        "--unit",
+        unit,
+        *shards,
+    )

@@ -8,7 +8,6 @@ are kept in the state folder until another one is found.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import multiprocessing
@@ -20,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.data.blocks import Block, Part
 from verification.benchmarks.data.sources import (
     Source,
@@ -293,11 +293,7 @@ def _capped(documents: list[tuple[bytes, Part, str]]) -> list[tuple[bytes, Part,
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.data.corpus",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.benchmarks.data.corpus", __doc__)
     parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     options = parser.parse_args(argv)
     corpus = gather(installation_roots(), corpus_folder(options.state_dir))

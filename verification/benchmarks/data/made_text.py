@@ -13,7 +13,6 @@ stream of its ``RandomState`` for ever.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.data.blocks import Part
 from verification.benchmarks.data.corpus import SHARD_BYTES, Corpus, Gatherer, load, store
 
@@ -141,11 +141,7 @@ def make(folder: Path, megabytes: int = MEGABYTES, *, shard_bytes: int = SHARD_B
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.data.made_text",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.benchmarks.data.made_text", __doc__)
     parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     parser.add_argument("--megabytes", type=int, default=MEGABYTES)
     options = parser.parse_args(argv)

@@ -8,7 +8,6 @@ A sample belongs to the innermost of: an import, a module of ours, Beam.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import signal
 import sys
@@ -18,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.data.bench import PACKINGS
 from verification.benchmarks.data.corpus import corpus_folder, load
 from verification.benchmarks.data.ours import prepared, settings
@@ -63,11 +63,7 @@ def place_of(filename: str) -> str | None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status of the data job."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.data.profile",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.benchmarks.data.profile", __doc__)
     parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     parser.add_argument("--megabytes", type=int, default=40, help="size of the input")
     parser.add_argument("--packing", default=PACKINGS[0], choices=PACKINGS)

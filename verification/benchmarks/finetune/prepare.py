@@ -7,7 +7,6 @@ The folder has the URI of the task's manifest already.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from pipeline_config.command_line import command_parser
 from pipeline_config.finetuning import RecipeConfig
 from pipeline_store.formats import TaskSplit
 from training.finetuning.batches import order_of
@@ -49,11 +49,7 @@ def write(folder: Path, recipe: RecipeConfig, steps: int | None) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.finetune.prepare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.benchmarks.finetune.prepare", __doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--recipe", type=RecipeConfig.model_validate_json, required=True)
     parser.add_argument("--steps", type=int, help="default: as many as the recipe has")

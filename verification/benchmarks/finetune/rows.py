@@ -19,10 +19,10 @@ from pipeline_config.finetuning import RecipeConfig
 from pipeline_store.formats import TaskSplit
 from pipeline_store.layout import StoreLayout
 from verification.benchmarks.finetune import work
-from verification.benchmarks.finetune.settings import speed_recipe
 from verification.benchmarks.results import Row
 from verification.benchmarks.train.contest import TORCH_PYTHON, Measured, SideName, Sizes, contest
 from verification.benchmarks.train.rows import contest_ratios, tuned
+from verification.benchmarks.train.settings import speed_recipe
 from verification.benchmarks.train.shapes import ROWS
 
 PACKAGE = "verification.benchmarks.finetune.sides"

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.recipe_check import (
     file_renamed,
     file_revised,
@@ -29,6 +30,7 @@ from verification.benchmarks.recipe_check import (
     retrieval_collapse,
 )
 from verification.benchmarks.recipe_check.finding import Finding
+from verification.checks import add_state_dir
 
 CHECKS: dict[str, Callable[[Path], Finding]] = {
     ratchet.NAME: ratchet.check,
@@ -59,11 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.recipe_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = command_parser("verification.benchmarks.recipe_check", __doc__)
     made.add_argument(
         "--only",
         type=_names,
@@ -71,12 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME[,NAME]",
         help=f"some of {', '.join(CHECKS)} (default: all)",
     )
-    made.add_argument(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/recipe-check"),
-        help="folder for what is trained (default: %(default)s)",
-    )
+    add_state_dir(made, "recipe-check", "folder for what is trained")
     return made
 
 

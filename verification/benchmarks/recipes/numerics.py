@@ -15,8 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from verification.benchmarks.commands import print_result
-from verification.benchmarks.recipes.command import laboratory, parser, print_table
-from verification.benchmarks.recipes.trainings import Overrides, Training
+from verification.benchmarks.recipes.trainings import (
+    Overrides,
+    Training,
+    laboratory,
+    parser,
+    print_table,
+)
 
 ARMS: dict[str, Overrides] = {
     "float32": {},

@@ -19,8 +19,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from verification.benchmarks.commands import print_result
-from verification.benchmarks.recipes.command import laboratory, parser, print_table
-from verification.benchmarks.recipes.trainings import Laboratory, Overrides, Training
+from verification.benchmarks.recipes.trainings import (
+    Laboratory,
+    Overrides,
+    Training,
+    laboratory,
+    parser,
+    print_table,
+)
 
 # Factors of two around what each optimizer's authors use, scaled up for a small model.
 RATES = {

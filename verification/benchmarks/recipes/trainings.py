@@ -1,23 +1,25 @@
 """Trains the smoke model again and again, with one setting or another changed.
 
 Each training is the trainer's own command in a process of its own, on one day of the demo's corpus,
-scored at every checkpoint on the same held-out rows with the same masks.
+scored at every checkpoint on the same held-out rows with the same masks. The comparisons share a
+command line.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from local.commands import run_module
 from pipeline_config import PipelineConfig, load_preset, with_overrides
+from pipeline_config.command_line import command_parser
 from pipeline_store.formats import EvaluationReport
 from pipeline_store.layout import RunLayout
 from trained_models.metric_files import HELD_OUT, read
@@ -83,12 +85,7 @@ class Laboratory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._folder.cleanup()
 
     def train(
@@ -159,3 +156,36 @@ class Laboratory:
     def _write(path: str, config: PipelineConfig) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_bytes(config.to_bytes())
+
+
+def parser(module: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options that all comparisons have."""
+    made = command_parser(module, description)
+    made.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
+    made.add_argument("--steps", type=int, default=400, help="of each training (default: 400)")
+    made.add_argument(
+        "--seeds", type=_numbers, default=(1, 2, 3), help="of the trainings (default: 1,2,3)"
+    )
+    made.add_argument(
+        "--done",
+        type=Path,
+        help="what an interrupted call printed; its trainings are not repeated",
+    )
+    return made
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(","))
+
+
+def laboratory(options: argparse.Namespace) -> Laboratory:
+    """Return what trains, as the options say."""
+    done = from_lines(options.done.read_text().splitlines()) if options.done else []
+    return Laboratory(options.state_dir, options.steps, done)
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a Markdown table on stderr, beside the JSON lines."""
+    lines = [head, ["---"] * len(head), *rows]
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    print(f"\n{text}", file=sys.stderr, flush=True)

@@ -22,13 +22,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline_config.command_line import command_parser
 from pipeline_store.formats import EvaluationReport
 from verification.benchmarks.commands import print_result
-from verification.benchmarks.recipes.command import print_table
 from verification.benchmarks.recipes.drift import PARTITIONS
 from verification.benchmarks.recipes.lineages import Length, Lineages
 from verification.benchmarks.recipes.siblings import Siblings, compare
-from verification.benchmarks.recipes.trainings import Overrides
+from verification.benchmarks.recipes.trainings import Overrides, print_table
 
 FULL_RATE = 2e-3
 """The preset's, for a model from nothing."""
@@ -139,11 +139,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.recipes.updates",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = command_parser("verification.benchmarks.recipes.updates", __doc__)
     made.add_argument(
         "--state-dir",
         type=Path,

@@ -7,7 +7,6 @@ Whoever reads no records gets the first batches of our input pipeline in memory.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from local.commands import run_module
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.train import shapes
 from verification.benchmarks.train.settings import settings
 
@@ -54,11 +54,7 @@ def _save_batches(folder: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.train.prepare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.benchmarks.train.prepare", __doc__)
     parser.add_argument("folder", type=Path, help="an empty folder")
     parser.add_argument(
         "--batches-only", action="store_true", help="the records are there; only draw the batches"

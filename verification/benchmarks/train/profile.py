@@ -9,11 +9,11 @@ runs two operations at a time on two threads, so there the sum is more than the 
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.train.contest import SideFailedError, SideName, running
 from verification.benchmarks.train.prepare import prepare
 from verification.benchmarks.train.shapes import SHAPES
@@ -25,11 +25,7 @@ _SMALLEST_SHARE = 0.005
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.train.profile",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.benchmarks.train.profile", __doc__)
     parser.add_argument("--side", choices=SIDES, default="ours")
     parser.add_argument("--shape", choices=list(SHAPES), default="mini")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")

@@ -11,9 +11,10 @@ from typing import TypedDict
 
 from trained_models.architectures.architecture import step_flops
 from trained_models.phases import phases
+from verification.benchmarks import results
 from verification.benchmarks.noise import largest, spread
 from verification.benchmarks.results import Row
-from verification.benchmarks.train import machine, shapes
+from verification.benchmarks.train import shapes
 from verification.benchmarks.train.contest import Measured, SideName, Sizes, contest, tcmalloc
 from verification.benchmarks.train.settings import settings
 
@@ -127,7 +128,7 @@ def _ratios(mine: list[float], other: list[float]) -> list[float]:
 def _bfloat16_note(dtype: str) -> dict[str, str]:
     if dtype != "bfloat16":
         return {}
-    return {"bfloat16_units": machine.bfloat16_units() or _NO_UNITS}
+    return {"bfloat16_units": results.bfloat16_units() or _NO_UNITS}
 
 
 def input_pipeline_vs_training(bench: Bench) -> Iterator[Row]:

@@ -1,8 +1,9 @@
-"""The configuration that a measured training of ours runs with."""
+"""The configuration that a measured training or fine-tuning of ours runs with."""
 
 from __future__ import annotations
 
 from pipeline_config import PipelineConfig
+from pipeline_config.finetuning import RecipeConfig
 from pipeline_config.schema import (
     MaskingConfig,
     ModelConfig,
@@ -11,6 +12,7 @@ from pipeline_config.schema import (
     VocabularyConfig,
 )
 from verification.benchmarks.train import shapes
+from verification.benchmarks.train.shapes import LENGTH, ROWS
 
 # More than are ever measured, so that the learning rate hardly falls.
 _STEPS = 1_000_000
@@ -53,4 +55,16 @@ def settings(
             residual_dtype=residual_dtype,
             distribution_strategy="one_device",
         ),
+    )
+
+
+def speed_recipe(dropout: float) -> RecipeConfig:
+    """Return the recipe; what is not named here is the default."""
+    return RecipeConfig(
+        max_seq_length=LENGTH,
+        global_batch_size=ROWS,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        classifier_dropout=dropout,
+        distribution_strategy="one_device",
     )

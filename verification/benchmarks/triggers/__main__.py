@@ -25,6 +25,7 @@ from typing import Any
 
 from local.commands import import_path
 from pipeline_config import PipelineConfig
+from pipeline_config.command_line import command_parser
 from tpu_emulator.testing import RunningEmulator, start_emulator
 from verification.benchmarks.commands import print_result
 from verification.benchmarks.triggers.airflow_triggerer import measure
@@ -114,11 +115,7 @@ def lags(looks: list[dict[str, Any]], interval: float, seconds: float) -> dict[s
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.triggers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("verification.benchmarks.triggers", __doc__)
     add = parser.add_argument
     add("--triggers", type=int, default=300, help="default: %(default)s")
     add("--plain", action="store_true", help="a bare event loop instead of Airflow's triggerer")

@@ -18,9 +18,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from pipeline_config.command_line import command_parser
 from verification.benchmarks.commands import say
 from verification.benchmarks.update_sweep import results, table
 from verification.benchmarks.update_sweep.grid import FULL, QUICK, Cell, Scale, cells
+from verification.checks import add_state_dir
 
 _THREADS = dict.fromkeys(
     ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), "2"
@@ -50,18 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m verification.benchmarks.update_sweep",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = command_parser("verification.benchmarks.update_sweep", __doc__)
     made.add_argument("--encoder", type=Path, metavar="FOLDER", help="a Hugging Face folder")
-    made.add_argument(
-        "--state-dir",
-        type=Path,
-        default=Path(".local/update-sweep"),
-        help="folder of texts, start, and results, full.jsonl (default: %(default)s)",
-    )
+    add_state_dir(made, "update-sweep", "folder of texts, start, and results, full.jsonl")
     made.add_argument("--quick", action="store_true", help="a few steps: whether it works")
     made.add_argument(
         "--dry-run", action="store_true", help="show the grid and how long it takes; do nothing"

@@ -17,8 +17,7 @@ from typing import Any
 import pendulum
 from airflow.sdk import DAG, TriggerRule, get_current_context, task
 
-from verification.leak_matrix.places import run_folder
-from verification.leak_matrix.scenario import Scenario
+from verification.leak_matrix.scenario import Scenario, run_folder
 
 PROJECT = "local-project"
 POLL_SECONDS = 1.0

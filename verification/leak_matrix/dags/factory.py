@@ -23,8 +23,7 @@ from verification.leak_matrix.dags.operators import (
     MatrixRunOperator,
 )
 from verification.leak_matrix.layers import Layer
-from verification.leak_matrix.places import run_folder, run_uri
-from verification.leak_matrix.scenario import GROUP, Scenario, Subject
+from verification.leak_matrix.scenario import GROUP, Scenario, Subject, run_folder, run_uri
 
 WITHOUT = "LEAK_MATRIX_WITHOUT"
 """Environment variable: the layer that all DAGs are made without."""

@@ -1,12 +1,25 @@
-"""The command line that the peers share, and how they read the corpus."""
+"""What the peers share: a command line, how they read the corpus, and a WordPiece tokenizer.
+
+That is BERT's, as Hugging Face's library has it.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.trainers import WordPieceTrainer
+
 CHUNK_CHARACTERS = 1 << 20
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def parse(description: str | None, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -42,3 +55,54 @@ def chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         if characters >= CHUNK_CHARACTERS or end == len(texts):
             yield texts[start:end]
             start, characters = end, 0
+
+
+def train(text: Path, vocabulary: Path, size: int) -> None:
+    """Write a lower-case vocabulary of a text, one token a line."""
+    tokenizer = _around(WordPiece(unk_token="[UNK]"))  # noqa: S106 - no secret
+    trainer = WordPieceTrainer(
+        vocab_size=size,
+        special_tokens=list(SPECIAL_TOKENS),
+        limit_alphabet=1000,
+        show_progress=False,
+    )
+    lines = text.read_text().split("\n")
+    tokenizer.train_from_iterator(lines, trainer)
+    tokens = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    aside = vocabulary.with_suffix(".new")
+    aside.write_text("".join(f"{token}\n" for token, _ in tokens))
+    aside.rename(vocabulary)
+
+
+def load(vocabulary: Path) -> Tokenizer:
+    """Return the tokenizer of a vocabulary file."""
+    tokens = vocabulary.read_text().split("\n")[:-1]
+    ids = {token: number for number, token in enumerate(tokens)}
+    return _around(WordPiece(ids, unk_token="[UNK]"))  # noqa: S106 - no secret
+
+
+def _around(model: WordPiece) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    return tokenizer
+
+
+def measure_tokenizer(
+    description: str | None,
+    argv: Sequence[str] | None,
+    load_encoder: Callable[[Path], Callable[[Sequence[str]], int]],
+) -> int:
+    """Print the tokens and the seconds spent on them; start-up is not among these.
+
+    :param load_encoder: returns, for a vocabulary, what tokenizes texts and counts their tokens.
+    """
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    options = parse(description, argv)
+    encode = load_encoder(options.vocabulary)
+    texts = list((lines if options.unit == "line" else documents)(options.shards))
+    began, began_cpu = time.perf_counter(), time.process_time()
+    tokens = sum(map(encode, chunks(texts)))
+    seconds, cpu = time.perf_counter() - began, time.process_time() - began_cpu
+    print(json.dumps({"tokens": tokens, "seconds": seconds, "cpu_seconds": cpu}))
+    return 0

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from verification.benchmarks.data.peers import command, wordpiece
+from verification.benchmarks.data.peers import command
 
 _MAX_SEQ_LENGTH = 128
 _ROWS_AT_ONCE = 1000  # both as many rows as `datasets.map` and run_mlm.py take at a time
@@ -46,11 +46,11 @@ def _tokenizer(vocabulary: Path) -> Any:
     from tokenizers.processors import BertProcessing
     from transformers import PreTrainedTokenizerFast
 
-    backend = wordpiece.load(vocabulary)
+    backend = command.load(vocabulary)
     sep, cls = ((token, backend.get_vocab()[token]) for token in ("[SEP]", "[CLS]"))
     backend.post_processor = BertProcessing(sep, cls)
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-    special = dict(zip(names, wordpiece.SPECIAL_TOKENS, strict=True))
+    special = dict(zip(names, command.SPECIAL_TOKENS, strict=True))
     return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
 
 

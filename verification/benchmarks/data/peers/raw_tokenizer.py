@@ -5,37 +5,32 @@ Nothing is read, cleaned, packed, masked or written, and the ids are not even ta
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from verification.benchmarks.data.peers import command, wordpiece
+from verification.benchmarks.data.peers import command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tokens and the seconds spent on them; start-up is not among these."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    options = command.parse(__doc__, argv)
-    if options.vocabulary.suffix == ".json":
-        tokenizer = Tokenizer.from_file(str(options.vocabulary))
+    """Measure it; return the exit status."""
+    return command.measure_tokenizer(__doc__, argv, _encoder)
+
+
+def _encoder(vocabulary: Path) -> Callable[[Sequence[str]], int]:
+    if vocabulary.suffix == ".json":
+        tokenizer = Tokenizer.from_file(str(vocabulary))
         # As in the data job: `<s>` in a text is text.
         tokenizer.encode_special_tokens = True
     else:
-        tokenizer = wordpiece.load(options.vocabulary)
-    read = command.lines if options.unit == "line" else command.documents
-    texts = list(read(options.shards))
-    tokens = 0
-    began, began_cpu = time.perf_counter(), time.process_time()
-    for chunk in command.chunks(texts):
-        encodings = tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
-        tokens += sum(map(len, encodings))
-    seconds, cpu = time.perf_counter() - began, time.process_time() - began_cpu
-    print(json.dumps({"tokens": tokens, "seconds": seconds, "cpu_seconds": cpu}))
-    return 0
+        tokenizer = command.load(vocabulary)
+
+    def encode(chunk: Sequence[str]) -> int:
+        return sum(map(len, tokenizer.encode_batch_fast(chunk, add_special_tokens=False)))
+
+    return encode
 
 
 if __name__ == "__main__":

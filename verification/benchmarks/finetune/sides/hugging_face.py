@@ -6,7 +6,6 @@ import argparse
 import itertools
 import json
 import sys
-import time
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import transformers
 from verification.benchmarks.finetune import work
 from verification.benchmarks.train.shapes import SHAPES, VOCABULARY_SIZE
 from verification.benchmarks.train.sides import serving
+from verification.benchmarks.train.sides.hugging_face import profiled
 
 
 class HuggingFace:
@@ -64,15 +64,7 @@ class HuggingFace:
 
     def profile(self, steps: int) -> dict[str, float]:
         """Return the milliseconds of a step by PyTorch operator, without those it calls."""
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        with torch.profiler.profile(activities=activities) as profiler:
-            begin = time.perf_counter()
-            self.run(steps)
-            wall = time.perf_counter() - begin
-        found = {
-            event.key: event.self_cpu_time_total / 1e3 / steps for event in profiler.key_averages()
-        }
-        return {"wall clock of a step": wall * 1e3 / steps} | found
+        return profiled(self.run, steps)
 
 
 def adamw(model: torch.nn.Module, recipe: dict[str, Any]) -> torch.optim.Optimizer:

@@ -16,7 +16,7 @@ from training.finetuning.task_data import Task
 from training.model.dropout import make_dropout_stateless
 from training.runtime.strategies import create_strategy
 from verification.benchmarks.finetune import work
-from verification.benchmarks.finetune.settings import speed_recipe
+from verification.benchmarks.train.settings import speed_recipe
 from verification.benchmarks.train.shapes import SHAPES, VOCABULARY_SIZE
 from verification.benchmarks.train.sides import serving
 from verification.benchmarks.train.sides.tensorflow_side import traced, use_threads, versions

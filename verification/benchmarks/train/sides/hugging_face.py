@@ -10,6 +10,7 @@ import argparse
 import itertools
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -73,15 +74,20 @@ class HuggingFace:
 
     def profile(self, steps: int) -> dict[str, float]:
         """Return the milliseconds of a step by PyTorch operator, without those it calls."""
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        with torch.profiler.profile(activities=activities) as profiler:
-            begin = time.perf_counter()
-            self.run(steps)
-            wall = time.perf_counter() - begin
-        found = {
-            event.key: event.self_cpu_time_total / 1e3 / steps for event in profiler.key_averages()
-        }
-        return {"wall clock of a step": wall * 1e3 / steps} | found
+        return profiled(self.run, steps)
+
+
+def profiled(run: Callable[[int], object], steps: int) -> dict[str, float]:
+    """Return the milliseconds of a step by PyTorch operator, without those it calls."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities) as profiler:
+        begin = time.perf_counter()
+        run(steps)
+        wall = time.perf_counter() - begin
+    found = {
+        event.key: event.self_cpu_time_total / 1e3 / steps for event in profiler.key_averages()
+    }
+    return {"wall clock of a step": wall * 1e3 / steps} | found
 
 
 def _model(options: argparse.Namespace) -> transformers.BertForMaskedLM:

@@ -1,10 +1,17 @@
-"""Buttons on the task page: the run's folder in the store, and the TPU in the cloud console."""
+"""Buttons on tasks' pages: the run's folder, the TPU, the data's report, and the Dataflow job."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperatorLink
+
+from hooks.addresses import page_path
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import TaskInstanceKey
+
+from typing import TYPE_CHECKING
 
 from pipeline_store import uris
 from tpu_lifecycle.service import connecting
@@ -39,3 +46,34 @@ class TpuConsoleLink(BaseOperatorLink):
         project_id, name = place
         page = connecting.facts().console
         return page.format(zone=name.zone, id=name.resource_id, project=project_id)
+
+
+class DataReportLink(BaseOperatorLink):
+    """The page with the statistics of the partition's data; empty until it is written."""
+
+    name = "Data report"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the page's address; called in the worker, when the task has ended."""
+        if not operator.report_partition:
+            return ""
+        return page_path(
+            "data-report",
+            dag_id=ti_key.dag_id,
+            run_id=ti_key.run_id,
+            partition=operator.report_partition,
+        )
+
+
+class DataflowJobLink(BaseOperatorLink):
+    """The job in the Google Cloud console; empty when the work is done on this machine.
+
+    The operator stores the address itself as soon as it knows it, so that the button is there while
+    the job runs.
+    """
+
+    name = "Dataflow job"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the page of the job that the task used last."""
+        return operator.dataflow_url or ""
