@@ -83,7 +83,7 @@ def draw(dashboard: Dashboard, address: str, seconds: float, path: Path) -> None
     for panel, one in zip(dashboard.panels, axes, strict=False):
         series = dict(_series(panel, address, end - seconds, end))
         is_empty = is_empty and not series
-        _draw_panel(one, panel, series)
+        _draw_panel(one, panel, series, (end - seconds, end))
     for unused in axes[len(dashboard.panels) :]:
         unused.set_axis_off()
     if is_empty:
@@ -120,7 +120,14 @@ def _series(panel: Panel, address: str, start: float, end: float) -> Any:
             yield legend(form, row["metric"]), values
 
 
-def _draw_panel(one: Axes, panel: Panel, series: dict[str, list[tuple[float, float]]]) -> None:
+def _draw_panel(
+    one: Axes,
+    panel: Panel,
+    series: dict[str, list[tuple[float, float]]],
+    window: tuple[float, float],
+) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
     factor, unit = _UNITS.get(panel.unit, (1.0, panel.unit))
     one.set_title(panel.title + (f" ({unit})" if unit else ""), fontsize=9, loc="left")
     one.tick_params(labelsize=7)
@@ -139,17 +146,25 @@ def _draw_panel(one: Axes, panel: Panel, series: dict[str, list[tuple[float, flo
     # The largest last: what the legend has no room for is what is seen least.
     shown = sorted(series.items(), key=lambda row: -max(value for _, value in row[1]))
     for name, values in shown[:_MOST_SERIES]:
-        times = [datetime.fromtimestamp(at, UTC) for at, _ in values]
+        times = [_date(at) for at, _ in values]
         one.plot(times, [value * factor for _, value in values], label=name, linewidth=1.3)
-    one.set_ylim(bottom=min(0.0, one.get_ylim()[0]))
+    largest = max(value * factor for _, values in shown for _, value in values)
+    one.set_ylim(bottom=min(0.0, one.get_ylim()[0]), top=1.0 if largest == 0.0 else None)
+    one.set_xlim(*map(_date, window))
     one.xaxis.axis_date()
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
     locator = AutoDateLocator(maxticks=6)
     one.xaxis.set_major_locator(locator)
     one.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
+    one.xaxis.get_offset_text().set_fontsize(7)
     one.grid(alpha=0.3)
     one.legend(fontsize=6, loc="best", framealpha=0.6)
+
+
+def _date(seconds: float) -> float:
+    """Return a time as matplotlib counts: days."""
+    from matplotlib.dates import date2num
+
+    return float(date2num(datetime.fromtimestamp(seconds, UTC)))
 
 
 if __name__ == "__main__":
