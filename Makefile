@@ -321,6 +321,7 @@ lock: $(INSTALLED)  ## Resolve the dependency groups of pyproject.toml into the 
 	$(COMPILE) -c requirements.txt --group team -o requirements-team.txt
 	$(COMPILE) -c requirements.txt --group observe -o requirements-observe.txt
 	$(COMPILE) -c requirements.txt --group mlflow -o requirements-mlflow.txt
+	$(COMPILE) -c requirements.txt --group hub -o requirements-hub.txt
 	$(COMPILE) -c requirements.txt --group mlflow --group mlflow-server -o requirements-mlflow-server.txt
 	$(COMPILE) -c requirements.txt -c requirements-team.txt requirements.in --group orchestrator --group team --group beam \
 		--group training -o docker/requirements-airflow.txt

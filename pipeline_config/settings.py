@@ -21,6 +21,8 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]*\{lineage\}[\w.-]*", re.ASCII)
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -104,6 +106,31 @@ class Settings:
             "empty: no links"
         }
     )
+    hub_repository: str = field(
+        metadata={
+            "help": "repositories on the [Hugging Face Hub](../guides/hugging-face-hub.md) in "
+            "which versions are mirrored, with `{lineage}` in place of its name, such as "
+            "`acme/bert-{lineage}`; the DAG `hub_mirror` is there only then"
+        }
+    )
+    hub_conn_id: str = field(
+        metadata={
+            "help": "Airflow connection whose password is the Hub's token; empty: `hub_mirror` "
+            "only says what it would do"
+        }
+    )
+    hub_license: str = field(
+        metadata={
+            "help": "what the models' cards there name as license, in the Hub's words, such as "
+            "`apache-2.0`; empty: none"
+        }
+    )
+    hub_url: str = field(
+        metadata={
+            "help": "address of that Hub, as people's browsers see it, such as "
+            "`https://huggingface.co`, to which the pages link; empty: no links"
+        }
+    )
     traces_url: str = field(
         metadata={
             "help": "address, as people's browsers see it, of a run's "
@@ -159,6 +186,10 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         mlflow_mirror=environment.get("REPRETRAIN_MLFLOW_MIRROR", "0") == "1",
         mlflow_prefix=environment.get("REPRETRAIN_MLFLOW_PREFIX", ""),
         mlflow_url=environment.get("REPRETRAIN_MLFLOW_URL", "").rstrip("/"),
+        hub_repository=environment.get("REPRETRAIN_HUB_REPOSITORY", ""),
+        hub_conn_id=environment.get("REPRETRAIN_HUB_CONN_ID", ""),
+        hub_license=environment.get("REPRETRAIN_HUB_LICENSE", ""),
+        hub_url=environment.get("REPRETRAIN_HUB_URL", "").rstrip("/"),
         traces_url=environment.get("REPRETRAIN_TRACES_URL", ""),
         docs_url=environment.get("REPRETRAIN_DOCS_URL", "").rstrip("/"),
         alert_with_text=environment.get("REPRETRAIN_ALERT_WITH_TEXT", "0") == "1",
@@ -219,6 +250,26 @@ def mlflow_tracking_uri(environment: Mapping[str, str] = os.environ) -> str:
         )
         raise ConfigError([problem])
     return uri
+
+
+def hub_repository(lineage_id: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the name of a lineage's repository on the Hugging Face Hub.
+
+    :raises ConfigError: there is none, or two lineages could have the same one.
+    """
+    pattern = load_settings(environment).hub_repository
+    if not _REPOSITORY.fullmatch(pattern):
+        problem = (
+            f"REPRETRAIN_HUB_REPOSITORY is {pattern!r}, and the mirror needs an organization or a "
+            "user, / and a name with {lineage} in it, such as acme/bert-{lineage}."
+        )
+        raise ConfigError([problem])
+    return pattern.replace("{lineage}", lineage_id)
+
+
+def hub_token(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the token of the Hub that a command uses, by the Hub's own variable; empty: none."""
+    return environment.get("HF_TOKEN", "")
 
 
 def add_store_argument(parser: argparse.ArgumentParser) -> None:

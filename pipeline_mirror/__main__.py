@@ -2,6 +2,8 @@
 
 MLFLOW_TRACKING_URI=https://mlflow.example.com python -m pipeline_mirror mlflow --store STORE
 python -m pipeline_mirror mlflow --every 30
+HF_TOKEN=… REPRETRAIN_HUB_REPOSITORY=acme/bert-{lineage} python -m pipeline_mirror hub --every 60
+python -m pipeline_mirror hub-folder --version v-0a1b2c3d4e5f --output FOLDER
 """
 
 from __future__ import annotations
@@ -12,14 +14,19 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
-from pipeline_config.settings import add_store_argument, mlflow_tracking_uri
-from pipeline_mirror import mirroring
-from pipeline_mirror.errors import ServerAwayError
+from model_registry.errors import RegistryError
+from pipeline_config.settings import add_store_argument, hub_token, mlflow_tracking_uri
+from pipeline_mirror import hub_mirroring, mirroring
+from pipeline_mirror.errors import MirrorError, ServerAwayError
+from pipeline_mirror.passes import Report
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 
 log = logging.getLogger(__name__)
+
+_EXPECTED = (ImportError, OSError, ValueError, MirrorError, RegistryError, ServerAwayError)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)
-    except (ImportError, OSError, ValueError, ServerAwayError) as error:
+    except _EXPECTED as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -37,25 +44,41 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _mlflow(arguments: argparse.Namespace) -> int:
+    mlflow_tracking_uri()
+    window = timedelta(days=arguments.window_days)
+    return _passes(arguments, lambda store: mirroring.mirror_configured(store, window))
+
+
+def _hub(arguments: argparse.Namespace) -> int:
+    return _passes(arguments, lambda store: hub_mirroring.mirror_to_hub(store, hub_token()))
+
+
+def _hub_folder(arguments: argparse.Namespace) -> int:
+    written = hub_mirroring.write_version(
+        StoreLayout(arguments.store), arguments.lineage, arguments.version, arguments.output
+    )
+    log.info("%s has %s, %s bytes.", arguments.output, written.version_id, f"{written.bytes:,}")
+    return 0
+
+
+def _passes(arguments: argparse.Namespace, make: Callable[[StoreLayout], Report]) -> int:
     store = StoreLayout(arguments.store)
     # Later on each file may fail for itself; now a wrong address is a reason not to begin.
     uris.exists(store.installation)
-    mlflow_tracking_uri()
-    window = timedelta(days=arguments.window_days)
     if arguments.every is None:
-        return _pass(store, window)
+        return _pass(store, make)
     while True:
         begin = time.monotonic()
         try:
-            _pass(store, window)
+            _pass(store, make)
         except ServerAwayError as error:
             # What it misses now it is told of when it is back.
             log.warning("%s", error)
         time.sleep(max(0.0, arguments.every - (time.monotonic() - begin)))
 
 
-def _pass(store: StoreLayout, window: timedelta) -> int:
-    report = mirroring.mirror_configured(store, window)
+def _pass(store: StoreLayout, make: Callable[[StoreLayout], Report]) -> int:
+    report = make(store)
     log.info("%s", report)
     for problem in report.problems:
         log.error("%s", problem)
@@ -79,13 +102,34 @@ def _parser() -> argparse.ArgumentParser:
         default=mirroring.WINDOW / timedelta(days=1),
         help="runs that began earlier and have ended are left out (default: %(default)s)",
     )
-    mlflow.add_argument(
+    _add_every(mlflow)
+    text = (
+        "push to the Hugging Face Hub what it does not have of versions and the one in use, with "
+        "the token in HF_TOKEN; without one only say what would be pushed"
+    )
+    hub = commands.add_parser("hub", help=text, description=text)
+    hub.set_defaults(run=_hub)
+    add_store_argument(hub)
+    _add_every(hub)
+    text = "write a version as a repository of the Hub into a folder, and push nothing"
+    folder = commands.add_parser("hub-folder", help=text, description=text)
+    folder.set_defaults(run=_hub_folder)
+    add_store_argument(folder)
+    folder.add_argument("--lineage", default="default", help="its lineage (default: %(default)s)")
+    folder.add_argument("--version", required=True, help="its id, such as v-0a1b2c3d4e5f")
+    folder.add_argument(
+        "--output", required=True, type=Path, metavar="FOLDER", help="a folder that is not there"
+    )
+    return whole
+
+
+def _add_every(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
         "--every",
         type=float,
         metavar="SECONDS",
         help="go on until it is stopped, a pass as often as this; without it one pass",
     )
-    return whole
 
 
 if __name__ == "__main__":

@@ -6,16 +6,12 @@ made anew, has everything after the next pass. What has ended and is mirrored is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from model_registry import versions
-from model_registry.errors import RegistryError
 from pipeline_config.settings import load_settings, mlflow_tracking_uri
-from pipeline_mirror.errors import MirrorError
 from pipeline_mirror.models import (
     missing_versions,
     pointer_tags,
@@ -23,13 +19,13 @@ from pipeline_mirror.models import (
     version_description,
     version_tags,
 )
+from pipeline_mirror.passes import Report, store_label
 from pipeline_mirror.runs import ENDED, UNTIL, read_run
-from pipeline_store import identity, uris
+from pipeline_store import uris
 from pipeline_store.details import ObjectDetails
-from pipeline_store.formats import Installation, ProductionPointer, RunOutcome, RunRecord
+from pipeline_store.formats import ProductionPointer, RunOutcome, RunRecord
 from pipeline_store.layout import StoreLayout
 from tpu_lifecycle.records.billed import WEEKS
-from trained_models.errors import BadDataError
 
 if TYPE_CHECKING:
     from pipeline_mirror.mlflow_server import MirroredRun, MlflowServer
@@ -39,49 +35,27 @@ WINDOW = timedelta(weeks=WEEKS)
 
 
 @dataclass
-class Report:
+class RunReport(Report):
     """What a pass has done.
 
     :ivar runs: keys of the runs that were written.
-    :ivar versions: ids of the versions that were added.
-    :ivar moved: lines of models whose alias names another version now, with its id.
-    :ivar problems: one line for each thing that could not be mirrored.
     """
 
     runs: list[str] = field(default_factory=list)
-    versions: list[str] = field(default_factory=list)
-    moved: dict[str, str] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-
-    @contextmanager
-    def collected(self, what: str) -> Iterator[None]:
-        """Note what cannot be read or mirrored, and go on with the rest."""
-        try:
-            yield
-        except (MirrorError, RegistryError, BadDataError, ValueError, OSError) as error:
-            self.problems.append(f"{what}: {error}")
 
     def __str__(self) -> str:
         """Return the pass in a sentence."""
-        moved = [f"{name} uses {version}" for name, version in self.moved.items()]
-        counts = [f"{len(self.runs)} run(s) written", f"{len(self.versions)} version(s) added"]
-        return "; ".join([*counts, *moved, f"{len(self.problems)} problem(s)"])
+        return f"{len(self.runs)} run(s) written; {super().__str__()}"
 
 
-def store_label(store: StoreLayout) -> str | None:
-    """Return what tells a store from others; None: no TPU was ever asked for, nothing to mirror."""
-    found = Installation.load_or_none(store.installation)
-    return None if found is None else identity.installation_label(store.root, found.id)
-
-
-def mirror(store: StoreLayout, server: MlflowServer, *, prefix: str, since: datetime) -> Report:
+def mirror(store: StoreLayout, server: MlflowServer, *, prefix: str, since: datetime) -> RunReport:
     """Make a pass.
 
     :param prefix: what the names of experiments and registered models begin with.
     :param since: runs that began earlier and have ended are left out.
     :raises ServerAwayError: MLflow cannot be asked, or not any more.
     """
-    report = Report()
+    report = RunReport()
     lines = {
         lineage_id: _Line(store, server, report, lineage_id, prefix)
         for lineage_id in versions.lineage_ids(store)
@@ -98,7 +72,7 @@ def mirror(store: StoreLayout, server: MlflowServer, *, prefix: str, since: date
     return report
 
 
-def mirror_configured(store: StoreLayout, window: timedelta = WINDOW) -> Report:
+def mirror_configured(store: StoreLayout, window: timedelta = WINDOW) -> RunReport:
     """Make a pass to the server that the environment names; see ``docs/guides/sharing.md``.
 
     :param window: runs that began longer ago and have ended are left out.
@@ -108,7 +82,7 @@ def mirror_configured(store: StoreLayout, window: timedelta = WINDOW) -> Report:
     """
     uri, prefix = mlflow_tracking_uri(), load_settings().mlflow_prefix
     if (label := store_label(store)) is None:
-        return Report()
+        return RunReport()
     try:
         from pipeline_mirror.mlflow_server import MlflowServer
     except ImportError as error:
@@ -121,7 +95,7 @@ def mirror_configured(store: StoreLayout, window: timedelta = WINDOW) -> Report:
 
 
 def _mirror_runs(
-    store: StoreLayout, lines: dict[str, _Line], report: Report, since: datetime
+    store: StoreLayout, lines: dict[str, _Line], report: RunReport, since: datetime
 ) -> None:
     known = {key: line for line in lines.values() for key in line.runs}
     wanted: list[tuple[RunRecord, _Line, str]] = []
@@ -164,7 +138,7 @@ class _Line:
         self,
         store: StoreLayout,
         server: MlflowServer,
-        report: Report,
+        report: RunReport,
         lineage_id: str,
         prefix: str,
     ) -> None:

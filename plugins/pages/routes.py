@@ -37,7 +37,7 @@ from pages.run_view import known_reports, run_view
 from pages.spending import spending_view, spent_bar
 from pipeline_alerts.errors import error_anchor
 from pipeline_config import load_preset
-from pipeline_config.settings import load_settings
+from pipeline_config.settings import hub_repository, load_settings
 from pipeline_store import identity, uris
 from pipeline_store.formats import ModelVersion, RunRefusal
 from pipeline_store.layout import LineageLayout, StoreLayout, VersionLayout
@@ -151,6 +151,7 @@ def run_page(dag_id: str, run_id: str) -> Response:
         refresh=_refresh(is_open),
         curves=_curves(view.record.run_key),
         mlflow=_mlflow(view.record.lineage_id),
+        hub=_hub(view.record.lineage_id),
         trace=_trace(view.record.run_key),
     )
 
@@ -234,7 +235,7 @@ def models_page(lineage: str | None = None) -> Response:
     paused = view.lease is not None and is_paused(view.lease.dag_id)
     dags = {"main_dag": MAIN_DAG, "rollback_dag": ROLLBACK_DAG}
     refresh = _refresh(view.lease is not None)
-    links = {"metrics": settings.metrics_url, "mlflow": _mlflow(chosen)}
+    links = {"metrics": settings.metrics_url, "mlflow": _mlflow(chosen), "hub": _hub(chosen)}
     return _html("models.html", view=view, paused=paused, refresh=refresh, **links, **dags)
 
 
@@ -308,6 +309,14 @@ def _mlflow(lineage_id: str) -> str:
     if not settings.mlflow_url:
         return ""
     return f"{settings.mlflow_url}/#/models/{quote(settings.mlflow_prefix + lineage_id, safe='')}"
+
+
+def _hub(lineage_id: str) -> str:
+    """Return the address of a lineage's repository on the Hugging Face Hub."""
+    settings = load_settings()
+    if not settings.hub_url or not settings.hub_repository:
+        return ""
+    return f"{settings.hub_url}/{hub_repository(lineage_id)}"
 
 
 def _trace(run_key: str) -> str:

@@ -26,7 +26,7 @@ OPERATED_DAGS = (
     "promoted_models",
 )
 """The DAGs that operators trigger, stop and pause."""
-KEPT_DAGS = ("model_mirror", "pipeline_watch", "store_retention", "tpu_reaper")
+KEPT_DAGS = ("hub_mirror", "model_mirror", "pipeline_watch", "store_retention", "tpu_reaper")
 """The DAGs that keep watch and order; only administrators touch them."""
 DAGS = (*OPERATED_DAGS, ROLLBACK_DAG, *KEPT_DAGS)
 

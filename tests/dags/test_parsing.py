@@ -176,6 +176,19 @@ def test_a_mirror_is_there_only_where_it_is_asked_for(
     assert rooms & set(asked["modules"]) == {"operators.mirror"}
 
 
+def test_a_mirror_on_the_hub_is_there_only_where_it_is_asked_for(
+    parsed: dict[str, Any], tmp_path: Path
+) -> None:
+    rooms = {"huggingface_hub", "pipeline_mirror", "operators.mirror"}
+    assert not rooms & set(parsed["modules"])
+    repository = "acme/bert-{lineage}"
+    asked = parse(tmp_path, "dags/hub_mirror.py", REPRETRAIN_HUB_REPOSITORY=repository)
+    assert asked["errors"] == {}
+    dag = asked["dags"]["hub_mirror"]
+    assert (dag["max_active_runs"], dag["tells"]) == (1, True)
+    assert rooms & set(asked["modules"]) == {"operators.mirror"}
+
+
 def test_plugins_do_not_shadow_other_modules(parsed: dict[str, Any]) -> None:
     # Airflow's plugin loader would execute plugins/operators/tpu.py as a module named `tpu`.
     stems = {path.stem for path in (REPOSITORY / "plugins").rglob("*.py")} - {"__init__"}

@@ -23,7 +23,7 @@ def test_every_package_has_one_version_and_a_hash(path: Path) -> None:
         assert re.match(r"[\w.\[\]-]+==\S+ .*\\\n    --hash=sha256:[0-9a-f]{64}", package), package
 
 
-@pytest.mark.parametrize("extra", ["observe", "mlflow"])
+@pytest.mark.parametrize("extra", ["observe", "mlflow", "hub"])
 def test_an_extra_does_not_change_what_is_installed_without_it(extra: str) -> None:
     """All that it shares has the same version; the rest is in its own file alone."""
     usual, more = (

@@ -19,7 +19,7 @@ from local.stack.ports import choose
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-mlflow" / "bin" / "python"
-PATIENCE = 300.0
+PATIENCE = 900.0
 
 
 def why_not() -> str:

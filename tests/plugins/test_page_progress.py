@@ -136,6 +136,18 @@ def test_pages_link_to_mlflow_where_there_is_one(
         assert 'href="https://mlflow.example.com/#/models/our%20team-default">MLflow</a>' in page
 
 
+def test_pages_link_to_the_hub_where_there_is_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = finished(site, "1")
+    monkeypatch.setenv("REPRETRAIN_HUB_REPOSITORY", "acme/bert-{lineage}")
+    for page in (site.get("/models"), run_page(site, made)):
+        assert ">Hugging Face Hub</a>" not in page
+    monkeypatch.setenv("REPRETRAIN_HUB_URL", "https://huggingface.co/")
+    for page in (site.get("/models"), run_page(site, made)):
+        assert 'href="https://huggingface.co/acme/bert-default">Hugging Face Hub</a>' in page
+
+
 def test_the_tab_of_a_run_links_to_its_trace_where_there_is_one(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,7 +93,13 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
-            command, cwd=folder, stdout=log, stderr=log, start_new_session=True
+            command,
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            # Its seven processes for jobs have none to do here.
+            env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
         )
     try:
         until(lambda: _answers(f"{address}/health"), name="MLflow")
