@@ -138,6 +138,14 @@ class Settings:
             "32 hex digits, to which the run's page links; empty: no link"
         }
     )
+    openlineage_url: str = field(
+        metadata={
+            "help": "address, as people's browsers see it, of a dataset in the tool that gets "
+            "[OpenLineage's events](../operate/lineage-and-traces.md#openlineage), with "
+            "`{namespace}` and `{name}` in place of its own, to which the page *Models* links; "
+            "empty: no link"
+        }
+    )
     docs_url: str = field(
         metadata={
             "help": "address, as people's browsers see it, of these pages as a site (`make docs`), "
@@ -191,6 +199,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         hub_license=environment.get("REPRETRAIN_HUB_LICENSE", ""),
         hub_url=environment.get("REPRETRAIN_HUB_URL", "").rstrip("/"),
         traces_url=environment.get("REPRETRAIN_TRACES_URL", ""),
+        openlineage_url=environment.get("REPRETRAIN_OPENLINEAGE_URL", ""),
         docs_url=environment.get("REPRETRAIN_DOCS_URL", "").rstrip("/"),
         alert_with_text=environment.get("REPRETRAIN_ALERT_WITH_TEXT", "0") == "1",
         overdue_hours=float(environment.get("REPRETRAIN_OVERDUE_HOURS", "30")),

@@ -128,6 +128,14 @@ def join(base: str, *parts: str) -> str:
     return posixpath.join(base.rstrip("/"), *parts)
 
 
+def dataset_name(uri: str) -> tuple[str, str]:
+    """Return OpenLineage's namespace and name of a file or folder, by its naming conventions."""
+    if is_cloud(uri):
+        bucket, name = in_bucket(uri)
+        return bucket, name.rstrip("/") or "/"
+    return "file", posixpath.abspath(for_library(uri))
+
+
 def is_cloud(uri: str) -> bool:
     """Return whether the URI is in an object store rather than on this machine."""
     return uri.startswith("gs://")

@@ -6,7 +6,6 @@ send events to. Elsewhere nothing here is called, and nothing of OpenLineage is 
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -50,26 +49,18 @@ class TellsOpenLineage:
         return self.task_data(StoreLayout(self.store_uri).run(key), number)
 
 
-def dataset_name(uri: str) -> tuple[str, str]:
-    """Return OpenLineage's namespace and name of a file or folder, by its naming conventions."""
-    if uris.is_cloud(uri):
-        bucket, name = uris.in_bucket(uri)
-        return bucket, name.rstrip("/") or "/"
-    return "file", os.path.abspath(uris.for_library(uri))
-
-
 def _lineage(data: TaskData) -> OperatorLineage:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
 
     return OperatorLineage(
         inputs=[
-            InputDataset(*dataset_name(one.uri), facets=_facets(one), inputFacets=_read(one))
+            InputDataset(*uris.dataset_name(one.uri), facets=_facets(one), inputFacets=_read(one))
             for one in data.inputs
         ],
         outputs=[
             OutputDataset(
-                *dataset_name(one.uri),
+                *uris.dataset_name(one.uri),
                 facets=_facets(one) | _change(one),
                 outputFacets=_written(one),
             )

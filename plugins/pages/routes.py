@@ -236,6 +236,7 @@ def models_page(lineage: str | None = None) -> Response:
     dags = {"main_dag": MAIN_DAG, "rollback_dag": ROLLBACK_DAG}
     refresh = _refresh(view.lease is not None)
     links = {"metrics": settings.metrics_url, "mlflow": _mlflow(chosen), "hub": _hub(chosen)}
+    links["data_flow"] = _data_flow(store.lineage(chosen).production)
     return _html("models.html", view=view, paused=paused, refresh=refresh, **links, **dags)
 
 
@@ -317,6 +318,16 @@ def _hub(lineage_id: str) -> str:
     if not settings.hub_url or not settings.hub_repository:
         return ""
     return f"{settings.hub_url}/{hub_repository(lineage_id)}"
+
+
+def _data_flow(uri: str) -> str:
+    """Return the address of what a file was made of, where OpenLineage's events go to."""
+    namespace, name = uris.dataset_name(uri)
+    words = {"{namespace}": namespace, "{name}": name}
+    address = load_settings().openlineage_url
+    for word, value in words.items():
+        address = address.replace(word, quote(value, safe=""))
+    return address
 
 
 def _trace(run_key: str) -> str:

@@ -148,6 +148,17 @@ def test_pages_link_to_the_hub_where_there_is_one(
         assert 'href="https://huggingface.co/acme/bert-default">Hugging Face Hub</a>' in page
 
 
+def test_models_link_to_the_way_of_their_data_where_there_is_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = finished(site, "1")
+    assert ">OpenLineage</a>" not in site.get("/models")
+    address = "https://marquez.example.com/lineage/dataset"
+    monkeypatch.setenv("REPRETRAIN_OPENLINEAGE_URL", address + "/{namespace}/{name}")
+    name = quote(made.lineage.production, safe="")
+    assert f'href="{address}/file/{name}">OpenLineage</a>' in site.get("/models")
+
+
 def test_the_tab_of_a_run_links_to_its_trace_where_there_is_one(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

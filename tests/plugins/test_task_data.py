@@ -10,7 +10,6 @@ import pytest
 
 from model_registry import outcomes, registry
 from operators import task_data
-from operators.openlineage import dataset_name
 from operators.rollback import RollbackOperator
 from operators.task_data import MAX_FILES, TaskData
 from pipeline_store import uris
@@ -152,7 +151,7 @@ def test_a_rollback_is_told_by_the_run_that_asked_for_it(runs: list[FinishedRun]
     ],
 )
 def test_names_follow_the_conventions(uri: str, name: tuple[str, str]) -> None:
-    assert dataset_name(uri) == name
+    assert uris.dataset_name(uri) == name
 
 
 def test_nothing_of_openlineage_is_imported_by_the_operators() -> None:
