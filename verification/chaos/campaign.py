@@ -15,10 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from local.commands import import_path
+from local.commands import import_path, run_module
+from pipeline_config import load_preset, with_overrides
+from pipeline_store import uris
+from pipeline_store.formats import TrainingResult
+from pipeline_store.layout import StoreLayout
 from tpu_emulator import processes
 from verification.chaos.code_tree import copy_tree
+from verification.chaos.real import PARTITION, SETTINGS
 from verification.chaos.schedule import draw
+from verification.chaos.world import FAST
+from verification.checks import write_corpus
 
 FAKE_SECONDS = 480.0
 REAL_SECONDS = 1800.0
@@ -69,9 +76,6 @@ class Campaign:
         items = list(items)
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(item.real for item in items):
-            # Imported late: only this needs the data job and the trainer.
-            from verification.chaos.real import prepare
-
             prepare(self._prepared)
         waiting = [item for item in items if self._report(item) is None]
         running: dict[Item, tuple[subprocess.Popen[bytes], float]] = {}
@@ -232,3 +236,31 @@ def summary(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
             if report["problems"]
         ],
     }
+
+
+def prepare(folder: Path) -> Path:
+    """Make records of this repository's documentation and train once, undisturbed.
+
+    :returns: the folder; what is there already is used.
+    :raises subprocess.CalledProcessError: a step of it failed.
+    """
+    if (folder / "prepared.json").exists():
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    store = StoreLayout(str(folder / "store"))
+    write_corpus(Path(store.root) / "corpus" / PARTITION)
+    run = store.run("0" * 12)
+    config = with_overrides(load_preset("smoke"), FAST | SETTINGS)
+    uris.write(run.config, config.to_bytes())
+    common = ["--config", run.config, "--store", store.root, "--partition", PARTITION]
+    run_module("beam_jobs.train_vocabulary", *common)
+    manifest = json.loads(run_module("beam_jobs.prepare_corpus", *common))["manifest"]
+    arguments = ["--run", run.root, "--store", store.root, "--manifest", manifest]
+    run_module("training.train", *arguments)
+    prepared = {
+        "store": store.root,
+        "manifest": manifest,
+        "weights_sha256": TrainingResult.load(run.training.result).weights_sha256,
+    }
+    (folder / "prepared.json").write_text(json.dumps(prepared))
+    return folder

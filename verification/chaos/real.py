@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from local.commands import run_module
-from pipeline_config import load_preset, with_overrides
 from pipeline_store import uris
 from pipeline_store.formats import Heartbeat, TrainingResult
-from pipeline_store.layout import RunLayout, StoreLayout
+from pipeline_store.layout import RunLayout
 from tpu_lifecycle.records.reservation import newest_generation
-from verification.chaos.world import FAST, World
-from verification.checks import write_corpus
+from verification.chaos.world import World
 
 PARTITION = "2026-01-01"
 SETTINGS: dict[str, Any] = {
@@ -44,7 +40,7 @@ class RealTraining:
 
     @classmethod
     def load(cls, folder: Path) -> RealTraining:
-        """Read what :func:`prepare` wrote."""
+        """Read what :func:`verification.chaos.campaign.prepare` wrote."""
         return cls(**json.loads((folder / "prepared.json").read_text()))
 
     def jobs(self, world: World) -> dict[str, tuple[str, list[str]]]:
@@ -85,31 +81,3 @@ def _newest_heartbeat(run: RunLayout) -> Heartbeat | None:
     while uris.exists(reservation.attempt(number + 1).record):
         number += 1
     return Heartbeat.load_or_none(reservation.attempt(number).heartbeat(0))
-
-
-def prepare(folder: Path) -> Path:
-    """Make records of this repository's documentation and train once, undisturbed.
-
-    :returns: the folder; what is there already is used.
-    :raises subprocess.CalledProcessError: a step of it failed.
-    """
-    if (folder / "prepared.json").exists():
-        return folder
-    shutil.rmtree(folder, ignore_errors=True)
-    store = StoreLayout(str(folder / "store"))
-    write_corpus(Path(store.root) / "corpus" / PARTITION)
-    run = store.run("0" * 12)
-    config = with_overrides(load_preset("smoke"), FAST | SETTINGS)
-    uris.write(run.config, config.to_bytes())
-    common = ["--config", run.config, "--store", store.root, "--partition", PARTITION]
-    run_module("beam_jobs.train_vocabulary", *common)
-    manifest = json.loads(run_module("beam_jobs.prepare_corpus", *common))["manifest"]
-    arguments = ["--run", run.root, "--store", store.root, "--manifest", manifest]
-    run_module("training.train", *arguments)
-    prepared = {
-        "store": store.root,
-        "manifest": manifest,
-        "weights_sha256": TrainingResult.load(run.training.result).weights_sha256,
-    }
-    (folder / "prepared.json").write_text(json.dumps(prepared))
-    return folder

@@ -304,4 +304,6 @@ def why_not() -> str | None:
         return f"needs {', '.join(missing)}"
     if not VENV.joinpath("bin", "airflow").exists():
         return "needs .venv-team; make it: make compose-check"
+    if VENV.is_relative_to("/tmp"):
+        return f"needs a checkout outside /tmp: a container's own /tmp hides {VENV}"
     return None
