@@ -80,6 +80,7 @@ KNOW_SCHEMES = {
     "pipeline_store/local.py",
     "pipeline_store/uris.py",
     "plugins/alerting/channels.py",  # of a webhook's address
+    "plugins/operators/mirror.py",  # of the Hub's address
 }
 _LOOKING = {"endswith", "partition", "removeprefix", "rpartition", "split", "startswith"}
 
