@@ -55,6 +55,8 @@ class HealthCheck:
             return _migration_problem(process)
         if process.state != "RUNNING" or process.pid is None:
             return f"process is {process.state.lower()}"
+        if name == parts.LIVENESS:
+            return None
         if name == parts.POSTGRES:
             return self._database_problem()
         if name == parts.TPU_EMULATOR:
