@@ -113,6 +113,14 @@ def problem_of(port: int) -> str | None:
     return None if status == http.client.OK else f"port {port} answers with status {status}"
 
 
+def is_late(payload: str, now: float) -> bool:
+    """Return whether a tick is of some time ago: looks in quick succession show nothing.
+
+    :param payload: of the event, ``when:`` and the time at which it was due.
+    """
+    return now - int(payload.partition(":")[2]) > 2 * TICK_SECONDS
+
+
 def seconds_of(text: str | None) -> int:
     """Return for how long a scheduler may be silent.
 
@@ -136,9 +144,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     liveness = Liveness(seconds_of(os.environ.get(SILENT_SECONDS)))
     ticks = 0
     while True:
-        childutils.listener.wait(sys.stdin, sys.stdout)
-        ticks += 1
-        if ticks % LOOK_TICKS == 0:
+        _, payload = childutils.listener.wait(sys.stdin, sys.stdout)
+        # supervisord keeps those that nobody took, and hands them out all at once.
+        late = is_late(payload, time.time())
+        ticks += not late
+        if not late and ticks % LOOK_TICKS == 0:
             # A connection of its own each time: one that is kept may be dead.
             done = look(childutils.getRPCInterface(os.environ).supervisor, port, liveness)
             if done is not None:

@@ -95,7 +95,13 @@ def _listener(part: Part, paths: StatePaths) -> dict[str, object]:
         for name, value in _program(part, paths).items()
         if name != "redirect_stderr"
     }
-    return options | {"stdout_logfile": "NONE", "events": "TICK_5", "priority": int(part.tier)}
+    return options | {
+        "stdout_logfile": "NONE",
+        "events": "TICK_5",
+        # What it misses before it is started is no error; a start may take minutes.
+        "buffer_size": 200,
+        "priority": int(part.tier),
+    }
 
 
 def _program(part: Part, paths: StatePaths) -> dict[str, object]:

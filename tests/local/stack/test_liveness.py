@@ -44,10 +44,10 @@ class Supervisord:
         self._state = state
         self._fault = fault
 
-    def getProcessInfo(self, name: str) -> dict[str, Any]:
+    def getProcessInfo(self, name: str) -> dict[str, Any]:  # noqa: N802 - supervisord's
         return {"statename": self._state, "pid": 7, "start": 1000, "now": 1000 + int(LONG)}
 
-    def signalProcess(self, name: str, number: str) -> None:
+    def signalProcess(self, name: str, number: str) -> None:  # noqa: N802 - supervisord's
         if self._fault is not None:
             raise self._fault
         self.signals.append((name, number))
@@ -136,6 +136,12 @@ def test_a_stack_that_goes_down_is_no_failure() -> None:
     supervisor = Supervisord(fault=Fault(6, "SHUTDOWN_STATE"))
     [port] = ports.choose(("gone",), {}).values()
     assert look(supervisor, port, Liveness(seconds=1)) == "supervisord refuses: SHUTDOWN_STATE"
+
+
+def test_ticks_of_long_ago_do_not_count() -> None:
+    assert not liveness.is_late("when:1000", 1000.9)
+    assert not liveness.is_late("when:1000", 1000.0 + TICK_SECONDS)
+    assert liveness.is_late("when:1000", 1000.0 + 3 * TICK_SECONDS)
 
 
 def test_seconds_can_be_set() -> None:
