@@ -18,7 +18,7 @@ POLL_SECONDS = 0.3
 
 
 class Breaker:
-    """Kills, halts and starts single parts.
+    """Kills, freezes, halts and starts single parts.
 
     :param stack: a stack that runs.
     """
@@ -38,6 +38,14 @@ class Breaker:
         for victim in [process, *(process.children(recursive=True) if children else [])]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 victim.kill()
+
+    def freeze(self, name: str) -> None:
+        """Let a part stay and do nothing any more, with all that it has started.
+
+        :raises StackError: it does not run.
+        """
+        process = self._process(name)
+        _signal([process, *process.children(recursive=True)], signal.SIGSTOP)
 
     def halt(self, names: Iterable[str]) -> None:
         """Send SIGKILL to parts and all that they have started; :meth:`start` brings them back.

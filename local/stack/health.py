@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import httpx
 import psutil
@@ -55,13 +55,19 @@ class HealthCheck:
             return _migration_problem(process)
         if process.state != "RUNNING" or process.pid is None:
             return f"process is {process.state.lower()}"
-        if name == parts.POSTGRES:
-            return self._database_problem()
-        if name == parts.TPU_EMULATOR:
-            return self._emulator_problem()
+        if name in (special := self._of_its_own()):
+            return special[name]()
         if name in PAGES:
             return self._page_problem(name, process.pid)
         return self._heartbeat_problem(HEARTBEATS[name], process.started)
+
+    def _of_its_own(self) -> dict[str, Callable[[], str | None]]:
+        return {
+            parts.POSTGRES: self._database_problem,
+            parts.TPU_EMULATOR: self._emulator_problem,
+            # It answers nobody but supervisord.
+            parts.LIVENESS: lambda: None,
+        }
 
     def _database_problem(self) -> str | None:
         try:

@@ -12,6 +12,7 @@ from local.stack.ports import HOST
 from local.stack.settings import (
     API_SERVER,
     MARKER,
+    SCHEDULER_HEALTH,
     TASK_LOGS,
     TENSORBOARD,
     impatient_database,
@@ -20,6 +21,7 @@ from local.stack.settings import (
 
 POSTGRES, MIGRATION, TPU_EMULATOR = "postgres", "db-migration", "tpu-emulator"
 SCHEDULER, DAG_PROCESSOR, TRIGGERER = "scheduler", "dag-processor", "triggerer"
+LIVENESS = "liveness"
 
 
 class Tier(IntEnum):
@@ -30,6 +32,8 @@ class Tier(IntEnum):
     # Tasks that are being stopped still report to the API server, so it outlives the schedulers.
     API = 3
     AIRFLOW = 4
+    # First to go, so that nothing is judged while it stops.
+    LIVENESS = 5
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class Part:
     """Settings for this part alone."""
     leaves_children: bool = True
     """Whether something of it can live on when it is killed."""
+    listens: bool = False
+    """Whether it is an event listener of supervisord, the only part of its tier."""
 
     @property
     def launch(self) -> tuple[str, ...]:
@@ -160,6 +166,15 @@ def all_parts(
             tier=Tier.AIRFLOW,
             needs=(MIGRATION,),
             environment=impatient_database(runtime),
+        ),
+        Part(
+            name=LIVENESS,
+            command=python_module("local.stack.liveness", "--port", str(ports[SCHEDULER_HEALTH])),
+            tier=Tier.LIVENESS,
+            # However long the first start takes, it does not count.
+            needs=(SCHEDULER,),
+            leaves_children=False,
+            listens=True,
         ),
     )
 

@@ -28,8 +28,12 @@ SESSION_NAME = "PGAPPNAME"
 # Switches off what keeps a killed scheduler from freezing runs, for the check that shows what for.
 UNMENDED = "REPRETRAIN_STACK_UNMENDED"
 _DATABASE_ADDRESS = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+# For how long a scheduler may be silent until it is ended, in seconds; for tests of that.
+SILENT_SECONDS = "REPRETRAIN_STACK_SILENT_SECONDS"
 API_SERVER, TASK_LOGS, TENSORBOARD = "api-server", "task-logs", "tensorboard"
-PORT_NAMES = (API_SERVER, TASK_LOGS, TENSORBOARD)
+# Where the scheduler tells whether it is alive.
+SCHEDULER_HEALTH = "scheduler-health"
+PORT_NAMES = (API_SERVER, TASK_LOGS, TENSORBOARD, SCHEDULER_HEALTH)
 # Only where the stack is observed: then each has a port.
 METRICS, PROMETHEUS, ALERTMANAGER = "metrics", "prometheus", "alertmanager"
 DATABASE_USER = "airflow"
@@ -157,7 +161,10 @@ def _airflow(paths: StatePaths, runtime: RuntimePaths, ports: Mapping[str, int])
         # On a busy machine a task that is not let in within five seconds fails before it begins.
         "workers": {"execution_api_timeout": 30},
         "scheduler": {
-            "enable_health_check": False,
+            # A small server in a process of its own; liveness.py asks it.
+            "enable_health_check": True,
+            "scheduler_health_check_server_host": HOST,
+            "scheduler_health_check_server_port": ports[SCHEDULER_HEALTH],
             # A shorter sleep makes a task follow the one before it at once.
             "scheduler_idle_sleep_time": 0.3,
             # Tasks that died with a scheduler begin again when it has been silent for 30 s and

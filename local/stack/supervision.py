@@ -72,6 +72,10 @@ def render(parts: Iterable[Part], paths: StatePaths, runtime: RuntimePaths) -> s
     }
     by_tier: dict[Tier, list[Part]] = {}
     for part in parts:
+        if part.listens:
+            # A group of its own, which has its name; that is the name of its tier, too.
+            sections[f"eventlistener:{part.name}"] = _listener(part, paths)
+            continue
         by_tier.setdefault(part.tier, []).append(part)
         sections[f"program:{part.name}"] = _program(part, paths)
     for tier, members in by_tier.items():
@@ -82,6 +86,22 @@ def render(parts: Iterable[Part], paths: StatePaths, runtime: RuntimePaths) -> s
     for section, options in sections.items():
         lines += [f"[{section}]", *(_option(name, value) for name, value in options.items()), ""]
     return "\n".join(lines)
+
+
+def _listener(part: Part, paths: StatePaths) -> dict[str, object]:
+    """Return the options of a part that talks to supervisord on its standard output."""
+    options = {
+        name.replace("stdout", "stderr"): value
+        for name, value in _program(part, paths).items()
+        if name != "redirect_stderr"
+    }
+    return options | {
+        "stdout_logfile": "NONE",
+        "events": "TICK_5",
+        # What it misses before it is started is no error; a start may take minutes.
+        "buffer_size": 200,
+        "priority": int(part.tier),
+    }
 
 
 def _program(part: Part, paths: StatePaths) -> dict[str, object]:

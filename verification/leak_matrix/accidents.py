@@ -45,6 +45,8 @@ ACCIDENTS: Mapping[str, tuple[Callable[[Breaker], None], Callable[[Breaker], Non
     # As the kernel does it when memory runs out: workers live on, hold its database session, and
     # with it the locks of whatever it was just doing.
     "scheduler-alone": (_kill(parts.SCHEDULER), _nothing),
+    # There and silent, as one that waits for a worker that hangs: it has to be found first.
+    "scheduler-frozen": (lambda breaker: breaker.freeze(parts.SCHEDULER), _nothing),
     "api-server-killed": (_kill(settings.API_SERVER), _nothing),
     "postgres-restarted": (_restart_postgres, _nothing),
     "postgres-killed": (_kill(parts.POSTGRES), _nothing),

@@ -17,7 +17,8 @@ from pipeline_config.settings import load_settings
 from pipeline_metrics import files
 from tests.pipeline_metrics import servers
 
-PORTS = {"api-server": 1, "task-logs": 2, "tensorboard": 3, METRICS: 4, PROMETHEUS: 5}
+OF_ALL = {name: 11 + at for at, name in enumerate(settings.PORT_NAMES)}
+PORTS = OF_ALL | {METRICS: 4, PROMETHEUS: 5}
 PROMISED = (METRICS, PROMETHEUS, ALERTMANAGER)
 OBSERVED = PORTS | {ALERTMANAGER: 6}
 

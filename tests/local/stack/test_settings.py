@@ -12,7 +12,7 @@ from local.stack import credentials, settings
 from local.stack.paths import RuntimePaths, StackError, StatePaths
 from local.stack.stack import Stack
 
-PORTS = {"api-server": 20001, "task-logs": 20002, "tensorboard": 20003}
+PORTS = dict(zip(settings.PORT_NAMES, range(20001, 20005), strict=True))
 
 
 @pytest.fixture

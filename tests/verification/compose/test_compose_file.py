@@ -92,6 +92,22 @@ def healthy(services: dict[str, Service]) -> Iterator[str]:
         yield "the scheduler does not wait for a TPU's deletion"
 
 
+def revived(services: dict[str, Service]) -> Iterator[str]:
+    """A scheduler that is there and does nothing ends with its container."""
+    body, environment = services["scheduler"].body, services["scheduler"].environment
+    check = str(body["healthcheck"]["test"])
+    if "//127.0.0.1:8974/health" not in check or "os.kill(-1, signal.SIGKILL)" not in check:
+        yield "nobody ends a silent scheduler"
+    if environment.get("AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK") != "true":
+        yield "the scheduler tells nobody whether it is alive"
+    noted = "touch /tmp/stopping" in str(body["entrypoint"]) and '"/tmp/stopping"' in check
+    if not noted:
+        yield "a scheduler that waits for its tasks to end counts as silent"
+    seconds = int(re.findall(r"SILENT, STARTING = (\d+)", check)[0]) if noted else 0
+    if float(str(body["healthcheck"]["timeout"]).rstrip("m")) * 60 < seconds + 10:
+        yield "the check is ended before it has an opinion"
+
+
 def secret(services: dict[str, Service]) -> Iterator[str]:
     """No password or key in the environment; what is secret is a file."""
     for name, service in services.items():
@@ -164,6 +180,7 @@ RULES: tuple[Rule, ...] = (
     pinned,
     unprivileged,
     healthy,
+    revived,
     secret,
     local,
     login,
@@ -188,6 +205,9 @@ MUTANTS: list[tuple[Rule, str, str, Any]] = [
     (healthy, "scheduler", "restart", "on-failure"),
     (healthy, "dag-processor", "stop_grace_period", None),
     (healthy, "scheduler", "stop_grace_period", "30s"),
+    (revived, "scheduler", "healthcheck", {"test": ["CMD", "true"], "timeout": "3m"}),
+    (revived, "scheduler", "environment", {}),
+    (revived, "scheduler", "entrypoint", ["airflow"]),
     (secret, "postgres", "environment", {"POSTGRES_PASSWORD": "airflow"}),
     (secret, "scheduler", "environment", {"AIRFLOW__CORE__FERNET_KEY": "x"}),
     (secret, "scheduler", "environment", {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "x"}),

@@ -68,6 +68,7 @@ def _accident(
     disturb: Callable[[Stage], None],
     *,
     ends: str = "success",
+    bound: int = 180,
     check: Callable[[Stage], list[str]] | None = None,
 ) -> Scenario:
     return Scenario(
@@ -78,7 +79,7 @@ def _accident(
         disturb=disturb,
         ends=ends,
         accident=accident,
-        bound=180,
+        bound=bound,
         check=check,
     )
 
@@ -149,6 +150,15 @@ SCENARIOS = (
         "deleting",
         "the scheduler is killed, its workers are not, while the delete task works",
         _deleting,
+    ),
+    _accident(
+        "scheduler-frozen",
+        "working",
+        "the scheduler is there and does nothing, nor do its workers, while the job runs",
+        _working,
+        # After 150 s it is taken for dead.
+        bound=400,
+        check=one_tpu,
     ),
     _accident(
         "api-server-killed",
