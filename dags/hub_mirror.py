@@ -12,9 +12,6 @@ that is missing. More in `docs/guides/hugging-face-hub.md`.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import pendulum
 from airflow.sdk import DAG
 
 from pipeline_config.settings import load_settings
@@ -23,24 +20,18 @@ settings = load_settings()
 
 if settings.hub_repository:
     # Nothing of it is imported where it is off.
-    from alerting.wiring import maintenance_alerting
+    from alerting.wiring import dag_defaults, maintenance_alerting
     from operators.mirror import HubMirrorOperator
 
     with DAG(
         dag_id="hub_mirror",
         doc_md=__doc__,
         schedule="*/5 * * * *",
-        start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-        catchup=False,
         # The Hub refuses the slower one of two commits at once.
         max_active_runs=1,
         is_paused_upon_creation=False,
         tags=["maintenance", "hugging-face"],
-        default_args={
-            "owner": settings.owner,
-            "retries": 2,
-            "retry_delay": timedelta(seconds=30),
-        },
+        **dag_defaults(settings.owner),
         **maintenance_alerting(),
     ) as dag:
         HubMirrorOperator(

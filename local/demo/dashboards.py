@@ -8,7 +8,6 @@ say what drew them.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from pipeline_config.command_line import command_parser
 from pipeline_metrics.dashboards import COLUMNS, DASHBOARDS, Dashboard, Panel
 
 if TYPE_CHECKING:
@@ -35,11 +35,7 @@ class PrometheusError(Exception):
 
 def main(argv: list[str] | None = None) -> int:
     """Draw the dashboards; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m local.demo.dashboards",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("local.demo.dashboards", __doc__)
     parser.add_argument("--prometheus", required=True, metavar="URL", help="its address")
     parser.add_argument(
         "--minutes", type=float, default=30.0, help="so far back (default: %(default)g)"
