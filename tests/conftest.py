@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -13,6 +14,10 @@ import hypothesis
 import pytest
 
 from tests import sharing
+
+# What is imported and collected lives as long as the process, and is millions of objects: looking
+# through them for garbage took half of the collection's time and a fifth of that of a training.
+gc.disable()
 
 # On a busy machine an example can take any time, and drawing it as well: that is no failure.
 hypothesis.settings.register_profile(
@@ -58,6 +63,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.ByFi
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, so that no process is left alone with it at the end."""
     sharing.sort(items, sharing.load())
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, in what tests make, at longer intervals than Python's own."""
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

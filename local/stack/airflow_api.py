@@ -201,6 +201,18 @@ class AirflowApi(AirflowSession):
         answer = self.request("GET", path, params=params, headers={"Accept": "application/json"})
         return "\n".join(_log_line(entry) for entry in answer["content"])
 
+    def logged_events(self, dag_id: str, run_id: str, event: str) -> list[str]:
+        """Return what Airflow's audit log says of one kind of event in a run, oldest first."""
+        params = {
+            "dag_id": dag_id,
+            "run_id": run_id,
+            "event": event,
+            "order_by": "id",
+            "limit": 100,
+        }
+        found = self.request("GET", "/eventLogs", params=params)["event_logs"]
+        return [entry["extra"] or "" for entry in found]
+
     def mark_task(
         self, dag_id: str, run_id: str, task_id: str, state: str, *, map_index: int = -1
     ) -> None:

@@ -140,6 +140,18 @@ class Stage:
             for line in timeline(reservation.attempts())
         ]
 
+    def lost_tries(self) -> list[str]:
+        """Return the tries that Airflow failed although they ran, in its own words.
+
+        Its scheduler may read that the process which deferred has ended only when the task runs
+        again, and then fails the new process: https://github.com/apache/airflow/issues/72716.
+        """
+        return [
+            text
+            for run_id in self.run_ids
+            for text in self.api.logged_events(self.dag_id, run_id, "state mismatch")
+        ]
+
     def is_in_flight(self, *methods: str) -> bool:
         """Return whether a call of one of the methods has no answer yet."""
         calls = self.cloud.calls(self.zones, methods, self._first_call)

@@ -124,6 +124,9 @@ def test_a_run_shows_its_log(api: AirflowApi) -> None:
     (task,) = api.task_instances("probe", run_id)
     assert task.state == "success"
     assert "greeting: good day" in api.task_log("probe", run_id, task.task_id)
+    # An entry for the start, and one for each change of state.
+    assert api.logged_events("probe", run_id, "success")
+    assert api.logged_events("probe", run_id, "state mismatch") == []
 
 
 def test_a_cleared_task_runs_again(api: AirflowApi) -> None:

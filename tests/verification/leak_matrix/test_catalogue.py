@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -11,6 +13,8 @@ from verification.leak_matrix.catalogue import SCENARIOS
 from verification.leak_matrix.layers import REMOVABLE, Layer, layer_of, user_agent
 from verification.leak_matrix.results import CONTROL, MATRIX, Journal, Result, summary, table
 from verification.leak_matrix.scenario import Subject
+from verification.leak_matrix.scenarios.creating import one_tpu, two_tpus
+from verification.leak_matrix.stage import Stage
 
 
 def test_there_are_as_many_as_promised() -> None:
@@ -65,6 +69,40 @@ def test_callers_show_their_layer(layer: Layer) -> None:
 def test_other_callers_are_no_layer() -> None:
     assert layer_of("bert-repretraining/somebody grpc-python/1.0") is None
     assert layer_of("leak-matrix") is None
+
+
+@dataclass
+class _Counted:
+    """Stands in for a stage: when Airflow loses a try, nobody can choose."""
+
+    made: int
+    lost: int = 0
+
+    def creations(self) -> list[str]:
+        return [f"tpu-{number}" for number in range(self.made)]
+
+    def lost_tries(self) -> list[str]:
+        return ["create was failed while it ran"] * self.lost
+
+    def history(self) -> list[str]:
+        return ["g1 created"]
+
+
+@pytest.mark.parametrize(("made", "lost"), [(2, 0), (2, 1), (3, 1)])
+def test_a_try_that_airflow_loses_may_rent_once_more(made: int, lost: int) -> None:
+    assert two_tpus(cast(Stage, _Counted(made, lost))) == []
+
+
+@pytest.mark.parametrize(("made", "lost"), [(1, 0), (3, 0), (1, 1), (4, 1)])
+def test_any_other_number_of_tpus_is_a_problem(made: int, lost: int) -> None:
+    (problem,) = two_tpus(cast(Stage, _Counted(made, lost)))
+    assert f"{made} TPUs were made, not 2 (Airflow lost {lost} tries)" in problem
+    assert "g1 created" in problem
+
+
+def test_one_tpu_is_one() -> None:
+    assert one_tpu(cast(Stage, _Counted(1))) == []
+    assert one_tpu(cast(Stage, _Counted(2))) != []
 
 
 def _result(
