@@ -145,8 +145,8 @@ coverage: $(INSTALLED)  ## Measure which lines and branches of a room its own fa
 
 test: lint types imports unit  ## A quarter of an hour, before each push: the decisive tests, one story on the real stack
 
-test-all: lint types imports  ## Everything that runs without being asked for by name; what CI runs
-	$(BIN)/pytest -n $(TEST_PROCESSES) --no-loadscope-reorder -m "$(UNASKED)"
+test-all: lint types imports  ## Everything that runs without being asked for by name; what CI runs; WITHIN= minutes, for a machine with a limit of its own
+	$(BIN)/pytest -n $(TEST_PROCESSES) --no-loadscope-reorder -m "$(UNASKED)" $(if $(WITHIN),--thorough-within $(WITHIN))
 
 lint: $(INSTALLED)  ## Style, errors and spelling
 	$(BIN)/ruff check .

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import gc
+import math
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from tests import sharing
 # What is imported and collected lives as long as the process, and is millions of objects: looking
 # through them for garbage took half of the collection's time and a fifth of that of a training.
 gc.disable()
+
+BEGAN = time.monotonic()
 
 # On a busy machine an example can take any time, and drawing it as well: that is no failure.
 hypothesis.settings.register_profile(
@@ -47,6 +51,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--store-durations", action="store_true", help="write tests/durations.json from this run"
     )
+    parser.addoption(
+        "--thorough-within",
+        type=float,
+        default=math.inf,
+        metavar="MINUTES",
+        help="begin no thorough test later than this; the summary names those that are left out",
+    )
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -57,6 +68,13 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.ByFile:
     """Share out by file."""
     return sharing.ByFile(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out what would begin too late."""
+    minutes = (time.monotonic() - BEGAN) / 60
+    sharing.leave_out_late(item.keywords, minutes, item.config.getoption("--thorough-within"))
 
 
 @pytest.hookimpl(trylast=True)

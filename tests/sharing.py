@@ -91,6 +91,19 @@ def sort(items: list[pytest.Item], stored: Seconds) -> None:
     items.sort(key=key)
 
 
+def leave_out_late(keywords: Iterable[str], minutes: float, within: float) -> None:
+    """Skip a test that is thorough if the run is older than it may be when one begins.
+
+    For machines that end a run after a time of their own: what was not tried is then named by us,
+    instead of the whole run being lost.
+
+    :param minutes: age of the run.
+    :param within: so old it may be, in minutes.
+    """
+    if minutes > within and "thorough" in keywords:
+        pytest.skip(f"not begun, as {within:g} minutes had passed: run `make test-all`")
+
+
 class ByFile(LoadFileScheduling):
     """Shares the tests out to the processes of ``make test``: by file, or those on the stack."""
 

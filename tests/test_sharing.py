@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tests import sharing
 from tests.sharing import ALL, TEST, Part
 from verification.mutants import tracing
@@ -39,6 +41,13 @@ def test_only_the_tests_that_are_selected_count() -> None:
     thorough = "tests/a/test_mixed.py::y"
     assert order(item(mixed), item(long)) == [long, mixed]
     assert order(item(long), item(mixed), item(thorough, "thorough")) == [mixed, thorough, long]
+
+
+def test_what_is_thorough_does_not_begin_too_late_and_says_so() -> None:
+    sharing.leave_out_late({"thorough"}, minutes=64.9, within=65)
+    sharing.leave_out_late({"stack"}, minutes=65.1, within=65)
+    with pytest.raises(pytest.skip.Exception, match="65 minutes had passed: run `make test-all`"):
+        sharing.leave_out_late({"thorough", "stack"}, minutes=65.1, within=65)
 
 
 def test_a_file_that_was_never_measured_is_as_the_median() -> None:

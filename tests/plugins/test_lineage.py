@@ -28,9 +28,9 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from hooks.dag_runs import end_of, failed_tasks, is_under_way
 from hooks.notes import ENDED_BY, FIRST_TASK, NOTE
 from model_registry import lease, outcomes, registry
-from operators.failures import RunHasFailed
+from operators.failures import PipelineFailure, RunHasFailed
 from operators.lineage import ClaimLineageOperator, ReleaseLineageOperator
-from pipeline_alerts.causes import Cause
+from pipeline_alerts.causes import Cause, Remedy
 from pipeline_alerts.delivery import list_alerts
 from pipeline_alerts.raising import AlertedRun, raise_about_run
 from pipeline_config import with_overrides
@@ -223,10 +223,15 @@ def test_the_wait_has_an_end(first: FinishedRun, tmp_path: Path) -> None:
     deferred = wait(second)
     event = fire(deferred)
     assert event["outcome"] == "deadline"
-    with pytest.raises(AirflowFailException, match=r"max_lineage_wait_hours.*held by run day-1"):
+    with pytest.raises(PipelineFailure, match=r"max_lineage_wait_hours.*held by run day-1") as over:
         resume(second, event)
     assert lease.waiting(first.lineage) == []
     assert held_by(first) == first.key
+    # As the alert advises: look at who has it, and clear the task.
+    assert over.value.remedy is Remedy.CLEAR
+    release(first)
+    claim(second)
+    assert held_by(second) == second.key
 
 
 def test_a_retry_does_not_begin_to_wait_anew(first: FinishedRun, second: FinishedRun) -> None:
@@ -409,15 +414,20 @@ def test_a_store_that_is_away_is_waited_for(
 
 
 def test_a_run_that_was_planned_from_another_model_stops_before_it_waits(
-    first: FinishedRun, second: FinishedRun
+    first: FinishedRun, second: FinishedRun, tmp_path: Path
 ) -> None:
     registry.publish(_planned(first).store, first.run)
     registry.promote(first.lineage, first.version_id, expected_baseline=None, reason="better")
     _planned(second)
     hold(second)
-    with pytest.raises(AirflowFailException, match="trigger a new run"):
-        claim(second)
-    assert held_by(second) is None
+    for _ in ("at first", "cleared, which cannot help"):
+        with pytest.raises(PipelineFailure, match="trigger a new run") as stale:
+            claim(second)
+        assert stale.value.remedy is Remedy.NEW_RUN
+        assert held_by(second) is None
+    anew = a_run(tmp_path, "3")
+    claim(anew)
+    assert held_by(anew) == anew.key
 
 
 def _planned(run: FinishedRun) -> FinishedRun:

@@ -12,10 +12,12 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessor
 
 from model_registry import lease, outcomes, registry
+from operators.failures import PipelineFailure
 from operators.pipeline_assets import PROMOTED_MODEL
 from operators.plan import PlanJobsOperator
 from operators.promotion import JudgeOperator, PromoteOperator
 from operators.validate import ValidateRunOperator
+from pipeline_alerts.causes import Remedy
 from pipeline_config import PipelineConfig, parse_config, with_overrides
 from pipeline_config.settings import load_settings
 from pipeline_store import identity, request_paths, uris
@@ -151,9 +153,13 @@ def test_a_bad_request_is_refused_in_words(
 
 
 def test_a_dry_run_refuses_what_a_run_would_refuse(request_: Request) -> None:
-    with pytest.raises(AirflowFailException, match=r"vocabulary\.uri"):
+    with pytest.raises(PipelineFailure, match=r"vocabulary\.uri") as refused:
         request_.validate(run__dry_run=True, vocabulary__uri="/nowhere/vocab.txt")
     assert not uris.exists(request_.run.record)
+    # As the alert advises: change what the reason names and trigger a new run.
+    assert refused.value.remedy is Remedy.CHANGE_REQUEST
+    again = Request(Path(request_.store.root), run_type="backfill")
+    assert again.validate()["run_uri"] == again.run.root
 
 
 @pytest.mark.parametrize(

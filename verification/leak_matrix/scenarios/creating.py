@@ -106,7 +106,8 @@ def _made(stage: Stage, wanted: int) -> list[str]:
         return []
     # Which try asked for what, and why: the run's folder is gone when somebody reads this.
     history = "; ".join([*names, *stage.history(), *lost])
-    return [f"{len(names)} TPUs were made, not {wanted} (Airflow lost {len(lost)} tries): {history}"]
+    counted = f"{len(names)} TPUs were made, not {wanted} (Airflow lost {len(lost)} tries)"
+    return [f"{counted}: {history}"]
 
 
 SCENARIOS = (
