@@ -222,6 +222,7 @@ def _spans(
     run_key: str, parts: Sequence[Part], carrier: Mapping[str, Any] | None
 ) -> list[ReadableSpan]:
     """Return finished spans; none, if the run is not sampled."""
+    from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
 
     parent = None
@@ -230,9 +231,10 @@ def _spans(
         if parent is None or not parent.trace_flags.sampled:
             return []
     trace_id = parent.trace_id if parent is not None else int(identity.trace_id(run_key), 16)
-    # By OTEL_TRACES_SAMPLER; all who send a part of a trace decide the same.
+    # By OTEL_TRACES_SAMPLER; all who send a part of a trace decide the same, so not by the present
+    # span: Airflow runs each task in one of its own, which is not sampled where it sends none.
     sampler = TracerProvider(shutdown_on_exit=False).sampler
-    is_sampled = sampler.should_sample(None, trace_id, run_key).decision.is_sampled()
+    is_sampled = sampler.should_sample(Context(), trace_id, run_key).decision.is_sampled()
     if parent is None and not is_sampled:
         return []
     return [_span(run_key, trace_id, part, parent) for part in parts]

@@ -15,6 +15,7 @@ import pytest
 from airflow.models import import_all_models
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancehistory import TaskInstanceHistory
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
@@ -111,6 +112,18 @@ def test_all_who_send_a_part_agree_and_may_send_it_again(driver: Driver, told: R
     assert by_name["python -m beam_jobs.prepare_corpus"].parent_id == tried.span_id
     [tpu] = [span for name, span in by_name.items() if name.startswith("TPU ")]
     assert tpu.parent_id == root.span_id
+
+
+def test_the_unsampled_span_in_which_airflow_runs_a_task_keeps_nothing_back(
+    driver: Driver, told: Receiver
+) -> None:
+    around = SpanContext(1, 2, is_remote=True, trace_flags=TraceFlags(TraceFlags.DEFAULT))
+    dag_id, run_id = driver.record.dag_id, driver.record.run_id
+    part = traces.run_part(dag_id, run_id, "success", NOW, NOW + timedelta(hours=1))
+    with use_span(NonRecordingSpan(around)):
+        assert traces.send(driver.record.run_key, [part])
+    [span] = told.spans.values()
+    assert int(span.trace_id, 16) != around.trace_id
 
 
 def test_they_join_airflows_own_trace(
