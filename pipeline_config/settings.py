@@ -12,12 +12,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from pipeline_config.loading import ConfigError
 
 _SECRET_NAME = re.compile(
     r"PASSW|PASSPHRASE|(^|_)PASS($|_)|_PWD$|SECRET|TOKENS?($|_)|FERNET"
-    r"|(^|_)(API|ACCESS|PRIVATE)?KEYS?($|_)",
+    r"|(^|_)(API|ACCESS|PRIVATE)?KEYS?($|_)"
+    r"|OTLP_([A-Z]+_)?HEADERS$",  # where receivers of traces want their tokens
     re.IGNORECASE,
 )
 
@@ -249,9 +251,16 @@ def tpu_service(environment: Mapping[str, str] = os.environ) -> TpuService:
 def mlflow_tracking_uri(environment: Mapping[str, str] = os.environ) -> str:
     """Return the address of the MLflow server, by the variable that MLflow itself reads.
 
-    :raises ConfigError: it is not set; MLflow would write into the working folder.
+    :raises ConfigError: it is not set, and MLflow would write into the working folder; or it holds
+        a login, which MLflow's errors quote.
     """
     uri = environment.get("MLFLOW_TRACKING_URI", "")
+    if "@" in urlsplit(uri).netloc:
+        problem = (
+            "MLFLOW_TRACKING_URI has a login before its host, which would reach logs. Put it into "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."
+        )
+        raise ConfigError([problem])
     if not uri.startswith(("http://", "https://")):
         problem = (
             f"MLFLOW_TRACKING_URI is {uri!r}, and the mirror needs the address of a server, such "

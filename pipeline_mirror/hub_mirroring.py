@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from model_registry import versions
 from pipeline_config.settings import hub_repository, load_settings
 from pipeline_mirror.hub_folder import HubFolder, is_exported, read_folder
+from pipeline_mirror.models import readable_versions
 from pipeline_mirror.passes import Report, store_label
 from pipeline_store.formats import ModelVersion, ProductionPointer
 from pipeline_store.layout import StoreLayout
@@ -124,19 +125,15 @@ class _Line:
 
     def _models(self, wanted: set[str]) -> list[ModelVersion]:
         """Return versions that can be repositories, oldest first."""
-        found = []
-        for version_id in wanted:
-            with self._report.collected(f"version {version_id} of {self._name}"):
-                found.append(versions.load_version(self._lineage, version_id))
-        exported = [model for model in found if is_exported(model)]
-        return sorted(exported, key=lambda model: (model.created, model.version_id))
+        found = readable_versions(self._lineage, wanted, self._report)
+        return [model for model in found if is_exported(model)]
 
     def _put_in_use(
         self, server: HubServer, repository: HubRepository, pointer: ProductionPointer
     ) -> None:
         version_id = pointer.version_id
         model = versions.load_version(self._lineage, version_id)
-        again = " again" if pointer.rolled_back else ""
+        again = " again" if pointer.rolled_back and version_id in repository.tags else ""
         with tempfile.TemporaryDirectory() as scratch:
             paths = self._folder(model).write(Path(scratch))
             title = f"{version_id} is in use{again}"

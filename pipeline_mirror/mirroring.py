@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from model_registry import versions
 from pipeline_config.settings import load_settings, mlflow_tracking_uri
 from pipeline_mirror.models import (
-    missing_versions,
     pointer_tags,
+    readable_versions,
     source_of,
     version_description,
     version_tags,
@@ -201,14 +201,23 @@ class _Line:
     def _add(self, missing: set[str]) -> dict[str, str]:
         numbers = {}
         runs = self._server.runs(self._experiment) if missing else {}
-        for model in missing_versions(self._lineage, missing):
+        for model in readable_versions(self._lineage, missing, self._report):
+            told = None
+            with self._report.collected(f"version {model.version_id}"):
+                told = (
+                    version_tags(self._lineage, model),
+                    version_description(self._lineage, model),
+                )
+            if told is None:
+                continue
+            tags, description = told
             made = runs.get(model.run_key)
             numbers[model.version_id] = self._server.add_version(
                 self._name,
                 source=source_of(self._lineage.version(model.version_id)),
                 run_id=made.id if made else None,
-                tags=version_tags(self._lineage, model),
-                description=version_description(self._lineage, model),
+                tags=tags,
+                description=description,
             )
             self._report.versions.append(model.version_id)
         return numbers

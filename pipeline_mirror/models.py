@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from model_registry.versions import load_version
+from pipeline_mirror.passes import Report
 from pipeline_mirror.runs import TAG
 from pipeline_store import uris
 from pipeline_store.formats import ModelVersion, ProductionPointer, RunPlan, Verdict
@@ -63,9 +64,17 @@ def version_description(lineage: LineageLayout, model: ModelVersion) -> str:
     return "\n\n".join([*sentences, f"Model card: {place.card}"])
 
 
-def missing_versions(lineage: LineageLayout, wanted: set[str]) -> list[ModelVersion]:
-    """Return some versions, oldest first, so that MLflow's numbers grow as theirs did."""
-    found = [load_version(lineage, version_id) for version_id in wanted]
+def readable_versions(
+    lineage: LineageLayout, wanted: set[str], report: Report
+) -> list[ModelVersion]:
+    """Return some versions, oldest first, so that MLflow's numbers grow as theirs did.
+
+    :param report: is told of those that cannot be read; the others do not wait for them.
+    """
+    found = []
+    for version_id in wanted:
+        with report.collected(f"version {version_id}"):
+            found.append(load_version(lineage, version_id))
     return sorted(found, key=lambda model: (model.created, model.version_id))
 
 

@@ -14,6 +14,7 @@ from pipeline_config.settings import (
     add_store_argument,
     is_private,
     load_settings,
+    mlflow_tracking_uri,
     tpu_service,
 )
 
@@ -45,6 +46,7 @@ def test_hidden_paths_that_are_some() -> None:
         *("API_KEY", "APIKEY", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
         *("AIRFLOW_HOME", "AIRFLOW__CORE__FERNET_KEY", "_AIRFLOW_PROCESS_CONTEXT"),
         *("MY_KEYS", "FERNET_KEY", "CLIENT_SECRET", "SECRET", "webhookSecret"),
+        *("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"),
     ],
 )
 def test_variables_that_no_job_gets(name: str) -> None:
@@ -59,10 +61,25 @@ def test_variables_that_no_job_gets(name: str) -> None:
         *("NO_GCE_CHECK", "GCE_METADATA_TIMEOUT", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"),
         *("STORAGE_EMULATOR_HOST", "HTTPS_PROXY", "TOKENIZERS_PARALLELISM", "COMPASS_DIR"),
         *("REPRETRAIN_REQUEST_ROOTS", "REPRETRAIN_HIDDEN_PATHS", "REPRETRAIN_STACK", "PGAPPNAME"),
+        *("OTEL_EXPORTER_OTLP_ENDPOINT", "MLFLOW_TRACKING_URI"),
     ],
 )
 def test_variables_that_jobs_get(name: str) -> None:
     assert not is_private(name)
+
+
+@pytest.mark.parametrize(
+    ("uri", "problem"),
+    [
+        ("", "needs the address of a server"),
+        ("sqlite:///x.db", "needs the address of a server"),
+        ("https://ada:s3cret@mlflow.example.com", "MLFLOW_TRACKING_PASSWORD"),
+    ],
+)
+def test_an_address_of_mlflow_is_a_servers_and_holds_no_login(uri: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as refused:
+        mlflow_tracking_uri({"MLFLOW_TRACKING_URI": uri})
+    assert "s3cret" not in str(refused.value)
 
 
 def test_the_tpu_service_is_that_of_the_connection_s_variable() -> None:

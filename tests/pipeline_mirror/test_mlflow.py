@@ -19,6 +19,7 @@ from pipeline_store.formats import (
     PrunedVersion,
     Verdict,
 )
+from pipeline_store.layout import VersionLayout
 from tests.model_registry.runs import NOW, FinishedRun
 from tests.pipeline_mirror import server as servers
 from tests.pipeline_mirror.server import MlflowProcess
@@ -304,6 +305,18 @@ def test_a_damaged_run_costs_no_other_one(world: World) -> None:
     assert code == 1
     assert f"run {damaged.key}: " in said
     assert world.runs().keys() == {whole.key}
+
+
+def test_a_damaged_version_keeps_no_other_one_from_use(world: World) -> None:
+    damaged = world.train("1")
+    world.promote(damaged)
+    whole = world.train("2")
+    world.promote(whole)
+    uris.write(VersionLayout(damaged.lineage.version(damaged.version_id)).verdict, b"{}")
+    code, said = world.mlflow.mirror(world.store, world.prefix)
+    assert code == 1
+    assert f"version {damaged.version_id}: " in said
+    assert world.production() == whole.version_id
 
 
 def test_an_outage_is_made_up_for(world: World) -> None:

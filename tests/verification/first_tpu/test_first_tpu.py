@@ -111,6 +111,7 @@ def test_the_report_ticks_off_each_belief() -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(1800)
 def test_a_rehearsal_goes_through_and_leaves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
