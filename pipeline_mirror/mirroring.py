@@ -101,7 +101,7 @@ def _mirror_runs(
     wanted: list[tuple[RunRecord, _Line, str]] = []
     for key, files in _listed(store).items():
         begun, ended = files.get("run"), _identity(files.get("outcome"))
-        if begun is None or (ended and begun.modified < since):
+        if begun is None or (ended and begun.modified < since and key not in known):
             continue
         if key in known and known[key].has(key, ended):
             continue

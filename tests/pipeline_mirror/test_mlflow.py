@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +246,17 @@ def test_a_run_that_goes_on_after_all_is_going_on_there(world: World) -> None:
     [there] = world.runs().values()
     assert there["info"]["status"] == "RUNNING"
     assert words(there["data"]["tags"])["repretrain.outcome"] == ""
+
+
+def test_a_run_that_ends_long_after_it_began_ends_there_too(world: World) -> None:
+    run = world.train("1")
+    world.mirror()
+    long_ago = time.time() - timedelta(days=100).total_seconds()
+    os.utime(run.run.record, (long_ago, long_ago))
+    outcomes.record(run.run, OutcomeKind.FAILED, "no chips", written_by="test")
+    world.mirror()
+    [there] = world.runs().values()
+    assert there["info"]["status"] == "FAILED"
 
 
 def test_a_pass_that_was_cut_off_is_made_again(world: World) -> None:
