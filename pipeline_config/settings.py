@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from pipeline_config.loading import ConfigError
 
@@ -22,6 +21,9 @@ _SECRET_NAME = re.compile(
     r"|OTLP_([A-Z]+_)?HEADERS$",  # where receivers of traces want their tokens
     re.IGNORECASE,
 )
+
+_LOGIN = re.compile(r"([a-z+]+://)?[^/]*@", re.IGNORECASE)
+"""At the beginning of an address."""
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]*\{lineage\}[\w.-]*", re.ASCII)
 
@@ -255,7 +257,7 @@ def mlflow_tracking_uri(environment: Mapping[str, str] = os.environ) -> str:
         a login, which MLflow's errors quote.
     """
     uri = environment.get("MLFLOW_TRACKING_URI", "")
-    if "@" in urlsplit(uri).netloc:
+    if _LOGIN.match(uri):
         problem = (
             "MLFLOW_TRACKING_URI has a login before its host, which would reach logs. Put it into "
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."

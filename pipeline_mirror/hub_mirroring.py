@@ -125,7 +125,7 @@ class _Line:
 
     def _models(self, wanted: set[str]) -> list[ModelVersion]:
         """Return versions that can be repositories, oldest first."""
-        found = readable_versions(self._lineage, wanted, self._report)
+        found = readable_versions(self._lineage, wanted, self._report, self._name)
         return [model for model in found if is_exported(model)]
 
     def _put_in_use(

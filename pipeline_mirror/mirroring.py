@@ -201,16 +201,12 @@ class _Line:
     def _add(self, missing: set[str]) -> dict[str, str]:
         numbers = {}
         runs = self._server.runs(self._experiment) if missing else {}
-        for model in readable_versions(self._lineage, missing, self._report):
-            told = None
-            with self._report.collected(f"version {model.version_id}"):
-                told = (
-                    version_tags(self._lineage, model),
-                    version_description(self._lineage, model),
-                )
-            if told is None:
-                continue
-            tags, description = told
+        described = []
+        for model in readable_versions(self._lineage, missing, self._report, self._name):
+            with self._report.collected(f"version {model.version_id} of {self._name}"):
+                tags = version_tags(self._lineage, model)
+                described.append((model, tags, version_description(self._lineage, model)))
+        for model, tags, description in described:
             made = runs.get(model.run_key)
             numbers[model.version_id] = self._server.add_version(
                 self._name,

@@ -65,15 +65,16 @@ def version_description(lineage: LineageLayout, model: ModelVersion) -> str:
 
 
 def readable_versions(
-    lineage: LineageLayout, wanted: set[str], report: Report
+    lineage: LineageLayout, wanted: set[str], report: Report, name: str
 ) -> list[ModelVersion]:
     """Return some versions, oldest first, so that MLflow's numbers grow as theirs did.
 
     :param report: is told of those that cannot be read; the others do not wait for them.
+    :param name: of the lineage's copy, as the report names it.
     """
     found = []
     for version_id in wanted:
-        with report.collected(f"version {version_id}"):
+        with report.collected(f"version {version_id} of {name}"):
             found.append(load_version(lineage, version_id))
     return sorted(found, key=lambda model: (model.created, model.version_id))
 

@@ -74,6 +74,8 @@ def test_variables_that_jobs_get(name: str) -> None:
         ("", "needs the address of a server"),
         ("sqlite:///x.db", "needs the address of a server"),
         ("https://ada:s3cret@mlflow.example.com", "MLFLOW_TRACKING_PASSWORD"),
+        ("ada:s3cret@mlflow.example.com", "MLFLOW_TRACKING_PASSWORD"),
+        ("http://ada:s3cret@[broken/x", "MLFLOW_TRACKING_PASSWORD"),
     ],
 )
 def test_an_address_of_mlflow_is_a_servers_and_holds_no_login(uri: str, problem: str) -> None:

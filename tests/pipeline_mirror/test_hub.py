@@ -137,6 +137,9 @@ def test_main_follows_promotion_and_rollback(world: World) -> None:
     ]
     # The Hub has the weights already.
     assert len(world.hub.uploads) == sent
+    third = world.promote("3")
+    world.mirror()
+    assert world.repository.history()[0] == f"{third.version_id} is in use"
 
 
 def test_the_card_is_valid_and_names_no_place_of_the_store(

@@ -329,7 +329,7 @@ def test_a_damaged_version_keeps_no_other_one_from_use(world: World) -> None:
     uris.write(VersionLayout(damaged.lineage.version(damaged.version_id)).verdict, b"{}")
     code, said = world.mlflow.mirror(world.store, world.prefix)
     assert code == 1
-    assert f"version {damaged.version_id}: " in said
+    assert f"version {damaged.version_id} of {world.name}: " in said
     assert world.production() == whole.version_id
 
 
