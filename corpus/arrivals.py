@@ -16,7 +16,8 @@ from corpus.errors import UserError
 from corpus.partitions import FoundFile, find_files, overlooked, partition_patterns
 from corpus.text.inputs import incomplete_sets
 from pipeline_store import uris
-from pipeline_store.formats import FirstLook, PartitionArrival
+from pipeline_store.formats import FirstLook, PartitionArrival, arrival_run_id
+from pipeline_store.identity import corpus_key
 from pipeline_store.layout import READY_MARKERS, StoreLayout
 from pipeline_store.request_paths import PLACEHOLDER
 
@@ -40,8 +41,8 @@ class Listing:
 
     @property
     def run_id(self) -> str:
-        """Return the id of the run that these files start: equal files, the same run."""
-        return f"arrival__{self.partition}__{self.sha256[:12]}"
+        """Return the id of the run that these files start."""
+        return arrival_run_id(self.partition, self.sha256)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class CorpusArrivals:
             )
         self._store = store
         self._pattern = pattern
-        self._key = hashlib.sha256(pattern.encode()).hexdigest()[:12]
+        self._key = corpus_key(pattern)
 
     def look(self, now: datetime, settle: timedelta) -> Look:
         """Look at the whole corpus, and remember it.

@@ -98,11 +98,14 @@ def holder(lineage: LineageLayout) -> LineageLease | None:
     return lease
 
 
-def waiting(lineage: LineageLayout) -> list[WaitingTicket]:
-    """Return the tickets that count, in the order in which they come."""
+def waiting(lineage: LineageLayout, *, problems: list[str] | None = None) -> list[WaitingTicket]:
+    """Return the tickets that count, in the order in which they come.
+
+    :param problems: gets a line for each that is damaged, and so does not count.
+    """
     now, found = datetime.now(UTC), []
     for uri in uris.list_files(lineage.waiting):
-        ticket = _ticket(uri)
+        ticket = _ticket(uri, problems)
         if ticket is not None and not _is_stale(ticket, now):
             found.append(ticket)
     return sorted(found, key=_place)
@@ -303,11 +306,13 @@ def _renew(
     return ticket
 
 
-def _ticket(uri: str) -> WaitingTicket | None:
+def _ticket(uri: str, problems: list[str] | None = None) -> WaitingTicket | None:
     """Return a ticket; None if it has gone, or is damaged: its owner writes it anew."""
     try:
         return WaitingTicket.load_or_none(uri)
-    except FormatError:
+    except FormatError as error:
+        if problems is not None:
+            problems.append(str(error))
         return None
 
 

@@ -132,7 +132,8 @@ METRICS = (
     Metric(
         "tpu_state_oldest_timestamp_seconds",
         TIME,
-        "Since when the TPU that is in a state longest is in it.",
+        "Since when the TPU that is in a state longest is in it; queued: since its run asks for "
+        "one, over all attempts.",
         ("lineage", "state"),
         reads.oldest_in_state,
     ),
@@ -274,7 +275,7 @@ METRICS = (
     Metric(
         "corpus_waiting_partitions",
         "",
-        "Partitions that were seen in the corpus and that no run was started for.",
+        "Partitions of the corpus, new or changed, that no run was started for as they are now.",
         (),
         reads.waiting_partitions,
     ),

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pipeline_alerts.causes import CLEARING, base_cause, is_one_of
 from pipeline_alerts.delivery import is_alert
 from pipeline_metrics.reading import Reader, Source
-from pipeline_store import uris
+from pipeline_store import identity, uris
 from pipeline_store.details import ObjectDetails
 from pipeline_store.formats import CorpusSeen, PartitionArrival, ReaperPass, WatchPass
 from pipeline_store.layout import StoreLayout
@@ -24,8 +24,8 @@ CLEARED = ".cleared.json"
 class SeenInstallation:
     """What belongs to no lineage.
 
-    :ivar waiting: partitions that were seen in the corpus and that no run was started for; None:
-        that cannot be read.
+    :ivar waiting: partitions of the corpus as they were last seen, if no run was started for that;
+        None: it cannot be read.
     :ivar alerts: those that are open, by cause.
     """
 
@@ -38,27 +38,46 @@ class SeenInstallation:
 
 def read_installation(store: StoreLayout, reader: Reader, now: datetime) -> SeenInstallation:
     """Return it. What is damaged is left out."""
+    corpus = reader.load(Source.ARRIVALS, CorpusSeen, store.corpus_seen)
     return SeenInstallation(
-        waiting=_waiting(store, reader),
-        corpus=reader.load(Source.ARRIVALS, CorpusSeen, store.corpus_seen),
+        waiting=_waiting(store, reader, corpus),
+        corpus=corpus,
         watch=reader.load(Source.WATCH, WatchPass, store.watch_pass),
         reapers=_reapers(store, reader),
         alerts=reader.attempt(Source.ALERTS, lambda: _open_alerts(store, now)),
     )
 
 
-def _waiting(store: StoreLayout, reader: Reader) -> list[PartitionArrival] | None:
-    """Return them; a file is read again only where it has changed."""
+def _waiting(
+    store: StoreLayout, reader: Reader, corpus: CorpusSeen | None
+) -> list[PartitionArrival] | None:
+    """Return them; a file is read again only where it has changed.
+
+    :param corpus: partitions that are there; of others, and of other patterns, nobody waits for a
+        run. None: nobody has looked, and all count.
+    """
     listed = reader.attempt(Source.ARRIVALS, lambda: uris.list_details(store.arrivals))
     if listed is None:
         return None
-    found = [_arrival(reader, one) for one in listed if "/partitions/" in one.uri]
-    return [one for one in found if one is not None and one.run_id is None]
+    arrivals = [one for one in listed if _is_there(store, one.uri, corpus)]
+    found = [_arrival(reader, one) for one in arrivals]
+    readable = [one for one in found if one is not None]
+    if len(readable) < len(found):
+        return None
+    return [one for one in readable if not one.is_started]
+
+
+def _is_there(store: StoreLayout, uri: str, corpus: CorpusSeen | None) -> bool:
+    if corpus is None:
+        return "/partitions/" in uri
+    key = identity.corpus_key(corpus.pattern)
+    name = uri.rpartition("/")[2].removesuffix(".json")
+    return name in corpus.partitions and uri == store.arrival(key, name)
 
 
 def _arrival(reader: Reader, details: ObjectDetails) -> PartitionArrival | None:
-    def read() -> PartitionArrival | None:
-        return PartitionArrival.load_or_none(details.uri)
+    def read() -> PartitionArrival:
+        return PartitionArrival.load(details.uri)
 
     return reader.attempt(Source.ARRIVALS, lambda: reader.kept(details, read))
 

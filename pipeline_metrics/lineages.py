@@ -14,21 +14,23 @@ from pipeline_store.formats import (
     Verdict,
     WaitingTicket,
 )
-from pipeline_store.layout import StoreLayout, VersionLayout
+from pipeline_store.layout import LineageLayout, StoreLayout, VersionLayout
 
 
 @dataclass(frozen=True)
 class SeenLineage:
     """One line of models.
 
-    :ivar lease: as it is stored, given back or not; None: there never was one.
-    :ivar waiting: runs that wait for it.
+    :ivar is_held: whether a run has its lease; None: that cannot be read.
+    :ivar lease: of that run.
+    :ivar waiting: tickets of runs that wait for it; None: one of them cannot be read.
     :ivar training: of the run that made the model in use, while retention has left it.
     """
 
     lineage_id: str
+    is_held: bool | None
     lease: LineageLease | None
-    waiting: list[WaitingTicket]
+    waiting: list[WaitingTicket] | None
     pointer: ProductionPointer | None
     model: ModelVersion | None
     verdict: Verdict | None
@@ -52,12 +54,28 @@ def _read(store: StoreLayout, reader: Reader, lineage_id: str) -> SeenLineage:
     if model is not None:
         run = store.run(model.run_key)
         training = reader.unchanging(Source.MODELS, TrainingResult, run.training.result)
+    is_held, held = reader.attempt(Source.LINEAGES, lambda: _held(place)) or (None, None)
     return SeenLineage(
         lineage_id=lineage_id,
-        lease=reader.load(Source.LINEAGES, LineageLease, place.lease),
-        waiting=reader.attempt(Source.LINEAGES, lambda: lease.waiting(place)) or [],
+        is_held=is_held,
+        lease=held,
+        waiting=_waiting(place, reader),
         pointer=pointer,
         model=model,
         verdict=verdict,
         training=training,
     )
+
+
+def _held(place: LineageLayout) -> tuple[bool, LineageLease | None]:
+    found = LineageLease.load_or_none(place.lease)
+    if found is None or found.run_key is None:
+        return False, None
+    return True, found
+
+
+def _waiting(place: LineageLayout, reader: Reader) -> list[WaitingTicket] | None:
+    problems: list[str] = []
+    found = reader.attempt(Source.LINEAGES, lambda: lease.waiting(place, problems=problems))
+    reader.failed(Source.LINEAGES, problems)
+    return None if problems else found

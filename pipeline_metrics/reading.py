@@ -46,9 +46,10 @@ class Reader:
         self._used: set[Hashable] = set()
 
     def begin(self) -> None:
-        """Begin a pass, and forget what the one before had no use for."""
+        """Begin a pass, and forget what the one before had no use for, if it could read all."""
+        if not any(self.failures.values()):
+            self._kept = {key: kept for key, kept in self._kept.items() if key in self._used}
         self.failures = dict.fromkeys(Source, 0)
-        self._kept = {key: kept for key, kept in self._kept.items() if key in self._used}
         self._used = set()
 
     def attempt(self, source: Source, read: Callable[[], T]) -> T | None:
@@ -59,6 +60,16 @@ class Reader:
             # Whatever is wrong with one file, all others are still worth a scrape.
             self.failed(source, [str(error)])
             return None
+
+    def newest(self, source: Source, key: Hashable, read: Callable[[], T]) -> T | None:
+        """Return what a function reads, or when it cannot what it last did; None: it never did."""
+        self._used.add(key)
+        found = self.attempt(source, read)
+        if found is not None:
+            self._kept[key] = (time.monotonic(), found)
+        elif key in self._kept:
+            found = self._kept[key][1]
+        return found
 
     def failed(self, source: Source, problems: Iterable[str]) -> None:
         """Count what could not be read, and say it in the log."""

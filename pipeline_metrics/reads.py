@@ -33,6 +33,8 @@ def runs(snapshot: Snapshot) -> Samples:
     """Yield runs by outcome; each outcome of a DAG that has any runs."""
     found: Counter[tuple[str, str, str]] = Counter()
     for run in _own(snapshot):
+        if run.outcome is None and run.has_ended:
+            continue  # its outcome cannot be read
         outcome = str(run.outcome.outcome) if run.outcome is not None else GOING_ON
         found[run.record.lineage_id, run.record.dag_id, outcome] += 1
     for refused in snapshot.runs.refused:
@@ -54,7 +56,7 @@ def rejected_in_a_row(snapshot: Snapshot) -> Samples:
 
 def oldest_start(snapshot: Snapshot) -> Samples:
     """Yield when the oldest open run began."""
-    for key, found in _by_dag(run for run in _own(snapshot) if run.outcome is None):
+    for key, found in _by_dag(run for run in _own(snapshot) if not run.has_ended):
         yield key, min(run.record.created.timestamp() for run in found)
 
 
@@ -98,11 +100,16 @@ def job_loss(snapshot: Snapshot) -> Samples:
 
 
 def chips(snapshot: Snapshot) -> Samples:
-    """Yield chips by state; each state of every lineage."""
+    """Yield chips by state; each state of every lineage of which they are known."""
     found: Counter[tuple[str, TpuState]] = Counter()
     for lineage, tpu in _tpus(snapshot):
         found[lineage, tpu.state] += tpu.chips
+    unknown = {run.record.lineage_id for run in snapshot.runs.runs if run.tpus is None}
+    if not snapshot.runs.is_complete:
+        unknown.update(_lineages(snapshot))
     for lineage in _lineages(snapshot):
+        if lineage in unknown:
+            continue
         for state in TpuState:
             yield (lineage, str(state)), found[lineage, state]
 
@@ -202,7 +209,8 @@ def newest_unknown(snapshot: Snapshot) -> Samples:
 def lease_held(snapshot: Snapshot) -> Samples:
     """Yield whether a run holds each lineage."""
     for one in snapshot.lineages:
-        yield (one.lineage_id,), float(_held(one) is not None)
+        if one.is_held is not None:
+            yield (one.lineage_id,), float(one.is_held)
 
 
 def lease_acquired(snapshot: Snapshot) -> Samples:
@@ -218,7 +226,8 @@ def lease_expiry(snapshot: Snapshot) -> Samples:
 def waiting_runs(snapshot: Snapshot) -> Samples:
     """Yield how many runs wait."""
     for one in snapshot.lineages:
-        yield (one.lineage_id,), len(one.waiting)
+        if one.waiting is not None:
+            yield (one.lineage_id,), len(one.waiting)
 
 
 def waiting_oldest(snapshot: Snapshot) -> Samples:
@@ -348,7 +357,8 @@ def _in_a_row(snapshot: Snapshot, kinds: frozenset[OutcomeKind]) -> Samples:
 
 
 def _tpus(snapshot: Snapshot) -> Iterator[tuple[str, SeenTpu]]:
-    return ((run.record.lineage_id, tpu) for run in snapshot.runs.runs for tpu in run.tpus)
+    runs = snapshot.runs.runs
+    return ((run.record.lineage_id, tpu) for run in runs for tpu in run.tpus or [])
 
 
 def _lineages(snapshot: Snapshot) -> list[str]:
@@ -359,7 +369,8 @@ def _lineages(snapshot: Snapshot) -> list[str]:
 def _beats(snapshot: Snapshot) -> Iterator[tuple[tuple[str, str], list[Heartbeat]]]:
     """Yield the heartbeats of TPUs with a job, by lineage and DAG."""
     for key, found in _by_dag(snapshot.runs.runs):
-        working = (tpu for run in found for tpu in run.tpus if tpu.state is TpuState.WORKING)
+        tpus = (tpu for run in found for tpu in run.tpus or [])
+        working = (tpu for tpu in tpus if tpu.state is TpuState.WORKING)
         if beats := [tpu.beat for tpu in working if tpu.beat is not None]:
             yield key, beats
 
@@ -397,15 +408,10 @@ def _newest(snapshot: Snapshot) -> Iterable[tuple[str, PartitionManifest]]:
     return {lineage: one for (lineage, _), one in _manifests(snapshot).items()}.items()
 
 
-def _held(lineage: SeenLineage) -> LineageLease | None:
-    lease = lineage.lease
-    return lease if lease is not None and lease.run_key is not None else None
-
-
 def _of_lease(snapshot: Snapshot, time: Callable[[LineageLease], datetime]) -> Samples:
     for one in snapshot.lineages:
-        if (lease := _held(one)) is not None:
-            yield (one.lineage_id,), time(lease).timestamp()
+        if one.lease is not None:
+            yield (one.lineage_id,), time(one.lease).timestamp()
 
 
 def _losses(lineage: SeenLineage) -> dict[str, float]:

@@ -82,7 +82,7 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
         ),
         Rule(
             "RepretrainStoreUnreadable",
-            "~store_unreadable",
+            '~store_unreadable{source!="tpus"}',
             "> 0",
             _minutes(10),
             Severity.WARNING,
@@ -90,6 +90,25 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
             "The exporter's log names each file and what is wrong with it. Restore it from a "
             "backup or an older generation of the object; if all sources fail, the store is not "
             "reached.",
+        ),
+        Rule(
+            "RepretrainTpusUnreadable",
+            '~store_unreadable{source="tpus"}',
+            "> 0",
+            _minutes(10),
+            Severity.CRITICAL,
+            "TPUs of {{ $value }} run(s) cannot be read: one may be billed and not be seen here",
+            "`python -m tpu_lifecycle list` asks the cloud. The exporter's log names the files; "
+            "restore them as for [RepretrainStoreUnreadable](#repretrainstoreunreadable).",
+        ),
+        Rule(
+            "RepretrainReaperNeverSeen",
+            '~store_unreadable{source="reaper"}',
+            "== 0 unless on () ~reaper_pass_timestamp_seconds",
+            _minutes(30),
+            Severity.CRITICAL,
+            "No TPU reaper has ever made a pass in this store",
+            "As for [RepretrainReaperSilent](#repretrainreapersilent).",
         ),
         Rule(
             "RepretrainReaperSilent",
@@ -109,6 +128,15 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
             Severity.WARNING,
             "The TPU reaper of {{ $labels.owner }} in {{ $labels.project }} has problems",
             "`python -m tpu_lifecycle reaper-status` says which.",
+        ),
+        Rule(
+            "RepretrainWatchNeverSeen",
+            '~store_unreadable{source="watch"}',
+            "== 0 unless on () ~watch_pass_timestamp_seconds",
+            _minutes(30),
+            Severity.CRITICAL,
+            "pipeline_watch has never made a pass in this store: nobody is told",
+            "As for [RepretrainWatchSilent](#repretrainwatchsilent).",
         ),
         Rule(
             "RepretrainWatchSilent",
@@ -146,7 +174,8 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
             "> 6 * 3600",
             _minutes(5),
             Severity.WARNING,
-            "Lineage {{ $labels.lineage }} waits for a TPU for {{ $value | humanizeDuration }}",
+            "Lineage {{ $labels.lineage }} waits for a TPU for {{ $value | humanizeDuration }}, "
+            "over all attempts",
             "Nothing is billed meanwhile. More `tpu.zones`, or another `tpu.accelerator_type` or "
             "`tpu.provisioning_model`, get one sooner.",
         ),

@@ -62,12 +62,16 @@ class SeenTpu:
 class SeenRun:
     """A run, or the folder of a further TPU of one.
 
+    :ivar has_ended: whether it has an outcome.
+    :ivar outcome: None also if it cannot be read.
+    :ivar tpus: as they were last read; None: they never could be.
     :ivar manifest: of its own partition.
     """
 
     record: RunRecord
+    has_ended: bool
     outcome: RunOutcome | None
-    tpus: list[SeenTpu]
+    tpus: list[SeenTpu] | None
     manifest: PartitionManifest | None
 
     @property
@@ -78,11 +82,15 @@ class SeenRun:
 
 @dataclass
 class SeenRuns:
-    """All runs of the window, oldest first, those that were refused, and what their TPUs cost."""
+    """All runs of the window, oldest first, those that were refused, and what their TPUs cost.
+
+    :ivar is_complete: whether each run that may have TPUs is among them.
+    """
 
     runs: list[SeenRun] = field(default_factory=list)
     spent: list[Spent] = field(default_factory=list)
     refused: list[RunRefusal] = field(default_factory=list)
+    is_complete: bool = True
 
 
 def read_runs(store: StoreLayout, reader: Reader, since: datetime) -> SeenRuns:
@@ -90,7 +98,10 @@ def read_runs(store: StoreLayout, reader: Reader, since: datetime) -> SeenRuns:
 
     One listing; of a run that has ended and rents nothing nothing is read a second time.
     """
-    listed = reader.attempt(Source.RUNS, lambda: _listed(store)) or {}
+    listed = reader.attempt(Source.RUNS, lambda: _listed(store))
+    if listed is None:
+        reader.failed(Source.TPUS, ["the runs cannot be listed"])
+        return SeenRuns(is_complete=False)
     seen = SeenRuns()
     for key, files in listed.items():
         run, record = store.run(key), files.get("run")
@@ -99,8 +110,7 @@ def read_runs(store: StoreLayout, reader: Reader, since: datetime) -> SeenRuns:
                 found = reader.unchanging(Source.RUNS, RunRefusal, run.refusal)
                 seen.refused += [found] if found is not None else []
         elif record.modified >= since or "outcome" not in files:
-            one = _read(reader, run, files.get("outcome"))
-            seen.runs += [one] if one is not None else []
+            _read(reader, run, files.get("outcome"), seen)
     seen.runs.sort(key=lambda one: one.record.created.timestamp())
     # When a run has ended its bill is closed, and all are looked at at once.
     state = frozenset((key, *files.items()) for key, files in listed.items())
@@ -133,24 +143,30 @@ def _listed(store: StoreLayout) -> dict[str, dict[str, ObjectDetails]]:
     return {key: files for key, files in found.items() if files.keys() & {"run", "refusal"}}
 
 
-def _read(reader: Reader, run: RunLayout, ended: ObjectDetails | None) -> SeenRun | None:
+def _read(reader: Reader, run: RunLayout, ended: ObjectDetails | None, seen: SeenRuns) -> None:
+    """Add a run to what is seen."""
     record = reader.unchanging(Source.RUNS, RunRecord, run.record)
-    if record is None:
-        return None
     # An outcome is removed when a person lets a run go on, and written again: another identity.
     identity = (ended.modified, ended.bytes) if ended is not None else None
-    outcome = _outcome(reader, run, identity)
     settled = ("settled", run.root, identity)
     is_settled = identity is not None and reader.is_kept(settled)
     tpus = [] if is_settled else _tpus(reader, run, ended.modified if ended is not None else None)
     if identity is not None and tpus == []:
         reader.kept(settled, lambda: True)
-    return SeenRun(
+    if record is None:
+        if tpus:
+            problem = f"{run.record}: nobody can tell whose {len(tpus)} TPU(s) these are"
+            reader.failed(Source.TPUS, [problem])
+        seen.is_complete = seen.is_complete and tpus == []
+        return
+    one = SeenRun(
         record=record,
-        outcome=outcome,
-        tpus=tpus or [],
+        has_ended=ended is not None,
+        outcome=_outcome(reader, run, identity),
+        tpus=tpus,
         manifest=_manifest(reader, run, identity),
     )
+    seen.runs.append(one)
 
 
 def _outcome(reader: Reader, run: RunLayout, identity: object) -> RunOutcome | None:
@@ -175,17 +191,42 @@ def _manifest(reader: Reader, run: RunLayout, identity: object) -> PartitionMani
     )
     if prepared is None:
         return None
-    return reader.unchanging(Source.DATA, PartitionManifest, prepared.manifest)
+    if identity is None:
+        return reader.unchanging(Source.DATA, PartitionManifest, prepared.manifest)
+    key, uri = (prepared.manifest, identity), prepared.manifest
+    # Also that there is none any more: retention removes those of old versions.
+    return reader.attempt(
+        Source.DATA, lambda: reader.kept(key, lambda: PartitionManifest.load_or_none(uri))
+    )
 
 
 def _tpus(reader: Reader, run: RunLayout, ended: datetime | None) -> list[SeenTpu] | None:
-    """Return the TPUs that may be there; None: that cannot be read."""
+    """Return the TPUs that may be there, or were when they could last be read; None: never."""
 
     def read() -> list[SeenTpu]:
         mailboxes = Rental.read(0, run).mailboxes
-        return [_tpu(one, ended) for one in mailboxes if _may_be_there(one)]
+        asked = _asks_since(mailboxes) if ended is None else None
+        tpus = [_tpu(one, ended, asked) for one in mailboxes if _may_be_there(one)]
+        if asked is not None and not any(tpu.state is TpuState.QUEUED for tpu in tpus):
+            # Between two attempts: the run goes on waiting, and no chips are asked for.
+            tpus.append(SeenTpu(TpuState.QUEUED, asked, chips=0, beat=None))
+        return tpus
 
-    return reader.attempt(Source.TPUS, read)
+    return reader.newest(Source.TPUS, ("tpus", run.root), read)
+
+
+def _asks_since(mailboxes: list[Mailbox]) -> datetime | None:
+    """Return since when a run asks for the TPU that it has not got; None: it asks for none.
+
+    Over all attempts since the last one that came: each ends after ``tpu.queue_timeout_seconds``.
+    """
+    since = None
+    for one in mailboxes:
+        if AttemptEvent.READY in one.record.marks or one.released is not None:
+            since = None
+        elif one.record.was_asked:
+            since = since or one.record.attempt.created
+    return since
 
 
 def _may_be_there(mailbox: Mailbox) -> bool:
@@ -193,11 +234,12 @@ def _may_be_there(mailbox: Mailbox) -> bool:
     return mailbox.may_exist and "bill.json" not in mailbox.changes
 
 
-def _tpu(mailbox: Mailbox, ended: datetime | None) -> SeenTpu:
+def _tpu(mailbox: Mailbox, ended: datetime | None, asked: datetime | None) -> SeenTpu:
     beat = read_heartbeat(mailbox.record, 0)
     state = _state(mailbox, beat, has_ended=ended is not None)
     signs = [*_signs(mailbox, state), *([ended] if ended is not None else [])]
-    return SeenTpu(state, max(signs), chip_count(mailbox.reservation.record), beat)
+    since = asked if state is TpuState.QUEUED and asked is not None else max(signs)
+    return SeenTpu(state, since, chip_count(mailbox.reservation.record), beat)
 
 
 def _state(mailbox: Mailbox, beat: Heartbeat | None, *, has_ended: bool) -> TpuState:

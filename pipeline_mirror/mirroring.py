@@ -151,9 +151,12 @@ class _Line:
         self._experiment = ""
 
     def open(self) -> None:
-        """Find, or make, the experiment."""
+        """Find, or make, the experiment, and delete copies of runs."""
         self._experiment = self._server.experiment(self._name)
         self.runs = self._server.runs(self._experiment)
+        for run in self.runs.values():
+            for copy in run.copies:
+                self._server.delete_run(copy)
 
     def has(self, key: str, ended: str) -> bool:
         """Return whether there is nothing to do about a run."""
@@ -186,9 +189,9 @@ class _Line:
         numbers = {version_id: one.number for version_id, one in there.items()}
         numbers |= self._add(stored - set(there))
         for version_id, one in there.items():
-            if one.is_removed != (version_id not in stored):
-                is_removed = version_id not in stored
-                self._server.mark_removed(self._name, one.number, is_removed=is_removed)
+            is_removed = version_id not in stored
+            for number in (number for number, mark in one.marks.items() if mark != is_removed):
+                self._server.mark_removed(self._name, number, is_removed=is_removed)
         if pointer is None or pointer.version_id not in numbers:
             return
         number, wanted = numbers[pointer.version_id], pointer_tags(pointer)

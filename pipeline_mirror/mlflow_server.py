@@ -6,6 +6,7 @@ made again.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,11 +41,13 @@ class MirroredRun:
     """A run that MLflow has.
 
     :ivar is_deleted: a person has deleted it there.
+    :ivar copies: ids of others of the same run; two passes at once have each made one.
     """
 
     id: str
     tags: Mapping[str, str]
     is_deleted: bool
+    copies: tuple[str, ...] = ()
 
     @property
     def ended(self) -> str:
@@ -61,11 +64,16 @@ class MirroredRun:
 class MirroredVersion:
     """A version that MLflow has.
 
-    :ivar is_removed: it is marked as one that the store does not have any more.
+    :ivar marks: of each copy, by its number, whether it is marked as one that the store does not
+        have any more; two passes at once have each made one.
     """
 
-    number: str
-    is_removed: bool
+    marks: Mapping[str, bool]
+
+    @property
+    def number(self) -> str:
+        """Return MLflow's number of the first."""
+        return min(self.marks, key=int)
 
 
 class MlflowServer:
@@ -99,7 +107,7 @@ class MlflowServer:
 
     def runs(self, experiment_id: str) -> dict[str, MirroredRun]:
         """Return the runs of an experiment by key, those that were deleted there, too."""
-        found: dict[str, MirroredRun] = {}
+        found: dict[str, list[Any]] = defaultdict(list)
         pages = self._pages(
             lambda token: self._client.search_runs(
                 [experiment_id],
@@ -110,14 +118,14 @@ class MlflowServer:
             )
         )
         for run in pages:
-            tags = run.data.tags
-            if RUN_KEY in tags:
-                found[tags[RUN_KEY]] = MirroredRun(
-                    id=run.info.run_id,
-                    tags=tags,
-                    is_deleted=run.info.lifecycle_stage == LifecycleStage.DELETED,
-                )
-        return found
+            if RUN_KEY in run.data.tags:
+                found[run.data.tags[RUN_KEY]].append(run)
+        return {key: _one_of(copies) for key, copies in found.items()}
+
+    def delete_run(self, run_id: str) -> None:
+        """Delete a run, as its page would; it can be restored there."""
+        with _asking():
+            self._client.delete_run(run_id)
 
     def begin_run(self, experiment_id: str, facts: RunFacts) -> str:
         """Return the id of a new run."""
@@ -168,18 +176,17 @@ class MlflowServer:
         return dict(found.tags)
 
     def versions(self, name: str) -> dict[str, MirroredVersion]:
-        """Return the versions of a registered model by our ids; of two copies the first counts."""
+        """Return the versions of a registered model by our ids."""
         query = f"name = '{name}'"
         pages = self._pages(
             lambda token: self._client.search_model_versions(query, _FOUND, page_token=token)
         )
-        found = {}
-        for version in sorted(pages, key=lambda one: -int(one.version)):
+        found: dict[str, dict[str, bool]] = defaultdict(dict)
+        for version in pages:
             if VERSION_ID in version.tags:
                 is_removed = version.tags.get(REMOVED) == "true"
-                number = str(version.version)
-                found[version.tags[VERSION_ID]] = MirroredVersion(number, is_removed)
-        return found
+                found[version.tags[VERSION_ID]][str(version.version)] = is_removed
+        return {version_id: MirroredVersion(marks) for version_id, marks in found.items()}
 
     def add_version(
         self,
@@ -253,6 +260,21 @@ def _asking() -> Iterator[None]:
         if isinstance(error, RestException) and error.error_code in _OWN_FAULT:
             raise MirrorError(f"MLflow refuses: {text}") from error
         raise ServerAwayError(f"MLflow cannot be asked: {text}") from error
+
+
+def _one_of(copies: list[Any]) -> MirroredRun:
+    """Return the first of a run's copies that nobody has deleted, by MLflow's id."""
+
+    def is_deleted(run: Any) -> bool:
+        return bool(run.info.lifecycle_stage == LifecycleStage.DELETED)
+
+    first, *others = sorted(copies, key=lambda run: (is_deleted(run), run.info.run_id))
+    return MirroredRun(
+        id=first.info.run_id,
+        tags=first.data.tags,
+        is_deleted=is_deleted(first),
+        copies=tuple(run.info.run_id for run in others if not is_deleted(run)),
+    )
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -31,6 +31,11 @@ def rental_key(run_key: str, number: int) -> str:
     return run_key if number == 0 else _digest("rental", run_key, str(number))[:12]
 
 
+def corpus_key(input_pattern: str) -> str:
+    """Return the 12 hex digits that name what is remembered of the corpus of an input pattern."""
+    return hashlib.sha256(input_pattern.encode()).hexdigest()[:12]
+
+
 def trace_id(run_key: str) -> str:
     """Return the 32 hex digits of a run's OpenTelemetry trace."""
     return _digest("trace", run_key)[:32]

@@ -38,6 +38,7 @@ from pipeline_store.formats.data import (
     Split,
     SplitUnit,
     VocabularyInfo,
+    arrival_run_id,
 )
 from pipeline_store.formats.finetuning import (
     CleanComparison,
@@ -281,4 +282,5 @@ __all__ = [
     "WatchPass",
     "WatchedRun",
     "ZoneCooldown",
+    "arrival_run_id",
 ]

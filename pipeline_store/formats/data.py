@@ -41,6 +41,19 @@ class PartitionArrival(StoredFile):
     since: datetime = Field(description="look that first saw this listing")
     run_id: str | None = Field(description="run of the main DAG that was started last for it")
 
+    @property
+    def is_started(self) -> bool:
+        """Return whether a run was started for the files as they were last seen."""
+        return self.run_id == arrival_run_id(self.partition, self.listing_sha256)
+
+
+def arrival_run_id(partition: str, listing_sha256: str) -> str:
+    """Return the id of the run that a partition's files start: equal files, the same run.
+
+    :param listing_sha256: of the names and sizes of its files.
+    """
+    return f"arrival__{partition}__{listing_sha256[:12]}"
+
 
 Content = bytes
 """For a class with a field of the name ``bytes``."""

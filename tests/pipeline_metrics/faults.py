@@ -18,8 +18,9 @@ from pipeline_store.formats import (
     PreparedInput,
     RunRecord,
     SpentOn,
+    arrival_run_id,
 )
-from tests.pipeline_metrics.stores import World, ago, changed, entry, now
+from tests.pipeline_metrics.stores import NO_FILES, OWNER, World, ago, changed, entry, now
 
 Fault = Callable[[World], Iterator[None]]
 """Makes the fault, yields, and ends it."""
@@ -30,6 +31,30 @@ def unreadable(world: World) -> Iterator[None]:
     uris.write(place, b"{")
     yield
     uris.delete(place)
+
+
+def tpus_unreadable(world: World) -> Iterator[None]:
+    run = world.run()
+    # Of another lineage: nothing is known of that one's TPUs.
+    record = RunRecord.load(run.record).model_copy(update={"lineage_id": "other"})
+    record.write(run.record)
+    place = world.rent(run).layout.record
+    kept = world.damage(place)
+    yield
+    uris.write(place, kept)
+    world.remove(run)
+
+
+def reaper_never_seen(world: World) -> Iterator[None]:
+    uris.delete(world.store.reaper_pass(OWNER, "p"))
+    yield
+    world.reap()
+
+
+def watch_never_seen(world: World) -> Iterator[None]:
+    uris.delete(world.store.watch_pass)
+    yield
+    world.watch()
 
 
 def reaper_silent(world: World) -> Iterator[None]:
@@ -66,10 +91,17 @@ def idle(world: World) -> Iterator[None]:
 
 
 def queued(world: World) -> Iterator[None]:
-    record = world.reserved(world.run()).new_attempt(1, "us-west4-a").mark_asked()
-    record.attempt.model_copy(update={"created": ago(hours=7)}).write(record.layout.record)
+    """Several attempts, none of which is asked for longer than an hour, and a pause after them."""
+    run = world.run()
+    reservation = world.reserved(run)
+    for number, hours in enumerate((8, 7, 6), start=1):
+        record = reservation.new_attempt(number, "us-west4-a").mark_asked()
+        record.attempt.model_copy(update={"created": ago(hours=hours)}).write(record.layout.record)
+        record.mark(AttemptEvent.REFUSED, "no capacity").mark(AttemptEvent.GONE)
     yield
-    record.mark(AttemptEvent.REFUSED, "no capacity").mark(AttemptEvent.GONE)
+    # Another one that comes, in the same reservation.
+    came = reservation.new_attempt(4, "us-west4-a").mark_asked()
+    came.mark(AttemptEvent.READY, workers=1, node_created=now()).mark(AttemptEvent.GONE)
 
 
 def job_silent(world: World) -> Iterator[None]:
@@ -115,7 +147,7 @@ def lease_expired(world: World) -> Iterator[None]:
 def partition_waits(world: World) -> Iterator[None]:
     world.arrive(ago(hours=7), run_id=None)
     yield
-    world.arrive(ago(hours=7), run_id="arrival__day-3")
+    world.arrive(ago(hours=7), run_id=arrival_run_id("day-3", NO_FILES))
 
 
 def model_old(world: World) -> Iterator[None]:
@@ -155,6 +187,9 @@ def alert_open(world: World) -> Iterator[None]:
 
 FAULTS: dict[str, Fault] = {
     "RepretrainStoreUnreadable": unreadable,
+    "RepretrainTpusUnreadable": tpus_unreadable,
+    "RepretrainReaperNeverSeen": reaper_never_seen,
+    "RepretrainWatchNeverSeen": watch_never_seen,
     "RepretrainReaperSilent": reaper_silent,
     "RepretrainReaperProblems": reaper_problems,
     "RepretrainWatchSilent": watch_silent,
@@ -174,6 +209,9 @@ FAULTS: dict[str, Fault] = {
     "RepretrainAlertOpen": alert_open,
 }
 """By the rule that fires. Of a dead exporter nothing is in the store."""
+
+AT_ONCE = {"RepretrainTpusUnreadable": {"RepretrainStoreUnreadable"}}
+"""Rules that fire with others: what TPUs have cost is read from the same files."""
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from pipeline_store.formats import (
     WaitingTicket,
     WatchPass,
 )
+from pipeline_store.identity import corpus_key
 from pipeline_store.layout import RunLayout, StoreLayout
 from tests.model_registry import retained
 from tests.model_registry.runs import FinishedRun
@@ -38,7 +39,8 @@ from tpu_lifecycle.control.mailbox import submit_job
 from tpu_lifecycle.records.attempts import AttemptRecord
 from tpu_lifecycle.records.reservation import OpenReservation, reserve
 
-OWNER, CORPUS = "our-team", "0a1b2c3d4e5f"
+OWNER, CORPUS = "our-team", "corpus/{partition}/*"
+NO_FILES = "0" * 64
 PRICES = {
     "tpu.provisioning_model": "spot",
     "budget.price_per_chip_hour": 0.5,
@@ -90,9 +92,9 @@ class World:
         world.arrive(ago(minutes=5), run_id=None)
         world.watch()
         world.reap()
-        CorpusSeen(
-            pattern="corpus/{partition}/*", partitions=["day-3"], grown=ago(hours=1), looked=now()
-        ).write(world.store.corpus_seen)
+        CorpusSeen(pattern=CORPUS, partitions=["day-3"], grown=ago(hours=1), looked=now()).write(
+            world.store.corpus_seen
+        )
         return world
 
     @property
@@ -204,16 +206,24 @@ class World:
             valid_seconds=3600.0,
         ).write(self.lineage.ticket("b" * 12))
 
-    def arrive(self, since: datetime, *, run_id: str | None) -> None:
+    def arrive(
+        self,
+        since: datetime,
+        *,
+        run_id: str | None,
+        partition: str = "day-3",
+        pattern: str = CORPUS,
+    ) -> None:
+        """Let a partition have come into the corpus."""
         PartitionArrival(
             sequence=1,
-            partition="day-3",
-            listing_sha256="0" * 64,
+            partition=partition,
+            listing_sha256=NO_FILES,
             files=1,
             bytes=1,
             since=since,
             run_id=run_id,
-        ).write(self.store.arrival(CORPUS, "day-3"))
+        ).write(self.store.arrival(corpus_key(pattern), partition))
 
     def watch(self, finished: datetime | None = None) -> None:
         WatchPass(
@@ -234,6 +244,12 @@ class World:
             acted_on=0,
             problems=list(problems),
         ).write(self.store.reaper_pass(OWNER, "p"))
+
+    def damage(self, uri: str) -> bytes:
+        """Let a file be cut short, and return what it was."""
+        kept = uris.read(uri)
+        uris.write(uri, b'{"format": "?"')
+        return kept
 
     def remove(self, run: RunLayout) -> None:
         uris.delete_tree(run.root)

@@ -27,10 +27,16 @@ from pipeline_metrics.exporter import StoreCollector, text
 from pipeline_metrics.rules import rules
 from pipeline_metrics.snapshot import SnapshotSource
 from pipeline_store import local, uris
-from pipeline_store.formats import OutcomeKind, PartitionManifest, SpentOn
+from pipeline_store.formats import (
+    OutcomeKind,
+    PartitionManifest,
+    PreparedInput,
+    SpentOn,
+    arrival_run_id,
+)
 from pipeline_store.layout import StoreLayout
 from tests.pipeline_metrics.faults import FAULTS, wrong
-from tests.pipeline_metrics.stores import TRAINED, World, ago, entry
+from tests.pipeline_metrics.stores import NO_FILES, TRAINED, World, ago, entry
 from tests.pipeline_store.gcs_server import GcsState
 from tests.pipeline_store.stores import cloud_storage
 
@@ -149,16 +155,18 @@ def test_runs_that_began_before_the_window_are_left_out(world: World) -> None:
 def damaged(world: World, what: str) -> str:
     """Return the place of a file, by what it is."""
     lineage, store = world.lineage, world.store
+    run = world.at_work.layout.root.split("/reservations/")[0]
     [index, *_] = [uri for uri in uris.list_files(store.runs) if uri.endswith("/ledger.json")]
     [prepared, *_] = [uri for uri in uris.list_files(store.runs) if "/prepared/" in uri]
     version = max(uris.list_files(lineage.versions), key=lambda uri: uri.endswith("/verdict.json"))
     return {
         "lease": lineage.lease,
+        "ticket": uris.list_files(lineage.waiting)[0],
         "pointer": lineage.production,
         "verdict": version,
         "ledger": index,
         "prepared": prepared,
-        "run": world.at_work.layout.root.split("/reservations/")[0] + "/run.json",
+        "run": f"{run}/run.json",
         "attempt": world.at_work.layout.record,
         "watch": store.watch_pass,
         "corpus": store.corpus_seen,
@@ -170,16 +178,30 @@ def damaged(world: World, what: str) -> str:
 @pytest.mark.parametrize(
     ("what", "source", "lost"),
     [
-        ("lease", "lineages", {"lineage_lease_acquired_timestamp_seconds"}),
+        (
+            "lease",
+            "lineages",
+            {"lineage_lease_held", "lineage_lease_acquired_timestamp_seconds"},
+        ),
+        (
+            "ticket",
+            "lineages",
+            {"lineage_waiting_runs", "lineage_waiting_oldest_timestamp_seconds"},
+        ),
         ("pointer", "models", {"model_info", "model_loss_nats", "model_partitions"}),
         ("ledger", "spending", set()),
         ("prepared", "data", set()),
-        ("run", "runs", {"job_progress_ratio"}),
-        ("attempt", "tpus", {"job_progress_ratio"}),
+        ("run", "runs", {"job_progress_ratio", "tpu_chips"}),
+        ("run", "tpus", {"tpu_chips"}),
+        ("attempt", "tpus", {"job_progress_ratio", "tpu_chips"}),
         ("watch", "watch", {"watch_pass_timestamp_seconds", "watch_problems"}),
         ("corpus", "arrivals", {"corpus_grown_timestamp_seconds"}),
         ("reaper", "reaper", {"reaper_pass_timestamp_seconds", "reaper_problems"}),
-        ("arrival", "arrivals", {"corpus_waiting_oldest_timestamp_seconds"}),
+        (
+            "arrival",
+            "arrivals",
+            {"corpus_waiting_partitions", "corpus_waiting_oldest_timestamp_seconds"},
+        ),
     ],
 )
 def test_a_damaged_file_costs_its_metrics_and_no_scrape(
@@ -188,13 +210,12 @@ def test_a_damaged_file_costs_its_metrics_and_no_scrape(
     before = names(scraped(world))
     reader = SnapshotSource(world.store, WEEKS)
     place = damaged(world, what)
-    kept = uris.read(place)
-    uris.write(place, b'{"format": "?"')
+    kept = world.damage(place)
     once, twice = scrape(reader), scrape(reader)
     assert lost <= before
     assert not lost & names(once)
-    assert before - lost >= {"runs", "tpu_chips"}
-    assert {"runs", "tpu_chips"} <= names(once)
+    others = {"runs", "tpu_chips", "lineage_lease_held", "corpus_waiting_partitions"} - lost
+    assert others <= names(once)
     assert value(once, "store_unreadable", source=source) >= 1
     errors = value(once, "store_read_errors_total", source=source)
     assert value(twice, "store_read_errors_total", source=source) == 2 * errors
@@ -260,6 +281,101 @@ def test_a_run_that_goes_on_after_its_end_is_seen(world: World) -> None:
     assert value(found, "runs", dag="Test.DAG", outcome="going_on") == 2
 
 
+def test_a_tpu_that_cannot_be_read_any_more_is_as_it_was(world: World) -> None:
+    """Else its critical alert would end while it is billed."""
+    source = SnapshotSource(world.store, WEEKS)
+    run = world.run(OutcomeKind.SKIPPED)
+    record = world.rent(run, since=ago(hours=2))
+    oldest = value(scrape(source), "tpu_state_oldest_timestamp_seconds", state="left_over")
+    kept = world.damage(record.layout.record)
+    for _ in range(3):
+        found = scrape(source)
+        assert value(found, "tpu_chips", state="left_over") == 1
+        assert value(found, "tpu_state_oldest_timestamp_seconds", state="left_over") == oldest
+        assert value(found, "store_unreadable", source="tpus") == 1
+    uris.write(record.layout.record, kept)
+    world.give_back(record)
+    found = scrape(source)
+    assert value(found, "tpu_chips", state="left_over") == 0
+    assert value(found, "store_unreadable", source="tpus") == 0
+
+
+def test_an_outcome_that_cannot_be_read_is_no_run_that_goes_on(world: World) -> None:
+    run = world.run(OutcomeKind.PROMOTED)
+    world.damage(run.outcome)
+    found = scraped(world)
+    assert value(found, "runs", dag="Test.DAG", outcome="going_on") == 1
+    assert value(found, "runs", dag="Test.DAG", outcome="promoted") == 0
+
+
+def test_an_outage_is_not_the_end_of_what_is_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(20):
+        world.run(OutcomeKind.REJECTED)
+    source = SnapshotSource(world.store, WEEKS)
+    scrape(source)
+    with counted(monkeypatch) as before:
+        scrape(source)
+    with monkeypatch.context() as patch:
+        for name in ("read", "read_versioned", "list", "list_details", "list_named"):
+            patch.setattr(local.LocalBackend, name, _away)
+        scrape(source)
+    with counted(monkeypatch) as after:
+        scrape(source)
+    assert after == before
+
+
+def _away(*_: Any) -> Any:
+    raise OSError("no route to the store")
+
+
+def test_who_waits_for_a_tpu_waits_over_all_attempts(world: World) -> None:
+    """Each ends after an hour; the time counts from the first since the last that came."""
+    queued = FAULTS["RepretrainTpuQueueLong"](world)
+    next(queued)
+    found = scraped(world)
+    since = value(found, "tpu_state_oldest_timestamp_seconds", state="queued")
+    assert since == pytest.approx(ago(hours=8).timestamp(), abs=60)
+    assert value(found, "tpu_chips", state="queued") == 0
+    next(queued, None)
+    states = {dict(labels).get("state") for name, labels in scraped(world) if "oldest" in name}
+    assert "queued" not in states
+
+
+def test_partitions_that_wait_are_those_of_the_corpus_as_it_is(world: World) -> None:
+    def waiting() -> float:
+        return value(scraped(world), "corpus_waiting_partitions")
+
+    assert waiting() == 1
+    # Withdrawn, and one of a corpus that is not watched any more.
+    world.arrive(ago(hours=9), run_id=None, partition="day-2")
+    world.arrive(ago(hours=9), run_id=None, pattern="old/{partition}/*")
+    assert waiting() == 1
+    world.arrive(ago(hours=9), run_id=arrival_run_id("day-3", NO_FILES))
+    assert waiting() == 0
+    # Delivered again, with other files: its run is still to come.
+    world.arrive(ago(hours=9), run_id=arrival_run_id("day-3", "1" * 64))
+    assert waiting() == 1
+    uris.delete(world.store.corpus_seen)
+    assert waiting() == 3
+
+
+def test_what_retention_has_removed_is_not_looked_for_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(20):
+        run = world.run(OutcomeKind.REJECTED)
+        PreparedInput(manifest=world.lineage.manifest("day-1", "9" * 16)).write(
+            run.prepared_partition
+        )
+    source = SnapshotSource(world.store, WEEKS)
+    scrape(source)
+    with counted(monkeypatch) as calls:
+        scrape(source)
+    assert sum(calls.values()) <= 60
+
+
 def test_an_alert_of_a_later_program_is_counted(world: World) -> None:
     uris.write(world.store.alert("run-1", "new-cause.detail"), b"{}")
     found = scraped(world)
@@ -276,11 +392,8 @@ def test_a_time_without_a_zone_costs_no_scrape(world: World) -> None:
 
 
 def test_an_outage_of_the_store_is_no_zero(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> Any:
-        raise OSError("no route to the store")
-
     for name in ("read", "read_versioned", "list", "list_details", "list_named"):
-        monkeypatch.setattr(local.LocalBackend, name, fail)
+        monkeypatch.setattr(local.LocalBackend, name, _away)
     found = scraped(world)
     assert names(found) == {
         "store_read_errors_total",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -289,6 +290,45 @@ def test_what_retention_removes_is_marked(world: World) -> None:
     tags = {name: words(one["tags"]) for name, one in world.versions().items()}
     assert tags[first.version_id]["repretrain.removed"] == "true"
     assert "repretrain.removed" not in tags[second.version_id]
+
+
+def test_what_two_passes_at_once_have_each_made_is_one_again(world: World) -> None:
+    first = world.train("1")
+    world.promote(first)
+    second = world.train("2")
+    world.promote(second)
+    world.mirror()
+    # As another pass makes them that has looked before this one had: of the run nothing but its
+    # beginning, as of a pass that was then killed.
+    run, version = world.runs()[first.key], world.versions()[first.version_id]
+    world.mlflow.post(
+        "runs/create",
+        experiment_id=run["info"]["experiment_id"],
+        start_time=run["info"]["start_time"],
+        tags=[{"key": "repretrain.run_key", "value": first.key}],
+    )
+    world.mlflow.post(
+        "model-versions/create",
+        name=world.name,
+        source=version["source"],
+        tags=version["tags"],
+    )
+    world.mirror()
+    there = world.runs()[first.key]
+    assert there["info"]["status"] == "FINISHED"
+    assert world.history(there, "training/loss") == {100: [6.0], 200: [5.0], 300: [4.0]}
+    model = registry.load_version(first.lineage, first.version_id)
+    PrunedVersion(model=model, trained={}, pruned=NOW, reason="old").write(
+        first.lineage.pruned_version(first.version_id)
+    )
+    uris.delete(first.lineage.model(first.version_id))
+    world.mirror()
+    answer = world.mlflow.get("model-versions/search", filter=f"name='{world.name}'")
+    marks = Counter(
+        (tags["repretrain.version_id"], tags.get("repretrain.removed"))
+        for tags in (words(one["tags"]) for one in answer["model_versions"])
+    )
+    assert marks == {(first.version_id, "true"): 2, (second.version_id, None): 1}
 
 
 def test_a_run_that_a_person_deletes_there_stays_deleted(world: World) -> None:
