@@ -78,9 +78,11 @@ def _param_schema(name: str, schema: dict[str, Any], value: Any) -> dict[str, An
     # Pydantic writes "text or nothing" as anyOf; the form knows only a list of types.
     kinds = [option["type"] for option in wanted.get("anyOf", [wanted])]
     if kinds == ["array"]:
-        items = wanted["items"]
-        wanted["items"] = {key: items[key] for key in ("type", "enum") if key in items}
-        # With examples the form offers them to choose from; without, it shows one line per item.
+        items = wanted.pop("items")
+        # With examples the form offers them to choose from; else it shows one line per item. Of
+        # numbers it would make an editor for JSON, which shows the list again that was deleted.
+        if items["type"] == "string":
+            wanted["items"] = {key: items[key] for key in ("type", "enum") if key in items}
         if "enum" in items:
             wanted["examples"] = items["enum"]
     elif {"integer", "number"} & {*kinds}:

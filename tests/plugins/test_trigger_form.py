@@ -103,6 +103,20 @@ def all_params(params: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("name", [name for name, kind in SCHEMAS.items() if "items" in kind])
+def test_a_list_is_lines_or_choices_and_never_json(name: str, all_params: dict[str, Any]) -> None:
+    """Airflow's editor for JSON shows the list again that was deleted."""
+    _, form = ALL[name]
+    schema = form[name].schema
+    assert "examples" in schema or schema.get("items", {"type": "string"})["type"] == "string"
+    preset, _ = ALL[name]
+    section, _, field = name.partition(".")
+    shown = preset.model_dump(mode="json")[section][field]
+    lines = [str(item) for item in shown]
+    sent = all_params[name].deep_merge({name: lines}).validate()
+    assert with_overrides(preset, sent) == preset
+
+
 def test_each_kind_of_run_has_a_form_of_its_own() -> None:
     assert sorted(FINETUNING_FORM) == sorted(open_settings(FinetuningConfig))
     assert next(iter(FINETUNING_FORM)) == "finetuning.tasks"

@@ -80,7 +80,8 @@ def test_an_odd_value_is_kept_or_refused(pipeline: Pipeline, page: Page, value: 
     known = run_ids(pipeline)
     form = browser.open_trigger_form(page, pipeline.api.base_url, DAG_ID)
     typed = type_everywhere(form, value)
-    assert {"training.global_batch_size", "tpu.zones", "corpus.partition"} < typed
+    one_of_each = {"training.global_batch_size", "tpu.zones", "promotion.probe_random_seeds"}
+    assert {"corpus.partition", *one_of_each} < typed
     if not is_sent(form):
         # Only what must not be left empty is refused here, and it stays as it was filled in.
         assert value == ""
