@@ -308,6 +308,7 @@ docs: $(DOCS_INSTALLED)  ## Write the generated pages, and build the documentati
 	$(BIN)/python -m pipeline_metrics docs
 	scripts/list-files
 	$(BIN)/python scripts/list-commands
+	$(BIN)/python -m local.demo.screenshots --check
 	$(dir $(DOCS_INSTALLED))bin/mkdocs build --quiet --strict
 
 COMPILE := $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --no-emit-index-url --no-header

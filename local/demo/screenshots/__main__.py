@@ -1,6 +1,7 @@
 """Makes the pictures of Airflow's pages in docs/images, from small runs on a stack of its own.
 
 python -m local.demo.screenshots [--output docs/images]
+python -m local.demo.screenshots --check    # without a browser: do they show what is drawn today?
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from local.demo import browser
-from local.demo.screenshots import finetuning, repretraining
+from local.demo.screenshots import finetuning, manifest, repretraining
 from local.demo.screenshots.studio import ScreenshotError, Studio
 from local.stack.airflow_api import AirflowApiError
 from local.stack.paths import StackError
@@ -29,10 +30,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--output",
         type=Path,
-        default=Path("docs/images"),
+        default=manifest.FOLDER,
         help="folder of the pictures (default: %(default)s)",
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="make nothing; exit with 1 and name the pictures that are out of date",
+    )
     options = parser.parse_args(argv)
+    if options.check:
+        return _check(options.output)
     options.output.mkdir(parents=True, exist_ok=True)
     try:
         with (
@@ -44,8 +52,21 @@ def main(argv: list[str] | None = None) -> int:
                 studio = Studio(stack, page, options.output)
                 repretraining.make(studio)
                 finetuning.make(studio)
+            manifest.write(options.output)
     except (ScreenshotError, StackError, AirflowApiError) as error:
         print(f"screenshots: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _check(folder: Path) -> int:
+    if stale := manifest.stale(folder):
+        print(
+            f"screenshots: {', '.join(stale)}: what {'it is' if len(stale) == 1 else 'they are'} "
+            "drawn from has changed, or a file is missing; run make screenshots, look at them, "
+            "and commit them.",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 from PIL import Image
 from playwright.sync_api import Page
 
+from local.demo.screenshots.manifest import files_of
 from local.stack.airflow_api import AirflowApi
 from local.stack.stack import Stack
 from pipeline_store.layout import StoreLayout
@@ -63,11 +65,16 @@ class Studio:
         self.open(f"/dags/{dag_id}/runs/{quote(run_id, safe='')}{place}", height=height)
 
     def take(self, name: str) -> None:
-        """Take a picture of what is seen."""
+        """Take a picture of what is seen, for light pages and for dark ones."""
+        light, dark = files_of(self._output, name)
+        self._take(dark, "dark")
+        self._take(light, "light")
+
+    def _take(self, path: Path, scheme: Literal["light", "dark"]) -> None:
+        self.page.emulate_media(color_scheme=scheme)
         # Airflow draws its graphs, and fades its dialogs in, after everything has been loaded.
         self.page.wait_for_load_state("networkidle")
         self.page.wait_for_timeout(1000)
-        path = self._output / f"{name}.png"
         self.page.screenshot(path=path)
         with Image.open(path) as picture:
             # Few colors: a third of the size, and no difference to be seen.

@@ -1,0 +1,71 @@
+"""Which pictures still show what the code draws: each is kept with a hash of what it is drawn from.
+
+Airflow's own pages are not in it: a new version of Airflow is a reason to take all of them anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "docs" / "images"
+NAME = "manifest.json"
+
+_RUNS = ("local/demo/tiny.py", "local/demo/screenshots/repretraining.py")
+_FINETUNING = (*_RUNS, "local/demo/screenshots/finetuning.py")
+_PAGES = ("plugins/pages/*.py", "plugins/pages/templates/*")
+_FORM = ("plugins/trigger_form.py", "docs/reference/config.md")
+
+SOURCES: dict[str, tuple[str, ...]] = {
+    "approval": (*_RUNS, "plugins/operators/approval.py"),
+    "backfill": (*_RUNS, *_FORM),
+    "finetuning-form": (*_FINETUNING, *_FORM),
+    "finetuning-report": (*_FINETUNING, "trained_models/downstream/*.py"),
+    "finetuning-run-page": (*_FINETUNING, *_PAGES),
+    "finetuning-tpus": (*_FINETUNING, "dags/bert_finetuning.py"),
+    "models-page": (*_RUNS, *_PAGES),
+    "rollback": (*_RUNS, "dags/model_rollback.py"),
+    "run-page": (*_RUNS, *_PAGES),
+    "training-in-airflow": (*_RUNS, "dags/bert_repretraining.py"),
+    "trigger-form": (*_RUNS, *_FORM),
+}
+"""What each picture shows, as patterns of files below the repository's root."""
+
+
+def write(folder: Path = FOLDER) -> None:
+    """Note from what the pictures of a folder have just been drawn."""
+    content = {name: digest(patterns) for name, patterns in sorted(SOURCES.items())}
+    (folder / NAME).write_text(json.dumps(content, indent=2) + "\n")
+
+
+def stale(folder: Path = FOLDER) -> list[str]:
+    """Return the pictures that are missing, in light or dark, or whose sources have changed."""
+    kept = json.loads((folder / NAME).read_text()) if (folder / NAME).exists() else {}
+    return [
+        name
+        for name, patterns in sorted(SOURCES.items())
+        if kept.get(name) != digest(patterns) or not all(p.exists() for p in files_of(folder, name))
+    ]
+
+
+def files_of(folder: Path, name: str) -> tuple[Path, Path]:
+    """Return the files of a picture: light, dark."""
+    return folder / f"{name}.png", folder / f"{name}-dark.png"
+
+
+def digest(patterns: Iterable[str], root: Path = ROOT) -> str:
+    """Return the SHA-256 of names and contents of files.
+
+    :raises FileNotFoundError: a pattern matches none, so that it says nothing.
+    """
+    found = hashlib.sha256()
+    for pattern in patterns:
+        paths = sorted(path for path in root.glob(pattern) if path.is_file())
+        if not paths:
+            raise FileNotFoundError(f"{pattern} matches no file of {root}; see SOURCES.")
+        for path in paths:
+            found.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return found.hexdigest()
