@@ -27,7 +27,8 @@ from beam_jobs.labelled.training_text import note_training_text
 from beam_jobs.labelled.verdict import warnings
 from corpus.errors import UserError
 from pipeline_config import ConfigError, FinetuningConfig, parse_rental_config
-from pipeline_config.schema import BeamConfig, PipelineConfig
+from pipeline_config.data_schema import BeamConfig
+from pipeline_config.schema import PipelineConfig
 from pipeline_store import uris
 from pipeline_store.formats import TaskManifest
 from pipeline_store.layout import StoreLayout

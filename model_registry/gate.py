@@ -30,8 +30,8 @@ from model_registry.retrieval import (
     retrieval_limit,
     retrieval_totals,
 )
-from pipeline_config.schema import PromotionConfig
 from pipeline_config.task import MIN_JUDGED_EXAMPLES
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.formats import (
     BestScore,
     BestScores,
@@ -304,8 +304,8 @@ def _decide_forgetting(
                 f"On {one.documents} held-out documents of {one.set_name} the candidate's loss is "
                 f"{one.candidate_loss:.4f} and that of {one.best_version}, the lineage's best on "
                 f"them, {one.best_loss:.4f}: {one.forgotten:.4f} nats per token are forgotten in "
-                f"all, with a {config.confidence:.0%} interval from {one.low:.4f} to "
-                f"{one.high:.4f}, and promotion.max_total_forgetting="
+                f"all, with a {config.confidence:.0%} interval from {one.low:z.4f} to "
+                f"{one.high:z.4f}, and promotion.max_total_forgetting="
                 f"{config.max_total_forgetting:g} allows less. {better}"
             )
     return VerdictKind.PROMOTED, better
@@ -319,8 +319,9 @@ def _sentence(comparison: _Comparison, confidence: float, reference: str) -> str
         f"On {comparison.documents} held-out documents of {comparison.set_name}{comparison.rows}"
         f"{of_units} the "
         f"candidate's loss is {comparison.candidate_loss:.4f} and that of {reference} "
-        f"{comparison.reference_loss:.4f}: an improvement of {improvement.mean:.4f} nats per token "
-        f"with a {confidence:.0%} interval from {improvement.low:.4f} to {improvement.high:.4f}"
+        f"{comparison.reference_loss:.4f}: an improvement of {improvement.mean:z.4f} nats per "
+        f"token with a {confidence:.0%} interval from {improvement.low:z.4f} to "
+        f"{improvement.high:z.4f}"
     )
 
 

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from model_registry.best_scores import CANDIDATE, comparable_probe, total_half_width
-from pipeline_config.schema import PromotionConfig
 from pipeline_config.task import MIN_JUDGED_EXAMPLES
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.formats import (
     BestProbe,
     ModelComparison,
@@ -72,7 +72,7 @@ def decide_downstream(
                 f"{config.max_probe_loss:g} allows. {better}"
             )
     differences = ", ".join(
-        f"{one.task} {one.difference:+.4f}{_in_training_text(one)}" for one in probes
+        f"{one.task} {one.difference:+z.4f}{_in_training_text(one)}" for one in probes
     )
     return VerdictKind.PROMOTED, f"{better} On labelled tasks: {differences}."
 
@@ -114,7 +114,7 @@ def decide_probe_totals(totals: list[TotalLoss], better: str) -> tuple[VerdictKi
             return VerdictKind.DOWNSTREAM, (
                 f"On {one.name} the {one.metric} of the candidate is {one.candidate:.4f} and that "
                 f"of {one.best_version}, the lineage's best on it, {one.best:.4f}: "
-                f"{one.difference:+.4f} in all, within {one.low:+.4f} to {one.high:+.4f}, and "
+                f"{one.difference:+z.4f} in all, within {one.low:+z.4f} to {one.high:+z.4f}, and "
                 f"promotion.max_total_probe_loss={one.max_loss:g} allows less. {better}"
             )
     return VerdictKind.PROMOTED, better

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import MaskingConfig
+from pipeline_config.data_schema import MaskingConfig
 from pipeline_store.formats import (
     ClassifierCheck,
     EvaluationReport,
@@ -266,9 +266,9 @@ def _evaluation(facts: ModelFacts) -> Iterator[str]:
     columns += [f"{name} recall@1" for name in embedded]
     yield from _table(("held-out set", "documents", *columns, "unigram loss"), rows)
     yield from _extra_lengths(report)
-    interval = f"{verdict.improvement_low:.4f} to {verdict.improvement_high:.4f}"
+    interval = f"{verdict.improvement_low:z.4f} to {verdict.improvement_high:z.4f}"
     yield (
-        f"Improvement over {verdict.reference}: {verdict.improvement:.4f} nats per token "
+        f"Improvement over {verdict.reference}: {verdict.improvement:z.4f} nats per token "
         f"({facts.config.promotion.confidence:.0%} interval {interval}, {verdict.documents} "
         "documents).\n"
     )
@@ -298,7 +298,7 @@ def _retrieval(verdict: Verdict) -> Iterator[str]:
             "Recall@1 of embeddings (means of the last hidden states): "
             f"{found.candidate_recall:.3f} after {found.reference_recall:.3f} of "
             f"{verdict.reference}, a difference of "
-            f"{found.difference:+.3f} (interval {found.low:+.3f} to {found.high:+.3f}, "
+            f"{found.difference:+z.3f} (interval {found.low:+z.3f} to {found.high:+z.3f}, "
             f"{found.documents} documents): the share of documents whose second half is nearest to "
             "their first one among all of the set.\n"
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from model_registry.best_scores import Floats, comparable_retrieval
 from model_registry.bootstrap import FEWEST_DRAWN, interval, units_of
-from pipeline_config.schema import PromotionConfig
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.formats import (
     BestRetrieval,
     DocumentSetScore,
@@ -98,8 +98,8 @@ def decide_retrieval(
     sentence = (
         f"On {retrieval.documents} held-out documents recall@1 of the embeddings is "
         f"{retrieval.candidate_recall:.3f} and that of the model in use "
-        f"{retrieval.reference_recall:.3f}: a difference of {retrieval.difference:+.3f} with a "
-        f"{config.confidence:.0%} interval from {retrieval.low:+.3f} to {retrieval.high:+.3f}"
+        f"{retrieval.reference_recall:.3f}: a difference of {retrieval.difference:+z.3f} with a "
+        f"{config.confidence:.0%} interval from {retrieval.low:+z.3f} to {retrieval.high:+z.3f}"
     )
     if retrieval.documents < config.min_documents:
         return VerdictKind.PROMOTED, (
@@ -171,8 +171,8 @@ def decide_retrieval_totals(
             return VerdictKind.RETRIEVAL, (
                 f"On {one.count} held-out documents of {one.name} recall@1 of the embeddings is "
                 f"{one.candidate:.3f} and that of {one.best_version}, the lineage's best on them, "
-                f"{one.best:.3f}: a difference of {one.difference:+.3f} with a "
-                f"{config.confidence:.0%} interval from {one.low:+.3f} to {one.high:+.3f}, and "
+                f"{one.best:.3f}: a difference of {one.difference:+z.3f} with a "
+                f"{config.confidence:.0%} interval from {one.low:+z.3f} to {one.high:+z.3f}, and "
                 f"promotion.max_total_retrieval_loss={one.max_loss:g} allows less. {better}"
             )
     return VerdictKind.PROMOTED, better

@@ -13,7 +13,8 @@ from pipeline_config.loading import (
     preset_names,
     with_overrides,
 )
-from pipeline_config.schema import PipelineConfig, RentalConfig
+from pipeline_config.rental_schema import RentalConfig
+from pipeline_config.schema import PipelineConfig
 from pipeline_config.task import TaskConfig
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from pipeline_config import patterns
-from pipeline_config.schema import Fraction, Section
+from pipeline_config.sections import Fraction, Section
 
 STUDENT, TRIM = "student", "trim"
 FLOAT32, FLOAT16, DYNAMIC_RANGE = "tflite_float32", "tflite_float16", "tflite_dynamic_range"

@@ -21,8 +21,10 @@ from pipeline_config.loading import (
     preset_names,
 )
 from pipeline_config.patterns import IN_WORDS
-from pipeline_config.rules import RENTAL_RULES, RULES
-from pipeline_config.schema import Mark, PipelineConfig
+from pipeline_config.rental_rules import RENTAL_RULES
+from pipeline_config.rules import RULES
+from pipeline_config.schema import PipelineConfig
+from pipeline_config.sections import Mark
 from pipeline_config.settings import Settings, load_settings
 from pipeline_config.tpu_zones import BELIEVED, READ, ZONES_INTRODUCTION, by_region
 

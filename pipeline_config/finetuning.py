@@ -15,23 +15,11 @@ from pydantic import Field
 
 from pipeline_config import patterns
 from pipeline_config.compression import CompressionConfig
-from pipeline_config.schema import (
-    BeamConfig,
-    BudgetConfig,
-    Fraction,
-    HangConfig,
-    Mark,
-    ModelConfig,
-    OptimizerConfig,
-    PipelineConfig,
-    RunConfig,
-    Section,
-    Seed,
-    TaskName,
-    TpuConfig,
-    TrainingConfig,
-    VocabularyConfig,
-)
+from pipeline_config.data_schema import BeamConfig, VocabularyConfig
+from pipeline_config.rental_schema import BudgetConfig, HangConfig, TpuConfig
+from pipeline_config.schema import PipelineConfig, RunConfig
+from pipeline_config.sections import Fraction, Mark, Section, Seed, TaskName
+from pipeline_config.training_schema import ModelConfig, OptimizerConfig, TrainingConfig
 
 FINETUNING_FORMAT = "finetuning-config"
 FINETUNING_FORMAT_VERSION = 1

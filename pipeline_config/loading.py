@@ -19,8 +19,9 @@ from pipeline_config.finetuning import (
 )
 from pipeline_config.finetuning_rules import finetuning_violations
 from pipeline_config.patterns import IN_WORDS
+from pipeline_config.rental_schema import RentalConfig
 from pipeline_config.rules import violations
-from pipeline_config.schema import FORMAT_VERSION, PipelineConfig, RentalConfig
+from pipeline_config.schema import FORMAT_VERSION, PipelineConfig
 from pipeline_config.unquoted import broken_fields, fault, kind_of
 
 PRESETS = Path(__file__).parent / "presets"

@@ -12,7 +12,8 @@ from typing import Any
 
 from pipeline_config.finetuning import FinetuningConfig
 from pipeline_config.loading import Config, ConfigError, Schema, fields, with_overrides
-from pipeline_config.schema import Mark, PipelineConfig
+from pipeline_config.schema import PipelineConfig
+from pipeline_config.sections import Mark
 
 _USUAL: dict[Schema, tuple[str, ...]] = {
     PipelineConfig: (

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from pipeline_config.schema import MaskingConfig, PipelineConfig
+    from pipeline_config.data_schema import MaskingConfig
+    from pipeline_config.schema import PipelineConfig
 
 FRAME = 2
 """Tokens of a row that are no text: one before it and one behind it."""

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipeline_config.schema import Fraction, Mark, Section
+from pipeline_config.sections import Fraction, Mark, Section
 
 TaskKind = Literal["classification", "multi_label", "regression"]
 MetricName = Literal["accuracy", "macro_f1", "micro_f1", "matthews", "pearson", "spearman"]

@@ -22,17 +22,11 @@ from pipeline_config.finetuning import (
     training_config,
 )
 from pipeline_config.loading import ConfigError
-from pipeline_config.schema import (
-    Fraction,
-    Mark,
-    ModelConfig,
-    PipelineConfig,
-    Section,
-    Seed,
-    TaskName,
-    TpuConfig,
-)
+from pipeline_config.rental_schema import TpuConfig
+from pipeline_config.schema import PipelineConfig
+from pipeline_config.sections import Fraction, Mark, Section, Seed, TaskName
 from pipeline_config.task import ColumnName, TaskConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_config.unquoted import broken_fields, fault
 
 

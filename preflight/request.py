@@ -13,7 +13,7 @@ from pipeline_config import (
     load_preset,
 )
 from pipeline_config.requests import named_paths
-from pipeline_config.schema import Mark
+from pipeline_config.sections import Mark
 from pipeline_config.settings import Settings
 from pipeline_config.unquoted import one_line
 from pipeline_store import uris

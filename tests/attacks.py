@@ -17,7 +17,7 @@ from annotated_types import MaxLen
 from pipeline_config import FinetuningConfig, PipelineConfig, TaskConfig
 from pipeline_config.loading import Schema, fields
 from pipeline_config.requests import marked
-from pipeline_config.schema import Mark
+from pipeline_config.sections import Mark
 
 MARK = "zq7secret"
 """In each line of the file that is attacked."""

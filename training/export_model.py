@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from pipeline_config.schema import PromotionConfig
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.layout import ExportsLayout, StoreLayout
 from trained_models import artifacts
 from trained_models.commit import CommitGuard

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from pipeline_config import FinetuningConfig, parse_finetuning_config
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_store import uris
 from pipeline_store.formats import FinetuningPlan, TaskManifest, TaskSplit, Trial, TrialResult
 from pipeline_store.layout import RunLayout, StoreLayout

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from corpus.errors import UserError
-from pipeline_config.schema import BeamConfig
+from pipeline_config.data_schema import BeamConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 

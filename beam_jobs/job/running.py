@@ -25,7 +25,7 @@ from beam_jobs.job.engines import STOPPED, Engine, is_local, local_engine, proce
 from beam_jobs.job.pipeline import PartitionJob, run_pipeline
 from beam_jobs.job.progress import Pass, ProgressLines, folder_for_progress
 from beam_jobs.job.run_folder import run_folder
-from pipeline_config.schema import BeamConfig
+from pipeline_config.data_schema import BeamConfig
 from pipeline_store import uris
 from pipeline_store.formats import ShardOutcomes
 from pipeline_store.layout import StoreLayout

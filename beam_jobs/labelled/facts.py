@@ -22,7 +22,7 @@ from corpus.text.cleaning import Cleaner
 from corpus.text.drops import RejectedFileError
 from corpus.text.inputs import InputFormat
 from pipeline_config import TaskConfig
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 from pipeline_store.formats import TaskSplit
 
 DIGEST_BYTES = 16

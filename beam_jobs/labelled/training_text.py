@@ -22,7 +22,7 @@ from corpus.duplicates.signatures import IndexedDocuments, Signatures
 from corpus.errors import reading
 from corpus.labelled.reading import Example, read_examples
 from corpus.text.lineage_rules import load_manifests
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, TaskManifest, TaskOverlap, TaskSplit
 

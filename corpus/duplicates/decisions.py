@@ -13,7 +13,7 @@ from corpus.duplicates.signatures import Hashes, IndexedDocuments, Signatures
 from corpus.duplicates.similarity import have_similar, similar_pairs
 from corpus.text.content import is_held_out
 from corpus.text.split_units import HELD_OUT, TRAIN, file_draw, held_out_files
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 from pipeline_store.formats import ShardDecisions, SplitUnit
 
 Flags = npt.NDArray[np.bool_]

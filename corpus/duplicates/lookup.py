@@ -15,7 +15,7 @@ from corpus.duplicates.signatures import IndexedDocuments, Signatures, sign
 from corpus.duplicates.similarity import have_similar
 from corpus.text.cleaning import Cleaner
 from corpus.text.content import Content
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 
 Flags = npt.NDArray[np.bool_]
 

@@ -21,7 +21,7 @@ from corpus.mlm_records import (
 from corpus.rows.examples import serialize_examples
 from corpus.rows.plans import RowBuilder, RowPlan, Rows
 from corpus.tokens.vocabulary import CLS, PAD, SEP, Vocabulary
-from pipeline_config.schema import MaskingConfig
+from pipeline_config.data_schema import MaskingConfig
 
 # Bounds the memory of the arrays in use, and keeps them in the processor's cache. A row's bytes do
 # not depend on it.

@@ -10,7 +10,7 @@ from corpus.rows.plans import Documents, RowPlan
 from corpus.rows.record_files import RecordWriter
 from corpus.rows.segment_pairs import PairPacker
 from corpus.rows.shard_statistics import RowSet, ShardStatistics
-from pipeline_config.schema import MaskingConfig
+from pipeline_config.data_schema import MaskingConfig
 from pipeline_store.formats import Split
 
 

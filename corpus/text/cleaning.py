@@ -11,7 +11,7 @@ import numpy as np
 
 from corpus.text.drops import DropReason
 from corpus.text.languages import LanguageFilter
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,7 +14,7 @@ from corpus.text.cleaning import Cleaner
 from corpus.text.drops import DropReason
 from corpus.text.inputs import InputFormat
 from corpus.text.record_documents import RowTokens
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 from pipeline_store.formats import Split
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from corpus.text.inputs import InputFormat
 from corpus.text.json_documents import json_documents
 from corpus.text.tables import table_documents
 from corpus.text.text_documents import text_documents
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from corpus.errors import UserError
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, SplitUnit
 from pipeline_store.layout import LineageLayout

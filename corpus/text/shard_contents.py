@@ -12,7 +12,7 @@ from corpus.text.documents import parse_documents
 from corpus.text.drops import DropReason, Rejected, RejectedFileError
 from corpus.text.inputs import InputFormat
 from corpus.text.record_documents import RowTokens, record_documents
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 
 
 @dataclass

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from corpus.text.content import is_held_out
 from corpus.text.inputs import InputFormat
+from pipeline_config.data_schema import CorpusConfig
 from pipeline_config.rules import documents_of
-from pipeline_config.schema import CorpusConfig
 from pipeline_store.formats import SplitUnit
 
 TRAIN, HELD_OUT = 1, 2

@@ -13,7 +13,7 @@ from corpus.text.drops import Rejected, RejectedFileError
 from corpus.text.inputs import COMPRESSED_SUFFIXES, InputFormat, format_of_name
 from corpus.text.reading import read_lines
 from corpus.text.shard_contents import DocumentCounts, read_contents
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 
 _SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet", *COMPRESSED_SUFFIXES)
 _CORPUS = CorpusConfig()

@@ -22,8 +22,8 @@ from operators.own_run import own_run
 from operators.task_data import TaskData
 from pipeline_alerts.causes import Remedy
 from pipeline_config import PipelineConfig, load_preset, parse_config
-from pipeline_config.schema import PromotionConfig
 from pipeline_config.settings import load_settings
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store import uris
 from pipeline_store.formats import (
     Answer,

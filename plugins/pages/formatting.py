@@ -20,7 +20,7 @@ def loss(value: float | None) -> str:
 
 def signed(value: float | None) -> str:
     """Return a difference of losses with its sign."""
-    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:+.4f}"
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:+z.4f}"
 
 
 def recall(value: float | None) -> str:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from pages.reading import Reader
-from pipeline_store.formats import AttemptEvent, Heartbeat, Progress, Reservation
+from pipeline_store.formats import AttemptEvent, Heartbeat, PhaseName, Progress, Reservation
 from pipeline_store.layout import ReservationLayout, RunLayout
 from tpu_lifecycle.records.attempts import load_attempts, read_heartbeat
 from tpu_lifecycle.records.trainings import rental_folders
@@ -68,5 +68,18 @@ def _newest_reservation(folder: RunLayout) -> ReservationLayout | None:
     return newest
 
 
+_PHASES = {
+    PhaseName.OTHER: "starting or ending",
+    PhaseName.DATA: "copying records",
+    PhaseName.RESTORE: "loading weights",
+    PhaseName.FIRST_LOOP: "compiling",
+    PhaseName.LOOP: "training",
+    PhaseName.SAVE: "saving",
+    PhaseName.EVALUATION: "evaluating",
+    PhaseName.MEETING: "waiting for other hosts",
+    PhaseName.LENDING: "working for worker 0",
+}
+
+
 def _phase(beat: Heartbeat) -> str:
-    return str(beat.phase.name).replace("_", " ") if beat.phase is not None else ""
+    return _PHASES[beat.phase.name] if beat.phase is not None else ""

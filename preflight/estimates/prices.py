@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import BudgetConfig, TpuConfig
+from pipeline_config.rental_schema import BudgetConfig, TpuConfig
 from pipeline_config.tpu_zones import region_of
 from preflight.findings import Finding, failed, ok, warning
 

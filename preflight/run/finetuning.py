@@ -17,7 +17,7 @@ from pipeline_config import (
     FinetuningConfig,
     parse_finetuning_config,
 )
-from pipeline_config.schema import TrainingConfig
+from pipeline_config.training_schema import TrainingConfig
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import TrialResult, VocabularyInfo
 from pipeline_store.layout import StoreLayout, TrialLayout

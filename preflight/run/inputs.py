@@ -25,7 +25,7 @@ from corpus.text.shard_contents import DocumentCounts, read_contents
 from corpus.tokens.foreign_tokens import ForeignTokens
 from corpus.tokens.lineage_vocabulary import given_vocabulary
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 from pipeline_store import request_paths, uris
 from pipeline_store.layout import StoreLayout
 

@@ -16,7 +16,7 @@ from beam_jobs.prepare_corpus import PreparedPartition, prepare_partition
 from beam_jobs.train_vocabulary import ensure_vocabulary
 from corpus.text.content import Content, ContentMaker
 from pipeline_config import PipelineConfig, load_preset, with_overrides
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 from pipeline_store.formats import PartitionManifest, ShardManifest, Split
 from pipeline_store.layout import StoreLayout
 

@@ -12,7 +12,7 @@ from corpus.errors import UserError
 from corpus.text.cleaning import Cleaner
 from corpus.text.drops import DropReason
 from corpus.text.languages import language_of
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 
 TEXT = st.text(
     st.one_of(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from corpus.text.content import MAX_SENTENCE_CHARACTERS, Content, ContentMaker, split_of
 from corpus.text.drops import DropReason
 from corpus.text.inputs import InputFormat
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 from pipeline_store.formats import Split
 
 

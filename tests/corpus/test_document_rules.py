@@ -18,8 +18,8 @@ from corpus.text.drops import DropReason, Rejected
 from corpus.text.inputs import InputFormat, misread_files, refuse_misread
 from corpus.text.shard_contents import DocumentCounts, read_contents
 from pipeline_config import PipelineConfig
+from pipeline_config.data_schema import CorpusConfig
 from pipeline_config.rules import violations
-from pipeline_config.schema import CorpusConfig
 from tests.beam_jobs.workspace import as_jsonl, make_config
 
 TEXT = b"\n\nOne.\nTwo.\n \n\n Three.\r\n\r\nFour.\n"

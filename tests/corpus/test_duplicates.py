@@ -24,7 +24,7 @@ from corpus.duplicates.signatures import (
     sign,
 )
 from corpus.text.content import is_held_out, split_of
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 from pipeline_store.formats import Split
 from tests.beam_jobs.workspace import document
 

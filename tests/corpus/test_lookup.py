@@ -7,7 +7,7 @@ import pytest
 
 from corpus.duplicates.lookup import Found, find_trained, sign_texts
 from corpus.duplicates.signatures import IndexedDocuments
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 from tests.beam_jobs.workspace import document
 
 TRAINED, HELD_OUT, OTHER = (document(number) for number in range(3))

@@ -19,7 +19,7 @@ from corpus.text.content import MAX_SENTENCE_CHARACTERS, Content
 from corpus.text.drops import BAD_FILE, HARMLESS, DropReason, Rejected, RejectedFileError
 from corpus.text.inputs import InputFormat
 from corpus.text.shard_contents import DocumentCounts, read_contents
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 from tests.corpus.input_bytes import (
     COMPRESS,
     NAMES,

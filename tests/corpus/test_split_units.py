@@ -24,7 +24,7 @@ from corpus.text.lineage_rules import kept_unit
 from corpus.text.shard_contents import DocumentCounts, read_contents
 from corpus.text.split_units import FileOfDocuments, group_draw, unit_of_new_lineage
 from corpus.tokens.held_out_text import HeldOut
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 from pipeline_store import uris
 from pipeline_store.formats import FileDigest, PartitionManifest, Split, SplitUnit
 from pipeline_store.layout import StoreLayout

@@ -19,7 +19,7 @@ from pipeline_config import FinetuningConfig, PipelineConfig, TaskConfig, parse_
 from pipeline_config.compression import CompressionConfig
 from pipeline_config.finetuning import TextToTextSettings
 from pipeline_config.loading import parse_config, parse_finetuning_config
-from pipeline_config.schema import HangConfig
+from pipeline_config.rental_schema import HangConfig
 from pipeline_store.formats import AttemptEvent, Holder, StoredFile
 from pipeline_store.layout import StoreLayout
 from tests.golden.build_store import ROOT, STORE

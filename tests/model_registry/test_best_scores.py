@@ -8,7 +8,7 @@ import pytest
 from model_registry import registry
 from model_registry.best_scores import LOSS, best_scores, histories, with_evaluation
 from model_registry.gate import judge
-from pipeline_config.schema import PromotionConfig
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store import uris
 from pipeline_store.formats import (
     BestScore,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from model_registry.bootstrap import _tail
 from model_registry.gate import judge
-from pipeline_config.schema import PromotionConfig
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.formats import (
     BestScore,
     BestScores,

@@ -9,8 +9,8 @@ import pytest
 
 from model_registry.best_scores import with_evaluation
 from model_registry.gate import judge
-from pipeline_config.schema import PromotionConfig
 from pipeline_config.task import MIN_JUDGED_EXAMPLES
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.formats import (
     BestProbe,
     BestScores,

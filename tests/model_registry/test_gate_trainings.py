@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from model_registry.gate import judge
-from pipeline_config.schema import PromotionConfig
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.formats import (
     DocumentSetScore,
     EvaluationReport,

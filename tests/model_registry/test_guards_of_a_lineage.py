@@ -12,7 +12,7 @@ from model_registry.best_scores import with_evaluation
 from model_registry.gate import judge
 from model_registry.panel import scored_sets
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import PromotionConfig
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.formats import BestScores, EvaluationReport, ModelScore, VerdictKind
 from tests.model_registry.test_gate import NEW, VERSION, Documents
 

@@ -22,7 +22,7 @@ from pipeline_config import (
     with_overrides,
 )
 from pipeline_config.loading import fields, parse_overrides
-from pipeline_config.rules import chips
+from pipeline_config.slice_sizes import chips
 from pipeline_config.tpu_zones import BELIEVED, READ, more_zones, region_of
 
 REPOSITORY = Path(__file__).parents[2]

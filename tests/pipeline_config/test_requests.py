@@ -16,7 +16,7 @@ from pipeline_config import (
 )
 from pipeline_config.loading import fields
 from pipeline_config.requests import locked_settings, marked, named_paths, with_request
-from pipeline_config.schema import Mark
+from pipeline_config.sections import Mark
 
 PRESET = load_preset("bert_base_v5e")
 IMAGE = f"registry/image@sha256:{'0' * 64}"

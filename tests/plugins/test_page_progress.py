@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
@@ -43,7 +44,7 @@ def beat(made: FinishedRun, **changes: object) -> None:
             step=120,
             train_steps=400,
             loss=5.1234,
-            tokens_per_second=3400.0,
+            tokens_per_second=3400.25,
             eta_seconds=600.0,
             checkpoint_step=100,
         ),
@@ -67,13 +68,15 @@ def test_a_run_that_trains_shows_how_far_it_is_and_loads_itself_anew(site: Site)
     assert "At most 9.60 USD so far" in text
 
 
-def test_a_job_without_a_step_says_what_it_does(site: Site) -> None:
+@pytest.mark.parametrize("name", PhaseName)
+def test_a_job_without_a_step_says_what_it_does(site: Site, name: PhaseName) -> None:
     made = finished(site, "1")
     rent(made)
-    beat(made, progress=None)
+    beat(made, progress=None, phase=JobPhase(name=name, entered=datetime.now(UTC)))
     page = run_page(site, made)
-    assert "<b>train</b>: " in page
     assert "<progress" not in page
+    [said] = re.findall("<b>train</b>: ([a-z ]+)", page)
+    assert said.partition(" ")[0].endswith("ing")
 
 
 def test_the_heartbeat_of_another_attempt_and_a_finished_run_show_nothing(site: Site) -> None:

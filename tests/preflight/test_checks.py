@@ -13,7 +13,7 @@ import pytest
 from corpus.tokens.vocabulary import SPECIAL_TOKENS
 from model_registry import registry
 from pipeline_config import load_preset, with_overrides
-from pipeline_config.schema import TpuConfig
+from pipeline_config.rental_schema import TpuConfig
 from pipeline_store import uris
 from pipeline_store.formats import PartitionManifest, TrainingInputs, VocabularyInfo
 from pipeline_store.layout import StoreLayout, VersionLayout

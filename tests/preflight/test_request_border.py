@@ -31,7 +31,7 @@ from pipeline_config import (
     with_overrides,
 )
 from pipeline_config.requests import marked
-from pipeline_config.schema import Mark
+from pipeline_config.sections import Mark
 from pipeline_config.settings import Settings, load_settings
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import TaskSplit

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline_config.schema import TpuConfig
+from pipeline_config.rental_schema import TpuConfig
 from pipeline_store.formats import ExitKind
 from tests.tpu_agent import giving_back
 from tests.tpu_agent.played_docker import HOST, IMAGE, PlayedDocker

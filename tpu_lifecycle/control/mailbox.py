@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from pipeline_config.schema import RentalConfig
+from pipeline_config.rental_schema import RentalConfig
 from pipeline_store import job_signatures, uris
 from pipeline_store.formats import (
     AgentHello,

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, get_args
 
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from trained_models.phases import Phase
 from trained_models.weight_names import Part, Weight
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from trained_models.weight_names import (
     NEXT_SENTENCE,
     OUTPUT_BIAS,

@@ -13,8 +13,8 @@ def sentence(found: ModelComparison) -> str:
     numbers = (
         f"On {found.task} the {found.metric} is {found.model_mean:.4f}, that of {found.reference} "
         f"{found.reference_mean:.4f} (mean of {found.seeds} seed{'s' if found.seeds > 1 else ''}, "
-        f"{found.examples} test examples): a difference of {found.difference:+.4f} with a "
-        f"{found.confidence:.0%} interval from {found.low:+.4f} to {found.high:+.4f}."
+        f"{found.examples} test examples): a difference of {found.difference:+z.4f} with a "
+        f"{found.confidence:.0%} interval from {found.low:+z.4f} to {found.high:+z.4f}."
     )
     parts = [numbers, _in_training_text(found), _end(found)]
     return " ".join(part for part in parts if part)
@@ -60,8 +60,8 @@ def _clean(found: ModelComparison, findings: TrainingTextFindings) -> str:
     if clean is None:
         return f"The other {others} are too few to judge by."
     return (
-        f"On the other {others} the difference is {clean.difference:+.4f}, from {clean.low:+.4f} "
-        f"to {clean.high:+.4f}."
+        f"On the other {others} the difference is {clean.difference:+z.4f}, from {clean.low:+z.4f} "
+        f"to {clean.high:+z.4f}."
     )
 
 

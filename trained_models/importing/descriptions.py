@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_config.unquoted import UNPARSABLE, fault, kind_of
 from pipeline_store import uris
 from trained_models.architectures import architecture

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from trained_models.architectures.architecture import weights
 from trained_models.errors import UserError
 from trained_models.importing.readers import Reader, StoredTensor

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_config.unquoted import UNPARSABLE
 from trained_models.architectures.architecture import HuggingFaceForm, weights
 from trained_models.errors import BadDataError, UserError

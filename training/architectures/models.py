@@ -16,7 +16,7 @@ import tensorflow as tf
 import tf_keras
 
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import tf_keras
 
 from pipeline_config.compression import CompressionConfig
 from pipeline_config.finetuning import RecipeConfig
-from pipeline_config.schema import TpuConfig
+from pipeline_config.rental_schema import TpuConfig
 from pipeline_config.task import TaskKind
 from pipeline_store.formats import EncoderSource, TaskSplit, TrialResult, TrialScores
 from pipeline_store.layout import StoreLayout, TrialLayout

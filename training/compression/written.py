@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_store.formats import ModelFigures, TaskManifest
 from trained_models.architectures.architecture import architecture_of, weights
 from trained_models.compression.trimming import Arrays

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from corpus.tokens.bpe_model import ROBERTA_NAMES
 from corpus.tokens.vocabulary import MASK
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_store.formats import TrainingInputs, VocabularyInfo
 from trained_models.architectures.architecture import (
     Architecture,

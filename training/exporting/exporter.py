@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_config import PipelineConfig, with_overrides
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_store.formats import ExportCheck, Heritage, TrainingInputs
 from pipeline_store.layout import StoreLayout
 from trained_models import artifacts

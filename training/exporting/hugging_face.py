@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save_file
 
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_store import uris
 from trained_models.architectures.architecture import HuggingFaceForm, architecture_of, weights
 from trained_models.importing.sources import WEIGHTS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_store.formats import EncoderSource, TrainingInputs
 from pipeline_store.layout import StoreLayout
 from trained_models import artifacts

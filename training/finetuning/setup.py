@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from pipeline_config import PipelineConfig
 from pipeline_config.finetuning import RecipeConfig, training_config
-from pipeline_config.schema import ModelConfig, TpuConfig
+from pipeline_config.rental_schema import TpuConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_store.formats import EncoderSource, TaskSplit, TrainingInputs, Trial
 from pipeline_store.layout import StoreLayout, TrialLayout
 from trained_models.errors import UserError

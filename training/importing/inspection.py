@@ -10,7 +10,7 @@ from corpus.tokens.vocabulary import SPECIAL_TOKENS
 from pipeline_config import PipelineConfig
 from pipeline_config.loading import with_overrides
 from pipeline_config.row_shapes import longest_corrupted
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_store import uris
 from trained_models.architectures.architecture import named, weights
 from trained_models.errors import UserError

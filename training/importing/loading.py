@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from trained_models.architectures.architecture import HuggingFaceForm, architecture_of, weights

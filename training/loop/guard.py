@@ -7,7 +7,7 @@ import math
 import tensorflow as tf
 import tf_keras
 
-from pipeline_config.schema import TrainingConfig
+from pipeline_config.training_schema import TrainingConfig
 from pipeline_store.formats import Rollback
 from trained_models.errors import NonFiniteLossError
 from trained_models.state import TrainingState

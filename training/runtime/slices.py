@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import TpuConfig
+from pipeline_config.rental_schema import TpuConfig
 from pipeline_store.formats import PhaseName
 from trained_models.errors import LostWorkerError, UserError
 from training.runtime.job import run_job

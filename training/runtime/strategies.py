@@ -12,7 +12,7 @@ from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python.eager import context
 
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import TpuConfig
+from pipeline_config.rental_schema import TpuConfig
 from pipeline_store.formats import PhaseName
 from trained_models.errors import UserError
 from training.runtime import slices

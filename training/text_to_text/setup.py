@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import TpuConfig
+from pipeline_config.rental_schema import TpuConfig
 from pipeline_config.text_to_text import TextToTextConfig, trainer_config
 from pipeline_store import uris
 from pipeline_store.formats import TaskSplit, TrainingInputs

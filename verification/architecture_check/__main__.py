@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_config import PipelineConfig, with_overrides
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from trained_models.architectures import architecture
 from trained_models.importing.descriptions import describe
 from trained_models.importing.sources import SourceKind

@@ -14,7 +14,7 @@ from corpus.tokens.lineage_vocabulary import read_vocabulary
 from corpus.tokens.tokenizing import Tokenizer, make_tokenizer
 from corpus.tokens.vocabulary import Vocabulary
 from corpus.tokens.wordpiece_training import train_wordpiece
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from training.exporting.tokenizer_files import (
     TOKENIZER,
     bpe_tokenizer,

@@ -13,7 +13,7 @@ from typing import Any
 from pipeline_alerts.causes import Cause
 from pipeline_alerts.findings import Finding
 from pipeline_alerts.running import RunningRun
-from pipeline_config.schema import HangConfig
+from pipeline_config.rental_schema import HangConfig
 from pipeline_store.formats import ExitKind, HangReport, PhaseName, TrainingResult
 from verification.hang_check.prepared import SETTINGS, Prepared, config_of
 from verification.hang_check.results import Result

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from model_registry import bootstrap, gate, retrieval
-from pipeline_config.schema import PromotionConfig
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.formats import (
     DocumentSetScore,
     EvaluationReport,

@@ -9,7 +9,7 @@ from beam_jobs.job.engines import Engine
 from beam_jobs.labelled.facts import TaskFile
 from beam_jobs.labelled.pipeline import TaskJob, build
 from pipeline_config import TaskConfig
-from pipeline_config.schema import BeamConfig
+from pipeline_config.data_schema import BeamConfig
 from pipeline_store.formats import TaskSplit
 from pipeline_store.layout import StoreLayout
 

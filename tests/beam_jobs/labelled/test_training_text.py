@@ -15,7 +15,7 @@ from beam_jobs.labelled.training_text import note_training_text
 from corpus.duplicates.indexes import store_documents
 from corpus.duplicates.lookup import sign_texts
 from corpus.duplicates.signatures import IndexedDocuments
-from pipeline_config.schema import CorpusConfig
+from pipeline_config.data_schema import CorpusConfig
 from pipeline_store import uris
 from pipeline_store.formats import FormatError, TaskManifest, TaskOverlap
 from tests.beam_jobs.labelled.tasks import (

@@ -16,7 +16,7 @@ from local.demo.tasks.modules import Use, harvest
 from local.stack.settings import PRESET
 from model_registry import gate
 from pipeline_config import load_preset, with_overrides
-from pipeline_config.schema import PromotionConfig
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.formats import EvaluationReport
 from pipeline_store.layout import StoreLayout
 from tests.local.demo.docstrings import documented

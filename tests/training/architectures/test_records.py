@@ -7,7 +7,7 @@ import math
 import pytest
 
 from pipeline_config import PipelineConfig, with_overrides
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from preflight.estimates.sizes import weight_count
 from tests.training.corpora import ROBERTA, T5, tiny_config
 from trained_models.architectures import architecture

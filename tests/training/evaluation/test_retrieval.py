@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from model_registry.gate import judge
-from pipeline_config.schema import PromotionConfig
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.formats import RetrievalScore, VerdictKind
 from tests.model_registry.test_gate import NEW, VERSION, Documents, report
 from tests.training.conftest import replicas

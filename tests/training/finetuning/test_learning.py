@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline_config.schema import TpuConfig
+from pipeline_config.rental_schema import TpuConfig
 from pipeline_config.task import METRICS, TaskKind
 from pipeline_store.formats import TaskSplit, TrainingResult
 from tests.training.corpora import TinyStore

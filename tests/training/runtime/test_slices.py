@@ -15,7 +15,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import TpuConfig
+from pipeline_config.rental_schema import TpuConfig
 from pipeline_store.formats import EvaluationReport, ExitKind
 from pipeline_store.layout import RunLayout
 from tests.training.corpora import TinyStore

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from pipeline_config import PipelineConfig
 from pipeline_config.row_shapes import longest_corrupted
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from trained_models.architectures.architecture import Architecture, HuggingFaceForm
 from trained_models.errors import UserError
 from trained_models.flops import TRAINED

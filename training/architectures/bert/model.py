@@ -12,7 +12,7 @@ from official.nlp.modeling.models import BertPretrainerV2
 from official.nlp.modeling.networks import BertEncoderV2
 
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from trained_models.architectures.architecture import architecture_of
 from trained_models.architectures.bert.record import INITIALIZER_RANGE
 from trained_models.record_sources import predicts_next_sentence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_store.formats import TaskSplit, TrialScores
 from trained_models.architectures.architecture import Architecture, architecture_of
 from training.finetuning.exporting.chosen import ChosenTrial

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import tf_keras
 
-from pipeline_config.schema import ModelConfig
 from pipeline_config.task import TaskConfig
+from pipeline_config.training_schema import ModelConfig
 from trained_models.architectures.architecture import architecture_of, weights
 from trained_models.weight_names import Part
 from training.architectures.models import named_variables

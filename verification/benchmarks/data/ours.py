@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_config import PipelineConfig
-from pipeline_config.schema import BeamConfig, CorpusConfig, MaskingConfig, VocabularyConfig
+from pipeline_config.data_schema import BeamConfig, CorpusConfig, MaskingConfig, VocabularyConfig
 from pipeline_store.formats import PartitionManifest, Split
 from verification.benchmarks.data.processes import Usage, run_module
 

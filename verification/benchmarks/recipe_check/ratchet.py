@@ -9,7 +9,7 @@ import numpy as np
 
 from model_registry.best_scores import BASELINE, CANDIDATE, with_evaluation
 from model_registry.gate import judge
-from pipeline_config.schema import PromotionConfig
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.formats import (
     BestScore,
     BestScores,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from model_registry import gate
-from pipeline_config.schema import PromotionConfig
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.formats import Verdict, VerdictKind
 from verification.benchmarks.recipe_check.finding import Figures, Finding
 from verification.benchmarks.recipe_check.first_gate import named

@@ -8,7 +8,7 @@ from itertools import permutations
 
 from model_registry.best_scores import BASELINE, CANDIDATE
 from model_registry.gate import judge
-from pipeline_config.schema import PromotionConfig
+from pipeline_config.training_schema import PromotionConfig
 from pipeline_store.formats import EvaluationReport, ModelScore, VerdictKind
 
 MARGINS = (0.0, 0.005, 0.01, 0.02)

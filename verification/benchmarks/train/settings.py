@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from pipeline_config import PipelineConfig
+from pipeline_config.data_schema import MaskingConfig, VocabularyConfig
 from pipeline_config.finetuning import RecipeConfig
-from pipeline_config.schema import (
-    MaskingConfig,
-    ModelConfig,
-    OptimizerConfig,
-    TrainingConfig,
-    VocabularyConfig,
-)
+from pipeline_config.training_schema import ModelConfig, OptimizerConfig, TrainingConfig
 from verification.benchmarks.train import shapes
 from verification.benchmarks.train.shapes import LENGTH, ROWS
 

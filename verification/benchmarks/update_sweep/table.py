@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_registry.bootstrap import Interval, interval
-from pipeline_config.schema import PromotionConfig
+from pipeline_config.training_schema import PromotionConfig
 from verification.benchmarks.update_sweep.grid import Arm, Scale, main_arms
 from verification.benchmarks.update_sweep.results import (
     ACCURACY,

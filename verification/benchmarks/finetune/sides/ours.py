@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipeline_config.finetuning import training_config
-from pipeline_config.schema import ModelConfig
+from pipeline_config.training_schema import ModelConfig
 from pipeline_store.formats import TaskSplit
 from training.finetuning.objective import FineTuning
 from training.finetuning.task_data import Task
