@@ -19,6 +19,15 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,ta
     /opt/pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps \
         --ignore-requires-python --require-hashes -r /tmp/requirements.txt \
     && /opt/pip/bin/pip --python /opt/venv/bin/python check
+# Such as EXTRAS="mlflow openlineage": what only some installations use.
+ARG EXTRAS=""
+COPY requirements-mlflow.txt requirements-openlineage.txt /tmp/
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.crt \
+    for extra in ${EXTRAS}; do \
+        /opt/pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps \
+            --ignore-requires-python --require-hashes -r "/tmp/requirements-${extra}.txt" || exit 1; \
+    done \
+    && /opt/pip/bin/pip --python /opt/venv/bin/python check
 COPY docker/trim-packages /tmp/trim-packages
 RUN /tmp/trim-packages /opt/venv
 

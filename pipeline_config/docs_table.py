@@ -93,6 +93,13 @@ What does not differ from run to run is read from the environment:
 """
 
 
+_OTHERS = """
+Variables of other tools are on the pages of what uses them: `OTEL_…` and `AIRFLOW__OPENLINEAGE__…`
+in [lineage and traces](../operate/lineage-and-traces.md), `MLFLOW_…` in
+[MLflow](../guides/sharing.md), `HF_TOKEN` in [Hugging Face Hub](../guides/hugging-face-hub.md),
+`GOOGLE_…` in [where to run it](../start/where-to-run.md).
+"""
+
 _FINETUNING = """\
 # Fine-tuning
 
@@ -112,6 +119,7 @@ def config_page() -> str:
         [
             _INTRODUCTION,
             _environment(),
+            _OTHERS,
             *_sections(PipelineConfig, PipelineConfig.model_fields),
             *_rules("Rules that join settings", (*RULES, *RENTAL_RULES)),
             *_presets("Presets", PipelineConfig, load_preset),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -181,7 +182,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     :raises ConfigError: one would not do what it is for.
     """
     settings = Settings(
-        store_uri=environment.get("REPRETRAIN_STORE_URI", os.path.expanduser("~/repretraining")),
+        store_uri=environment.get("REPRETRAIN_STORE_URI") or os.path.expanduser("~/repretraining"),
         preset=environment.get("REPRETRAIN_PRESET", "bert_base_v5e"),
         input_roots=_words(environment.get("REPRETRAIN_INPUT_ROOTS", "corpus,tasks,imports")),
         hidden_paths=_words(environment.get("REPRETRAIN_HIDDEN_PATHS", "")),
@@ -195,7 +196,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         alert_conn_ids=_words(environment.get("REPRETRAIN_ALERT_CONN_IDS", "")),
         tensorboard_url=environment.get("REPRETRAIN_TENSORBOARD_URL", "").rstrip("/"),
         metrics_url=environment.get("REPRETRAIN_METRICS_URL", "").rstrip("/"),
-        mlflow_mirror=environment.get("REPRETRAIN_MLFLOW_MIRROR", "0") == "1",
+        mlflow_mirror=_switch(environment, "REPRETRAIN_MLFLOW_MIRROR"),
         mlflow_prefix=environment.get("REPRETRAIN_MLFLOW_PREFIX", ""),
         mlflow_url=environment.get("REPRETRAIN_MLFLOW_URL", "").rstrip("/"),
         hub_repository=environment.get("REPRETRAIN_HUB_REPOSITORY", ""),
@@ -205,11 +206,11 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         traces_url=environment.get("REPRETRAIN_TRACES_URL", ""),
         openlineage_url=environment.get("REPRETRAIN_OPENLINEAGE_URL", ""),
         docs_url=environment.get("REPRETRAIN_DOCS_URL", "").rstrip("/"),
-        alert_with_text=environment.get("REPRETRAIN_ALERT_WITH_TEXT", "0") == "1",
-        overdue_hours=float(environment.get("REPRETRAIN_OVERDUE_HOURS", "30")),
-        quiet_days=float(environment.get("REPRETRAIN_QUIET_DAYS", "3")),
-        stalled_minutes=float(environment.get("REPRETRAIN_STALLED_MINUTES", "30")),
-        idle_tpu_minutes=float(environment.get("REPRETRAIN_IDLE_TPU_MINUTES", "20")),
+        alert_with_text=_switch(environment, "REPRETRAIN_ALERT_WITH_TEXT"),
+        overdue_hours=_number(environment, "REPRETRAIN_OVERDUE_HOURS", 30.0),
+        quiet_days=_number(environment, "REPRETRAIN_QUIET_DAYS", 3.0),
+        stalled_minutes=_number(environment, "REPRETRAIN_STALLED_MINUTES", 30.0),
+        idle_tpu_minutes=_number(environment, "REPRETRAIN_IDLE_TPU_MINUTES", 20.0),
     )
 
     if problems := list(_unhidden(settings.hidden_paths)):
@@ -295,15 +296,21 @@ def hub_token(environment: Mapping[str, str] = os.environ) -> str:
 def add_store_argument(parser: argparse.ArgumentParser) -> None:
     """Add ``--store`` to a command that reads a store, or removes something from it.
 
-    The folder that is the default where nothing else is set has to be there: an answer about an
-    empty store that nobody meant, such as "no alert", would be believed.
+    A folder has to be there: an answer about an empty store that nobody meant, such as "no alert",
+    would be believed.
     """
     default = load_settings().store_uri
-    is_set = "REPRETRAIN_STORE_URI" in os.environ
+    is_set = bool(os.environ.get("REPRETRAIN_STORE_URI"))
 
     def existing(uri: str) -> str:
-        if uri != default or is_set or os.path.isdir(uri):
+        if "://" in uri or (os.path.isabs(uri) and os.path.isdir(uri)):
             return uri
+        if uri != default or is_set:
+            problem = "there is no such folder" if os.path.isabs(uri) else "it is relative"
+            raise argparse.ArgumentTypeError(
+                f"{uri}: {problem}; give the absolute path of a store's folder, or "
+                "gs://BUCKET/PREFIX."
+            )
         raise argparse.ArgumentTypeError(
             f"which store? REPRETRAIN_STORE_URI is not set, and there is no folder {uri}. Give "
             "--store URI, or run this where Airflow's settings are: on the team server with "
@@ -341,6 +348,25 @@ def _unhidden(paths: tuple[str, ...]) -> Iterator[str]:
             f"REPRETRAIN_HIDDEN_PATHS: {path!r} {problem}: nothing would be hidden. Give absolute "
             "paths with commas, such as /run/secrets,/home/airflow/airflow."
         )
+
+
+def _number(environment: Mapping[str, str], name: str, default: float) -> float:
+    text = environment.get(name, "").strip()
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        value = math.nan
+    # nan is not at least 0 either.
+    if not 0 <= value < math.inf:
+        raise ConfigError([f"{name} is {text!r}, and has to be a number from 0 on."])
+    return value
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(name, "").strip()
+    if text not in {"", "0", "1"}:
+        raise ConfigError([f"{name} is {text!r}, and has to be 1 for on, or 0 or empty for off."])
+    return text == "1"
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Serves metrics of a store to Prometheus, prints them, and writes what others make of them.
 
 python -m pipeline_metrics serve --store gs://my-bucket/store --port 9977
-python -m pipeline_metrics print --store .local/store
+python -m pipeline_metrics print --store "$PWD/.local/store"
 python -m pipeline_metrics files --output /etc/prometheus/repretraining
 """
 
@@ -20,6 +20,8 @@ from pipeline_metrics import files
 from pipeline_metrics.snapshot import WINDOW_DAYS, SnapshotSource
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
+
+log = logging.getLogger(__name__)
 
 PORT = 9977
 LOOPBACK = "127.0.0.1"
@@ -91,7 +93,8 @@ def _source(arguments: argparse.Namespace) -> SnapshotSource:
     """
     store = StoreLayout(arguments.store)
     # Later on each file may fail for itself; now a wrong address is a reason not to begin.
-    uris.exists(store.installation)
+    if not uris.exists(store.installation):
+        log.warning("%s: no run has ever asked for a TPU with this store.", store.root)
     return SnapshotSource(store, timedelta(days=arguments.window_days))
 
 

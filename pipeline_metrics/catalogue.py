@@ -325,7 +325,7 @@ METRICS = (
         "alerts_open",
         "",
         "Alerts that have not cleared; of causes whose end nobody records those of the last day.",
-        ("cause", "severity"),
+        ("cause", "severity", "lineage", "dag"),
         reads.alerts_open,
     ),
     Metric(

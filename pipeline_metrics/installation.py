@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from pipeline_alerts.causes import CLEARING, base_cause, is_one_of
 from pipeline_alerts.delivery import is_alert
 from pipeline_metrics.reading import Reader, Source
 from pipeline_store import identity, uris
 from pipeline_store.details import ObjectDetails
-from pipeline_store.formats import CorpusSeen, PartitionArrival, ReaperPass, WatchPass
+from pipeline_store.formats import Alert, CorpusSeen, PartitionArrival, ReaperPass, WatchPass
 from pipeline_store.layout import StoreLayout
 
 NEWS = timedelta(days=1)
@@ -20,20 +21,28 @@ NEWS = timedelta(days=1)
 CLEARED = ".cleared.json"
 
 
+class AlertKind(NamedTuple):
+    """Alerts that are counted together; empty: they are of no lineage, or of no DAG."""
+
+    cause: str
+    lineage_id: str = ""
+    dag_id: str = ""
+
+
 @dataclass
 class SeenInstallation:
     """What belongs to no lineage.
 
     :ivar waiting: partitions of the corpus as they were last seen, if no run was started for that;
         None: it cannot be read.
-    :ivar alerts: those that are open, by cause.
+    :ivar alerts: those that are open.
     """
 
     waiting: list[PartitionArrival] | None = None
     corpus: CorpusSeen | None = None
     watch: WatchPass | None = None
     reapers: list[ReaperPass] = field(default_factory=list)
-    alerts: Counter[str] | None = None
+    alerts: Counter[AlertKind] | None = None
 
 
 def read_installation(store: StoreLayout, reader: Reader, now: datetime) -> SeenInstallation:
@@ -44,7 +53,7 @@ def read_installation(store: StoreLayout, reader: Reader, now: datetime) -> Seen
         corpus=corpus,
         watch=reader.load(Source.WATCH, WatchPass, store.watch_pass),
         reapers=_reapers(store, reader),
-        alerts=reader.attempt(Source.ALERTS, lambda: _open_alerts(store, now)),
+        alerts=reader.attempt(Source.ALERTS, lambda: _open_alerts(store, reader, now)),
     )
 
 
@@ -88,18 +97,20 @@ def _reapers(store: StoreLayout, reader: Reader) -> list[ReaperPass]:
     return [one for one in found if one is not None]
 
 
-def _open_alerts(store: StoreLayout, now: datetime) -> Counter[str]:
-    """Return how many alerts of each cause are open, from a listing: an alert never changes."""
+def _open_alerts(store: StoreLayout, reader: Reader, now: datetime) -> Counter[AlertKind]:
+    """Return how many alerts are open, from a listing: an alert is read once and never changes."""
     listed = uris.list_details(store.alerts)
     over = {one.uri.removesuffix(CLEARED) for one in listed if one.uri.endswith(CLEARED)}
-    found: Counter[str] = Counter()
+    found: Counter[AlertKind] = Counter()
     for one in listed:
         stem = one.uri.removesuffix(".json")
         name = stem.rpartition("/")[2]
         if not is_alert(store, one.uri) or stem in over:
             continue
         if is_one_of(name, CLEARING) or now - one.modified < NEWS:
-            found[_cause(name)] += 1
+            alert = reader.unchanging(Source.ALERTS, Alert, one.uri)
+            about = (alert.lineage_id or "", alert.dag_id or "") if alert is not None else ("", "")
+            found[AlertKind(_cause(name), *about)] += 1
     return found
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import takewhile
 
 from pipeline_alerts.causes import Cause, Severity, severity
+from pipeline_metrics.installation import AlertKind
 from pipeline_metrics.lineages import SeenLineage
 from pipeline_metrics.runs import SeenRun, SeenTpu, TpuState
 from pipeline_metrics.snapshot import Snapshot
@@ -308,12 +309,12 @@ def reaper_problems(snapshot: Snapshot) -> Samples:
 
 
 def alerts_open(snapshot: Snapshot) -> Samples:
-    """Yield open alerts by cause; each cause that this program knows."""
+    """Yield open alerts; of each cause that this program knows also those of no lineage."""
     if (found := snapshot.installation.alerts) is not None:
-        for cause in sorted({*map(str, Cause), *found}):
+        for kind in sorted({*(AlertKind(str(cause)) for cause in Cause), *found}):
             # Of a cause that only a later program knows nothing says how soon to look.
-            known = severity(cause) if cause in set(Cause) else Severity.WARNING
-            yield (cause, str(known)), found[cause]
+            known = severity(kind.cause) if kind.cause in set(Cause) else Severity.WARNING
+            yield (kind.cause, str(known), kind.lineage_id, kind.dag_id), found[kind]
 
 
 def read_errors(snapshot: Snapshot) -> Samples:

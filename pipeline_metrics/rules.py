@@ -20,6 +20,9 @@ JOB = "repretraining"
 
 DOCUMENT = "docs/operate/metrics.md"
 
+_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+"""In Markdown."""
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -62,6 +65,8 @@ def _minutes(minutes: float) -> timedelta:
 
 
 NOW = timedelta(0)
+EXPORTER_DOWN = timedelta(minutes=10)
+"""For so long the exporter may be away; critical alerts go on meanwhile, which end without it."""
 
 
 def rules(settings: Settings) -> tuple[Rule, ...]:
@@ -70,15 +75,18 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
     :param settings: of the installation, which say for how long something may last.
     """
     overdue, idle = settings.overdue_hours * 3600, settings.idle_tpu_minutes * 60
-    return (
+    everything = (
         Rule(
             "RepretrainExporterDown",
             f'up{{job="{JOB}"}}',
-            "== 0",
-            _minutes(10),
+            f'== 0 or absent(up{{job="{JOB}"}})',
+            EXPORTER_DOWN,
             Severity.CRITICAL,
-            "The exporter does not answer: all other rules are blind",
-            "Start `python -m pipeline_metrics serve`, and look at its log.",
+            "The exporter does not answer, or Prometheus has no job of this name: all other rules "
+            "are blind",
+            "Start it and look at its log: on the team server by `docker compose --profile observe "
+            "up -d metrics`, on a laptop by `make up OBSERVE=1`, elsewhere by `python -m "
+            "pipeline_metrics serve`.",
         ),
         Rule(
             "RepretrainStoreUnreadable",
@@ -104,7 +112,7 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
         Rule(
             "RepretrainReaperNeverSeen",
             '~store_unreadable{source="reaper"}',
-            "== 0 unless on () ~reaper_pass_timestamp_seconds",
+            "== 0 unless on (instance) ~reaper_pass_timestamp_seconds",
             _minutes(30),
             Severity.CRITICAL,
             "No TPU reaper has ever made a pass in this store",
@@ -112,7 +120,7 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
         ),
         Rule(
             "RepretrainReaperSilent",
-            "time() - max by (owner) (~reaper_pass_timestamp_seconds)",
+            "time() - max by (instance, owner) (~reaper_pass_timestamp_seconds)",
             "> 3600",
             _minutes(5),
             Severity.CRITICAL,
@@ -132,7 +140,7 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
         Rule(
             "RepretrainWatchNeverSeen",
             '~store_unreadable{source="watch"}',
-            "== 0 unless on () ~watch_pass_timestamp_seconds",
+            "== 0 unless on (instance) ~watch_pass_timestamp_seconds",
             _minutes(30),
             Severity.CRITICAL,
             "pipeline_watch has never made a pass in this store: nobody is told",
@@ -145,7 +153,8 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
             _minutes(5),
             Severity.CRITICAL,
             "pipeline_watch made no pass for {{ $value | humanizeDuration }}: nobody is told",
-            "Start Airflow's scheduler, and unpause the DAG `pipeline_watch`.",
+            "Start Airflow's scheduler, by `docker compose up -d scheduler` on the team server, "
+            "`make up` on a laptop, and unpause the DAG `pipeline_watch`.",
         ),
         Rule(
             "RepretrainTpuLeftOver",
@@ -155,8 +164,8 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
             Severity.CRITICAL,
             "A TPU of lineage {{ $labels.lineage }} is not given back for "
             "{{ $value | humanizeDuration }}",
-            "`python -m tpu_lifecycle list` shows it, `reap --once` deletes what nobody looks "
-            "after.",
+            "`python -m tpu_lifecycle list` shows it, `python -m tpu_lifecycle reap --once` "
+            "deletes what nobody looks after.",
         ),
         Rule(
             "RepretrainTpuIdle",
@@ -187,7 +196,8 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
             Severity.CRITICAL,
             "A TPU with a job of lineage {{ $labels.lineage }} is silent for "
             "{{ $value | humanizeDuration }}",
-            "The run replaces a silent TPU by itself: look whether Airflow's triggerer works.",
+            "The run replaces a silent TPU by itself: look whether Airflow's triggerer works, by "
+            "`docker compose ps` on the team server, `make status` on a laptop.",
         ),
         Rule(
             "RepretrainRunFailed",
@@ -284,11 +294,15 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
             "> 0",
             NOW,
             None,
-            "{{ $value }} alert(s) {{ $labels.cause }} of the pipeline itself",
+            "{{ $value }} alert(s) {{ $labels.cause }} of the pipeline itself"
+            "{{ if $labels.lineage }}, lineage {{ $labels.lineage }}{{ end }}"
+            "{{ if $labels.dag }}, DAG {{ $labels.dag }}{{ end }}",
             "`python -m pipeline_alerts list`; the runbook has a [section](alerts.md) for each "
             "cause.",
         ),
     )
+    # Zero minutes are for ever, as in the alerts of the watch.
+    return tuple(one for one in everything if idle or one.name != "RepretrainTpuIdle")
 
 
 def rule_file(settings: Settings) -> dict[str, Any]:
@@ -301,10 +315,18 @@ def _rule(rule: Rule, settings: Settings) -> Mapping[str, Any]:
     if rule.severity is None:
         # One rule for all causes, each of which has a severity and a section of its own.
         address = runbook("test", settings.docs_url).replace("#test", "#{{ $labels.cause }}")
+    is_critical = rule.severity is Severity.CRITICAL and rule.name != "RepretrainExporterDown"
+    kept = {"keep_firing_for": f"{EXPORTER_DOWN.total_seconds():.0f}s"} if is_critical else {}
     return {
         "alert": rule.name,
         "expr": rule.query,
         "for": f"{rule.hold.total_seconds():.0f}s",
+        **kept,
         "labels": {"severity": str(rule.severity or "{{ $labels.severity }}")},
-        "annotations": {"summary": rule.summary, "runbook_url": address},
+        "annotations": {
+            "summary": rule.summary,
+            "description": _LINK.sub(r"\1", rule.action),
+            # Without an address of the documentation it would be a path that leads nowhere.
+            **({"runbook_url": address} if settings.docs_url else {}),
+        },
     }

@@ -1,8 +1,12 @@
 """Copies what a store has into tools of others.
 
-MLFLOW_TRACKING_URI=https://mlflow.example.com python -m pipeline_mirror mlflow --store STORE
+export MLFLOW_TRACKING_URI=https://mlflow.example.com
+python -m pipeline_mirror mlflow --store gs://my-bucket/store
 python -m pipeline_mirror mlflow --every 30
-HF_TOKEN=… REPRETRAIN_HUB_REPOSITORY=acme/bert-{lineage} python -m pipeline_mirror hub --every 60
+
+export HF_TOKEN=… REPRETRAIN_HUB_REPOSITORY=acme/bert-{lineage}
+python -m pipeline_mirror hub --dry-run
+python -m pipeline_mirror hub --every 60
 python -m pipeline_mirror hub-folder --version v-0a1b2c3d4e5f --output FOLDER
 """
 
@@ -17,7 +21,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from model_registry.errors import RegistryError
-from pipeline_config.settings import add_store_argument, hub_token, mlflow_tracking_uri
+from pipeline_config.settings import (
+    add_store_argument,
+    hub_repository,
+    hub_token,
+    mlflow_tracking_uri,
+)
 from pipeline_mirror import hub_mirroring, mirroring
 from pipeline_mirror.errors import MirrorError, ServerAwayError
 from pipeline_mirror.passes import Report
@@ -50,7 +59,9 @@ def _mlflow(arguments: argparse.Namespace) -> int:
 
 
 def _hub(arguments: argparse.Namespace) -> int:
-    return _passes(arguments, lambda store: hub_mirroring.mirror_to_hub(store, hub_token()))
+    hub_repository("default")  # a name that is wrong is a reason not to begin
+    token = "" if arguments.dry_run else hub_token()
+    return _passes(arguments, lambda store: hub_mirroring.mirror_to_hub(store, token))
 
 
 def _hub_folder(arguments: argparse.Namespace) -> int:
@@ -64,15 +75,16 @@ def _hub_folder(arguments: argparse.Namespace) -> int:
 def _passes(arguments: argparse.Namespace, make: Callable[[StoreLayout], Report]) -> int:
     store = StoreLayout(arguments.store)
     # Later on each file may fail for itself; now a wrong address is a reason not to begin.
-    uris.exists(store.installation)
+    if not uris.exists(store.installation):
+        log.warning("%s: no run has ever asked for a TPU with this store.", store.root)
     if arguments.every is None:
         return _pass(store, make)
     while True:
         begin = time.monotonic()
         try:
             _pass(store, make)
-        except ServerAwayError as error:
-            # What it misses now it is told of when it is back.
+        except (ServerAwayError, RegistryError, OSError) as error:
+            # Server or store are away, or a file is damaged: what is missed now is made up for.
             log.warning("%s", error)
         time.sleep(max(0.0, arguments.every - (time.monotonic() - begin)))
 
@@ -110,6 +122,9 @@ def _parser() -> argparse.ArgumentParser:
     hub = commands.add_parser("hub", help=text, description=text)
     hub.set_defaults(run=_hub)
     add_store_argument(hub)
+    hub.add_argument(
+        "--dry-run", action="store_true", help="say what would be pushed, as without a token"
+    )
     _add_every(hub)
     text = "write a version as a repository of the Hub into a folder, and push nothing"
     folder = commands.add_parser("hub-folder", help=text, description=text)

@@ -27,9 +27,16 @@ _GLOB_SIGNS = re.compile(r"[\\*?\[\]{},]")
 def _client() -> storage.Client:
     # Imported late: a run on plain directories needs no cloud library. The client honors
     # STORAGE_EMULATOR_HOST by itself.
+    from google.auth.exceptions import GoogleAuthError
     from google.cloud import storage
 
-    return storage.Client()
+    try:
+        return storage.Client()
+    except GoogleAuthError as error:
+        raise PermissionError(
+            f"Google Cloud Storage cannot be used, as there are no credentials: {error} Run "
+            "`gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
+        ) from error
 
 
 def bucket_and_name(uri: str) -> tuple[str, str]:

@@ -144,8 +144,9 @@ def _is_on() -> bool:
     """Return whether the environment says that traces are sent, and where to."""
     names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     is_disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    exporter = os.environ.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
-    return exporter == "otlp" and not is_disabled and any(map(os.environ.get, names))
+    exporters = (os.environ.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")
+    is_otlp = "otlp" in map(str.strip, exporters)
+    return is_otlp and not is_disabled and any(map(os.environ.get, names))
 
 
 LISTENERS: list[Any] = [sys.modules[__name__]]

@@ -114,5 +114,31 @@ def test_an_empty_default_store_is_not_looked_into(
     assert store("--store", "gs://bucket/store") == "gs://bucket/store"
     (tmp_path / "repretraining").mkdir()
     assert store() == str(tmp_path / "repretraining")
-    monkeypatch.setenv("REPRETRAIN_STORE_URI", "/srv/store")
-    assert store() == "/srv/store"
+    monkeypatch.setenv("REPRETRAIN_STORE_URI", str(tmp_path))
+    assert store() == str(tmp_path)
+    # What is set, or typed, and is not there is a mistake as well.
+    monkeypatch.setenv("REPRETRAIN_STORE_URI", "/srv/no-store")
+    for words in ((), ("--store", f"{tmp_path}/nowhere"), ("--store", __file__)):
+        with pytest.raises(SystemExit):
+            store(*words)
+        assert "there is no such folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["thirty", "-5", "nan", "inf"])
+def test_a_number_that_is_none_is_named_with_its_variable(text: str) -> None:
+    with pytest.raises(ConfigError, match="REPRETRAIN_OVERDUE_HOURS is") as caught:
+        load_settings({"REPRETRAIN_OVERDUE_HOURS": text})
+    assert repr(text) in str(caught.value)
+
+
+def test_an_empty_number_or_switch_is_its_default() -> None:
+    """As in an example of a file of settings, every line of which is there."""
+    default = load_settings({})
+    names = ("OVERDUE_HOURS", "QUIET_DAYS", "IDLE_TPU_MINUTES", "MLFLOW_MIRROR", "STORE_URI")
+    assert load_settings({f"REPRETRAIN_{name}": "" for name in names}) == default
+
+
+def test_a_switch_is_on_or_off() -> None:
+    assert load_settings({"REPRETRAIN_MLFLOW_MIRROR": "1"}).mlflow_mirror
+    with pytest.raises(ConfigError, match="REPRETRAIN_MLFLOW_MIRROR is 'true'"):
+        load_settings({"REPRETRAIN_MLFLOW_MIRROR": "true"})

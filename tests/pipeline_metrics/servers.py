@@ -138,6 +138,7 @@ def _configure(servers: Servers) -> None:
     content = rule_file(load_settings({}))
     for rule in content["groups"][0]["rules"]:
         rule["for"] = "0s"
+        rule.pop("keep_firing_for", None)
     (servers.folder / files.RULES).write_text(yaml.safe_dump(content))
     hosts = {name: f"127.0.0.1:{port}" for name, port in servers.ports.items()}
     kept = prometheus_config(hosts[EXPORTER], hosts[ALERTMANAGER])

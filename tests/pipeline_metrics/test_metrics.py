@@ -24,10 +24,11 @@ from pipeline_metrics.__main__ import main
 from pipeline_metrics.catalogue import METRICS, PREFIX, Kind
 from pipeline_metrics.dashboards import DASHBOARDS
 from pipeline_metrics.exporter import StoreCollector, text
-from pipeline_metrics.rules import rules
+from pipeline_metrics.rules import rule_file, rules
 from pipeline_metrics.snapshot import SnapshotSource
 from pipeline_store import local, uris
 from pipeline_store.formats import (
+    Alert,
     OutcomeKind,
     PartitionManifest,
     PreparedInput,
@@ -36,7 +37,7 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import StoreLayout
 from tests.pipeline_metrics.faults import FAULTS, wrong
-from tests.pipeline_metrics.stores import NO_FILES, TRAINED, World, ago, entry
+from tests.pipeline_metrics.stores import NO_FILES, TRAINED, World, ago, entry, now
 from tests.pipeline_store.gcs_server import GcsState
 from tests.pipeline_store.stores import cloud_storage
 
@@ -383,6 +384,25 @@ def test_an_alert_of_a_later_program_is_counted(world: World) -> None:
     assert value(found, "alerts_open", cause="watch-silent", severity="critical") == 0
 
 
+def test_alerts_say_of_which_lineage_they_are(world: World) -> None:
+    """Else Alertmanager took the second for the first, and told nobody."""
+    for number, lineage in enumerate(("default", "other", "other")):
+        Alert(
+            scope=f"run-{number}",
+            cause="task-failed.tpu.train",
+            title="failed",
+            reason="no chips",
+            time=now(),
+            lineage_id=lineage,
+            dag_id="dag",
+        ).create(world.store.alert(f"run-{number}", "task-failed.tpu.train"))
+    source = SnapshotSource(world.store, WEEKS)
+    for _ in range(2):
+        found = scrape(source)
+        assert value(found, "alerts_open", cause="task-failed", lineage="default", dag="dag") == 1
+        assert value(found, "alerts_open", cause="task-failed", lineage="other") == 2
+
+
 def test_a_time_without_a_zone_costs_no_scrape(world: World) -> None:
     run = world.run(OutcomeKind.FAILED)
     text = uris.read(run.record).decode()
@@ -456,8 +476,19 @@ def test_files_follow_the_installations_settings(
     assert main(["files", "--output", str(tmp_path)]) == 0
     written = (tmp_path / files.RULES).read_text()
     assert "> 180000" in written
+    assert "RepretrainTpuIdle" in written
     assert "https://docs.example.com/operate/metrics.html#repretrainrunoverdue" in written
     assert "https://docs.example.com/operate/alerts.html#{{ $labels.cause }}" in written
+
+
+def test_what_is_never_reported_has_no_rule_and_no_address_no_link() -> None:
+    never = rule_file(load_settings({"REPRETRAIN_IDLE_TPU_MINUTES": "0"}))["groups"][0]["rules"]
+    assert {one["alert"] for one in never} == {*FAULTS, "RepretrainExporterDown"} - {
+        "RepretrainTpuIdle"
+    }
+    for one in never:
+        assert one["annotations"].keys() == {"summary", "description"}
+        assert "](" not in one["annotations"]["description"]
 
 
 def test_the_exporter_answers_on_this_machine_alone(world: World) -> None:
@@ -496,8 +527,12 @@ def test_without_its_library_the_command_says_what_to_install(
 
 
 def test_no_address_of_a_store_is_no_start(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["print", "--store", "relative/store"]) == 1
-    assert "is relative" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["print", "--store", "relative/store"])
+    assert "relative/store: it is relative" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["print", "--store", __file__])
+    assert "there is no such folder" in capsys.readouterr().err
 
 
 def test_a_store_without_anything_is_scraped(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import yaml
 from pipeline_config.settings import load_settings
 from pipeline_metrics import files
 from pipeline_metrics.dashboards import DASHBOARDS
-from pipeline_metrics.rules import promql, rules
+from pipeline_metrics.rules import EXPORTER_DOWN, promql, rules
 from tests.pipeline_metrics import servers
 from tests.pipeline_metrics.faults import AT_ONCE, FAULTS, wrong
 from tests.pipeline_metrics.servers import EXPORTER, Servers
@@ -63,24 +63,29 @@ SERIES = {
     "RepretrainReaperNeverSeen": 'repretrain_store_unreadable{source="reaper"}',
     "RepretrainReaperProblems": 'repretrain_reaper_problems{owner="o", project="p"}',
     "RepretrainRunFailed": 'repretrain_runs_failed_in_a_row{lineage="l", dag="d"}',
-    "RepretrainAlertOpen": 'repretrain_alerts_open{cause="watch-silent", severity="critical"}',
+    "RepretrainAlertOpen": 'repretrain_alerts_open{cause="overdue", severity="warning", '
+    'lineage="l", dag="d"}',
     "RepretrainDataMostlyDropped": 'repretrain_data_newest_dropped_ratio{lineage="l"}',
 }
 """Of rules that look at a number; those that look at an age have the clock in their expression."""
 
+CRITICAL = {"RepretrainTpusUnreadable", "RepretrainReaperNeverSeen"}
+"""Those of them that go on for some time, as they would end when the exporter stops."""
+
 
 def timed(name: str, series: str) -> dict[str, object]:
-    """Return promtool's test of a rule: 40 minutes of a fault, and 5 without."""
+    """Return promtool's test of a rule: 40 minutes of a fault, and 15 without."""
     at_zero = ("RepretrainExporterDown", "RepretrainReaperNeverSeen")
     bad, good = ("0", "1") if name in at_zero else ("1", "0")
     hold = RULES[name].hold.total_seconds() / 60
     moments = [(hold - 1, False)] if hold else []
-    moments += [(hold, True), (40, True), (42, False)]
+    kept = EXPORTER_DOWN.total_seconds() / 60 if name in CRITICAL else 0
+    moments += [(hold, True), (40, True), (40 + kept, True), (42 + kept, False)]
     labels = dict(part.split("=") for part in series.partition("{")[2].rstrip("}").split(", "))
     labels = {key: value.strip('"') for key, value in labels.items()}
     return {
         "interval": "1m",
-        "input_series": [{"series": series, "values": f"{bad}x40 {good}x5"}],
+        "input_series": [{"series": series, "values": f"{bad}x40 {good}x15"}],
         "alert_rule_test": [
             {
                 "eval_time": f"{minute:g}m",
@@ -97,16 +102,21 @@ def test_promtool_fires_rules_at_an_age(tmp_path: Path) -> None:
     rule = RULES["RepretrainTpuLeftOver"]
     assert (rule.condition, rule.hold.total_seconds()) == ("> 1800", 300)
     series = 'repretrain_tpu_state_oldest_timestamp_seconds{lineage="l", state="left_over"}'
-    alert = expected(rule.name, {"lineage": "l", "state": "left_over"}, "36m 0s")
+    labels = {"lineage": "l", "state": "left_over"}
+    alert = expected(rule.name, labels, "36m 0s")
+    # The exporter is away then, and nobody knows better.
+    kept = expected(rule.name, labels, "36m 0s")
     content = {
         "rule_files": [str(files.FOLDER / files.RULES)],
         "tests": [
             {
                 "interval": "1m",
-                "input_series": [{"series": series, "values": "0x36 _x5"}],
+                "input_series": [{"series": series, "values": "0x36 _x15"}],
                 "alert_rule_test": [
                     {"eval_time": "35m", "alertname": rule.name, "exp_alerts": []},
                     {"eval_time": "36m", "alertname": rule.name, "exp_alerts": [alert]},
+                    {"eval_time": "45m", "alertname": rule.name, "exp_alerts": [kept]},
+                    {"eval_time": "48m", "alertname": rule.name, "exp_alerts": []},
                 ],
             }
         ],

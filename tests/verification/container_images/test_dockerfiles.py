@@ -33,10 +33,12 @@ def ignored() -> list[str]:
 
 SITE = {"docs", "mkdocs.yml", "requirements-docs.txt", "scripts/mkdocs_hooks.py"}
 """What the documentation's site is made of, beside Airflow's code in its image."""
+EXTRAS = {"requirements-mlflow.txt", "requirements-openlineage.txt"}
+"""Locks of what only some installations use."""
 
 
 def packages_of(dockerfile: Path) -> set[str]:
-    return {path for path in copied(dockerfile) if not path.startswith("docker/")} - SITE
+    return {path for path in copied(dockerfile) if not path.startswith("docker/")} - SITE - EXTRAS
 
 
 def lint(*paths: Path) -> subprocess.CompletedProcess[str]:
@@ -83,7 +85,7 @@ def test_the_build_context_is_what_the_dockerfiles_copy() -> None:
     assert everything == "*"
     allowed = {rule[1:] for rule in rules if rule.startswith("!")}
     needed = {path for dockerfile in DOCKERFILES for path in packages_of(dockerfile)}
-    assert allowed == needed | SITE | {"docker/requirements-*.txt", "docker/trim-packages"}
+    assert allowed == needed | SITE | EXTRAS | {"docker/requirements-*.txt", "docker/trim-packages"}
     assert {"**/__pycache__", "**/*.pyc"} == set(rules) - {f"!{path}" for path in allowed}
 
 
