@@ -93,11 +93,11 @@ What does not differ from run to run is read from the environment:
 """
 
 
-_OTHERS = """
+_OTHERS = """\
 Variables of other tools are on the pages of what uses them: `OTEL_…` and `AIRFLOW__OPENLINEAGE__…`
 in [lineage and traces](../operate/lineage-and-traces.md), `MLFLOW_…` in
 [MLflow](../guides/sharing.md), `HF_TOKEN` in [Hugging Face Hub](../guides/hugging-face-hub.md),
-`GOOGLE_…` in [where to run it](../start/where-to-run.md).
+`GOOGLE_…` in the [runbook](../operate/alerts.md#runbook).
 """
 
 _FINETUNING = """\

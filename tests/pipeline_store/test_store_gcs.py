@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from pipeline_store import uris
+from pipeline_store import gcs, uris
 from tests.pipeline_store.gcs_server import GcsState
 
 URI = "gs://bucket/store/commit.json"
@@ -53,3 +55,17 @@ def test_location(cloud_storage: GcsState) -> None:
 def test_a_uri_without_a_bucket_is_refused(cloud_storage: GcsState) -> None:
     with pytest.raises(ValueError, match="names no bucket"):
         uris.read("gs:///name")
+
+
+def test_without_a_login_to_the_cloud_an_error_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    # No login of this machine's, and nobody is asked whether it is one of Google's.
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
+    gcs._client.cache_clear()
+    with pytest.raises(PermissionError, match="gcloud auth application-default login"):
+        uris.exists("gs://bucket/store/installation.json")
