@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline_config.accelerators import BELIEVED, READ, ZONES_INTRODUCTION, by_region
 from pipeline_config.finetuning import FinetuningConfig
 from pipeline_config.finetuning_rules import FINETUNING_RULES
 from pipeline_config.loading import (
@@ -26,7 +27,6 @@ from pipeline_config.rules import RULES
 from pipeline_config.schema import PipelineConfig
 from pipeline_config.sections import Mark
 from pipeline_config.settings import Settings, load_settings
-from pipeline_config.tpu_zones import BELIEVED, READ, ZONES_INTRODUCTION, by_region
 
 _LINE = re.compile(r"(?P<name>[a-z_]+) *= *(?P<value>.*?) *(?:# *(?P<reason>.+))?")
 _SECTION = re.compile(r"\[(?P<section>[a-z_]+)\]")

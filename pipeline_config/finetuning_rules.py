@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipeline_config.accelerators import core_count, host_chips, hosts
 from pipeline_config.finetuning import FinetuningConfig, RecipeConfig
 from pipeline_config.rental_rules import RENTAL_RULES, worst_case_cost
 from pipeline_config.rules import named_twice
-from pipeline_config.slice_sizes import core_count, host_chips, hosts
 
 _USING_MODES = ("eval", "predict", "export")
 """Modes that use what another run has trained."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipeline_config.accelerators import chips, region_of
 from pipeline_config.rental_schema import RentalConfig
 from pipeline_config.schema import PipelineConfig
-from pipeline_config.slice_sizes import chips
-from pipeline_config.tpu_zones import region_of
 
 _ROUNDED = 1 + 1e-9
 """So much more may be what a limit buys, by rounding."""

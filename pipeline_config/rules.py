@@ -11,12 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from pipeline_config.accelerators import core_count
 from pipeline_config.architecture_rules import ARCHITECTURE_RULES
 from pipeline_config.finetuning import RecipeConfig
 from pipeline_config.rental_rules import RENTAL_RULES
 from pipeline_config.row_shapes import longest_corrupted, row_shapes
 from pipeline_config.schema import PARTITION_PATTERN, PipelineConfig
-from pipeline_config.slice_sizes import core_count
 
 
 def violations(config: PipelineConfig) -> list[str]:

@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Callable
 
 from pipeline_config import PipelineConfig
+from pipeline_config.accelerators import SOURCE, more_zones, region_of
 from pipeline_config.rental_schema import TpuConfig
-from pipeline_config.tpu_zones import SOURCE, more_zones, region_of
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from preflight.findings import Finding, failed, not_checked, ok, warning

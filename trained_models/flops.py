@@ -6,7 +6,7 @@ An architecture says which of these are its own: :mod:`trained_models.architectu
 from __future__ import annotations
 
 from pipeline_config import PipelineConfig
-from pipeline_config.slice_sizes import chips
+from pipeline_config.accelerators import chips
 from pipeline_config.training_schema import ModelConfig
 from trained_models.phases import Phase
 from trained_models.record_sources import predicts_next_sentence

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from pipeline_config.tpu_zones import region_of
+from pipeline_config.accelerators import region_of
 from preflight.cloud.site import Site
 from preflight.findings import Finding, not_checked, ok, warning
 from tpu_lifecycle.service import connecting

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline_config import PipelineConfig
-from pipeline_config.tpu_zones import region_of
+from pipeline_config.accelerators import region_of
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from preflight.cloud.apis import GoogleApis

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pipeline_config import PipelineConfig
-from pipeline_config.slice_sizes import chips
+from pipeline_config.accelerators import chips
 from preflight.compiled.errors import CheckError
 
 

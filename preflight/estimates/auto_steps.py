@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pipeline_config import PipelineConfig
-from pipeline_config.slice_sizes import chips, core_count
+from pipeline_config.accelerators import chips, core_count
 from pipeline_store.layout import StoreLayout
 from preflight.estimates import passes
 from preflight.estimates.speed import find_speed, new_head_steps

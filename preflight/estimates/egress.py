@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pipeline_config import FinetuningConfig, PipelineConfig, RentalConfig
-from pipeline_config.slice_sizes import hosts
+from pipeline_config.accelerators import hosts
 from pipeline_store import uris
 from pipeline_store.layout import StoreLayout
 from preflight.estimates.sizes import checkpoint_bytes, model_bytes, rows_by_size, size_text

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from corpus.rows import waste
 from pipeline_config import PipelineConfig
+from pipeline_config.accelerators import chips
 from pipeline_config.rental_rules import worst_case_cost
-from pipeline_config.slice_sizes import chips
 from pipeline_store.formats import PartitionManifest, RunEstimate
 from pipeline_store.layout import RunLayout, StoreLayout
 from preflight.compiled import saved

@@ -9,8 +9,8 @@ from datetime import date
 
 from corpus.errors import UserError
 from pipeline_config import ConfigError, FinetuningConfig, PipelineConfig, parse_finetuning_config
+from pipeline_config.accelerators import chips
 from pipeline_config.finetuning_rules import finetuning_worst_case_cost
-from pipeline_config.slice_sizes import chips
 from pipeline_store import request_paths, uris
 from pipeline_store.formats import FinetuningPlan, RunEstimate, TaskManifest, TaskSplit, TrialResult
 from pipeline_store.layout import StoreLayout

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 from pipeline_config import PipelineConfig
+from pipeline_config.accelerators import region_of
 from pipeline_config.rental_schema import BudgetConfig, TpuConfig
-from pipeline_config.tpu_zones import region_of
 from preflight.findings import Finding, failed, ok, warning
 
 OLD = timedelta(days=180)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.api_core import exceptions
 
-from pipeline_config.slice_sizes import chips
+from pipeline_config.accelerators import chips
 from tests.contract.cloud import ANOTHER, Cloud
 from tpu_lifecycle.service.backend import TpuConflictError, TpuState, TpuUnavailableError
 

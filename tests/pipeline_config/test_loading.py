@@ -21,9 +21,8 @@ from pipeline_config import (
     preset_names,
     with_overrides,
 )
+from pipeline_config.accelerators import BELIEVED, READ, chips, more_zones, region_of
 from pipeline_config.loading import fields, parse_overrides
-from pipeline_config.slice_sizes import chips
-from pipeline_config.tpu_zones import BELIEVED, READ, more_zones, region_of
 
 REPOSITORY = Path(__file__).parents[2]
 SMOKE = load_preset("smoke")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pipeline_config import ConfigError, PipelineConfig, load_preset, preset_names, with_overrides
+from pipeline_config.accelerators import chips, hosts
 from pipeline_config.rental_rules import RENTAL_RULES, worst_case_cost
 from pipeline_config.rules import RULES, violations
-from pipeline_config.slice_sizes import chips, hosts
 from tpu_emulator.catalog import ACCELERATOR_TYPES
 
 BASE = load_preset("smoke")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from pipeline_config.slice_sizes import hosts
+from pipeline_config.accelerators import hosts
 from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, Heartbeat, JobPhase, Progress
 from tpu_lifecycle.control.mailbox import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from pipeline_config.slice_sizes import chips
+from pipeline_config.accelerators import chips
 from pipeline_store import uris
 from pipeline_store.formats import AttemptEvent, Reservation
 from pipeline_store.layout import RunLayout, TrainingLayout

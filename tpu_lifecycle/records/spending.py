@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline_config.tpu_zones import region_of
+from pipeline_config.accelerators import region_of
 from pipeline_store.formats import LedgerEntry, OutcomeKind, Seconds, SpentOn
 from pipeline_store.formats.spent import added
 from tpu_lifecycle.records.billed import Spent

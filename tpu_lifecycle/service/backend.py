@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from pipeline_config.slice_sizes import chips
+from pipeline_config.accelerators import chips
 
 
 class TpuError(RuntimeError):

@@ -8,7 +8,7 @@ from typing import Any
 
 from google.cloud import tpu_v2
 
-from pipeline_config.slice_sizes import chips
+from pipeline_config.accelerators import chips
 from tpu_lifecycle.service.backend import GONE_NODE_STATES, TpuError, TpuName, TpuRequest, TpuState
 from tpu_lifecycle.service.cloud_errors import failure_of_creation
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from pipeline_config import PipelineConfig, load_preset, with_overrides
-from pipeline_config.slice_sizes import chips
+from pipeline_config.accelerators import chips
 from pipeline_store import uris
 
 REPOSITORY = Path(__file__).resolve().parents[2]
