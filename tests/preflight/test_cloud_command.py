@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import google.oauth2.credentials
@@ -439,6 +440,7 @@ def test_a_mistake_is_found_and_its_fix_named(
 
 def test_a_store_on_this_machine(world: CloudWorld, capsys: Capture) -> None:
     world.store = str(world.folder / "store")
+    Path(world.store).mkdir()
     status, checks = world.check(capsys)
     assert status == 1
     assert checks["shared store"]["status"] == checks["beam.runner"]["status"] == "failed"
