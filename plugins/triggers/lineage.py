@@ -8,12 +8,13 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
 from hooks.lineage import LineageClaim
 from model_registry.errors import RegistryError
 from model_registry.lease import Standing
 from pipeline_store.formats import FormatError
+from triggers.firing import SettledTrigger
 from triggers.threads import PatientThreads
 
 CLAIMED, DEADLINE, ERROR = "claimed", "deadline", "error"
@@ -29,7 +30,7 @@ _LOOKS = PatientThreads(16, "lineage-look")
 _KILLS = PatientThreads(4, "lineage-kill")
 
 
-class LineageTrigger(BaseTrigger):
+class LineageTrigger(SettledTrigger):
     """Claims a run's lineage again and again until it has it.
 
     Whoever has the lineage, and who comes first, is in the task's log. The event is a dictionary:
@@ -63,7 +64,7 @@ class LineageTrigger(BaseTrigger):
             },
         )
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
+    async def events(self) -> AsyncIterator[TriggerEvent]:
         """Look until the lineage is this run's, then fire once.
 
         A look that does not return is left behind. Should it claim the lineage after all, that is

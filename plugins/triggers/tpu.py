@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
 from tpu_lifecycle.control.mailbox import LogReader
 from tpu_lifecycle.control.observe import JobWatch, Observation, ReadyWatch, progress_text
 from tpu_lifecycle.control.release import fenced_delete
 from tpu_lifecycle.records.reservation import OpenReservation, open_reservation
 from tpu_lifecycle.service.backend import TpuError, TpuPermissionError
+from triggers.firing import SettledTrigger
 from triggers.threads import PatientThreads
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ _LOOKS = PatientThreads(32, "tpu-look")
 _KILLS = PatientThreads(8, "tpu-kill")
 
 
-class _TpuTrigger(BaseTrigger):
+class _TpuTrigger(SettledTrigger):
     """Looks at an attempt again and again until the wait is over.
 
     The event is a dictionary: ``outcome`` (:class:`tpu_lifecycle.control.verdict.Outcome` or
@@ -105,7 +106,7 @@ class _TpuTrigger(BaseTrigger):
             },
         )
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
+    async def events(self) -> AsyncIterator[TriggerEvent]:
         """Look until there is a final verdict, then fire once."""
         errors = blind = 0
         while True:
@@ -225,7 +226,7 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, OSError | GoogleAPIError | GoogleAuthError)
 
 
-class TpuPauseTrigger(BaseTrigger):
+class TpuPauseTrigger(SettledTrigger):
     """Fires at a moment: the task then asks for a TPU once more. It holds none meanwhile.
 
     :param until: the moment, in epoch seconds.
@@ -239,7 +240,7 @@ class TpuPauseTrigger(BaseTrigger):
         """Return the path that the triggerer imports, and the arguments."""
         return "triggers.tpu.TpuPauseTrigger", {"until": self.until}
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
+    async def events(self) -> AsyncIterator[TriggerEvent]:
         """Sleep, then fire once."""
         await asyncio.sleep(max(0.0, self.until - time.time()))
         yield TriggerEvent({"outcome": PAUSED, "reason": "time to ask again"})

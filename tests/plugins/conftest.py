@@ -12,6 +12,13 @@ import pytest
 from tests.plugins.driver import Driver
 from tests.tpu_lifecycle.world import World
 from tpu_emulator.testing import RunningEmulator, start_emulator
+from triggers import firing
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let triggers fire at once: no scheduler has to hear of anything."""
+    monkeypatch.setattr(firing, "EARLIEST_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="package")

@@ -27,10 +27,11 @@ from tpu_lifecycle.control.mailbox import submit_job
 from tpu_lifecycle.control.release import become_holder
 from tpu_lifecycle.records.reservation import OpenReservation
 from tpu_lifecycle.service.backend import TpuAccessError, TpuName, TpuState, TpuUnavailableError
-from triggers import threads
+from triggers import firing, threads
 from triggers import tpu as triggers
+from triggers.lineage import LineageTrigger
 from triggers.threads import PatientThreads
-from triggers.tpu import TpuJobTrigger, TpuPauseTrigger, TpuReadyTrigger
+from triggers.tpu import PAUSED, TpuJobTrigger, TpuPauseTrigger, TpuReadyTrigger
 
 COMMON: dict[str, Any] = {
     "run_uri": "/store/runs/0a1b2c3d4e5f",
@@ -81,7 +82,7 @@ def test_every_trigger_has_a_serialization_test() -> None:
         name
         for name, value in vars(triggers).items()
         if inspect.isclass(value) and issubclass(value, BaseTrigger) and not name.startswith("_")
-    } - {"BaseTrigger"}
+    } - {"SettledTrigger"}
     assert public == {"TpuReadyTrigger", "TpuJobTrigger", "TpuPauseTrigger"}
 
 
@@ -366,3 +367,18 @@ def test_no_code_swallows_a_cancellation() -> None:
         if isinstance(handler, ast.ExceptHandler)
     ]
     assert caught == ["Exception"]
+
+
+def test_no_event_comes_before_its_deferral_has_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else Airflow fails the try that goes on, and the next one pays for another TPU."""
+    at_once = TpuPauseTrigger(until=0.0)
+    monkeypatch.setattr(firing, "EARLIEST_SECONDS", 3600.0)
+    with pytest.raises(TimeoutError):
+        asyncio.run(asyncio.wait_for(first_event(at_once), 0.5))
+    monkeypatch.setattr(firing, "EARLIEST_SECONDS", 0.01)
+    assert asyncio.run(first_event(at_once))["outcome"] == PAUSED
+
+
+def test_each_trigger_waits_for_its_deferral() -> None:
+    kinds = (LineageTrigger, TpuPauseTrigger, TpuReadyTrigger, TpuJobTrigger)
+    assert {kind.run for kind in kinds} == {firing.SettledTrigger.run}
