@@ -45,7 +45,11 @@ def _serve(arguments: argparse.Namespace) -> int:
     if (exporter := _exporter()) is None:
         return 1
     collector = exporter.StoreCollector(_source(arguments).take, arguments.max_age_seconds)
-    server, thread = exporter.serve(collector, arguments.host, arguments.port)
+    try:
+        server, thread = exporter.serve(collector, arguments.host, arguments.port)
+    except OSError as error:
+        place = f"{arguments.host}:{arguments.port}"
+        raise OSError(f"{place}: {error.strerror}; choose another --port.") from error
     host, port = server.server_address[:2]
     print(f"Serving the metrics of {arguments.store} at http://{host}:{port}/metrics", flush=True)
     thread.join()

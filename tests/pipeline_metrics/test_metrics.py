@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -554,3 +555,14 @@ def test_a_fault_shows_in_the_metrics_of_its_rule(world: World, rule: str) -> No
     before = of_interest()
     with wrong(world, rule):
         assert of_interest() != before
+
+
+def test_a_port_that_is_taken_is_named(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["serve", "--store", world.store.root, "--port", str(port)]) == 1
+    said = capsys.readouterr().err
+    assert f"127.0.0.1:{port}: Address already in use" in said
+    assert "--port" in said

@@ -337,7 +337,7 @@ def test_before_the_first_reservation_there_is_nothing_to_reap(
     caplog.set_level("INFO")
     report = make_reaper(world, zones=()).reap()
     assert (report.seen, report.problems) == (0, [])
-    assert "Nothing to reap: no TPU was ever asked for" in caplog.text
+    assert "Nothing to look at: no TPU was ever asked for" in caplog.text
     assert reaper_problem(world.store, OWNER, world.emulator.project, timedelta(hours=1)) is None
 
 
@@ -363,7 +363,7 @@ def test_zones_that_cannot_be_read_stay_a_problem(
         uris.write(world.store.tpu_place(world.emulator.project, ZONE), b"not json")
     [problem] = make_reaper(world, zones=()).reap().problems
     assert "cannot" in problem
-    assert "Nothing to reap" not in caplog.text
+    assert "Nothing to look at" not in caplog.text
 
 
 def test_a_list_that_is_behind_is_no_reason_to_act(world: World) -> None:

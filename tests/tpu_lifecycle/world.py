@@ -75,6 +75,7 @@ class World:
     def create(cls, emulator: RunningEmulator, folder: Path) -> Iterator[World]:
         """Yield a world with a store of its own; the shared cloud is empty before and after."""
         world = cls(emulator, connect_to(emulator), StoreLayout(str(folder / "store")))
+        Path(world.store.root).mkdir(exist_ok=True)
         world.assert_nothing_left()
         yield world
         emulator.admin.clear_faults()

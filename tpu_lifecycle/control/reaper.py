@@ -244,7 +244,7 @@ class Reaper:
                 f"of {', '.join(others)}, none of project {self.project_id}"
             )
         elif not report.problems:
-            self.log.info("Nothing to reap: no TPU was ever asked for from %s", self.store.root)
+            self.log.info("Nothing to look at: no TPU was ever asked for from %s", self.store.root)
 
     def _judge_refusals(
         self, refused: Mapping[str, TpuError], given: AbstractSet[str], report: ReaperReport
