@@ -127,6 +127,25 @@ def test_what_has_passed_is_not_tried_again(
     assert "no row neither. There are: good; bad" in capfd.readouterr().err
 
 
+def test_a_row_that_cannot_be_tried_is_bad_and_the_others_are_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(folder: Path, times: int) -> Tally:
+        raise OSError("no mount here")
+
+    good = Attack()
+    rows = (Row("broken", breaks, 3, nullcontext), Row("good", good, 3, good.without))
+    monkeypatch.setattr(catalogue, "ROWS", rows)
+    monkeypatch.setattr(command, "code_version", lambda: "this")
+    assert command.main(["--state-dir", str(tmp_path)]) == 1
+    said = capfd.readouterr()
+    broken, other = (json.loads(line) for line in said.out.splitlines())
+    assert (broken["name"], broken["tried"], broken["bad"]) == ("broken", 0, 1)
+    assert broken["notes"] == ["It cannot be tried: OSError('no mount here')"]
+    assert "Traceback" in said.err
+    assert other["control_bad"] == 1
+
+
 def test_the_page_has_every_row() -> None:
     page = (REPOSITORY / "docs" / "evidence" / "attack-check.md").read_text()
     assert [row.name for row in ROWS if f"| {row.name} |" not in page] == []
