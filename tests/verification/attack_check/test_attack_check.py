@@ -21,6 +21,7 @@ NEED_ROOT = ("full disk", "read-only store")
 # By `make attack-check` alone; test_power_cut.py cuts the power of a small store.
 LONG = (
     "power cut before each change",
+    "data job on a full or read-only disk",
     "hostile corpora through the data job",
     "bombs: memory of the data job",
     "documents that take long",
