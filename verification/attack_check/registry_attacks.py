@@ -134,9 +134,10 @@ def crash_points(folder: Path, times: int) -> Tally:
         points += [(prepare, number, late) for number in numbers for late in (False, True)]
     # Each point once if there are fewer than are asked for.
     times = min(times, len(points))
-    for prepare, number, late in (points[place * len(points) // times] for place in range(times)):
-        path = folder / f"{prepare.__name__}-{number}-{late}"
-        stage = prepare(str(path))
+    for place in range(times):
+        path = folder / str(place)
+        begin, number, late = points[place * len(points) // times]
+        stage = begin(str(path))
         die_at(stage.work, number, after=late)
         tally.add(*after(stage))
         shutil.rmtree(path)
