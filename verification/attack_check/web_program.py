@@ -71,7 +71,7 @@ _VALUES = (
     "",
     "\U0001f4a9",
 )
-_STORED = ("lineage", "version", "partition")
+_STORED = ("lineage", "version", "partition", "trial")
 """Parameters by which something is looked for in the store, which has nothing of these names."""
 _RAW = ("<script>alert", "<img src=x", "root:", "1337")
 _ROLES = ("viewer", "user", "op", "admin")

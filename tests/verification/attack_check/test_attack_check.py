@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.routing import APIRoute
 
+from pages import routes
+from tests.model_registry.retained import line_of_models
 from verification.attack_check import __main__ as command
-from verification.attack_check import catalogue
+from verification.attack_check import catalogue, web_installation
 from verification.attack_check.catalogue import ROWS
 from verification.attack_check.rows import Journal, Result, Row, Tally, try_row
 
@@ -145,6 +148,23 @@ def test_a_row_that_cannot_be_tried_is_bad_and_the_others_are_tried(
     assert broken["notes"] == ["It cannot be tried: OSError('no mount here')"]
     assert "Traceback" in said.err
     assert other["control_bad"] == 1
+
+
+def test_each_page_is_asked_for_with_all_that_it_needs(tmp_path: Path) -> None:
+    run = line_of_models(str(tmp_path / "store"), 1)[-1]
+    asked = web_installation._pages(run)
+    lacking = {
+        route.path: missing
+        for route in routes.application().routes
+        if isinstance(route, APIRoute)
+        and (missing := required(route) - {*asked.get(f"/repretraining{route.path}", ())})
+    }
+    assert lacking == {}
+
+
+def required(route: APIRoute) -> set[str]:
+    parameters = route.dependant.query_params
+    return {parameter.name for parameter in parameters if parameter.field_info.is_required()}
 
 
 def test_the_page_has_every_row() -> None:
