@@ -14,7 +14,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 
@@ -88,9 +88,17 @@ def announce_plan(folder: str | None, *, shards: int, size: int, reused: int) ->
 
 
 def _replace(path: Path, counts: Counts) -> None:
+    """Write counts; if they cannot be written the last ones stay, as nothing but a line needs them.
+
+    On a full disk what the job does need fails by itself, and says so.
+    """
     aside = path.with_name(f".{uuid.uuid4().hex}")
-    aside.write_text(json.dumps(counts))
-    aside.replace(path)
+    with suppress(OSError):
+        try:
+            aside.write_text(json.dumps(counts))
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 class ProgressLines:

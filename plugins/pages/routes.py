@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from datetime import date
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -16,7 +17,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import requires_access_dag
 from airflow.models.dag import DagModel
 from airflow.utils.session import create_session
-from fastapi import Depends, FastAPI, HTTPException, Query
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
@@ -89,7 +90,13 @@ may_read_models = Depends(requires_access_dag(method="GET", param_dag_id=MAIN_DA
 @functools.cache
 def application() -> FastAPI:
     """Return the application; made once, in the API server only."""
-    app = FastAPI(title="Model pages", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="Model pages",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        dependencies=[Depends(_refuse_nul)],
+    )
     app.get("/run", dependencies=[may_read_runs])(run_page)
     app.get("/data-report", dependencies=[may_read_runs])(data_report)
     app.get("/data-report-text", dependencies=[may_read_runs])(data_report_text)
@@ -107,6 +114,16 @@ def application() -> FastAPI:
     for name in STATIC:
         app.get(f"/{name}", dependencies=[may_read_models])(functools.partial(_static, name))
     return app
+
+
+def _refuse_nul(request: Request) -> None:
+    """Refuse a NUL before Airflow looks for the DAG: its database takes none, nor do file systems.
+
+    :raises HTTPException: 400: there is one in the address.
+    """
+    texts = [request.scope["path"], *chain.from_iterable(request.query_params.multi_items())]
+    if any("\0" in text for text in texts):
+        raise HTTPException(400, "This address has a NUL character (%00). Open one without it.")
 
 
 def run_page(dag_id: str, run_id: str) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -357,6 +358,17 @@ def test_a_pass_is_as_old_as_its_first_counts(
         meter.flush()
     last = caplog.records[-1].message
     assert re.search(r"1,234 tokens, [\d,]+ tokens/s, \d+:\d\d left$", last), last
+
+
+def test_progress_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    meter = ProgressMeter(str(folder), Pass.CONVERT)
+    meter.finish("a", documents=7)
+    shutil.rmtree(folder)
+    meter.finish("b", documents=7)
+    meter.flush()
+    announce_plan(str(folder), shards=1, size=1, reused=0)
 
 
 def test_progress_without_a_folder_is_no_error() -> None:

@@ -41,6 +41,10 @@ def test_nothing_else_is(built: Path, pages: Site, path: str) -> None:
     assert pages.status(f"/docs/{path}") == 404
 
 
+def test_a_name_that_no_file_system_takes_is_refused(built: Path, pages: Site) -> None:
+    assert pages.status("/docs/index.html%00.png") == 400
+
+
 def test_a_place_without_the_site_says_how_to_build_it(
     pages: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,15 @@ found = client.get("/below/api/v2/plugins", headers=admin).json()
 views = [view for plugin in found["plugins"] for view in plugin["external_views"]]
 from pages.routes import is_paused
 
+client = TestClient(app, cookies={"_token": who["viewer"]})
+nul = {
+    f"{path} {name}": client.get(f"/below/repretraining{path}{query}&{name}=a%00b").text
+    for path in paths
+    for name in ("dag_id", "run_id", "lineage", "unknown")
+}
+
 print("RESULT " + json.dumps({
+    "nul": nul,
     "paused": is_paused("of no file"),
     "early": early,
     "paths": paths,
@@ -123,6 +131,11 @@ def test_those_who_may_read_the_dag_see_all_pages(asked: dict[str, Any]) -> None
     assert shown.pop("/docs") == (200 if SITE.is_dir() else 404)
     assert set(shown.values()) == {200}
     assert asked["bearer"] == 200
+
+
+def test_a_nul_in_an_address_is_refused_before_the_database_is_asked(asked: dict[str, Any]) -> None:
+    said = "This address has a NUL character (%00). Open one without it."
+    assert {place for place, text in asked["nul"].items() if said not in text} == set()
 
 
 def test_airflow_shows_them_where_people_look(asked: dict[str, Any]) -> None:

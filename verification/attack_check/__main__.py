@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +50,9 @@ def _result(row: Row, earlier: Result | None, journal: Journal, lines: TextIO) -
         folder = Path(tempfile.mkdtemp(prefix="attack-check-"))
         try:
             result = try_row(row, folder)
+        except Exception as error:  # noqa: BLE001 - the other rows can be tried
+            traceback.print_exc()
+            result = Result(row.name, 0, 1, 0, 0, [f"It cannot be tried: {error!r}"])
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         journal.add(result)

@@ -159,19 +159,22 @@ class DataJob:
     """The data job on small stores that have a vocabulary and nothing else.
 
     :param folder: an empty one, for the stores.
+    :param told: for settings, and for what commands print, if not there.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, told: Path | None = None) -> None:
         # Seconds of imports, once instead of in each process.
         import beam_jobs.report  # noqa: F401
         import corpus.text.parquet_documents  # noqa: F401
 
         self._folder = folder
+        self._told = told or folder / "told"
+        self._told.mkdir(exist_ok=True)
         self._base = load_preset("smoke")
         begun = StoreLayout(str(folder / _BEGUN))
         write_partition(begun, PARTITION, seed=1)
         self.text = (folder / _BEGUN / "corpus" / PARTITION / "a.txt").read_bytes()
-        self._configure(folder / _BEGUN, {})
+        self._configure({})
         ended = self._run(folder / _BEGUN, "train_vocabulary")
         if ended.exit_code:
             raise RuntimeError(f"The vocabulary cannot be trained: {ended.said}")
@@ -191,23 +194,23 @@ class DataJob:
         :param settings: besides those of a tiny model.
         :param limits: see :func:`watched`.
         """
-        self._configure(store, settings or {})
+        self._configure(settings or {})
         return self._run(store, "prepare_corpus", **limits)
 
-    def _configure(self, store: Path, settings: Mapping[str, Any]) -> None:
+    def _configure(self, settings: Mapping[str, Any]) -> None:
         given = {"corpus.max_bad_fraction": 1.0, "beam.max_num_workers": 1}
         config = with_overrides(self._base, {**SETTINGS, **given, **settings})
-        (store / "config.json").write_bytes(config.to_bytes())
+        (self._told / "config.json").write_bytes(config.to_bytes())
 
     def _run(self, store: Path, command: str, **limits: Any) -> Ended:
         from beam_jobs import prepare_corpus, train_vocabulary
 
         commands = {"prepare_corpus": prepare_corpus, "train_vocabulary": train_vocabulary}
-        arguments = ["--config", str(store / "config.json"), "--store", str(store)]
+        arguments = ["--config", str(self._told / "config.json"), "--store", str(store)]
         arguments += ["--partition", PARTITION]
         return watched(
             lambda: commands[command].main(arguments),
-            store / "told",
+            self._told,
             memory=MOST_MEMORY - _libraries(),
             **limits,
         )

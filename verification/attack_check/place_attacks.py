@@ -14,12 +14,12 @@ from unittest import mock
 
 from werkzeug.test import Client
 
-from local.stack import tensorboard_server
 from local.stack.paths import RuntimePaths, StatePaths
 from pipeline_store import uris
 from pipeline_store.formats import FileDigest, FormatError, ShardManifest, SignatureFile
 from tests.model_registry.retained import line_of_models
 from trained_models import artifacts
+from training.reporting import board
 from verification.attack_check.crashes import in_child
 from verification.attack_check.rows import Row, Tally
 
@@ -117,7 +117,7 @@ def other_names(_: Path, times: int) -> Tally:
         start_response("200 OK", [])
         return [b"runs and paths"]
 
-    client = Client(tensorboard_server.only_for(("localhost", "127.0.0.1"), everything))
+    client = Client(board.only_for(("localhost", "127.0.0.1"), everything))
     for number in range(times):
         host = _HOSTS[number % len(_HOSTS)]
         answer = client.get("/data/runs", headers={"Host": host})

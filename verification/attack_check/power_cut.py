@@ -47,7 +47,7 @@ class Disk:
 
     @contextmanager
     def watched(self, before_each: Callable[[], None]) -> Iterator[None]:
-        """Follow what this process changes; call back before each change."""
+        """Follow what this process changes; call back before each change, until that raises."""
         lock, looks = threading.RLock(), list[bool]()
 
         def wrap(name: str) -> Callable[..., Any]:
@@ -55,14 +55,12 @@ class Disk:
 
             def watched(*arguments: Any, **options: Any) -> Any:
                 with lock:
-                    # Whoever looks writes too.
+                    # Whoever looks writes too, and what an error ends is still tidied up.
                     if looks or not self._is_here(name, arguments):
                         return call(*arguments, **options)
                     looks.append(True)
-                    try:
-                        before_each()
-                    finally:
-                        looks.pop()
+                    before_each()
+                    looks.pop()
                     # A sync writes what is there when it begins.
                     if name == "fsync":
                         self._synced(arguments[0])

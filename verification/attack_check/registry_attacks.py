@@ -21,9 +21,19 @@ from model_registry.consistency import check
 from model_registry.retention import pruning, sweep
 from model_registry.retention.items import Item
 from pipeline_store import formats, local, uris
-from pipeline_store.formats import FormatError, ProductionPointer, RunRecord, StoredFile, base
-from tests.model_registry.retained import POLICY, age, finished, line_of_models
-from tests.model_registry.runs import FinishedRun
+from pipeline_store.formats import (
+    Answer,
+    FormatError,
+    ProductionPointer,
+    RunApproval,
+    RunRecord,
+    StoredFile,
+    base,
+)
+from tests.model_registry.finetunings import FinetuningRun
+from tests.model_registry.retained import POLICY, age, finished, hold, line_of_models
+from tests.model_registry.runs import NOW, FinishedRun
+from tests.model_registry.smaller_models import put_child
 from verification.attack_check.crashes import (
     at_once,
     count_changes,
@@ -116,18 +126,21 @@ def after(stage: Stage) -> list[str]:
 
 
 def crash_points(folder: Path, times: int) -> Tally:
-    """Die before and after changes of the file system, spread over all of each work."""
-    tally = Tally()
+    """Die before or after changes of the file system, spread over all changes of all works."""
+    tally, points = Tally(), list[tuple[Callable[[str], Stage], int, bool]]()
     for prepare in STAGES:
         changes = count_changes(prepare(str(folder / f"{prepare.__name__}-count")).work)
-        points = [(number, late) for number in range(1, changes + 1) for late in (False, True)]
-        share = max(1, times // len(STAGES))
-        for number, late in points[:: max(1, len(points) // share)]:
-            path = folder / f"{prepare.__name__}-{number}-{late}"
-            stage = prepare(str(path))
-            die_at(stage.work, number, after=late)
-            tally.add(*after(stage))
-            shutil.rmtree(path)
+        numbers = range(1, changes + 1)
+        points += [(prepare, number, late) for number in numbers for late in (False, True)]
+    # Each point once if there are fewer than are asked for.
+    times = min(times, len(points))
+    for place in range(times):
+        path = folder / str(place)
+        begin, number, late = points[place * len(points) // times]
+        stage = begin(str(path))
+        die_at(stage.work, number, after=late)
+        tally.add(*after(stage))
+        shutil.rmtree(path)
     return tally
 
 
@@ -264,10 +277,13 @@ def changed_digits(folder: Path, times: int) -> Tally:
     """Change one digit of a record that decides, so that it still is a valid one."""
     tally = Tally()
     path = str(folder / "store")
-    line_of_models(path, 2)
+    _write_others_that_decide(line_of_models(path, 2)[-1])
     classes = [kind for kind in vars(formats).values() if isinstance(kind, type)]
     kinds = {c.kind: c for c in classes if issubclass(c, StoredFile) and c.has_checksum}
-    for uri, kind in _records(path, kinds):
+    records = [*_records(path, kinds)]
+    for missing in sorted({*kinds.values()} - {kind for _, kind in records}, key=lambda k: k.kind):
+        tally.add(f"no {missing.kind} was tried")
+    for uri, kind in records:
         data = uris.read(uri)
         places = [place for place, sign in enumerate(data) if chr(sign).isdigit()]
         for place in places[:: max(1, len(places) // times)]:
@@ -279,6 +295,20 @@ def changed_digits(folder: Path, times: int) -> Tally:
             else:
                 tally.add(f"{uri.removeprefix(path)}: digit {place} is not noticed")
     return tally
+
+
+def _write_others_that_decide(run: FinishedRun) -> None:
+    """Write records that decide and that no promotion leaves, beside those of a run."""
+    hold(run.lineage, run.key)
+    RunApproval(
+        candidate_sha256="2" * 64,
+        baseline=run.version_id,
+        answer=Answer.APPROVED,
+        asked=NOW,
+        deadline=NOW + timedelta(hours=72),
+        answered=NOW,
+    ).write(run.run.approval)
+    put_child(run, FinetuningRun(run.store, "labels").key)
 
 
 def _records(store: str, kinds: dict[str, type[StoredFile]]) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Attacks on secrets: looked for in what tasks log, and in all that a local stack starts from.
+"""Attacks on secrets: looked for in task logs, in all that a stack starts from, in the history.
 
 The secrets are those of an Airflow worker, in its environment, and the keys and the login of a
 local stack. Jobs print all that they were given, as one may that fails.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import configparser
 import logging
 import os
+import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,6 +19,7 @@ from unittest import mock
 from airflow.sdk.exceptions import AirflowException
 
 from local.stack import settings
+from local.stack.paths import REPOSITORY
 from local.stack.stack import Stack
 from operators import python_module
 from operators.python_module import PythonModuleOperator
@@ -41,6 +44,19 @@ _SECRETS = {
     )
 }
 """Of an Airflow worker, by the variable that holds each."""
+_KEYS = {
+    "a private key": re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----"),
+    "a key of Google": re.compile(r"AIza[\w-]{35}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{28}"),
+    "a key of Amazon": re.compile(r"(?:AKIA|ASIA)[0-9A-Z]{16}"),
+    "a token of GitHub": re.compile(r"gh[opsur]_\w{36}|github_pat_\w{22,}"),
+    "a token of Slack": re.compile(r"xox[abeprs]-[\w-]{10,}|services/T\w{8,}/B\w{8,}/\w{20,}"),
+    "a token of the Hub": re.compile(r"hf_[A-Za-z]{34}"),
+    "a web token": re.compile(r"eyJ[\w-]{20,}\.eyJ[\w-]{20,}\.[\w-]{20,}"),
+    "a key of Airflow": re.compile(
+        r"(?i)(?:fernet_key|jwt_secret|secret_key|password)\"?\s*[=:]\s*[\"']?[\w+/-]{32,}"
+    ),
+}
+_EXAMPLES = ("ghp_" + "a1" * 18, "AKIA" + "B2" * 8, "secret_key = " + "c3" * 32)
 _SAID = "these are the words of the job"
 _TELLS = f"""
 import os, pathlib, sys, time
@@ -122,7 +138,46 @@ def _keys_in_the_environment() -> Any:
     return mock.patch.object(settings, "_airflow", airflow)
 
 
+def history(folder: Path, times: int) -> Tally:
+    """Look into the newest commits of this repository, also for what a later one has removed."""
+    tally, repository = Tally(), _repository(folder)
+    command = ["git", "-C", str(repository), "log", f"--max-count={times}", "--format=%x00%H %B"]
+    command += ["--patch", "--unified=0", "--no-color", "--no-ext-diff"]
+    said = subprocess.run(command, check=True, capture_output=True).stdout.decode(errors="replace")
+    for commit in said.split("\0")[1:]:
+        name = commit[:12]
+        tally.add(*(f"{kind} in {name}" for kind, one in _KEYS.items() if one.search(commit)))
+    return tally
+
+
+def _repository(_: Path) -> Path:
+    """Return the repository whose history is looked into."""
+    return REPOSITORY
+
+
+def _somebody_was_careless() -> Any:
+    """Look into a repository in which keys were committed and removed by the next commit."""
+
+    def made(folder: Path) -> Path:
+        git = ["git", "-C", str(folder), "-c", "user.name=ada", "-c", "user.email=ada@example.com"]
+        subprocess.run([*git, "init", "--quiet"], check=True)
+        for text in (*_EXAMPLES, "no key"):
+            (folder / "settings").write_text(text)
+            subprocess.run([*git, "add", "settings"], check=True)
+            subprocess.run([*git, "commit", "--quiet", "--message", "settings"], check=True)
+        return folder
+
+    return mock.patch(f"{__name__}._repository", made)
+
+
 ROWS = (
+    Row(
+        "secrets in the history of the code",
+        history,
+        100_000,
+        _somebody_was_careless,
+        100_000,
+    ),
     Row(
         "secrets in task logs",
         task_logs,

@@ -6,12 +6,15 @@ import os
 import random
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from beam_jobs import cli
+from corpus import errors
 from model_registry import registry
 from model_registry.consistency import check
 from model_registry.retention import pruning
@@ -20,12 +23,19 @@ from pipeline_store.formats import FormatError, ProductionPointer
 from pipeline_store.layout import LineageLayout, StoreLayout
 from tests.model_registry.retained import POLICY, age
 from verification.attack_check.crashes import kill_at_random
+from verification.attack_check.data_job import PARTITION, DataJob, Ended
 from verification.attack_check.power_cut import Disk
 from verification.attack_check.registry_attacks import STAGES, problems, promotion, retention
 from verification.attack_check.rows import Row, Tally
 
 _FILL_LEVELS = (0, 4096, 16_384, 65_536)
 """Bytes that are left on a disk that fills up."""
+_JOB_LEVELS: tuple[tuple[int | None, bool], ...] = (
+    *((0, False), (None, False), (0, True), (None, True)),
+    *((4096, False), (65_536, False), (65_536, True), (200_000, False), (200_000, True)),
+)
+"""Bytes that are left to a data job, None: the disk is read-only, and whether temporary files lie
+there, too."""
 
 
 @contextmanager
@@ -78,6 +88,74 @@ def read_only_disks(folder: Path, times: int) -> Tally:
             found = _tried(stage.work)
             tally.add(*found, *problems(stage.run))
     return tally
+
+
+def data_jobs(folder: Path, times: int) -> Tally:
+    """Prepare a partition on a disk that is full at several levels or read-only, then with room."""
+    tally, told = Tally(), folder / "told"
+    with small_disk(folder / "disk") as disk:
+        job = DataJob(disk, told)
+        straight = _with_text(job, "straight")
+        if (ended := job.prepare(straight)).exit_code:
+            raise RuntimeError(f"A data job that nothing disturbs fails: {ended.said}")
+        wanted = _records(straight)
+        for number in range(times):
+            left, is_temporary_there = _JOB_LEVELS[number % len(_JOB_LEVELS)]
+            store = _with_text(job, str(number))
+            with _unwritable(disk, left):
+                temporary = str(disk) if is_temporary_there else None
+                with mock.patch.object(tempfile, "tempdir", temporary):
+                    found = [*_unclear(job.prepare(store))]
+            ended = job.prepare(store)
+            if ended.exit_code or _records(store) != wanted:
+                found.append(f"with room again: {ended.last_line[:200]}, or other records")
+            tally.add(*found, lost=_records(store) != wanted)
+            shutil.rmtree(store)
+    return tally
+
+
+def _with_text(job: DataJob, name: str) -> Path:
+    store = job.store(name)
+    (store / "corpus" / PARTITION / "a.txt").write_bytes(job.text)
+    return store
+
+
+@contextmanager
+def _unwritable(disk: Path, left: int | None) -> Iterator[None]:
+    """Leave so many bytes on a disk; None: nothing can be written there."""
+    if left is not None:
+        filler = fill(disk, left)
+        yield
+        filler.unlink()
+        return
+    subprocess.run(["/bin/mount", "-o", "remount,ro", disk], check=True)
+    yield
+    subprocess.run(["/bin/mount", "-o", "remount,rw", disk], check=True)
+
+
+def _unclear(ended: Ended) -> Iterator[str]:
+    """Yield what is wrong with how a data job ended where it could not write."""
+    if ended.over or ended.has_traceback:
+        yield ended.over or f"a traceback: {ended.last_line[:300]}"
+    elif ended.exit_code:
+        line = ended.last_line
+        names_it = "no room" in line or "space" in line or "Read-only" in line
+        helps = "prune" in line or "TMPDIR" in line or "writ" in line
+        if not (line.startswith("prepare_corpus: ") and names_it and helps and "/" in line):
+            yield f"no cause, path or remedy: {line[:300]}"
+
+
+def _records(store: Path) -> set[bytes]:
+    return {path.read_bytes() for path in (store / "shards").rglob("*.tfrecord")}
+
+
+def _without_lines() -> Any:
+    """Let errors of the disk through as they come, to the end of the data job."""
+    stack = ExitStack()
+    stack.enter_context(without_words())
+    for module in (cli, errors):
+        stack.enter_context(mock.patch.object(module, "is_of_machine", return_value=False))
+    return stack
 
 
 def _tried(work: Callable[[], object]) -> list[str]:
@@ -164,6 +242,7 @@ def without_sync() -> Any:
 ROWS = (
     Row("full disk", full_disks, 16, without_words, 8),
     Row("read-only store", read_only_disks, 5, without_words, 4),
+    Row("data job on a full or read-only disk", data_jobs, 9, _without_lines, 2),
     Row("power cut before each change", power_cuts, 2, without_sync, 1),
     Row(
         "writes killed in the middle",

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import psutil
 
 from model_registry import production, registry
 from model_registry.versions import load_version, require_files
@@ -18,7 +22,7 @@ from pipeline_store.formats import ExitKind, FormatError, JobSpec
 from pipeline_store.layout import AttemptLayout, RunLayout, StoreLayout
 from tests.infrastructure import conditions
 from tests.infrastructure.tree import Tree, files
-from tests.infrastructure.vm_paths import DECISIONS
+from tests.infrastructure.vm_paths import DECISIONS, STORE
 from tests.model_registry.runs import FinishedRun
 from tpu_agent import runner
 from tpu_agent.agent import Agent
@@ -26,6 +30,7 @@ from tpu_agent.config import AgentConfig
 from tpu_agent.job import Job
 from tpu_agent.runner import JobRunner
 from tpu_agent.watch import Watch
+from tpu_lifecycle.boot import launcher
 from verification.attack_check.rows import Row, Tally
 
 _JOB = "010-train"
@@ -165,6 +170,89 @@ def _any_attempt() -> Any:
     return mock.patch.object(runner, "objection", return_value=None)
 
 
+def keys_of_jobs(_: Path, times: int) -> Tally:
+    """Read and write keys that jobs are signed with, by each grant of another account's."""
+    tally, tree = Tally(), Tree.parse(files())
+    for grant in tree.resources("google_storage_bucket_iam_member"):
+        is_of_store = grant.body["bucket"] == "google_storage_bucket.store.name"
+        if not is_of_store or grant.name.startswith("airflow_"):
+            continue
+        may = conditions.allows(tree, grant)
+        for number in range(times):
+            uri = STORE.job_key(f"{number:012x}", 1 + number % 3)
+            harm = may(uri.removeprefix(f"{STORE.root}/"))
+            tally.add(*([f"{grant.name} is for {uri}, too"] if harm else []))
+    return tally
+
+
+def _everything() -> Any:
+    """Let each condition hold for all objects of the bucket."""
+    text = f'resource.name.startsWith("{conditions.OBJECTS}/")'
+    return mock.patch.object(conditions, "cel", return_value=text)
+
+
+_TELLS = """
+import os, pathlib
+def tell(pid):
+    process = pathlib.Path("/proc", str(pid))
+    print((process / "cmdline").read_bytes(), (process / "environ").read_bytes())
+    parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    if parent > 1:
+        tell(parent)
+tell(os.getpid())
+print("these are the words of the job", flush=True)
+"""
+"""A job that prints what it was given, and so were those that have started it."""
+
+
+def secrets_of_a_vm(folder: Path, times: int) -> Tally:
+    """Boot TPU VMs whose job prints all that it was given, and look for the key of its jobs.
+
+    It is in the node's metadata, which code on the VM can read, and is to be nowhere else. Code
+    that has it can sign, and still not write where jobs are.
+    """
+    # gRPC and pytest, which few rows need.
+    from tests.tpu_agent import cloud, world
+
+    tally = Tally()
+    for number in range(times):
+        place = folder / str(number)
+        place.mkdir()
+        with mock.patch.dict(world.JOBS, tells=_TELLS):
+            vm = world.World(place)
+        vm.add_job(_JOB, "tells")
+        with cloud.cloud(place, vm, vm_grace=10.0) as tpu:
+            tpu.create()
+            status = vm.wait_status(_JOB)
+            running = map(tpu.wait_process, ("tpu_agent", "tpu_agent.self_delete"))
+            places = {f"ps of {one.cmdline()[2]}": _shown(one) for one in running}
+        if "the words of the job" not in vm.log(_JOB):
+            raise RuntimeError(f"The job says nothing: {status.message}")
+        places |= {path: Path(path).read_bytes() for path in uris.list_files(vm.store.root)}
+        for where, data in places.items():
+            tally.add(*([f"the key is in {where}"] if world.JOB_KEY.encode() in data else []))
+        shutil.rmtree(place)
+    return tally
+
+
+def _shown(process: psutil.Process) -> bytes:
+    """Return what other processes of the VM can see of one."""
+    return "\0".join([*process.cmdline(), *process.environ().values()]).encode()
+
+
+@contextmanager
+def _key_in_the_environment() -> Iterator[None]:
+    """Let the boot script hand the key on in the environment, which all that it starts inherits."""
+    text = launcher.BOOT_SCRIPT.read_text()
+    given = 'os.environ["REPRETRAIN_JOB_KEY"] = attribute("job-key")'
+    line = "    sha256, env = "
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "boot.py")
+        script.write_text(text.replace(line, f"    {given}\n{line}"))
+        with mock.patch.object(launcher, "BOOT_SCRIPT", script):
+            yield
+
+
 def changed_copies(folder: Path, times: int) -> Tally:
     """Change a byte of a published version before it is promoted, a file at a time."""
     tally = Tally()
@@ -200,5 +288,7 @@ ROWS = (
     Row("deciding records under the VM's account", decisions, 1, _whole_folders),
     Row("job that the orchestrator did not write", forged_jobs, 99, _unsigned, 3),
     Row("job of an earlier attempt, replayed", replayed_jobs, 60, _any_attempt, 3),
+    Row("keys of jobs under other accounts", keys_of_jobs, 12, _everything),
+    Row("secrets of a TPU VM: logs, ps, store", secrets_of_a_vm, 1, _key_in_the_environment),
     Row("byte changed between copy and promotion", changed_copies, 30, _sized, 2),
 )

@@ -19,6 +19,7 @@ from local.stack.paths import REPOSITORY
 from pipeline_store import uris
 from tests.model_registry.retained import line_of_models
 from tests.model_registry.runs import FinishedRun
+from tests.model_registry.smaller_models import TRIAL
 
 ROLLBACK_DAG = "model_rollback"
 _DAG, _RUN, _TASK = "bert_repretraining", "attacked", "validate"
@@ -88,6 +89,7 @@ def fill(admin: Any) -> Installation:
     token = admin.get(f"/api/v2/dags/{_DAG}").json()["file_token"]
     run = line_of_models(os.environ["REPRETRAIN_STORE_URI"], 2)[-1]
     uris.write(run.run.training_page, b"<p>It has paid.</p>")
+    uris.write(run.run.children(TRIAL).page, b"<p>They are smaller.</p>")
     _build_documentation()
     names = {
         "dag_id": _DAG,
@@ -115,6 +117,8 @@ def _pages(run: FinishedRun) -> dict[str, dict[str, str]]:
         "/data-report-text": of_run | {"partition": run.partition},
         "/training-summary": of_run,
         "/training-summary-text": of_run,
+        "/children": of_run | {"trial": TRIAL},
+        "/children-text": of_run | {"trial": TRIAL},
         "/models": {"lineage": "default"},
         "/compare": {"lineage": "default"},
         "/card": of_version,

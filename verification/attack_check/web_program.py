@@ -46,6 +46,8 @@ _OWN = re.compile(r"/(un)?favorite$|/(dagRuns|taskInstances)/list$")
 _ENDLESS = re.compile(r"/wait$")
 """What answers only when a run has ended."""
 _METHODS = ("GET", "POST", "PUT", "DELETE")
+_NUL = "a\0b"
+"""Of a page: no database and no file system takes it, so it has to be refused before both."""
 _VALUES = (
     "../../../../etc/passwd",
     "..%2f..%2f..%2fetc%2fpasswd",
@@ -61,6 +63,7 @@ _VALUES = (
     "{% include '/etc/passwd' %}",
     "a\r\nSet-Cookie: x=1",
     "a\nb",
+    _NUL,
     "\u202ea",
     "x" * 60_000,
     "' OR 1=1 --",
@@ -68,7 +71,7 @@ _VALUES = (
     "",
     "\U0001f4a9",
 )
-_STORED = ("lineage", "version", "partition")
+_STORED = ("lineage", "version", "partition", "trial")
 """Parameters by which something is looked for in the store, which has nothing of these names."""
 _RAW = ("<script>alert", "<img src=x", "root:", "1337")
 _ROLES = ("viewer", "user", "op", "admin")
@@ -334,6 +337,8 @@ def _parameters(client: Any, there: Installation) -> Iterator[Tries]:
                 found.append(f"{answer.status_code} by {tried}")
             if answer.status_code == 200 and name in query and name in _STORED:
                 found.append(f"something is found by {tried}")
+            if value == _NUL and answer.status_code != 400:
+                found.append(f"{answer.status_code} by {tried}, and not 400")
             yield found
 
     for page, query in there.pages.items():

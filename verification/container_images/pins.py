@@ -27,7 +27,8 @@ from verification.container_images.commands import ImageError
 
 _PLACES = ("*.Dockerfile", "cloudbuild.yaml", "compose/.env.example", "compose/compose.yaml")
 _NAMED = re.compile(
-    r"^(?:ARG \w*(?:BASE|IMAGE)=|    name: |    image: |POSTGRES_IMAGE=)(\S+)$", re.MULTILINE
+    r"^(?:ARG \w*(?:BASE|IMAGE)=|    name: |    image: (?:&\S+ )?|POSTGRES_IMAGE=)(\S+)$",
+    re.MULTILINE,
 )
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _DOCKER_HUB = "docker.io"

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.routing import APIRoute
 
+from pages import routes
+from tests.model_registry.retained import line_of_models
 from verification.attack_check import __main__ as command
-from verification.attack_check import catalogue
+from verification.attack_check import catalogue, web_installation
 from verification.attack_check.catalogue import ROWS
 from verification.attack_check.rows import Journal, Result, Row, Tally, try_row
 
@@ -21,6 +24,7 @@ NEED_ROOT = ("full disk", "read-only store")
 # By `make attack-check` alone; test_power_cut.py cuts the power of a small store.
 LONG = (
     "power cut before each change",
+    "data job on a full or read-only disk",
     "hostile corpora through the data job",
     "bombs: memory of the data job",
     "documents that take long",
@@ -125,6 +129,42 @@ def test_what_has_passed_is_not_tried_again(
     assert lines[1]["bad"] == 3
     assert command.main([*arguments, "--only", "neither"]) == 1
     assert "no row neither. There are: good; bad" in capfd.readouterr().err
+
+
+def test_a_row_that_cannot_be_tried_is_bad_and_the_others_are_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(folder: Path, times: int) -> Tally:
+        raise OSError("no mount here")
+
+    good = Attack()
+    rows = (Row("broken", breaks, 3, nullcontext), Row("good", good, 3, good.without))
+    monkeypatch.setattr(catalogue, "ROWS", rows)
+    monkeypatch.setattr(command, "code_version", lambda: "this")
+    assert command.main(["--state-dir", str(tmp_path)]) == 1
+    said = capfd.readouterr()
+    broken, other = (json.loads(line) for line in said.out.splitlines())
+    assert (broken["name"], broken["tried"], broken["bad"]) == ("broken", 0, 1)
+    assert broken["notes"] == ["It cannot be tried: OSError('no mount here')"]
+    assert "Traceback" in said.err
+    assert other["control_bad"] == 1
+
+
+def test_each_page_is_asked_for_with_all_that_it_needs(tmp_path: Path) -> None:
+    run = line_of_models(str(tmp_path / "store"), 1)[-1]
+    asked = web_installation._pages(run)
+    lacking = {
+        route.path: missing
+        for route in routes.application().routes
+        if isinstance(route, APIRoute)
+        and (missing := required(route) - {*asked.get(f"/repretraining{route.path}", ())})
+    }
+    assert lacking == {}
+
+
+def required(route: APIRoute) -> set[str]:
+    parameters = route.dependant.query_params
+    return {parameter.name for parameter in parameters if parameter.field_info.is_required()}
 
 
 def test_the_page_has_every_row() -> None:

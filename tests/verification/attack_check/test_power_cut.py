@@ -13,6 +13,7 @@ import pytest
 
 from pipeline_store import local, uris
 from verification.attack_check.power_cut import Disk
+from verification.attack_check.rows import EnoughHarmError, Tally
 
 
 def work(store: str, source: Path) -> None:
@@ -114,6 +115,23 @@ def test_a_kill_a_second_try_and_a_power_cut_leave_no_commit_without_its_bytes(
         for outcome in outcomes:
             if (outcome / "commit").exists():
                 assert (outcome / "part").read_bytes() == b"a part"
+
+
+def test_whoever_looks_may_end_the_work(tmp_path: Path) -> None:
+    store, target = tmp_path / "store", tmp_path / "cut"
+    store.mkdir()
+    disk, looks = Disk(store), list[int]()
+
+    def look() -> None:
+        looks.append(1)
+        # What it has written so far stays, as the next look would find it.
+        for _ in disk.cut(target):
+            raise EnoughHarmError(Tally())
+
+    with pytest.raises(EnoughHarmError), disk.watched(look):
+        uris.write(f"{store}/a", b"what is tidied up after an error changes the folder, too")
+    assert len(looks) == 1
+    assert list(store.iterdir()) == []
 
 
 def test_what_was_synced_is_kept_and_nothing_else_for_sure(tmp_path: Path) -> None:

@@ -175,6 +175,13 @@ def impatient(services: dict[str, Service]) -> Iterator[str]:
         yield "tasks that died with a scheduler wait for minutes"
 
 
+def named(services: dict[str, Service]) -> Iterator[str]:
+    """Pages of other sites whose name leads to this machine read no curves."""
+    body = services["tensorboard"].body
+    if body["entrypoint"] != ["python", "-m", "training.reporting.board"]:
+        yield "TensorBoard answers to any name"
+
+
 RULES: tuple[Rule, ...] = (
     one_image,
     pinned,
@@ -187,6 +194,7 @@ RULES: tuple[Rule, ...] = (
     ordered,
     alone,
     impatient,
+    named,
 )
 
 # Rule, service, key, and the value that breaks it; None: the key is not there.
@@ -222,6 +230,7 @@ MUTANTS: list[tuple[Rule, str, str, Any]] = [
     (alone, "scheduler", "pid", "host"),
     (impatient, "scheduler", "environment", {}),
     (impatient, "postgres", "command", ["-c", f"{IDLE}=60000"]),
+    (named, "tensorboard", "entrypoint", ["python", "-m", "tensorboard.main"]),
 ]
 
 
@@ -317,7 +326,7 @@ def test_with_credentials_airflow_and_reaper_act_as_them(settings: dict[str, str
     given = ComposeFile.load(settings, MAIN, CREDENTIALS).services(*PROFILES)
     assert set(given) == set(plain)
     for name, service in given.items():
-        if name in FOREIGN | {"init"}:
+        if name in FOREIGN | {"init", "pinned-images"}:
             assert service == plain[name]
             continue
         added = {"GOOGLE_APPLICATION_CREDENTIALS": "/run/secrets/google_credentials"}
@@ -335,29 +344,59 @@ def test_commands_are_those_of_the_image(compose: ComposeFile) -> None:
     subprocess.run(["sh", "-nc", shlex.quote(reaper["entrypoint"][2])], check=True)
 
 
+DIGEST = f"sha256:{'1' * 64}"
+BY_TAG = ("some/image:1.2", f"some/image:{DIGEST}", f"some/image@sha256:{'1' * 63}")
+
+
+def started(service: Service, programs: Path) -> subprocess.CompletedProcess[str]:
+    """Run a service that looks at images; of Airflow it finds a program that says what it gets."""
+    (programs / "airflow").write_text('#!/bin/sh\necho "airflow $*"\n')
+    (programs / "airflow").chmod(0o755)
+    return subprocess.run(
+        [*service.body["entrypoint"], *service.body["command"]],
+        env={**service.environment, "PATH": f"{programs}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize("variable", ["AIRFLOW_IMAGE", "POSTGRES_IMAGE"])
 def test_nothing_starts_on_an_image_by_tag(
     settings: dict[str, str], variable: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "airflow").write_text('#!/bin/sh\necho "airflow $*"\n')
-    (tmp_path / "airflow").chmod(0o755)
+    def init(environment: dict[str, str]) -> Service:
+        return ComposeFile.load(environment, MAIN).services()["init"]
 
-    def started(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        service = ComposeFile.load(environment, MAIN).services()["init"]
-        return subprocess.run(
-            [*service.body["entrypoint"], *service.body["command"]],
-            env={"PATH": f"{tmp_path}:/usr/bin:/bin", "IMAGES": service.environment["IMAGES"]},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    assert started(settings).stdout == "airflow db migrate\n"
-    digest = settings[variable].rpartition(":")[2]
-    for tag in ("some/image:1.2", f"some/image:{digest}", f"some/image@sha256:{digest[1:]}"):
-        refused = started(settings | {variable: tag})
+    assert started(init(settings), tmp_path).stdout == "airflow db migrate\n"
+    for tag in BY_TAG:
+        refused = started(init(settings | {variable: tag}), tmp_path)
         assert (refused.returncode, refused.stdout) == (1, "")
         assert f"{tag} in .env is no image by digest" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["prometheus", "alertmanager"])
+def test_nothing_observes_by_an_image_by_tag(
+    settings: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    pinned_file = tmp_path / "compose.yaml"
+
+    def services(text: str) -> dict[str, Service]:
+        pinned_file.write_text(text)
+        return ComposeFile.load(settings, pinned_file).services("observe")
+
+    named = {one: services(TEXT)[one].body["image"] for one in ("prometheus", "alertmanager")}
+    text = TEXT
+    for image in named.values():
+        text = text.replace(f" {image}\n", f" {image.partition('@')[0]}@{DIGEST}\n")
+    found = services(text)
+    assert found[name].needs == {"pinned-images": "service_completed_successfully"}
+    assert started(found["pinned-images"], tmp_path).returncode == 0
+    for tag in BY_TAG:
+        changed = text.replace(f" {found[name].body['image']}\n", f" {tag}\n")
+        refused = started(services(changed)["pinned-images"], tmp_path)
+        assert refused.returncode == 1
+        assert f"{tag} in docker/compose/compose.yaml is no image by digest" in refused.stderr
 
 
 def test_prometheus_asks_services_that_there_are(compose: ComposeFile) -> None:
