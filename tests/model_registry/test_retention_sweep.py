@@ -572,6 +572,7 @@ def test_a_pinned_model_stays(store: str, capsys: Capture) -> None:
 def test_what_cannot_be_is_refused(
     store: str, words: list[str], message: str, capsys: Capture
 ) -> None:
+    Path(store).mkdir()
     assert main(["--store", store, *words]) == 1
     assert message in capsys.readouterr().err
 

@@ -18,6 +18,7 @@ from tests.pipeline_alerts.test_delivery import Recorder, raised
 
 @pytest.fixture
 def store(tmp_path: Path) -> StoreLayout:
+    (tmp_path / "store").mkdir()
     return StoreLayout(str(tmp_path / "store"))
 
 

@@ -62,6 +62,7 @@ def entry(number: int, seconds: Seconds, *, day: int = 0, **more: Any) -> Ledger
 
 @pytest.fixture
 def store(tmp_path: Path) -> StoreLayout:
+    (tmp_path / "store").mkdir()
     return StoreLayout(str(tmp_path / "store"))
 
 
