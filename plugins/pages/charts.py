@@ -12,6 +12,9 @@ MOST_POINTS = 400
 _WIDTH, _HEIGHT = 480.0, 220.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 40.0, 12.0, 38.0
 
+_LEAST = 1e-3
+"""Of losses and shares: what differs by less looks alike, and could not be told apart on an axis."""
+
 Point = tuple[float, float]
 
 
@@ -78,7 +81,7 @@ def line_chart(
     if not points:
         return None
     x_low, x_high = _range([x for x, _ in points])
-    y_low, y_high = _range([y for _, y in points])
+    y_low, y_high = _range([y for _, y in points], least=_LEAST)
     # No dot lies on the names below.
     spare = (y_high - y_low) * 0.04
     y_low, y_high = y_low - spare, y_high + spare
@@ -95,7 +98,9 @@ def line_chart(
     for one in drawn:
         places = [place(point) for point in one.points]
         path = "M" + " L".join(f"{x:g} {y:g}" for x, y in places) if places else ""
-        lines.append(Line(one.name, one.style, path, places if one.dots else []))
+        # Of a single point a line shows nothing.
+        has_dots = one.dots or len(places) == 1
+        lines.append(Line(one.name, one.style, path, places if has_dots else []))
     return LineChart(
         title=title,
         x_label=x_label,
@@ -126,7 +131,8 @@ class Bar:
         """A class of the style sheet: ``good`` or ``bad``, or ``none`` if it may be either."""
         low = self.value if self.low is None else self.low
         high = self.value if self.high is None else self.high
-        return "good" if low > 0 else "bad" if high < 0 else "none"
+        # As it is written: what is +0.0000 is no difference.
+        return "good" if round(low, 4) > 0 else "bad" if round(high, 4) < 0 else "none"
 
 
 @dataclass(frozen=True)
@@ -148,7 +154,7 @@ def interval_chart(
     if not rows:
         return None
     ends = [end for row in rows for end in row[1:] if end is not None and math.isfinite(end)]
-    low, high = _range([0.0, *ends])
+    low, high = _range([0.0, *ends], least=_LEAST)
 
     def place(value: float | None) -> float | None:
         if value is None or not math.isfinite(value):
@@ -213,12 +219,13 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
     return kept
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
+def _range(values: Sequence[float], *, least: float = 0.0) -> tuple[float, float]:
     low, high = min(values), max(values)
     if low == high:
         spare = abs(low) * 0.05 or 1.0
         return low - spare, high + spare
-    return low, high
+    spare = max(0.0, least - (high - low)) / 2
+    return low - spare, high + spare
 
 
 def _steps(low: float, high: float) -> list[float]:

@@ -15,7 +15,7 @@ UNKNOWN = "-"
 
 def loss(value: float | None) -> str:
     """Return a loss with four digits."""
-    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.4f}"
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:z.4f}"
 
 
 def signed(value: float | None) -> str:

@@ -600,3 +600,21 @@ def test_parts_of_a_bar_are_side_by_side() -> None:
     assert [(part.place, part.width) for part in bar.parts] == [(0.0, 25.0), (25.0, 75.0)]
     assert share_bar([]) is None
     assert share_bar([("a", "x", 0.0)]) is None
+
+
+def test_one_point_is_a_dot_and_noise_is_level() -> None:
+    alone = line_chart("t", "x", "y", [Series("a", "a", [(1.0, 3.5)])])
+    assert alone is not None
+    assert len(alone.lines[0].dots) == 1
+    level = line_chart("t", "x", "y", [Series("a", "a", [(0, 3.3193), (1, 3.31930001)])])
+    assert level is not None
+    labels = [tick.label for tick in level.y_ticks]
+    assert len(set(labels)) == len(labels) > 1
+    bars = interval_chart([("noise", 2e-5, 1e-5, 3e-5), ("gain", 0.5, 0.4, 0.6)])
+    assert bars is not None
+    assert [bar.style for bar in bars.bars] == ["none", "good"]
+
+
+@pytest.mark.parametrize(("value", "text"), [(-1e-9, "0.0000"), (-0.5, "-0.5000")])
+def test_no_loss_is_less_than_nothing_by_rounding(value: float, text: str) -> None:
+    assert formatting.loss(value) == text

@@ -75,5 +75,6 @@ def _results(studio: Studio, run_id: str) -> None:
     # The report alone, as the tab's link opens it in a tab of the browser.
     query = urlencode({"dag_id": DAG_ID, "run_id": run_id})
     studio.open(f"/repretraining/training-summary?{query}", height=1000, width=1000)
-    page.get_by_role("img", name="Confusion matrix of model").wait_for()
+    report = page.frame_locator("iframe")
+    report.get_by_role("img", name="Confusion matrix of model").wait_for()
     studio.take("finetuning-report")
