@@ -13,7 +13,7 @@ _WIDTH, _HEIGHT = 480.0, 220.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 40.0, 12.0, 38.0
 
 _LEAST = 1e-3
-"""Of losses and shares: what differs by less looks alike, and could not be told apart on an axis."""
+"""Of losses and shares: what differs by less could not be told apart on an axis."""
 
 Point = tuple[float, float]
 
