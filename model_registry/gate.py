@@ -229,7 +229,7 @@ def _decide(
         return VerdictKind.WORSE, f"{comparison}, and {needed:.4f} is needed."
     if current.improvement.low <= needed:
         return VerdictKind.NOT_ENOUGH_EVIDENCE, (
-            f"{comparison}, which does not lie wholly above the {needed:.4f} that is needed."
+            f"{comparison}, which is not entirely above the required {needed:.4f}."
         )
     for other in others:
         if -other.improvement.high > config.max_forgetting:
@@ -237,7 +237,7 @@ def _decide(
                 f"{_sentence(other, config.confidence, reference)}: more is forgotten than "
                 f"promotion.max_forgetting={config.max_forgetting:g} allows. {comparison}."
             )
-    return VerdictKind.PROMOTED, f"{comparison}, above the {needed:.4f} that is needed."
+    return VerdictKind.PROMOTED, f"{comparison}, above the required {needed:.4f}."
 
 
 def _decide_new_head(
@@ -253,7 +253,7 @@ def _decide_new_head(
     if frequencies.improvement.high < 0:
         kind = VerdictKind.WORSE
     return kind, (
-        f"{_sentence(frequencies, config.confidence, UNIGRAM)}, which does not lie wholly above 0: "
+        f"{_sentence(frequencies, config.confidence, UNIGRAM)}, which is not entirely above 0: "
         "a model whose head is new has to predict better than token frequencies do as well. Train "
         f"for more steps. {better}"
     )
@@ -318,7 +318,7 @@ def _sentence(comparison: _Comparison, confidence: float, reference: str) -> str
     return (
         f"On {comparison.documents} held-out documents of {comparison.set_name}{comparison.rows}"
         f"{of_units} the "
-        f"candidate's loss is {comparison.candidate_loss:.4f} and that of {reference} "
+        f"candidate's loss is {comparison.candidate_loss:.4f}, that of {reference} is "
         f"{comparison.reference_loss:.4f}: an improvement of {improvement.mean:z.4f} nats per "
         f"token with a {confidence:.0%} interval from {improvement.low:z.4f} to "
         f"{improvement.high:z.4f}"

@@ -68,8 +68,9 @@ def describe(lease: LineageLease | None) -> str:
     if lease.run_key is None:
         note = f" ({lease.note})" if lease.note else ""
         return f"no run holds the lineage; the last was {who}{note}"
-    times = f"since {_text(lease.acquired)} UTC, until {_text(lease.expires)} UTC at the latest"
-    return f"the lineage is held by {who} ({lease.run_key}), {times}"
+    since, end = _text(lease.acquired), _text(lease.expires)
+    held = f"the lineage is held by {who} (run key {lease.run_key}) since {since} UTC"
+    return f"{held}; its lease expires at {end} UTC"
 
 
 def expiry(config: PipelineConfig, now: datetime) -> datetime:

@@ -19,6 +19,7 @@ JOB = "repretraining"
 """What Prometheus' configuration calls the exporter."""
 
 DOCUMENT = "docs/operate/metrics.md"
+COMPOSE = "docker compose -f docker/compose/compose.yaml"
 
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 """In Markdown."""
@@ -84,9 +85,9 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
             Severity.CRITICAL,
             "The exporter does not answer, or Prometheus has no job of this name: all other rules "
             "are blind",
-            "Start it and look at its log: on the team server by `docker compose --profile observe "
-            "up -d metrics`, on a laptop by `make up OBSERVE=1`, elsewhere by `python -m "
-            "pipeline_metrics serve`.",
+            "Start it and look at its log: on the team server by "
+            f"`{COMPOSE} --profile observe up -d metrics`, on a laptop by `make up OBSERVE=1`, elsewhere by "
+            "`python -m pipeline_metrics serve`.",
         ),
         Rule(
             "RepretrainStoreUnreadable",
@@ -153,8 +154,8 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
             _minutes(5),
             Severity.CRITICAL,
             "pipeline_watch made no pass for {{ $value | humanizeDuration }}: nobody is told",
-            "Start Airflow's scheduler, by `docker compose up -d scheduler` on the team server, "
-            "`make up` on a laptop, and unpause the DAG `pipeline_watch`.",
+            f"Start Airflow's scheduler, by `{COMPOSE} up -d scheduler` on the team server, "
+            " `make up` on a laptop, and unpause the DAG `pipeline_watch`.",
         ),
         Rule(
             "RepretrainTpuLeftOver",
@@ -197,7 +198,7 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
             "A TPU with a job of lineage {{ $labels.lineage }} is silent for "
             "{{ $value | humanizeDuration }}",
             "The run replaces a silent TPU by itself: look whether Airflow's triggerer works, by "
-            "`docker compose ps` on the team server, `make status` on a laptop.",
+            f"`{COMPOSE} ps` on the team server, `make status` on a laptop.",
         ),
         Rule(
             "RepretrainRunFailed",

@@ -13,17 +13,17 @@ from pages.charts import LineChart, Series, line_chart
 from pages.progress import JobProgress, running_jobs
 from pages.reading import Reader
 from pages.spending import Spending, spending
-from pipeline_alerts.causes import advice
+from pipeline_alerts.causes import advice, severity
 from pipeline_alerts.delivery import clearance, list_alerts
 from pipeline_store import uris
 from pipeline_store.formats import (
     Alert,
     BackfillRuns,
-    LineageAttempt,
     LineageLease,
     ModelVersion,
     ProductionPointer,
     RunRecord,
+    RunRefusal,
     Verdict,
     WaitingTicket,
 )
@@ -34,6 +34,8 @@ MOST_ALERTS = 10
 MOST_READ_ALERTS = 200
 """Of all lineages, the newest: a page must not take longer with each alert there ever was."""
 MOST_ATTEMPTS = 20
+MOST_READ_REFUSALS = 40
+"""Of all lineages, the newest."""
 MOST_BACKFILLS = 5
 """Of the lineage, the newest, whose partitions that were not even tried are shown."""
 
@@ -69,6 +71,14 @@ class AlertRow:
     cleared: datetime | None
 
     @property
+    def severity(self) -> str:
+        """How soon to look; empty: a later program has named the cause."""
+        try:
+            return str(severity(self.alert.cause))
+        except ValueError:
+            return ""
+
+    @property
     def advice(self) -> str:
         """What to do; empty: a later program has named the cause."""
         try:
@@ -86,6 +96,18 @@ class NotLearned:
     dag_id: str
     run_id: str
     is_quarantined: bool = False
+
+
+@dataclass(frozen=True)
+class Unsuccessful:
+    """A run that put no model into use, and why."""
+
+    time: datetime
+    outcome: str
+    reason: str
+    partition: str
+    dag_id: str
+    run_id: str
 
 
 @dataclass
@@ -108,8 +130,8 @@ class LineageView:
     waiting: list[WaitingTicket] = field(default_factory=list)
     not_learned: list[NotLearned] = field(default_factory=list)
     """Partitions that were tried, or asked for by a backfill, sorted."""
-    unsuccessful: list[LineageAttempt] = field(default_factory=list)
-    """Newest runs that were rejected, failed or cancelled; newest first."""
+    unsuccessful: list[Unsuccessful] = field(default_factory=list)
+    """Newest runs that were refused, rejected, failed or cancelled; newest first."""
     alerts: list[AlertRow] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -140,10 +162,35 @@ def lineage_view(store: StoreLayout, lineage_id: str, known: list[str]) -> Linea
         view.jobs = running_jobs(store.run(holder), reader)
     view.waiting = reader.attempt(lambda: lease.waiting(lineage)) or []
     view.not_learned = _not_learned(store, lineage_id, reader)
-    tried = reader.attempt(lambda: attempts.attempts(lineage)) or []
-    view.unsuccessful = tried[: -MOST_ATTEMPTS - 1 : -1]
+    view.unsuccessful = _unsuccessful(store, lineage_id, reader)
     view.alerts = newest_alerts(store, lineage_id, reader)
     return view
+
+
+def _unsuccessful(store: StoreLayout, lineage_id: str, reader: Reader) -> list[Unsuccessful]:
+    tried = reader.attempt(lambda: attempts.attempts(store.lineage(lineage_id))) or []
+    found = [
+        Unsuccessful(
+            time=one.time,
+            outcome=str(one.outcome),
+            reason=one.reason.removeprefix(f"{one.outcome}: "),
+            partition=one.partition,
+            dag_id=one.dag_id,
+            run_id=one.run_id,
+        )
+        for one in tried
+    ]
+    listed = reader.attempt(lambda: uris.list_named(store.runs, "refusal.json")) or []
+    newest = sorted(listed, key=lambda details: details.modified)[-MOST_READ_REFUSALS:]
+    for details in newest:
+        one = reader.load(RunRefusal, details.uri)
+        if one is not None and one.lineage_id == lineage_id:
+            reasons = " ".join(one.reasons)
+            row = Unsuccessful(
+                one.time, "refused", reasons, one.partition or one.run_id, one.dag_id, one.run_id
+            )
+            found.append(row)
+    return sorted(found, key=lambda row: row.time, reverse=True)[:MOST_ATTEMPTS]
 
 
 def _not_learned(store: StoreLayout, lineage_id: str, reader: Reader) -> list[NotLearned]:

@@ -65,6 +65,7 @@ def read_docker(words: Sequence[str]) -> None:
 
     parser = argparse.ArgumentParser(prog="docker compose")
     parser.add_argument("-f", choices=["docker/compose/compose.yaml"])
+    parser.add_argument("--profile", choices=["observe", "tensorboard"])
     below = parser.add_subparsers(required=True, dest="command")
     for name in ("ps", "pull"):
         below.add_parser(name).add_argument("services", nargs="*")
@@ -75,10 +76,14 @@ def read_docker(words: Sequence[str]) -> None:
     rm.add_argument("--force", action="store_true")
     for command in (up, rm):
         command.add_argument("services", nargs="*")
-    inside = below.add_parser("exec")
+    inside, beside = below.add_parser("exec"), below.add_parser("run")
     inside.add_argument("-T", action="store_true")
-    inside.add_argument("services", nargs=1)
-    inside.add_argument("inner", nargs=argparse.REMAINDER)
+    for option in ("--rm", "--no-deps"):
+        beside.add_argument(option, action="store_true", required=True)
+    beside.add_argument("--entrypoint", choices=["python"], required=True)
+    for command in (inside, beside):
+        command.add_argument("services", nargs=1)
+        command.add_argument("inner", nargs=argparse.REMAINDER)
     assert words[0] == "compose"
     if len(words) == 1:  # a sentence names it
         return

@@ -109,7 +109,7 @@ def test_an_unclear_difference_is_not_enough() -> None:
 def test_a_small_improvement_is_not_enough_however_sure() -> None:
     verdict = compare(-0.9 * CONFIG.min_improvement, noise=0.0)
     assert verdict.verdict is VerdictKind.NOT_ENOUGH_EVIDENCE
-    assert f"wholly above the {CONFIG.min_improvement:.4f} that is needed" in verdict.reason
+    assert f"not entirely above the required {CONFIG.min_improvement:.4f}" in verdict.reason
     assert compare(-1.1 * CONFIG.min_improvement, noise=0.0).verdict is VerdictKind.PROMOTED
 
 

@@ -97,7 +97,9 @@ def test_models_lists_what_was_not_learned_and_each_attempt(site: Site) -> None:
     backfill(first, {"day-1": "failed: before it was learned", "day-8": "refused: no text"})
     publish(first)
     page = site.get("/models")
-    missing, _, tried = page.partition("Partitions not learned")[2].partition("Rejected and failed")
+    missing, _, tried = page.partition("Partitions not learned")[2].partition(
+        "Rejected, failed and refused"
+    )
     assert "day-1" not in missing
     assert "failed: tpu.train was lost" in missing
     assert "in quarantine after 2 rejections; the last: rejected: worse again" in missing
