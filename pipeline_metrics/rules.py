@@ -86,8 +86,8 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
             "The exporter does not answer, or Prometheus has no job of this name: all other rules "
             "are blind",
             "Start it and look at its log: on the team server by "
-            f"`{COMPOSE} --profile observe up -d metrics`, on a laptop by `make up OBSERVE=1`, elsewhere by "
-            "`python -m pipeline_metrics serve`.",
+            f"`{COMPOSE} --profile observe up -d metrics`, on a laptop by `make up OBSERVE=1`, "
+            "elsewhere by `python -m pipeline_metrics serve`.",
         ),
         Rule(
             "RepretrainStoreUnreadable",
@@ -155,7 +155,7 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
             Severity.CRITICAL,
             "pipeline_watch made no pass for {{ $value | humanizeDuration }}: nobody is told",
             f"Start Airflow's scheduler, by `{COMPOSE} up -d scheduler` on the team server, "
-            " `make up` on a laptop, and unpause the DAG `pipeline_watch`.",
+            "`make up` on a laptop, and unpause the DAG `pipeline_watch`.",
         ),
         Rule(
             "RepretrainTpuLeftOver",
