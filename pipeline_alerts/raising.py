@@ -11,7 +11,7 @@ from pipeline_alerts.causes import FAILURES, Cause, is_one_of
 from pipeline_alerts.delivery import is_alert
 from pipeline_alerts.facts import RunFacts, read_facts
 from pipeline_store import identity, uris
-from pipeline_store.formats import Alert, FormatError, WatchedRun
+from pipeline_store.formats import Alert, FormatError, RunRefusal, WatchedRun
 from pipeline_store.layout import StoreLayout
 
 MAX_REASON = 2000
@@ -63,7 +63,7 @@ def raise_about_run(
     if uris.exists(store.alert(run.key, name)):
         return None
     known = facts or read_facts(store.run(run.key), with_text=with_text)
-    record = known.record
+    record = known.record or _refusal(store, run)
     alert = Alert(
         scope=run.key,
         cause=name,
@@ -72,8 +72,8 @@ def raise_about_run(
         time=datetime.now(UTC),
         dag_id=run.dag_id,
         run_id=run.run_id,
-        partition=record.partition if record else None,
-        lineage_id=record.lineage_id if record else None,
+        partition=(record.partition or None) if record else None,
+        lineage_id=(record.lineage_id or None) if record else None,
         link=run.link,
         spent=known.spent,
         tpus=known.tpus,
@@ -82,6 +82,14 @@ def raise_about_run(
         remedy=remedy,
     )
     return alert if alert.create(store.alert(run.key, name)) else None
+
+
+def _refusal(store: StoreLayout, run: AlertedRun) -> RunRefusal | None:
+    """Return what is kept of a run that was refused, which has no record."""
+    try:
+        return RunRefusal.load_or_none(store.run(run.key).refusal)
+    except (OSError, FormatError):
+        return None
 
 
 def raise_about_installation(

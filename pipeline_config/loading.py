@@ -101,6 +101,10 @@ def with_overrides(base: Config, overrides: Mapping[str, Any]) -> Config:
         if key not in known:
             problems.append(_unknown_key(key, value, known, schema))
             continue
+        annotation: Any = known[key].annotation
+        if _is_bool(value) and bool not in {annotation, *get_args(annotation)}:
+            problems.append(f"{key}: Input should be no true or false, received {value!r}.")
+            continue
         section, name = key.split(".")
         merged[section][name] = value
         # An empty input of a form or command line means "no value" where there may be none.
@@ -116,6 +120,11 @@ def with_overrides(base: Config, overrides: Mapping[str, Any]) -> Config:
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def _is_bool(value: object) -> bool:
+    """Return whether a value is true or false, or has one in it: Python takes these for 1 and 0."""
+    return isinstance(value, bool) or (isinstance(value, list) and any(map(_is_bool, value)))
 
 
 def _violations(config: PipelineConfig | FinetuningConfig) -> list[str]:

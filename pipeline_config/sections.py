@@ -68,4 +68,4 @@ UserId = Annotated[str, Field(min_length=1, max_length=200)]
 class Section(BaseModel):
     """A group of settings. Unknown names are errors, not comments."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

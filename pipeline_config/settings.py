@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import os
 import re
@@ -27,6 +28,11 @@ _LOGIN = re.compile(r"([a-z+]+://)?[^/]*@", re.IGNORECASE)
 """At the beginning of an address."""
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]*\{lineage\}[\w.-]*", re.ASCII)
+
+
+_ON, _OFF = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -299,7 +305,10 @@ def add_store_argument(parser: argparse.ArgumentParser) -> None:
     A folder has to be there: an answer about an empty store that nobody meant, such as "no alert",
     would be believed.
     """
-    default = load_settings().store_uri
+    try:
+        default = load_settings().store_uri
+    except ConfigError as error:
+        parser.error(str(error))
     is_set = bool(os.environ.get("REPRETRAIN_STORE_URI"))
 
     def existing(uri: str) -> str:
@@ -363,10 +372,11 @@ def _number(environment: Mapping[str, str], name: str, default: float) -> float:
 
 
 def _switch(environment: Mapping[str, str], name: str) -> bool:
-    text = environment.get(name, "").strip()
-    if text not in {"", "0", "1"}:
-        raise ConfigError([f"{name} is {text!r}, and has to be 1 for on, or 0 or empty for off."])
-    return text == "1"
+    text = environment.get(name, "").strip().lower()
+    if text not in _OFF | _ON:
+        # No reason to stop DAGs that look after TPUs.
+        log.warning("%s is %r, and counts as off: set 1 for on, 0 or nothing for off.", name, text)
+    return text in _ON
 
 
 def _words(text: str) -> tuple[str, ...]:

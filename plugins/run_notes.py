@@ -44,6 +44,8 @@ MAX_LOCK_WAIT, MAX_STATEMENT = "1s", "2s"
 _BY_HAND = "manually set"
 """Of Airflow's own message when a person sets a run's state."""
 
+_SOMEBODY = "a person"
+
 log = logging.getLogger(__name__)
 
 
@@ -90,8 +92,11 @@ def _note_end(dag_run: Any, msg: str, state: str) -> None:
     if _BY_HAND in msg:
         # Of a run whose teardowns are to come Airflow has not changed the state yet.
         _in_savepoint(dag_run, partial(_leave_person, state=state))
+        _in_savepoint(dag_run, _note_person)
     else:
-        _in_savepoint(dag_run, partial(_conclude, state=state))
+        # How the run ends comes first: its note may fail.
+        _in_savepoint(dag_run, partial(_keep_failed, state=state))
+        _in_savepoint(dag_run, _note_left)
 
 
 def _in_savepoint(dag_run: Any, act: Any) -> None:
@@ -109,7 +114,7 @@ def _in_savepoint(dag_run: Any, act: Any) -> None:
             act(connection, dag_run)
         session.expire(dag_run, ["dag_run_note"])
     except Exception:
-        log.exception("The note of run %s could not be written", dag_run.run_id)
+        log.exception("Run %s: %s failed, and was undone", dag_run.run_id, act)
 
 
 @contextmanager
@@ -134,16 +139,21 @@ def _limit(connection: Any, limits: dict[str, Any]) -> None:
         connection.exec_driver_sql(f"SET LOCAL {name} = '{value}'")
 
 
-def _conclude(connection: Any, dag_run: Any, *, state: str) -> None:
-    """Copy what a task has left, unless a person came after it; keep what the person has said."""
+def _keep_failed(connection: Any, dag_run: Any, *, state: str) -> None:
+    """Let a run stay failed that a person has marked so, whatever its teardowns came to."""
     left = _newest(connection, dag_run, ENDED_BY)
-    text = _newest(connection, dag_run, NOTE)
-    if text is not None and text[0] and (left is None or left[1] < text[1]):
-        _write_note(connection, dag_run, str(text[0]))
     if left is not None and left[0]["state"] == "failed" != state:
         from airflow.utils.state import DagRunState
 
         dag_run.set_state(DagRunState.FAILED)
+
+
+def _note_left(connection: Any, dag_run: Any) -> None:
+    """Copy what a task has left, unless a person came after it."""
+    left = _newest(connection, dag_run, ENDED_BY)
+    text = _newest(connection, dag_run, NOTE)
+    if text is not None and text[0] and (left is None or left[1] < text[1]):
+        _write_note(connection, dag_run, str(text[0]))
 
 
 def _newest(connection: Any, dag_run: Any, key: str) -> Any:
@@ -162,12 +172,24 @@ def _newest(connection: Any, dag_run: Any, key: str) -> Any:
 
 
 def _leave_person(connection: Any, dag_run: Any, *, state: str) -> None:
-    """Note who has ended the run, and leave the name for the task that records how it ended."""
-    person = _person(connection, dag_run)
-    about = _newest(connection, dag_run, NOTE)
+    """Leave who has ended the run, and as what, for the task that records how it ended."""
+    try:
+        with connection.begin_nested():
+            person = _person(connection, dag_run)
+    except Exception:
+        # That the run stays failed must not depend on a table of a million lines.
+        log.exception("Nobody can say who has ended run %s", dag_run.run_id)
+        person = _SOMEBODY
     _leave(connection, dag_run, FIRST_TASK, ENDED_BY, {"name": person, "state": state})
-    parts = [f"Marked as {state} by {person}", *([str(about[0])] if about else [])]
-    _write_note(connection, dag_run, ". ".join(parts))
+
+
+def _note_person(connection: Any, dag_run: Any) -> None:
+    """Note who has ended the run."""
+    left = _newest(connection, dag_run, ENDED_BY)
+    if left is not None:
+        about = _newest(connection, dag_run, NOTE)
+        what = f"Marked as {left[0]['state']} by {left[0]['name']}"
+        _write_note(connection, dag_run, ". ".join([what, *([str(about[0])] if about else [])]))
 
 
 def _person(connection: Any, dag_run: Any) -> str:
@@ -190,7 +212,7 @@ def _person(connection: Any, dag_run: Any) -> str:
         .limit(1)
     )
     found = connection.execute(newest).first()
-    return (found and (found[0] or found[1])) or "a person"
+    return (found and (found[0] or found[1])) or _SOMEBODY
 
 
 def _begin(connection: Any, dag_run: Any) -> None:

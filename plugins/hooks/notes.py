@@ -22,6 +22,9 @@ FIRST_TASK, LAST_TASK = "validate", "promotion.release"
 """Under whose names the listener leaves its XComs. Those of a task are deleted when it begins, so
 what the first task asks for has the name of the last, and the other way round."""
 
+MAX_REASON = 700
+"""Characters of a reason in a note, of which Airflow keeps a thousand in all."""
+
 MAX_PERSON = 100
 """Characters of a person's name that are told."""
 
@@ -63,6 +66,11 @@ def about_run(partition: str, lineage_id: str) -> str:
     """Return what each note says of its run beside how it ended."""
     about = f"lineage {lineage_id}"
     return f"Partition {partition}, {about}" if partition else about.capitalize()
+
+
+def short_reason(reason: str) -> str:
+    """Return a reason that leaves room for what the note says beside it."""
+    return reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 2]} …"
 
 
 def ended_by(context: Context) -> str | None:

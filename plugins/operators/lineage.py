@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import (
 from alerting.callbacks import run_was_ended
 from hooks.dag_runs import failed_tasks
 from hooks.lineage import LineageClaim
-from hooks.notes import about_run, ended_by, leave_note
+from hooks.notes import about_run, ended_by, leave_note, short_reason
 from model_registry import attempts, outcomes, plans
 from model_registry.errors import RegistryError, StalePlanError
 from operators.failures import PipelineFailure, RunHasFailed, refused_by
@@ -215,4 +215,4 @@ def end_note(outcome: RunOutcome, record: RunRecord) -> str:
     kind = str(outcome.outcome)
     reason = outcome.reason.removeprefix(f"{kind}: ")
     what = f"{kind.capitalize()}: {' '.join(reason.split()).rstrip('.')}"
-    return f"{what}. {about_run(record.partition, record.lineage_id)}"
+    return f"{short_reason(what)}. {about_run(record.partition, record.lineage_id)}"

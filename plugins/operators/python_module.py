@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from hooks.notes import about_run, leave_note
+from hooks.notes import about_run, leave_note, short_reason
 from operators.failures import PipelineFailure, PipelineRetry
 from operators.hidden_files import Right
 from operators.own_run import own_run
@@ -94,7 +94,8 @@ class PythonModuleOperator(BaseOperator):
             summary = self._summary(code, lines[-1] if lines else "", last_words)
         except PipelineFailure as error:
             # No later task may come to say it; one that does, replaces it.
-            leave_note(context, " ".join([f"Failed: {error}", *self._about_run(context)]))
+            failed = short_reason(f"Failed: {error}")
+            leave_note(context, " ".join([failed, *self._about_run(context)]))
             raise
         for line in summary_lines(summary):
             self.log.info("%s", line)

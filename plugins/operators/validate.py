@@ -31,6 +31,13 @@ class ValidateRunOperator(ValidateOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(multiple_outputs=True, **kwargs)
 
+    def _usual_lineage(self) -> str:
+        """Return the preset's; empty: there is no such preset."""
+        try:
+            return load_preset(self.preset).model.lineage_id
+        except ConfigError:
+            return ""
+
     def _validate(self, context: Context, store: StoreLayout, run: RunLayout) -> dict[str, str]:
         dag_run = context["dag_run"]
         is_own = _is_arrival(dag_run)

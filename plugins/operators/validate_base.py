@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from hooks.notes import about_run, backfill_of, leave_note
+from hooks.notes import about_run, backfill_of, leave_note, short_reason
 from model_registry import outcomes
 from operators.failures import RequestRefused
 from pipeline_config import (
@@ -256,16 +256,21 @@ class ValidateOperator(BaseOperator):
 
     def _keep_refusal(self, context: Context, run: RunLayout, problems: list[str]) -> None:
         """Keep the reasons for the page of the run, and as its note."""
-        leave_note(context, f"Refused: {'; '.join(problems)}")
         dag_run = context["dag_run"]
         backfill = backfill_of(context)
         key = getattr(dag_run, "partition_key", None)
         conf = dag_run.conf or {}
+        partition = str(key or conf.get("corpus.partition") or "")
+        lineage_id = str(conf.get("model.lineage_id") or self._usual_lineage())
+        # Reasons are sentences, and the note is one paragraph.
+        reasons = short_reason(f"Refused: {'; '.join(line.rstrip('.') for line in problems)}.")
+        about = f" {about_run(partition, lineage_id)}" if lineage_id else ""
+        leave_note(context, f"{reasons}{about}")
         refusal = RunRefusal(
             dag_id=dag_run.dag_id,
             run_id=dag_run.run_id,
-            partition=str(key or conf.get("corpus.partition") or ""),
-            lineage_id=str(conf.get("model.lineage_id") or ""),
+            partition=partition,
+            lineage_id=lineage_id,
             backfill=backfill.name if backfill else None,
             reasons=problems,
             time=datetime.now(UTC),
@@ -274,6 +279,10 @@ class ValidateOperator(BaseOperator):
             refusal.write(run.refusal)
         except OSError:  # the store may be what was refused
             self.log.exception("The reasons could not be kept for the run's page")
+
+    def _usual_lineage(self) -> str:
+        """Return the lineage of a request that names none; empty: it is of none."""
+        return ""
 
     def _skip(self, run: RunLayout, reason: str) -> AirflowSkipException:
         outcomes.record(run, OutcomeKind.SKIPPED, reason, written_by=self.task_id)

@@ -117,7 +117,10 @@ def compare_view(store: StoreLayout, lineage_id: str, run_keys: Sequence[str]) -
     ]
     view.numbers = list(_numbers(view.runs))
     configured = [run.config for run in view.runs]
-    if all(configured) and len(configured) > 1:
+    if None in configured:
+        names = ", ".join(run.label for run in view.runs if run.config is None)
+        view.problems.append(f"Settings are not compared: those of {names} cannot be read.")
+    elif len(configured) > 1:
         view.settings = differing([config for config in configured if config is not None])
     view.offers = _offers(store, lineage_id, set(wanted), reader)
     return view

@@ -171,7 +171,7 @@ def test_nested_settings_are_refused_with_the_right_spelling() -> None:
         ("training.max_train_steps", 1.5, "valid integer"),
         ("training.max_train_steps", None, "valid integer"),
         ("masking.masked_lm_prob", 1.0, "less than 1"),
-        ("masking.masked_lm_prob", float("nan"), "less than 1"),
+        ("masking.masked_lm_prob", float("nan"), "finite number"),
         ("optimizer.type", "adam", "'adamw', 'lamb' or 'amos'"),
         ("tpu.zones", [], "at least 1 item"),
         ("tpu.zones", ["Moon"], "a zone of Google Cloud"),
@@ -313,3 +313,9 @@ def test_where_scores_decide_the_weights_depend_on_when_there_are_scores() -> No
 def test_equal_configurations_have_equal_bytes() -> None:
     assert with_overrides(SMOKE, {}).to_bytes() == SMOKE.to_bytes()
     assert PipelineConfig().sha256 == PipelineConfig().sha256
+
+
+@pytest.mark.parametrize("value", [True, "inf", "nan", float("inf")])
+def test_a_limit_that_limits_nothing_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"budget\.max_cost"):
+        with_overrides(load_preset("smoke"), {"budget.max_cost": value})

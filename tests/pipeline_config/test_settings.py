@@ -138,7 +138,20 @@ def test_an_empty_number_or_switch_is_its_default() -> None:
     assert load_settings({f"REPRETRAIN_{name}": "" for name in names}) == default
 
 
-def test_a_switch_is_on_or_off() -> None:
-    assert load_settings({"REPRETRAIN_MLFLOW_MIRROR": "1"}).mlflow_mirror
-    with pytest.raises(ConfigError, match="REPRETRAIN_MLFLOW_MIRROR is 'true'"):
-        load_settings({"REPRETRAIN_MLFLOW_MIRROR": "true"})
+def test_a_switch_is_on_or_off_and_what_is_neither_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for text, is_on in (("1", True), ("True", True), ("yes", True), ("no", False)):
+        assert load_settings({"REPRETRAIN_MLFLOW_MIRROR": text}).mlflow_mirror is is_on
+    assert not caplog.messages
+    assert not load_settings({"REPRETRAIN_MLFLOW_MIRROR": "maybe"}).mlflow_mirror
+    assert "REPRETRAIN_MLFLOW_MIRROR is 'maybe'" in caplog.text
+
+
+def test_a_setting_that_is_none_is_an_error_of_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_OVERDUE_HOURS", "soon")
+    with pytest.raises(SystemExit, match="2"):
+        add_store_argument(argparse.ArgumentParser())
+    assert "REPRETRAIN_OVERDUE_HOURS is 'soon'" in capsys.readouterr().err

@@ -183,6 +183,26 @@ def test_a_note_that_cannot_be_written_undoes_nothing_else(
     assert listened.left("t", NOTE) == "text"
 
 
+@pytest.mark.parametrize("fails", ["at its end", "when it is marked", "the audit log"])
+def test_what_a_person_has_marked_as_failed_ends_so_though_no_note_can_be_written(
+    listened: Listened, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def fail(connection: Any, run: Any, *_: Any) -> None:
+        connection.exec_driver_sql("INSERT INTO nowhere VALUES (1)")
+
+    with monkeypatch.context() as patch:
+        if fails != "at its end":
+            patch.setattr(run_notes, "_person" if "audit" in fails else "_write_note", fail)
+        run_notes.on_dag_run_failed(listened.run, BY_HAND)
+    assert listened.left(FIRST_TASK, ENDED_BY)["state"] == "failed"
+    listened.run.state = "success"
+    listened.leave(NOTE, "what came of it")
+    if fails == "at its end":
+        monkeypatch.setattr(run_notes, "_write_note", fail)
+    run_notes.on_dag_run_success(listened.run, "success")
+    assert listened.run.state == "failed"
+
+
 @pytest.mark.thorough
 def test_a_note_that_somebody_has_locked_holds_up_no_end(runtime: RuntimePaths) -> None:
     engine = create_engine(settings.database_url("+psycopg2", runtime))

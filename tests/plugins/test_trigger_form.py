@@ -117,6 +117,14 @@ def test_a_list_is_lines_or_choices_and_never_json(name: str, all_params: dict[s
     assert with_overrides(preset, sent) == preset
 
 
+@pytest.mark.parametrize("name", [name for name, kind in SCHEMAS.items() if "items" in kind])
+def test_true_is_no_item_of_a_list(name: str) -> None:
+    """Python takes it for 1, and Airflow does not look into lists."""
+    preset, _ = ALL[name]
+    with pytest.raises(ConfigError, match="no true or false"):
+        with_overrides(preset, {name: [True]})
+
+
 def test_each_kind_of_run_has_a_form_of_its_own() -> None:
     assert sorted(FINETUNING_FORM) == sorted(open_settings(FinetuningConfig))
     assert next(iter(FINETUNING_FORM)) == "finetuning.tasks"
