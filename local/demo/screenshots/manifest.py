@@ -16,7 +16,14 @@ NAME = "manifest.json"
 
 _RUNS = ("local/demo/tiny.py", "local/demo/screenshots/repretraining.py")
 _FINETUNING = (*_RUNS, "local/demo/screenshots/finetuning.py")
-_PAGES = ("plugins/pages/*.py", "plugins/pages/templates/*")
+_PAGE = tuple(
+    f"plugins/pages/{name}"
+    for name in (
+        *("charts.py", "formatting.py", "progress.py", "spending.py"),
+        *("templates/base.html", "templates/macros.html", "templates/style.css"),
+    )
+)
+_RUN_PAGE = (*_PAGE, "plugins/pages/settings_view.py")
 _FORM = ("plugins/trigger_form.py", "docs/reference/config.md")
 
 SOURCES: dict[str, tuple[str, ...]] = {
@@ -24,11 +31,20 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "backfill": (*_RUNS, *_FORM),
     "finetuning-form": (*_FINETUNING, *_FORM),
     "finetuning-report": (*_FINETUNING, "trained_models/downstream/*.py"),
-    "finetuning-run-page": (*_FINETUNING, *_PAGES),
+    "finetuning-run-page": (
+        *(*_FINETUNING, *_RUN_PAGE),
+        *("plugins/pages/finetuning_view.py", "plugins/pages/templates/finetuning.html"),
+    ),
     "finetuning-tpus": (*_FINETUNING, "dags/bert_finetuning.py"),
-    "models-page": (*_RUNS, *_PAGES),
+    "models-page": (
+        *(*_RUNS, *_PAGE),
+        *("plugins/pages/lineage_view.py", "plugins/pages/templates/models.html"),
+    ),
     "rollback": (*_RUNS, "dags/model_rollback.py"),
-    "run-page": (*_RUNS, *_PAGES),
+    "run-page": (
+        *(*_RUNS, *_RUN_PAGE),
+        *("plugins/pages/run_view.py", "plugins/pages/templates/run.html"),
+    ),
     "training-in-airflow": (*_RUNS, "dags/bert_repretraining.py"),
     "trigger-form": (*_RUNS, *_FORM),
 }
