@@ -76,6 +76,7 @@ EXCEPTIONS = {
 
 KNOW_SCHEMES = {
     "verification/container_images/registry_access.py",  # of package indexes
+    "pipeline_config/settings.py",  # whether a folder has to be there
     "pipeline_store/gcs.py",
     "pipeline_store/local.py",
     "pipeline_store/uris.py",
