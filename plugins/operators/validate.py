@@ -41,10 +41,12 @@ class ValidateRunOperator(ValidateOperator):
     def _validate(self, context: Context, store: StoreLayout, run: RunLayout) -> dict[str, str]:
         dag_run = context["dag_run"]
         is_own = _is_arrival(dag_run)
-        asked = self._asked(load_preset(self.preset), _conf(dag_run), store, is_own=is_own)
+        conf = _conf(dag_run)
+        # Before anything is refused: the backfill's summary names those runs, too.
+        lineage = str(conf.get("model.lineage_id") or self._usual_lineage())
+        backfill = _record_backfill(context, store, lineage)
+        asked = self._asked(load_preset(self.preset), conf, store, is_own=is_own)
         config = asked.config
-        # Also of runs that are refused: the backfill's summary names them.
-        backfill = _record_backfill(context, store, config.model.lineage_id)
         try:
             partition = self._partition(config, dag_run, store)
         except ConfigError as error:

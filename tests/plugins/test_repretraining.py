@@ -11,6 +11,7 @@ from airflow.sdk.definitions.asset import AssetUniqueKey
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessor
 
+from hooks.notes import BACKFILL, NOTE
 from model_registry import lease, outcomes, registry
 from operators.failures import PipelineFailure
 from operators.pipeline_assets import PROMOTED_MODEL
@@ -22,6 +23,7 @@ from pipeline_config import PipelineConfig, parse_config, with_overrides
 from pipeline_config.settings import load_settings
 from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import (
+    BackfillRuns,
     OutcomeKind,
     PartitionManifest,
     PreparedInput,
@@ -88,13 +90,18 @@ class Request:
             partition_key=partition,
         )
         self.run = self.store.run(identity.run_key("dag", self.dag_run.run_id))
+        self.left: dict[str, Any] = {}
 
     def validate(self, **settings: Any) -> dict[str, str]:
         self.dag_run.conf = {name.replace("__", "."): value for name, value in settings.items()}
         operator = ValidateRunOperator(
             task_id="validate", store_uri=self.store.root, preset="smoke", gcp_conn_id=CONN_ID
         )
-        context: Any = {"dag_run": self.dag_run}
+        ti = SimpleNamespace(
+            xcom_push=lambda key, value: self.left.update({key: value}),
+            xcom_pull=lambda task_ids, key: self.left.get(key),
+        )
+        context: Any = {"dag_run": self.dag_run, "ti": ti}
         return operator.execute(context)
 
 
@@ -288,6 +295,22 @@ def test_general_text_is_refused_as_the_runs_own_partition(request_: Request) ->
     # The partition comes from the run, not from the form.
     with pytest.raises(AirflowFailException, match=r"evaluation\.general_partition"):
         request_.validate(evaluation__general_partition="day-1")
+
+
+def test_a_backfill_all_of_whose_runs_are_refused_is_known_with_them(request_: Request) -> None:
+    """Its summary, and the page Models, name what it did not learn."""
+    request_.dag_run.run_type = "backfill"
+    listed = {"backfill_id": 7, "runs": {"backfill__1": "day-1"}, "is_backwards": False}
+    request_.left[BACKFILL] = listed
+    # What cannot be left as the preset has it: it is about what nobody has typed.
+    with pytest.raises(AirflowFailException, match="masking"):
+        request_.validate(masking__max_seq_length=512, model__lineage_id="other")
+    [kept] = uris.list_files(request_.store.backfills)
+    found = BackfillRuns.load(kept)
+    assert (found.lineage_id, found.runs) == ("other", {"backfill__1": "day-1"})
+    refusal = RunRefusal.load(request_.run.refusal)
+    assert (refusal.lineage_id, refusal.backfill) == ("other", found.name)
+    assert request_.left[NOTE].endswith("Partition day-1, lineage other")
 
 
 def test_a_run_that_begins_anew_has_no_outcome(request_: Request) -> None:
