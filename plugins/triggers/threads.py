@@ -62,7 +62,10 @@ class PatientThreads:
         pool, context = self._pool, contextvars.copy_context()
         work = asyncio.get_running_loop().run_in_executor(pool, context.run, call)
         try:
-            return await asyncio.wait_for(work, seconds)
+            # Not by wait_for, which answers a cancellation with the result if that has just come:
+            # the trigger would go on, and Airflow would not call on_kill.
+            async with asyncio.timeout(seconds):
+                return await work
         except TimeoutError:
             if pool is self._pool:
                 self._left_behind += 1

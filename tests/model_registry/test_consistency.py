@@ -188,7 +188,7 @@ def test_who_holds_the_lineage_is_told(
     held.write(lineage.lease)
     report = check(lineage)
     assert report.problems == []
-    assert "held by run day-4 of dag, partition day-4 (k)" in report.lease
+    assert "held by run day-4 of dag, partition day-4 (run key k)" in report.lease
     assert main(["check", "--store", runs[0].store.root]) == 0
     assert "lease: the lineage is held by run day-4" in capsys.readouterr().out
     held.model_copy(update={"expires": now}).write(lineage.lease)

@@ -382,3 +382,19 @@ def test_no_event_comes_before_its_deferral_has_settled(monkeypatch: pytest.Monk
 def test_each_trigger_waits_for_its_deferral() -> None:
     kinds = (LineageTrigger, TpuPauseTrigger, TpuReadyTrigger, TpuJobTrigger)
     assert {kind.run for kind in kinds} == {firing.SettledTrigger.run}
+
+
+def test_a_cancellation_that_comes_with_a_result_is_not_lost() -> None:
+    """Airflow calls on_kill, which deletes the TPU, only of a trigger that ends as cancelled."""
+
+    async def cancelled() -> None:
+        look = PatientThreads(1, "test").look(time.time() + 60, lambda: "seen")
+        task = asyncio.create_task(look)
+        await asyncio.sleep(0)
+        time.sleep(0.3)  # noqa: ASYNC251 - the thread ends, and the loop has not heard of it
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
