@@ -190,8 +190,9 @@ class _Line:
         numbers |= self._add(stored - set(there))
         for version_id, one in there.items():
             is_removed = version_id not in stored
-            for number in (number for number, mark in one.marks.items() if mark != is_removed):
-                self._server.mark_removed(self._name, number, is_removed=is_removed)
+            for number, mark in one.marks.items():
+                if mark != is_removed:
+                    self._server.mark_removed(self._name, number, is_removed=is_removed)
         if pointer is None or pointer.version_id not in numbers:
             return
         number, wanted = numbers[pointer.version_id], pointer_tags(pointer)

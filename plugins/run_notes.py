@@ -114,7 +114,7 @@ def _in_savepoint(dag_run: Any, act: Any) -> None:
             act(connection, dag_run)
         session.expire(dag_run, ["dag_run_note"])
     except Exception:
-        log.exception("Run %s: %s failed, and was undone", dag_run.run_id, act)
+        log.exception("What was to be noted about run %s failed, and was undone", dag_run.run_id)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,10 @@ class ValidateRunOperator(ValidateOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(multiple_outputs=True, **kwargs)
 
-    def _usual_lineage(self) -> str:
-        """Return the preset's; empty: there is no such preset."""
+    def _lineage_of(self, conf: Mapping[str, Any]) -> str:
+        """Return the lineage that is asked for, else the preset's; empty: there is no preset."""
         try:
-            return load_preset(self.preset).model.lineage_id
+            return super()._lineage_of(conf) or load_preset(self.preset).model.lineage_id
         except ConfigError:
             return ""
 
@@ -43,8 +44,7 @@ class ValidateRunOperator(ValidateOperator):
         is_own = _is_arrival(dag_run)
         conf = _conf(dag_run)
         # Before anything is refused: the backfill's summary names those runs, too.
-        lineage = str(conf.get("model.lineage_id") or self._usual_lineage())
-        backfill = _record_backfill(context, store, lineage)
+        backfill = _record_backfill(context, store, self._lineage_of(conf))
         asked = self._asked(load_preset(self.preset), conf, store, is_own=is_own)
         config = asked.config
         try:

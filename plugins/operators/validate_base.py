@@ -261,7 +261,7 @@ class ValidateOperator(BaseOperator):
         key = getattr(dag_run, "partition_key", None)
         conf = dag_run.conf or {}
         partition = str(key or conf.get("corpus.partition") or "")
-        lineage_id = str(conf.get("model.lineage_id") or self._usual_lineage())
+        lineage_id = self._lineage_of(conf)
         # Reasons are sentences, and the note is one paragraph.
         reasons = short_reason(f"Refused: {'; '.join(line.rstrip('.') for line in problems)}.")
         about = f" {about_run(partition, lineage_id)}" if lineage_id else ""
@@ -280,9 +280,9 @@ class ValidateOperator(BaseOperator):
         except OSError:  # the store may be what was refused
             self.log.exception("The reasons could not be kept for the run's page")
 
-    def _usual_lineage(self) -> str:
-        """Return the lineage of a request that names none; empty: it is of none."""
-        return ""
+    def _lineage_of(self, conf: Mapping[str, Any]) -> str:
+        """Return the lineage that a request is about, refused or not; empty: of none."""
+        return str(conf.get("model.lineage_id") or "")
 
     def _skip(self, run: RunLayout, reason: str) -> AirflowSkipException:
         outcomes.record(run, OutcomeKind.SKIPPED, reason, written_by=self.task_id)
