@@ -3,9 +3,9 @@
 ```
                                        ┌────── TPU (mapped: one group per TPU) ──────┐
 validate ▶ prepare (mapped: tasks) ▶ plan ▶ reserve ▶ create ▶ finetune ▶ delete
-                                       │                          └▶ report ▶ ┐
-                                       ├──────────────────────────────────────┴▶ export ▶ compress
-                                       └▶ predict
+                                       │                          └▶ report
+                                       ├─────────────────────────────────┴▶ export ▶ compress ▶ end
+                                       └▶ predict ───────────────────────────────────────────┘
 ```
 
 * **Starts** by *Trigger* with the form below, by REST, by `REPRETRAIN_FINETUNING_SCHEDULE`, or
@@ -22,6 +22,7 @@ validate ▶ prepare (mapped: tasks) ▶ plan ▶ reserve ▶ create ▶ finetun
 * **export** writes the best classifier of each task in `finetuning.export_formats`; **compress**
   makes the smaller models of `compression.children` of it; **predict** labels the files of the
   task's `predict`. In the modes `export` and `predict` no TPU is rented.
+* **end** records how the run ended, and fails with it: a teardown that runs whatever happens.
 
 Settings are explained in `docs/reference/config.md`, tasks in `docs/reference/finetuning-data.md`
 and `docs/guides/text-to-text.md`, what to do when something fails in `docs/explain/tpu.md`.
@@ -44,6 +45,7 @@ from operators.finetuning import (
     TpuFinetuneOperator,
     ValidateFinetuningOperator,
 )
+from operators.run_end import EndRunOperator
 from operators.tpu import (
     PATIENT_RETRIES,
     TpuCreateOperator,
@@ -112,9 +114,12 @@ with DAG(
     export = ExportClassifiersOperator(task_id="export", **after_skips, **store)
     compress = CompressClassifiersOperator(task_id="compress", **after_skips, **store)
     predict = PredictOperator(task_id="predict", **store)
+    end = EndRunOperator(task_id="end", **store)
 
     validate >> [prepare, plan]
     prepare >> plan >> rented >> report
     [plan, report] >> export
     [plan, report, export] >> compress
     plan >> predict
+    [report, export, compress, predict] >> end
+    end.as_teardown(on_failure_fail_dagrun=True)

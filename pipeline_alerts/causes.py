@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from enum import StrEnum
 
 DOCUMENT = "docs/operate/alerts.md"
+_CLEARED = re.compile(r"\.cleared-(\d+)$")
 
 
 class Cause(StrEnum):
@@ -74,6 +76,9 @@ was reported: a person need not be told twice."""
 
 FAILURES = (Cause.TASK_FAILED, *RUN_FAILURES)
 """Causes that say that a run failed."""
+
+ENDS = (*FAILURES, Cause.REJECTED)
+"""Causes that say how a run ended. After a person has cleared it that is told again."""
 
 CLEARING = (
     Cause.RUN_STALLED,
@@ -190,6 +195,17 @@ def base_cause(cause: str) -> Cause:
     :raises ValueError: there is no such cause.
     """
     return Cause(cause.partition(".")[0])
+
+
+def detail(cause: str) -> str:
+    """Return what of its kind a cause is: ``tpu.train`` of ``task-failed.tpu.train.cleared-2``."""
+    return _CLEARED.sub("", cause).partition(".")[2]
+
+
+def times_cleared(cause: str) -> int:
+    """Return how often the run had been cleared that ended so: 2 of ``run-failed.cleared-2``."""
+    match = _CLEARED.search(cause)
+    return int(match[1]) if match else 0
 
 
 def is_one_of(cause: str, causes: Collection[Cause]) -> bool:

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from pipeline_alerts.causes import SEVERITY_IN_WORDS, advice, base_cause, runbook, severity
+from pipeline_alerts.causes import (
+    SEVERITY_IN_WORDS,
+    advice,
+    base_cause,
+    detail,
+    runbook,
+    severity,
+)
 from pipeline_alerts.errors import error_section
 from pipeline_store.formats import Alert, AlertCleared
 
@@ -146,7 +153,7 @@ def _payload(alert: Alert, cleared: AlertCleared | None, guide: str) -> dict[str
         "id": f"{alert.scope}/{alert.cause}",
         "cause": str(cause),
         "severity": str(severity(cause)),
-        "detail": alert.cause.partition(".")[2],
+        "detail": detail(alert.cause),
         "scope": alert.scope,
     }
     help_ = {"advice": advice(alert.cause, alert.remedy), "runbook": guide}

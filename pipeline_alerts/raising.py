@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pipeline_alerts.causes import FAILURES, Cause, is_one_of
+from pipeline_alerts.causes import ENDS, FAILURES, Cause, is_one_of, times_cleared
 from pipeline_alerts.delivery import is_alert
 from pipeline_alerts.facts import RunFacts, read_facts
 from pipeline_store import identity, uris
-from pipeline_store.formats import Alert, FormatError, RunRefusal, WatchedRun
+from pipeline_store.formats import Alert, FormatError, RunRefusal
 from pipeline_store.layout import StoreLayout
 
 MAX_REASON = 2000
@@ -25,11 +25,14 @@ class AlertedRun:
     """A DAG run of Airflow that an alert is about.
 
     :param link: its page in Airflow.
+    :param times_cleared: how often people have cleared tasks of it: after that it may end again,
+        which is told again. None, when Airflow has no such run any more: as often as alerts know.
     """
 
     dag_id: str
     run_id: str
     link: str | None = None
+    times_cleared: int | None = 0
 
     @property
     def key(self) -> str:
@@ -59,7 +62,7 @@ def raise_about_run(
     :param remedy: what helps, where that is known better than by the cause.
     :returns: the alert; None when there is one of this cause already.
     """
-    name = alert_name(cause, detail)
+    name = alert_name(cause, detail, _times_cleared(store, run) if cause in ENDS else 0)
     if uris.exists(store.alert(run.key, name)):
         return None
     known = facts or read_facts(store.run(run.key), with_text=with_text)
@@ -126,32 +129,19 @@ def raise_about_installation(
 
 
 def has_failure_alert(
-    store: StoreLayout,
-    run_key: str,
-    causes: Collection[Cause] = FAILURES,
-    *,
-    goes_on: bool = False,
+    store: StoreLayout, run: AlertedRun, causes: Collection[Cause] = FAILURES
 ) -> bool:
-    """Return whether somebody was or will be told that the run failed.
-
-    Of a run that goes on after it had ended only what was raised since then counts.
+    """Return whether somebody was or will be told that the run failed, since it was last cleared.
 
     :param causes: what counts.
-    :param goes_on: the run has gone on if the watch has dealt with it, though the watch did not see
-        it running: it looks at no other ones.
     """
-    return any(is_one_of(_name(uri), causes) for uri in _of_run(store, run_key, goes_on=goes_on))
+    return bool(_ends_told(store, run, causes))
 
 
-def failure_reasons(store: StoreLayout, run_key: str, *, goes_on: bool = False) -> list[str]:
-    """Return why tasks of a run failed, as people were told; ordered by the tasks' names.
-
-    :param goes_on: as in :func:`has_failure_alert`.
-    """
-    causes = (Cause.TASK_FAILED,)
-    found = _of_run(store, run_key, goes_on=goes_on)
-    told = [uri for uri in found if is_alert(store, uri) and is_one_of(_name(uri), causes)]
-    return [alert.reason for uri in sorted(told) if (alert := _readable(uri)) is not None]
+def failure_reasons(store: StoreLayout, run: AlertedRun) -> list[str]:
+    """Return why tasks of a run failed since it was last cleared, ordered by the tasks' names."""
+    told = _ends_told(store, run, (Cause.TASK_FAILED,))
+    return [alert.reason for uri in told if (alert := _readable(uri)) is not None]
 
 
 def _readable(uri: str) -> Alert | None:
@@ -166,21 +156,37 @@ def _name(uri: str) -> str:
     return uri.rpartition("/")[2].removesuffix(".json")
 
 
-def _of_run(store: StoreLayout, run_key: str, *, goes_on: bool) -> list[str]:
-    """Return the files of a run's alerts; of a run that goes on those that are newer than that."""
-    watched = WatchedRun.load_or_none(store.watched_run(run_key))
-    has_gone_on = watched is not None and (goes_on or watched.outcome is None)
-    goes_on_since = watched.time if watched is not None and has_gone_on else None
-    return [
-        found.uri
-        for found in uris.list_details(uris.join(store.alerts, run_key))
-        if goes_on_since is None or found.modified > goes_on_since
-    ]
+def _ends_told(store: StoreLayout, run: AlertedRun, causes: Collection[Cause]) -> list[str]:
+    """Return the files, sorted, of alerts about how a run ended since it was last cleared."""
+    found = {uri: _name(uri) for uri in _of_run(store, run)}
+    now = _newest(found.values()) if run.times_cleared is None else run.times_cleared
+    return sorted(
+        uri for uri, name in found.items() if is_one_of(name, causes) and times_cleared(name) == now
+    )
 
 
-def alert_name(cause: Cause, detail: str) -> str:
-    """Return what an alert is called within its scope."""
-    return file_name(f"{cause}.{detail}" if detail else str(cause))
+def _times_cleared(store: StoreLayout, run: AlertedRun) -> int:
+    if run.times_cleared is not None:
+        return run.times_cleared
+    return _newest(_name(uri) for uri in _of_run(store, run))
+
+
+def _newest(names: Iterable[str]) -> int:
+    return max((times_cleared(name) for name in names), default=0)
+
+
+def _of_run(store: StoreLayout, run: AlertedRun) -> list[str]:
+    files = uris.list_files(uris.join(store.alerts, run.key))
+    return [uri for uri in files if is_alert(store, uri)]
+
+
+def alert_name(cause: Cause, detail: str, cleared: int = 0) -> str:
+    """Return what an alert is called within its scope.
+
+    :param cleared: how often the run had been cleared; see :func:`causes.times_cleared`.
+    """
+    name = file_name(f"{cause}.{detail}" if detail else str(cause))
+    return f"{name}.cleared-{cleared}" if cleared else name
 
 
 def file_name(text: str) -> str:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from model_registry import attempts, outcomes
 from pipeline_alerts.backfills import check_backfill
-from pipeline_alerts.causes import CLEARING, Cause
+from pipeline_alerts.causes import CLEARING, ENDS, Cause
 from pipeline_alerts.findings import Finding, Findings, open_alerts
 from pipeline_alerts.installation import check_corpus, check_identity, check_reaper
 from pipeline_alerts.listing import list_runs
@@ -52,6 +52,9 @@ NOBODY_REPORTED = "No task of it reported a failure: a person ended it, or it di
 StateOf = Callable[[str, str], str | None]
 """State of a DAG run in Airflow, by DAG id and run id; None: Airflow has no such run."""
 
+ClearedOf = Callable[[str, str], int | None]
+"""How often tasks of a DAG run were cleared in Airflow; None: it has no such run."""
+
 LinkOf = Callable[[str, str], str | None]
 """A page of a DAG run in Airflow, by DAG id and run id."""
 
@@ -88,6 +91,7 @@ class Watch:
     """Looks at a store.
 
     :param state_of: asks Airflow; may raise whatever it likes when it cannot.
+    :param cleared_of: as well; it is asked about runs that have ended.
     :param link_of: the run's own page.
     :param answer_link_of: the page at which the run's question is answered.
     :param is_paused: whether Airflow has paused a DAG; may raise as well.
@@ -97,6 +101,7 @@ class Watch:
     store: StoreLayout
     settings: WatchSettings
     state_of: StateOf
+    cleared_of: ClearedOf
     link_of: LinkOf
     answer_link_of: LinkOf
     is_paused: Callable[[str], bool]
@@ -187,11 +192,6 @@ class Watch:
         return 0
 
     def _look_at_running(self, run: RunLayout, record: RunRecord, report: WatchReport) -> int:
-        place = self.store.watched_run(record.run_key)
-        watched = WatchedRun.load_or_none(place)
-        if watched is not None and watched.outcome is not None:
-            # A person lets it go on: should it fail again, that is news.
-            WatchedRun(outcome=None, time=datetime.now(UTC)).write(place)
         running = RunningRun.read(run, record)
         for finding in running.findings(self.settings.overdue):
             self._raise(record, finding, report)
@@ -229,9 +229,10 @@ class Watch:
         if promoted is not None:
             return promoted
         said = f"ended as {state!r}" if state is not None else "was deleted"
-        is_known = has_failure_alert(self.store, record.run_key, goes_on=True)
+        ended = self._ended(record)
+        is_known = has_failure_alert(self.store, ended)
         if is_known:
-            told = failure_reasons(self.store, record.run_key, goes_on=True)
+            told = failure_reasons(self.store, ended)
             reason = " ".join(told) or f"The run {said} in Airflow; its alerts say why."
         else:
             reason = f"The run {said} in Airflow and has no outcome. {NOBODY_REPORTED}"
@@ -254,7 +255,7 @@ class Watch:
             rejection = Finding(Cause.REJECTED, _rejection(run), outcome.reason)
             self._raise(record, rejection, report)
         is_failure = outcome.outcome in (OutcomeKind.FAILED, OutcomeKind.CANCELLED)
-        if is_failure and not has_failure_alert(self.store, record.run_key, goes_on=True):
+        if is_failure and not has_failure_alert(self.store, self._ended(record)):
             reason = f"Recorded by {outcome.written_by}: {outcome.reason}. {NOBODY_REPORTED}"
             failure = Finding(Cause.RUN_FAILED, f"run {outcome.outcome}", reason)
             self._raise(record, failure, report)
@@ -280,8 +281,15 @@ class Watch:
     def _raise(self, record: RunRecord, finding: Finding, report: WatchReport) -> None:
         page = self.answer_link_of if finding.cause is Cause.APPROVAL_WAITING else self.link_of
         link = page(record.dag_id, record.run_id)
-        run = AlertedRun(record.dag_id, record.run_id, link)
+        is_end = finding.cause in ENDS
+        cleared = self.cleared_of(record.dag_id, record.run_id) if is_end else 0
+        run = AlertedRun(record.dag_id, record.run_id, link, cleared)
         report.tell(self.store, run, finding, with_text=self.settings.with_text)
+
+    def _ended(self, record: RunRecord) -> AlertedRun:
+        """Return a run that has ended: each time that a person lets it go on has its own alerts."""
+        cleared = self.cleared_of(record.dag_id, record.run_id)
+        return AlertedRun(record.dag_id, record.run_id, times_cleared=cleared)
 
 
 def _unbroken_since(store: StoreLayout) -> datetime:

@@ -94,7 +94,9 @@ class WatchedRun(StoredFile):
 
     kind = "watched-run"
 
-    outcome: OutcomeKind | None = Field(description="none: the run was seen to go on after that")
+    outcome: OutcomeKind | None = Field(
+        description="none, in stores of earlier versions: the run was seen to go on after that"
+    )
     time: datetime
 
 

@@ -7,19 +7,33 @@ then the watch finds it.
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from airflow.sdk.exceptions import AirflowRuntimeError
+
 from alerting.announcing import announce, run_link
-from pipeline_alerts.causes import RUN_FAILURES, Cause
+from hooks.dag_runs import times_cleared
+from model_registry.errors import RegistryError
+from pipeline_alerts.causes import RUN_FAILURES, Cause, Remedy
 from pipeline_alerts.raising import (
     AlertedRun,
     has_failure_alert,
     raise_about_installation,
     raise_about_run,
 )
+from pipeline_config import ConfigError
 from pipeline_config.settings import load_settings
+from pipeline_store.formats import FormatError
 from pipeline_store.layout import StoreLayout
+from trained_models.errors import UserError
+
+_OWN = (ConfigError, FormatError, RegistryError, UserError)
+"""Errors of the pipeline's own whose messages name settings, files and versions, and no text."""
+
+log = logging.getLogger(__name__)
 
 
 def task_failed(context: Any) -> None:
@@ -29,8 +43,10 @@ def task_failed(context: Any) -> None:
     error = context.get("exception")
     if getattr(error, "is_told", False):
         return
-    run = AlertedRun(ti.dag_id, ti.run_id, run_link(ti.dag_id, ti.run_id, ti.task_id))
-    if error is None and has_failure_alert(store, run.key, RUN_FAILURES):
+    cleared = _times_cleared(context) if error is None else _cleared_by_now(context)
+    link = run_link(ti.dag_id, ti.run_id, ti.task_id)
+    run = AlertedRun(ti.dag_id, ti.run_id, link, cleared)
+    if error is None and has_failure_alert(store, run, RUN_FAILURES):
         # The heartbeat was lost and Airflow calls when the run has ended already: somebody else
         # saw that first, and this call knows no more.
         return
@@ -45,42 +61,71 @@ def task_failed(context: Any) -> None:
         reason=f"Task {name}, try {ti.try_number}: "
         f"{describe(error, with_text=settings.alert_with_text)}",
         with_text=settings.alert_with_text,
-        remedy=str(getattr(error, "remedy", "")),
+        remedy=_remedy(error),
     )
     announce(store, alert)
 
 
 def run_failed(context: Any) -> None:
     """Tell that a run failed, unless a task of it told so. For ``on_failure_callback`` of DAGs."""
-    run_was_ended(
-        context["dag"].dag_id,
-        context["run_id"],
+    _run_was_ended(
+        AlertedRun(context["dag"].dag_id, context["run_id"], times_cleared=_times_cleared(context)),
         summary="the run failed",
         reason=f"Airflow ended the run as failed: {context.get('reason') or 'no reason given'}. No "
         "task of it reported a failure.",
     )
 
 
-def run_was_ended(dag_id: str, run_id: str, *, summary: str, reason: str) -> None:
+def run_was_ended(context: Any, *, summary: str, reason: str) -> None:
     """Tell that a run failed, unless somebody is told already.
 
     A run's last task that knows why tells it itself, and not when Airflow calls: it calls for the
     task and for the run, in two processes, and only the task knows who has ended the run.
+
+    :param context: of that task.
     """
+    _run_was_ended(ended_run(context), summary=summary, reason=reason)
+
+
+def ended_run(context: Any) -> AlertedRun:
+    """Return a task's run for alerts that say how it has ended."""
+    run = context["dag_run"]
+    return AlertedRun(run.dag_id, run.run_id, times_cleared=_cleared_by_now(context))
+
+
+def _run_was_ended(run: AlertedRun, *, summary: str, reason: str) -> None:
     settings = load_settings()
     store = StoreLayout(settings.store_uri)
-    run = AlertedRun(dag_id, run_id, run_link(dag_id, run_id))
-    if has_failure_alert(store, run.key):
+    if has_failure_alert(store, run):
         return
     alert = raise_about_run(
         store,
-        run,
+        replace(run, link=run_link(run.dag_id, run.run_id)),
         Cause.RUN_FAILED,
         summary=summary,
         reason=reason,
         with_text=settings.alert_with_text,
     )
     announce(store, alert)
+
+
+def _cleared_by_now(context: Any) -> int | None:
+    """Return how often the run of a task was cleared. For calls in the task's own process.
+
+    What the task was told when it began is old if another task was cleared since.
+    """
+    run = context["dag_run"]
+    try:
+        return times_cleared(run.dag_id, run.run_id)
+    except AirflowRuntimeError as error:
+        log.warning("Airflow does not say how often the run was cleared: %s", error)
+        return _times_cleared(context)
+
+
+def _times_cleared(context: Any) -> int | None:
+    """Return how often a run was cleared, as Airflow says when it calls; None: it does not."""
+    run = context.get("dag_run")
+    return None if run is None else run.clear_number or 0
 
 
 def maintenance_failed(context: Any) -> None:
@@ -100,12 +145,17 @@ def maintenance_failed(context: Any) -> None:
     announce(store, alert)
 
 
+def _remedy(error: Any) -> str:
+    unstated = Remedy.MEND_AND_CLEAR if isinstance(error, _OWN) else ""
+    return str(getattr(error, "remedy", unstated))
+
+
 def describe(error: Any, *, with_text: bool) -> str:
     """Return why a task failed.
 
     The message of an exception may quote corpus text, such as a job's last words. What the
-    pipeline itself has stopped is told as it says it, and of failures of TPU tasks the first line,
-    which is its own too.
+    pipeline itself has stopped, or finds damaged, is told as it says it, and of failures of TPU
+    tasks the first line, which is its own too.
 
     :param error: the exception; None: Airflow does not say, as after a lost heartbeat.
     :param with_text: whether text may be quoted.
@@ -117,7 +167,7 @@ def describe(error: Any, *, with_text: bool) -> str:
         )
     kind, message = type(error).__name__, str(error)
     is_of_tpu = getattr(error, "kind", None) is not None
-    if getattr(error, "remedy", None) is not None and not is_of_tpu:
+    if isinstance(error, _OWN) or (getattr(error, "remedy", None) is not None and not is_of_tpu):
         return message
     if with_text:
         return f"{kind}: {message}"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from airflow.sdk.exceptions import AirflowRuntimeError
+
+if TYPE_CHECKING:
+    from airflow.sdk.execution_time.comms import DagRunResult
 
 NOT_FOUND = 404
 
@@ -36,17 +39,33 @@ def end_of(dag_id: str, run_id: str) -> datetime | None:
     :raises LookupError: Airflow does not know it (any more).
     :raises AirflowRuntimeError: Airflow does not answer.
     """
-    from airflow.sdk.execution_time.comms import DagRunResult, GetDagRun
+    return _dag_run(dag_id, run_id).end_date
+
+
+def times_cleared(dag_id: str, run_id: str) -> int | None:
+    """Return how often people have cleared tasks of a DAG run; None: Airflow does not know it.
+
+    What a task was told of its run when it began may be old: another task may have been cleared.
+
+    :raises AirflowRuntimeError: Airflow does not answer.
+    """
+    try:
+        return _dag_run(dag_id, run_id).clear_number or 0
+    except LookupError:
+        return None
+
+
+def _dag_run(dag_id: str, run_id: str) -> DagRunResult:
+    from airflow.sdk.execution_time.comms import GetDagRun
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
     try:
         answer = SUPERVISOR_COMMS.send(msg=GetDagRun(dag_id=dag_id, run_id=run_id))
-        run = cast("DagRunResult", answer)
     except AirflowRuntimeError as error:
         if (error.error.detail or {}).get("status_code") == NOT_FOUND:
             raise LookupError(f"Airflow knows no run {run_id} of {dag_id}.") from error
         raise
-    return run.end_date
+    return cast("DagRunResult", answer)
 
 
 def failed_tasks(dag_id: str, run_id: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperatorLink
 
 from links.task_page import DataflowJobLink
+from model_registry import outcomes
 from operators.own_run import own_run
 from operators.python_module import PythonModuleOperator
 from pipeline_config import parse_rental_config
@@ -42,6 +43,8 @@ class DataJobOperator(PythonModuleOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job to its end."""
+        # A person may have cleared it: what the run ended with before does not count any more.
+        outcomes.reopen(own_run(context, self.store_uri))
         summary = super().execute(context)
         self.dataflow_url = summary.get("dataflow_link", self.dataflow_url)
         return summary

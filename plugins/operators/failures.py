@@ -9,7 +9,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from model_registry.errors import ProductionMovedError, RegistryError, StalePlanError
 from pipeline_alerts.causes import Remedy
-from trained_models.errors import UserError
+from pipeline_store.formats import FormatError
+from trained_models.errors import BadDataError, UserError
 
 
 class PipelineFailure(AirflowFailException):
@@ -49,12 +50,16 @@ class RunHasFailed(AirflowFailException):
     is_told = True
 
 
-def refused_by(error: RegistryError | UserError) -> PipelineFailure:
-    """Return the failure of a task that the registry or the run's own settings stop."""
+def refused_by(
+    error: RegistryError | UserError | BadDataError | FormatError,
+) -> PipelineFailure:
+    """Return the failure of a task that the registry, data or the run's own settings stop."""
     if isinstance(error, StalePlanError | ProductionMovedError):
         remedy = Remedy.NEW_RUN
     elif isinstance(error, UserError):
         remedy = Remedy.CHANGE_REQUEST
+    elif isinstance(error, BadDataError):
+        remedy = Remedy.MEND_INPUT
     else:
         remedy = Remedy.MEND_AND_CLEAR
     return PipelineFailure(remedy, str(error))

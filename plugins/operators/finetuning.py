@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
 
 from model_registry import finetuning_plans, outcomes
 from model_registry.errors import RegistryError
@@ -250,7 +249,7 @@ class ReportFinetuningOperator(TellsOpenLineage, BaseOperator):
             report = write_report(store, run)
         except (UserError, BadDataError, FormatError) as error:
             # Another try cannot help.
-            raise AirflowFailException(str(error)) from error
+            raise refused_by(error) from error
         for line in report_lines(report):
             self.log.info("%s", line)
         config = parse_finetuning_config(uris.read(run.config), run.config)

@@ -12,25 +12,18 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import (
-    AirflowException,
-    AirflowRuntimeError,
-    TaskDeferralTimeout,
-)
+from airflow.sdk.exceptions import TaskDeferralTimeout
 
-from alerting.callbacks import run_was_ended
-from hooks.dag_runs import failed_tasks
 from hooks.lineage import LineageClaim
-from hooks.notes import about_run, ended_by, leave_note, short_reason
 from model_registry import attempts, outcomes, plans
 from model_registry.errors import RegistryError, StalePlanError
-from operators.failures import PipelineFailure, RunHasFailed, refused_by
+from operators.failures import PipelineFailure, PipelineRetry, refused_by
 from operators.own_run import own_run
+from operators.run_end import EndRunOperator
 from operators.tpu_base import timeout_after
 from pipeline_alerts.causes import Remedy
-from pipeline_alerts.raising import failure_reasons
-from pipeline_store.formats import OutcomeKind, RunOutcome, RunRecord
-from pipeline_store.layout import StoreLayout
+from pipeline_store.formats import RunOutcome, RunRecord
+from pipeline_store.layout import RunLayout, StoreLayout
 from triggers.lineage import CLAIMED, ERROR, LineageTrigger
 
 if TYPE_CHECKING:
@@ -78,7 +71,9 @@ class ClaimLineageOperator(BaseOperator):
         if event["outcome"] == CLAIMED:
             return self._attempt(claim)
         if event["outcome"] == ERROR:
-            raise AirflowException(f"The wait for the lineage broke off: {event['reason']}")
+            raise PipelineRetry(
+                Remedy.LOOK_AT_SERVICES, f"The wait for the lineage broke off: {event['reason']}"
+            )
         self._give_up(claim, event["reason"])
 
     def on_kill(self) -> None:
@@ -135,31 +130,23 @@ class ClaimLineageOperator(BaseOperator):
         )
 
 
-class ReleaseLineageOperator(BaseOperator):
-    """Gives the lineage back, and records how the run ended if no task has.
+class ReleaseLineageOperator(EndRunOperator):
+    """Gives the lineage back when its run ends.
 
-    A teardown of the claim: it runs whatever failed in between. A run without an outcome by now has
-    failed, whatever a person marked its tasks as, unless its version is in use. Once the lineage is
-    given back the task fails, without another try, if the run has failed: so what Airflow shows is
-    what happened, although the tasks that a person skipped are green. One alert says who did it.
+    A teardown of the claim: it runs whatever failed in between. A run whose version is in use was
+    promoted, though no task has recorded that.
 
-    Returns the run's outcome, and leaves the text of the run's note.
-
-    :param store_uri: root of the store.
+    Returns as :class:`EndRunOperator`.
     """
 
-    def __init__(self, *, store_uri: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.store_uri = store_uri
+    nothing_reached = "it ended without a verdict"
 
-    def execute(self, context: Context) -> str:
-        """Record the outcome, let the next run begin, and end as the run has."""
-        claim = LineageClaim.open(self.store_uri, own_run(context, self.store_uri).root)
-        person = ended_by(context)
+    def _end(self, context: Context, run: RunLayout, person: str | None) -> RunOutcome:
+        claim = LineageClaim.open(self.store_uri, run.root)
         try:
-            outcome = self._outcome(claim, person)
+            outcome = super()._end(context, run, person)
             # Before the next run plans: what this one has not learned joins that.
-            attempts.record(claim.lineage, claim.run, claim.record, outcome)
+            attempts.record(claim.lineage, run, claim.record, outcome)
         finally:
             is_own = claim.give_back()
         self.log.info(
@@ -167,52 +154,8 @@ class ReleaseLineageOperator(BaseOperator):
             claim.record.lineage_id,
             "given back" if is_own else "was not this run's any more",
         )
-        leave_note(context, end_note(outcome, claim.record))
-        if outcome.outcome in (OutcomeKind.FAILED, OutcomeKind.CANCELLED):
-            if person is not None:
-                self._tell(claim.record, outcome)
-            raise RunHasFailed(f"The run has {outcome.outcome}: {outcome.reason}")
-        return str(outcome.outcome)
+        return outcome
 
-    def _outcome(self, claim: LineageClaim, person: str | None) -> RunOutcome:
-        found = RunOutcome.load_or_none(claim.run.outcome)
-        if found is not None:
-            return found
-        written = outcomes.record_if_in_use(
-            claim.run, claim.lineage, claim.record.run_key, written_by=self.task_id
-        )
-        if written is None:
-            reason = self._what_failed(claim.record)
-            if person is not None:
-                reason = f"ended by {person} in Airflow; {reason}"
-            written = outcomes.record(
-                claim.run, OutcomeKind.FAILED, reason, written_by=self.task_id
-            )
-        return written
-
-    def _tell(self, record: RunRecord, outcome: RunOutcome) -> None:
-        summary = f"run {outcome.outcome}, ended by a person"
-        reason = f"Outcome: {outcome.outcome}. {outcome.reason}"
-        try:
-            run_was_ended(record.dag_id, record.run_id, summary=summary, reason=reason)
-        except Exception:  # the watch tells of an outcome that nobody was told of
-            self.log.exception("Nobody could be told of the run's end")
-
-    def _what_failed(self, record: RunRecord) -> str:
-        try:
-            tasks = failed_tasks(record.dag_id, record.run_id)
-        except AirflowRuntimeError as error:
-            self.log.warning("Airflow does not say which tasks have failed: %s", error)
-            tasks = []
-        if not tasks:
-            return "it ended without a verdict"
-        told = failure_reasons(StoreLayout(self.store_uri), record.run_key, goes_on=True)
-        return ". ".join([f"failed: {', '.join(tasks)}", *told])
-
-
-def end_note(outcome: RunOutcome, record: RunRecord) -> str:
-    """Return the note of a run that has ended: how and why, its partition and its lineage."""
-    kind = str(outcome.outcome)
-    reason = outcome.reason.removeprefix(f"{kind}: ")
-    what = f"{kind.capitalize()}: {' '.join(reason.split()).rstrip('.')}"
-    return f"{short_reason(what)}. {about_run(record.partition, record.lineage_id)}"
+    def _reached(self, run: RunLayout, record: RunRecord) -> RunOutcome | None:
+        lineage = StoreLayout(self.store_uri).lineage(record.lineage_id)
+        return outcomes.record_if_in_use(run, lineage, record.run_key, written_by=self.task_id)

@@ -7,16 +7,19 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from hooks.dag_runs import end_of
 from model_registry import lease, registry
+from model_registry.errors import DamagedVersionError
 from operators import task_data
+from operators.failures import PipelineFailure, refused_by
 from operators.openlineage import TellsOpenLineage
 from operators.pipeline_assets import PROMOTED_MODEL, announce_model
 from operators.task_data import TaskData
+from pipeline_alerts.causes import Remedy
 from pipeline_store import identity
-from pipeline_store.formats import EarlierModel, ModelVersion, ProductionPointer
+from pipeline_store.formats import EarlierModel, FormatError, ModelVersion, ProductionPointer
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 
 if TYPE_CHECKING:
@@ -62,7 +65,9 @@ class RollbackOperator(TellsOpenLineage, BaseOperator):
         """Verify the version, put it into use and tell what was before."""
         reason = self.reason.strip()
         if not reason:
-            raise AirflowFailException("A reason is needed: it is kept with the model in use.")
+            raise PipelineFailure(
+                Remedy.CHANGE_REQUEST, "A reason is needed: it is kept with the model in use."
+            )
         dag_run = context["dag_run"]
         request = identity.run_key(dag_run.dag_id, dag_run.run_id)
         try:
@@ -88,9 +93,11 @@ class RollbackOperator(TellsOpenLineage, BaseOperator):
                     expected=expected,
                 )
                 model = wanted
+        except (DamagedVersionError, FormatError) as error:
+            raise refused_by(error) from error
         except (registry.RegistryError, ValueError) as error:
             # Another try cannot help.
-            raise AirflowFailException(str(error)) from error
+            raise PipelineFailure(Remedy.CHANGE_REQUEST, str(error)) from error
         self.log.info("In use: %s", _described(model))
         if (held := lease.holder(lineage)) is not None:
             self.log.warning(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic
@@ -131,16 +131,24 @@ class ValidateOperator(BaseOperator):
         :param is_own: as of :meth:`_requested`.
         :raises ConfigError: nothing usable is left.
         """
-        try:
-            return Asked(self._requested(preset, conf, store, is_own=is_own))
-        except ConfigError as error:
-            dropped = _named(conf, error.violations)
-            rest = {name: value for name, value in conf.items() if name not in dropped}
+
+        def ask(wanted: Mapping[str, Any]) -> Config:
+            return self._requested(preset, wanted, store, is_own=is_own)
+
+        violations: dict[str, None] = {}
+        rest = dict(conf)
+        while True:
             try:
-                usable = self._requested(preset, rest, store, is_own=is_own)
-            except ConfigError:
-                raise error from None
-            return Asked(usable, error.violations, dropped)
+                usable = ask(rest)
+            except ConfigError as error:
+                violations |= dict.fromkeys(error.violations)
+                culprits = _culprits(rest, error.violations, ask)
+                if not culprits:
+                    raise ConfigError(list(violations)) from None
+                for name in culprits:
+                    del rest[name]
+            else:
+                return Asked(usable, list(violations), frozenset(conf.keys() - rest.keys()))
 
     @staticmethod
     def _requested(
@@ -297,11 +305,30 @@ class ValidateOperator(BaseOperator):
         return RequestRefused(problems)
 
 
+def _culprits(
+    conf: Mapping[str, Any], violations: list[str], ask: Callable[[Mapping[str, Any]], object]
+) -> frozenset[str]:
+    """Return the settings of a request that break rules, or some of them; none: it is the preset.
+
+    :param violations: each begins with a setting, mostly. That may be one which the request leaves
+        as it is, while another does not fit it: then it is one without which there is less wrong.
+    :param ask: raises :class:`ConfigError` when settings break a rule.
+    """
+    if heads := _named(conf, [line.partition(": ")[0] for line in violations]):
+        return heads
+    for name in sorted(conf, key=lambda name: not _named([name], violations)):
+        try:
+            ask({other: value for other, value in conf.items() if other != name})
+        except ConfigError as error:
+            if set(violations) <= set(error.violations):
+                continue
+        return frozenset({name})
+    return frozenset()
+
+
 def _named(settings: Iterable[str], lines: list[str]) -> frozenset[str]:
     """Return those of some settings that lines name, also by one of their items."""
-    words = {word.strip(".") for line in lines for word in re.findall(r"[\w.]+", line)}
+    text = "\n".join(lines)
     return frozenset(
-        name
-        for name in settings
-        if any(word == name or word.startswith(f"{name}.") for word in words)
+        name for name in settings if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text)
     )

@@ -291,6 +291,10 @@ def test_fine_tuning_reads_like_its_picture(parsed: dict[str, Any]) -> None:
     assert upstream["report"] == {"tpu.finetune"}
     assert upstream["export"] == {"plan", "report"}
     assert upstream["compress"] == {"plan", "report", "export"}
+    assert upstream["end"] == {"report", "export", "compress", "predict"}
+    assert tasks["end"]["is_teardown"]
+    assert tasks["end"]["fails_run"]
+    assert tasks["end"]["setups"] == []
     assert upstream["predict"] == {"plan"}
     picture = parsed["dags"]["bert_finetuning"]["doc"]
     for name in tasks:

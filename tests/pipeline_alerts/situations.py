@@ -188,11 +188,15 @@ def look(
     store: StoreLayout,
     state: str | Callable[[str, str], str | None] | None = "running",
     *,
+    cleared: int | None = 0,
     is_paused: Callable[[str], bool] = lambda _dag_id: False,
     tpu_of: TpuOf = no_service,
     **changes: Any,
 ) -> WatchReport:
-    """Make a pass of the watch over a store whose runs all have one state in Airflow."""
+    """Make a pass of the watch over a store whose runs all have one state in Airflow.
+
+    :param cleared: how often they were all cleared.
+    """
     ask = state if callable(state) else lambda _dag_id, _run_id: state
     settings = WatchSettings(
         **{
@@ -204,7 +208,8 @@ def look(
             **changes,
         }
     )
-    return Watch(store, settings, ask, link_of, answer_link_of, is_paused, tpu_of).look()
+    asked = (ask, lambda _dag_id, _run_id: cleared)
+    return Watch(store, settings, *asked, link_of, answer_link_of, is_paused, tpu_of).look()
 
 
 def causes(report: WatchReport) -> list[str]:

@@ -42,12 +42,12 @@ def store(tmp_path: Path) -> StoreLayout:
     return store
 
 
-def report_failure(store: StoreLayout, run: RunLayout) -> None:
+def report_failure(store: StoreLayout, run: RunLayout, cleared: int = 0) -> None:
     """Raise what Airflow's callback for a failed task raises."""
     record = record_of(run)
     raise_about_run(
         store,
-        AlertedRun(record.dag_id, record.run_id),
+        AlertedRun(record.dag_id, record.run_id, times_cleared=cleared),
         Cause.TASK_FAILED,
         detail="tpu.train",
         summary="task tpu.train failed",
@@ -100,7 +100,7 @@ def test_the_reason_of_an_earlier_failure_is_not_that_of_the_next(store: StoreLa
     for state in ("failed", "running"):
         look(store, state)
     uris.delete(run.outcome)
-    look(store, "failed")
+    look(store, "failed", cleared=1)
     assert "it broke" not in RunOutcome.load(run.outcome).reason
 
 
@@ -150,8 +150,8 @@ def test_a_run_that_went_on_and_ended_again_is_told_again(store: StoreLayout) ->
     report_failure(store, run)
     assert look(store, "failed").raised == []
     outcomes.reopen(run)
-    assert causes(look(store, "running")) == []
-    assert causes(look(store, "failed")) == ["ended-without-outcome"]
+    assert causes(look(store, "running", cleared=1)) == []
+    assert causes(look(store, "failed", cleared=1)) == ["ended-without-outcome.cleared-1"]
 
 
 def test_a_run_that_fails_again_between_two_looks_is_told_again(store: StoreLayout) -> None:
@@ -159,13 +159,29 @@ def test_a_run_that_fails_again_between_two_looks_is_told_again(store: StoreLayo
     report_failure(store, run)
     assert look(store, "failed").raised == []
     outcomes.reopen(run)
-    assert causes(look(store, "failed")) == ["ended-without-outcome"]
-    assert look(store, "failed").raised == []
+    assert causes(look(store, "failed", cleared=1)) == ["ended-without-outcome.cleared-1"]
+    assert look(store, "failed", cleared=1).raised == []
     # A task of it may have written how it ended.
     outcomes.reopen(run)
     outcomes.record(run, OutcomeKind.FAILED, "it broke again", written_by="release")
-    assert causes(look(store, "failed")) == ["run-failed"]
-    assert look(store, "failed").raised == []
+    assert causes(look(store, "failed", cleared=2)) == ["run-failed.cleared-2"]
+    assert look(store, "failed", cleared=2).raised == []
+
+
+def test_a_run_that_airflow_has_deleted_since_ended_as_alerts_know(store: StoreLayout) -> None:
+    run = new_run(store)
+    report_failure(store, run, cleared=3)
+    assert look(store, None, cleared=None).raised == []
+    assert RunOutcome.load(run.outcome).outcome is OutcomeKind.FAILED
+
+
+def test_a_run_that_is_rejected_again_is_told_again(store: StoreLayout) -> None:
+    run = new_run(store)
+    situations.rejected(run)
+    assert causes(look(store)) == ["rejected"]
+    outcomes.reopen(run)
+    outcomes.record(run, OutcomeKind.REJECTED, "worse again", written_by="judge")
+    assert causes(look(store, cleared=1)) == ["rejected.cleared-1"]
 
 
 def test_a_rejection_is_told_with_its_reason(store: StoreLayout) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import airflow.sdk  # noqa: F401 - before the tests import operators; see tests/conftest.py
 import pytest
 
+from alerting import callbacks
+from operators import watch
 from tests.plugins.driver import Driver
 from tests.tpu_lifecycle.world import World
 from tpu_emulator.testing import RunningEmulator, start_emulator
@@ -19,6 +22,15 @@ from triggers import firing
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let triggers fire at once: no scheduler has to hear of anything."""
     monkeypatch.setattr(firing, "EARLIEST_SECONDS", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def clearing(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Return how often Airflow says that each run was cleared, as ``times``: a test may count."""
+    said = SimpleNamespace(times=0)
+    for module in (callbacks, watch):
+        monkeypatch.setattr(module, "times_cleared", lambda _dag_id, _run_id: said.times)
+    return said
 
 
 @pytest.fixture(scope="package")

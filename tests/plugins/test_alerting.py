@@ -23,7 +23,7 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 
 from alerting import callbacks
 from alerting.channels import ConnectionChannel
-from model_registry import attempts
+from model_registry import attempts, outcomes
 from operators.failures import PipelineFailure, RunHasFailed
 from operators.tpu_failures import FailureKind, TpuTaskFailed
 from operators.watch import WatchOperator, is_paused
@@ -36,6 +36,7 @@ from pipeline_store import identity, uris
 from pipeline_store.formats import (
     Alert,
     BackfillRuns,
+    OutcomeKind,
     RunOutcome,
     RunPlan,
     RunRefusal,
@@ -134,16 +135,24 @@ def watch(
     return result
 
 
-def task_context(run: RunLayout, task_id: str, error: Exception | None) -> dict[str, Any]:
+def task_context(
+    run: RunLayout, task_id: str, error: Exception | None, cleared: int = 0
+) -> dict[str, Any]:
+    """Return what Airflow gives a callback.
+
+    :param cleared: how often the run had been, when the task began or Airflow called.
+    """
     record = record_of(run)
     ti = SimpleNamespace(
         dag_id=record.dag_id, run_id=record.run_id, task_id=task_id, map_index=-1, try_number=3
     )
-    return {"ti": ti} | ({"exception": error} if error else {})
+    dag_run = SimpleNamespace(dag_id=record.dag_id, run_id=record.run_id, clear_number=cleared)
+    return {"ti": ti, "dag_run": dag_run} | ({"exception": error} if error else {})
 
 
-def dag_context(run_id: str, dag_id: str = DAG_ID) -> dict[str, Any]:
-    return {"dag": SimpleNamespace(dag_id=dag_id), "run_id": run_id, "reason": "task_failure"}
+def dag_context(run_id: str, dag_id: str = DAG_ID, cleared: int = 0) -> dict[str, Any]:
+    told = {"dag": SimpleNamespace(dag_id=dag_id), "run_id": run_id, "reason": "task_failure"}
+    return told | {"dag_run": SimpleNamespace(clear_number=cleared)}
 
 
 def not_found() -> AirflowRuntimeError:
@@ -443,6 +452,63 @@ def test_a_task_that_airflow_reports_twice_is_told_once(
     body = endpoint.requests[0].body
     assert body["link"].startswith("http://airflow.example.com/base/dags/Test.DAG/runs/manual__")
     assert body["link"].endswith("/tasks/tpu.train")
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_run_that_fails_again_after_it_was_cleared_is_told_again_with_its_own_reason(
+    store: StoreLayout, endpoint: Endpoint, clearing: SimpleNamespace, is_seen: bool
+) -> None:
+    run = new_run(store)
+    for times in range(3):
+        clearing.times = times
+        if is_seen:
+            watch(store)
+        # What the task was told when it began may be old.
+        failed = task_context(run, "tpu.train", AirflowFailException(f"reason {times}"))
+        for _ in range(2):
+            callbacks.task_failed(failed)
+        callbacks.run_failed(dag_context(record_of(run).run_id, cleared=times))
+        outcomes.record(run, OutcomeKind.FAILED, f"failed: {times}", written_by="release")
+        watch(store, "failed")
+        outcomes.reopen(run)
+    assert [request.body["cause"] for request in endpoint.requests] == ["task-failed"] * 3
+    assert {request.body["detail"] for request in endpoint.requests} == {"tpu.train"}
+    assert len(set(endpoint.ids)) == 3
+
+
+def test_a_run_that_a_person_ends_after_it_was_cleared_does_not_have_its_old_reason(
+    store: StoreLayout, endpoint: Endpoint, clearing: SimpleNamespace
+) -> None:
+    run = new_run(store)
+    error = PipelineFailure(Remedy.MEND_INPUT, "no quota")
+    callbacks.task_failed(task_context(run, "tpu.train", error))
+    clearing.times = 1
+    watch(store, "failed")
+    assert [request.body["cause"] for request in endpoint.requests][1:] == ["ended-without-outcome"]
+    assert "no quota" not in RunOutcome.load(run.outcome).reason
+
+
+def test_a_task_that_died_silently_after_the_run_was_cleared_is_told_as_airflow_counts(
+    store: StoreLayout, endpoint: Endpoint
+) -> None:
+    run = new_run(store)
+    for times in (0, 1, 1):
+        # The DAG processor calls, which can ask nobody.
+        callbacks.task_failed(task_context(run, "tpu.train", None, cleared=times))
+        callbacks.run_failed(dag_context(record_of(run).run_id, cleared=times))
+    assert [request.body["cause"] for request in endpoint.requests] == ["task-failed"] * 2
+
+
+def test_an_airflow_that_does_not_say_how_often_leaves_what_the_task_was_told(
+    store: StoreLayout, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_dag_id: str, _run_id: str) -> int:
+        raise not_found()
+
+    monkeypatch.setattr(callbacks, "times_cleared", broken)
+    run = new_run(store)
+    callbacks.task_failed(task_context(run, "tpu.train", AirflowFailException("no"), cleared=2))
+    assert endpoint.ids == [f"{record_of(run).run_key}/task-failed.tpu.train.cleared-2"]
 
 
 def test_a_lost_heartbeat_that_the_watch_saw_first_is_not_told_again(

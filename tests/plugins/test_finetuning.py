@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from hooks.notes import NOTE
+from hooks.notes import ENDED_BY, FIRST_TASK, NOTE
 from model_registry import outcomes, registry
-from operators import classifiers
+from operators import classifiers, run_end
 from operators.classifiers import (
     CompressClassifiersOperator,
     ExportClassifiersOperator,
     PredictOperator,
 )
+from operators.failures import RunHasFailed
 from operators.finetuning import (
     PlanFinetuningOperator,
     PrepareTaskOperator,
@@ -27,11 +28,14 @@ from operators.finetuning import (
 from operators.pipeline_assets import model_key
 from operators.promoted_models import ReceiveModelOperator
 from operators.python_module import PythonModuleOperator
+from operators.run_end import EndRunOperator
 from operators.tpu import TpuReserveOperator
+from pipeline_alerts.delivery import list_alerts
 from pipeline_config import load_finetuning_preset, parse_finetuning_config, with_overrides
 from pipeline_config.settings import load_settings
 from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import (
+    Alert,
     FinetuningPlan,
     FinetuningReport,
     OutcomeKind,
@@ -513,6 +517,51 @@ def test_what_nobody_asked_for_is_skipped(request_: Request, kind: Any) -> None:
     operator = kind(task_id="use", store_uri=request_.store.root)
     with pytest.raises(AirflowSkipException):
         operator.execute(request_.context)
+    assert not uris.exists(request_.run.outcome)
+
+
+# --- the end
+
+
+def end(request: Request, person: str | None = None) -> tuple[str, str]:
+    """Return how the last task lets the run end: its result or what it fails with, and the note."""
+    request.pushed.clear()
+    context = request.context
+    left = {(FIRST_TASK, ENDED_BY): {"name": person}} if person else {}
+    context["ti"].xcom_pull = lambda task_ids, key: left.get((task_ids, key))
+    try:
+        result = EndRunOperator(task_id="end", store_uri=request.store.root).execute(context)
+    except RunHasFailed as failure:
+        result = str(failure)
+    return result, request.pushed.get(NOTE, "")
+
+
+def test_a_run_that_has_reached_what_it_is_for_ends_well(request_: Request) -> None:
+    request_.validate(finetuning__tasks=[TASK])
+    outcomes.record(request_.run, OutcomeKind.COMPLETED, "best: x", written_by="report")
+    assert end(request_) == ("completed", "Completed: best: x. Lineage default")
+
+
+def test_a_run_without_an_outcome_has_failed_whatever_its_tasks_were_marked_as(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_STORE_URI", request_.store.root)
+    monkeypatch.setattr(run_end, "failed_tasks", lambda _dag_id, _run_id: [])
+    request_.validate(finetuning__tasks=[TASK])
+    for _ in range(2):
+        said, note = end(request_, "ada")
+        assert "ended by ada in Airflow; it ended without a result" in said
+        assert note.startswith("Failed: ended by ada in Airflow")
+    [uri] = list_alerts(request_.store)
+    alert = Alert.load(uri)
+    assert alert.cause == "run-failed"
+    assert "ended by ada" in alert.reason
+    outcome = RunOutcome.load(request_.run.outcome)
+    assert (outcome.outcome, outcome.written_by) == (OutcomeKind.FAILED, "end")
+
+
+def test_a_run_that_was_refused_keeps_the_note_of_that(request_: Request) -> None:
+    assert end(request_) == ("The run was refused before it began.", "")
     assert not uris.exists(request_.run.outcome)
 
 

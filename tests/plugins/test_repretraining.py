@@ -19,7 +19,7 @@ from operators.plan import PlanJobsOperator
 from operators.promotion import JudgeOperator, PromoteOperator
 from operators.validate import ValidateRunOperator
 from pipeline_alerts.causes import Remedy
-from pipeline_config import PipelineConfig, parse_config, with_overrides
+from pipeline_config import PipelineConfig, load_preset, parse_config, with_overrides
 from pipeline_config.settings import load_settings
 from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import (
@@ -214,6 +214,30 @@ def test_all_reasons_of_a_refusal_come_in_one_round_and_are_kept(
     assert refused.value.__cause__ is None
     assert refused.value.__context__ is None
     assert not uris.exists(request_.run.record)
+
+
+@pytest.mark.parametrize(
+    ("conf", "named"),
+    [
+        # A violation may name a setting that the request leaves as it is.
+        ({"masking.max_seq_length": 512}, {"masking.max_seq_length"}),
+        (
+            {"training.train-steps": 5, "masking.max_seq_length": 512, "budget.max_hours": 9},
+            {"training.train-steps", "masking.max_seq_length"},
+        ),
+        ({"training.global_batch_size": 0, "corpus.input_pattern": "/etc/*"}, None),
+    ],
+)
+def test_settings_that_break_rules_are_found_however_they_are_named(
+    tmp_path: Path, conf: dict[str, Any], named: set[str] | None
+) -> None:
+    validate = ValidateRunOperator(task_id="v", store_uri=str(tmp_path), preset="smoke")
+    store, preset = StoreLayout(str(tmp_path)), load_preset("smoke")
+    asked = validate._asked(preset, conf, store, is_own=False)
+    assert asked.dropped == (named or conf.keys())
+    assert len(asked.violations) >= len(asked.dropped)
+    rest = {name: value for name, value in conf.items() if name not in asked.dropped}
+    assert asked.config == with_overrides(preset, rest)
 
 
 def test_the_checks_are_held_to_what_requests_may_read(

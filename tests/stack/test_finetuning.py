@@ -10,9 +10,11 @@ import pytest
 
 from local.demo import tiny
 from local.stack.airflow_api import TaskInstance
+from pipeline_alerts.delivery import list_alerts
 from pipeline_config import FinetuningConfig
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
+    Alert,
     FinetuningReport,
     Ledger,
     OutcomeKind,
@@ -80,7 +82,8 @@ def test_a_promotion_trains_classifiers_on_two_tpus_one_of_which_is_taken_away(
     found = states(tasks)
     assert state == "success", found
     assert {found[f"tpu.{name}", tpu] for name in RENTED for tpu in (0, 1)} == {"success"}
-    assert found["prepare", 0] == found["plan", -1] == found["report", -1] == "success"
+    for name in ("plan", "report", "end"):
+        assert found[name, -1] == found["prepare", 0] == "success"
     # No formats were asked for, and nothing was to be predicted.
     assert {found[name, -1] for name in ("export", "compress", "predict")} == {"skipped"}
     assert_nothing_left(tuned)
@@ -114,7 +117,7 @@ def test_a_bad_request_costs_nothing(tuned: Pipeline) -> None:
     state, tasks = finish(tuned, DAG_ID, run_id)
     assert state == "failed"
     found = states(tasks)
-    assert found["validate", -1] == "failed"
+    assert found["validate", -1] == found["end", -1] == "failed"
     assert "tasks/absent/task.toml does not exist" in tuned.api.task_log(DAG_ID, run_id, "validate")
     assert tuned.calls("CreateQueuedResource") == before
 
@@ -136,6 +139,30 @@ def test_who_may_trigger_reads_no_file_of_the_worker(
     thief.assert_tasks_are_refused(DAG_ID, runs)
     assert tuned.calls("CreateQueuedResource") == before
     thief.assert_nothing_is_seen()
+
+
+@pytest.mark.parametrize("marked", ["success", "failed"])
+def test_a_run_that_a_person_ends_while_it_trains_is_red_and_one_alert_says_who(
+    tuned: Pipeline, first_model: FirstModel, marked: str
+) -> None:
+    version = RunOutcome.load(tuned.run(first_model.run_id).outcome).version_id
+    endless = {"encoder.version": version, "finetuning.num_train_epochs": 900.0}
+    run_id = tuned.api.trigger(DAG_ID, endless)
+    run = folder_of(tuned, run_id)
+    place = run.trial(FIRST_TRIAL).training
+    until(lambda: uris.list_files(place.checkpoints), name="a checkpoint of the first trial")
+    tuned.api.mark_run(DAG_ID, run_id, marked)
+    until(lambda: tuned.api.run(DAG_ID, run_id).state == "failed", name="a run that is red")
+    assert_nothing_left(tuned)
+    outcome = RunOutcome.load(run.outcome)
+    assert outcome.outcome is OutcomeKind.FAILED
+    assert "ended by admin" in outcome.reason
+    note = until(lambda: tuned.api.request("GET", f"/dags/{DAG_ID}/dagRuns/{run_id}")["note"])
+    assert note.startswith("Failed: ended by admin")
+    everybody = [Alert.load(uri) for uri in list_alerts(tuned.store)]
+    told = [alert for alert in everybody if alert.run_id == run_id]
+    assert [alert.cause for alert in told] == ["run-failed"]
+    assert "ended by admin" in told[0].reason
 
 
 @pytest.mark.slow

@@ -1,0 +1,107 @@
+"""The last task of a run: records how the run ended, and lets Airflow show just that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowRuntimeError
+
+from alerting.callbacks import ended_run, run_was_ended
+from hooks.dag_runs import failed_tasks
+from hooks.notes import about_run, ended_by, leave_note, short_reason
+from model_registry import outcomes
+from operators.failures import RunHasFailed
+from operators.own_run import own_run
+from pipeline_alerts.raising import failure_reasons
+from pipeline_store import uris
+from pipeline_store.formats import OutcomeKind, RunOutcome, RunRecord
+from pipeline_store.layout import RunLayout, StoreLayout
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class EndRunOperator(BaseOperator):
+    """Records how a run ended if no task has, and ends as the run has.
+
+    Wire it as a teardown behind all others, so that it runs whatever failed::
+
+        [report, export] >> end.as_teardown(on_failure_fail_dagrun=True)
+
+    A run without an outcome by now has failed, whatever a person marked its tasks as. The task then
+    fails, without another try: so what Airflow shows is what happened, although the tasks that a
+    person skipped are green. One alert says who did it.
+
+    Returns the run's outcome, and leaves the text of the run's note.
+
+    :param store_uri: root of the store.
+    """
+
+    nothing_reached: ClassVar[str] = "it ended without a result"
+
+    def __init__(self, *, store_uri: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.store_uri = store_uri
+
+    def execute(self, context: Context) -> str:
+        """Record the outcome, and end as the run has."""
+        run = own_run(context, self.store_uri)
+        if not uris.exists(run.record):
+            # What refused it has told people why.
+            raise RunHasFailed("The run was refused before it began.")
+        person = ended_by(context)
+        outcome = self._end(context, run, person)
+        leave_note(context, end_note(outcome, RunRecord.load(run.record)))
+        if outcome.outcome in (OutcomeKind.FAILED, OutcomeKind.CANCELLED):
+            if person is not None:
+                self._tell(context, outcome)
+            raise RunHasFailed(f"The run has {outcome.outcome}: {outcome.reason}")
+        return str(outcome.outcome)
+
+    def _end(self, context: Context, run: RunLayout, person: str | None) -> RunOutcome:
+        """Return how the run ended, recorded.
+
+        :param person: who has ended it by hand.
+        """
+        found = RunOutcome.load_or_none(run.outcome) or self._reached(
+            run, RunRecord.load(run.record)
+        )
+        if found is not None:
+            return found
+        reason = self._what_failed(context)
+        if person is not None:
+            reason = f"ended by {person} in Airflow; {reason}"
+        return outcomes.record(run, OutcomeKind.FAILED, reason, written_by=self.task_id)
+
+    def _reached(self, run: RunLayout, record: RunRecord) -> RunOutcome | None:
+        """Return what the run has reached all the same, recorded; None: nothing."""
+        return None
+
+    def _tell(self, context: Context, outcome: RunOutcome) -> None:
+        summary = f"run {outcome.outcome}, ended by a person"
+        reason = f"Outcome: {outcome.outcome}. {outcome.reason}"
+        try:
+            run_was_ended(context, summary=summary, reason=reason)
+        except Exception:  # the watch tells of an outcome that nobody was told of
+            self.log.exception("Nobody could be told of the run's end")
+
+    def _what_failed(self, context: Context) -> str:
+        dag_run = context["dag_run"]
+        try:
+            tasks = failed_tasks(dag_run.dag_id, dag_run.run_id)
+        except AirflowRuntimeError as error:
+            self.log.warning("Airflow does not say which tasks have failed: %s", error)
+            tasks = []
+        if not tasks:
+            return self.nothing_reached
+        told = failure_reasons(StoreLayout(self.store_uri), ended_run(context))
+        return ". ".join([f"failed: {', '.join(tasks)}", *told])
+
+
+def end_note(outcome: RunOutcome, record: RunRecord) -> str:
+    """Return the note of a run that has ended: how and why, its partition and its lineage."""
+    kind = str(outcome.outcome)
+    reason = outcome.reason.removeprefix(f"{kind}: ")
+    what = f"{kind.capitalize()}: {' '.join(reason.split()).rstrip('.')}"
+    return f"{short_reason(what)}. {about_run(record.partition, record.lineage_id)}"
