@@ -61,7 +61,12 @@ class ComparedRun:
         """How it ended, in a word."""
         if self.outcome is not None:
             return self.outcome.outcome
-        return "published" if self.record is None else "under way"
+        return "under way" if self.is_open else "published"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended: its curves grow."""
+        return self.outcome is None and self.record is not None
 
 
 @dataclass(frozen=True)

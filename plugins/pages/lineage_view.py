@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import islice
 
 from model_registry import attempts, lease, registry
@@ -33,7 +34,7 @@ MOST_VERSIONS = 100
 MOST_ALERTS = 10
 MOST_READ_ALERTS = 200
 """Of all lineages, the newest: a page must not take longer with each alert there ever was."""
-MOST_ATTEMPTS = 20
+MOST_ATTEMPTS = 100
 MOST_READ_REFUSALS = 40
 """Of all lineages, the newest."""
 MOST_BACKFILLS = 5
@@ -132,6 +133,8 @@ class LineageView:
     """Partitions that were tried, or asked for by a backfill, sorted."""
     unsuccessful: list[Unsuccessful] = field(default_factory=list)
     """Newest runs that were refused, rejected, failed or cancelled; newest first."""
+    more_unsuccessful: int = 0
+    """Older ones that are not shown, without those that were refused long ago."""
     alerts: list[AlertRow] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -139,6 +142,33 @@ class LineageView:
     def in_use(self) -> VersionRow | None:
         """The version in use, if it is among those shown."""
         return next((row for row in self.rows if row.in_use), None)
+
+
+@dataclass(frozen=True)
+class LineageRow:
+    """One of several lineages, in a line."""
+
+    lineage_id: str
+    pointer: ProductionPointer | None
+    lease: LineageLease | None
+    waiting: int
+    """Runs that wait for it."""
+
+
+def lineage_rows(store: StoreLayout, known: list[str], reader: Reader) -> list[LineageRow]:
+    """Return a line for each lineage."""
+    rows = []
+    for lineage_id in known:
+        lineage = store.lineage(lineage_id)
+        rows.append(
+            LineageRow(
+                lineage_id,
+                reader.load(ProductionPointer, lineage.production),
+                reader.attempt(partial(lease.holder, lineage)),
+                len(reader.attempt(partial(lease.waiting, lineage)) or []),
+            )
+        )
+    return rows
 
 
 def lineage_view(store: StoreLayout, lineage_id: str, known: list[str]) -> LineageView:
@@ -162,7 +192,9 @@ def lineage_view(store: StoreLayout, lineage_id: str, known: list[str]) -> Linea
         view.jobs = running_jobs(store.run(holder), reader)
     view.waiting = reader.attempt(lambda: lease.waiting(lineage)) or []
     view.not_learned = _not_learned(store, lineage_id, reader)
-    view.unsuccessful = _unsuccessful(store, lineage_id, reader)
+    unsuccessful = _unsuccessful(store, lineage_id, reader)
+    view.unsuccessful = unsuccessful[:MOST_ATTEMPTS]
+    view.more_unsuccessful = len(unsuccessful) - len(view.unsuccessful)
     view.alerts = newest_alerts(store, lineage_id, reader)
     return view
 
@@ -190,7 +222,7 @@ def _unsuccessful(store: StoreLayout, lineage_id: str, reader: Reader) -> list[U
                 one.time, "refused", reasons, one.partition or one.run_id, one.dag_id, one.run_id
             )
             found.append(row)
-    return sorted(found, key=lambda row: row.time, reverse=True)[:MOST_ATTEMPTS]
+    return sorted(found, key=lambda row: row.time, reverse=True)
 
 
 def _not_learned(store: StoreLayout, lineage_id: str, reader: Reader) -> list[NotLearned]:

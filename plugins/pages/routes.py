@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from datetime import date
+from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,12 +19,14 @@ from airflow.api_fastapi.core_api.security import requires_access_dag
 from airflow.models.dag import DagModel
 from airflow.utils.session import create_session
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 from pydantic import BeforeValidator
 from sqlalchemy import select
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from hooks.addresses import SITE, airflow_path, page_path
 from model_registry import registry
@@ -32,7 +35,7 @@ from pages.compare_view import MOST_RUNS, compare_view
 from pages.documentation import documentation, documentation_root
 from pages.downloads import archived_files, folder_sizes, tar_stream
 from pages.finetuning_view import child_pages, finetuning_view
-from pages.lineage_view import lineage_view
+from pages.lineage_view import lineage_rows, lineage_view
 from pages.reading import Reader
 from pages.run_view import known_reports, run_view
 from pages.spending import spending_view, spent_bar
@@ -57,6 +60,8 @@ FINETUNING_DAG = "bert_finetuning"
 FOLDER = Path(__file__).parent
 REFRESH_SECONDS = 10
 """After so long a page is loaded anew while what it shows is going on."""
+SLOW_REFRESH_SECONDS = 60
+"""Of a page that reads what all runs have spent."""
 
 STATIC = {
     "style.css": "text/css",
@@ -96,6 +101,7 @@ def application() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         dependencies=[Depends(_refuse_nul)],
+        exception_handlers={StarletteHTTPException: _problem, RequestValidationError: _malformed},
     )
     app.get("/run", dependencies=[may_read_runs])(run_page)
     app.get("/data-report", dependencies=[may_read_runs])(data_report)
@@ -124,6 +130,26 @@ def _refuse_nul(request: Request) -> None:
     texts = [request.scope["path"], *chain.from_iterable(request.query_params.multi_items())]
     if any("\0" in text for text in texts):
         raise HTTPException(400, "This address has a NUL character (%00). Open one without it.")
+
+
+def _problem(_request: Request, error: Exception) -> Response:
+    """Show a person why there is no page, as a page."""
+    if not isinstance(error, StarletteHTTPException):
+        raise error
+    status = HTTPStatus(error.status_code)
+    text = status.description if error.detail == status.phrase else str(error.detail)
+    response = _html("problem.html", title=status.phrase, text=text)
+    response.status_code = status
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _malformed(request: Request, error: Exception) -> Response:
+    """Name what of an address is missing or malformed, without what it was."""
+    if not isinstance(error, RequestValidationError):
+        raise error
+    fields = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+    return _problem(request, HTTPException(422, f"This address is malformed. {fields}."))
 
 
 def run_page(dag_id: str, run_id: str) -> Response:
@@ -249,12 +275,18 @@ def models_page(lineage: str | None = None) -> Response:
     usual = load_preset(settings.preset).model.lineage_id
     chosen = lineage or (usual if usual in known or not known else known[0])
     view = lineage_view(store, chosen, known)
+    lineages = []
+    if lineage is None and len(known) > 1:
+        reader = Reader()
+        lineages = lineage_rows(store, known, reader)
+        view.problems += [line for line in reader.problems if line not in view.problems]
     paused = view.lease is not None and is_paused(view.lease.dag_id)
     dags = {"main_dag": MAIN_DAG, "rollback_dag": ROLLBACK_DAG}
-    refresh = _refresh(view.lease is not None)
+    refresh = _refresh(any(one.lease is not None for one in (view, *lineages)))
     links = {"metrics": settings.metrics_url, "mlflow": _mlflow(chosen), "hub": _hub(chosen)}
     links["data_flow"] = _data_flow(store.lineage(chosen).production)
-    return _html("models.html", view=view, paused=paused, refresh=refresh, **links, **dags)
+    shown = {"view": view, "lineages": lineages, "paused": paused, "refresh": refresh}
+    return _html("models.html", **shown, **links, **dags)
 
 
 def compare_page(lineage: str, run: Annotated[list[str] | None, Query()] = None) -> Response:
@@ -262,13 +294,15 @@ def compare_page(lineage: str, run: Annotated[list[str] | None, Query()] = None)
     if lineage not in registry.lineage_ids(_store()):
         raise HTTPException(404, "There is no such lineage in the store.")
     view = compare_view(_store(), lineage, run or [])
-    return _html("compare.html", view=view, most=MOST_RUNS, dag_id=MAIN_DAG)
+    refresh = _refresh(any(one.is_open for one in view.runs))
+    return _html("compare.html", view=view, most=MOST_RUNS, dag_id=MAIN_DAG, refresh=refresh)
 
 
 def spending_page(since: Since = None) -> Response:
     """Show what the TPUs of all runs cost, by lineage and week, and what for."""
     view, metrics = spending_view(_store(), since), load_settings().metrics_url
     shown = {"spent_bar": spent_bar, "price_words": price_words, "metrics": metrics}
+    shown["refresh"] = SLOW_REFRESH_SECONDS if view.rented else 0
     return _html("spending.html", view=view, **shown)
 
 

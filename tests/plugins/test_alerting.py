@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import shutil
 from collections.abc import Iterator
@@ -24,7 +25,8 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from alerting import callbacks
 from alerting.channels import ConnectionChannel
 from model_registry import attempts, outcomes
-from operators.failures import PipelineFailure, RunHasFailed
+from model_registry.errors import LeaseLostError
+from operators.failures import PipelineFailure, RunHasFailed, refused_by
 from operators.tpu_failures import FailureKind, TpuTaskFailed
 from operators.watch import WatchOperator, is_paused
 from pipeline_alerts.causes import REMEDIES, Cause, Remedy
@@ -32,10 +34,12 @@ from pipeline_alerts.delivery import ChannelError
 from pipeline_alerts.messages import compose
 from pipeline_alerts.raising import raise_about_installation
 from pipeline_alerts.standstill import no_service
+from pipeline_config import ConfigError
 from pipeline_store import identity, uris
 from pipeline_store.formats import (
     Alert,
     BackfillRuns,
+    FormatError,
     OutcomeKind,
     RunOutcome,
     RunPlan,
@@ -47,6 +51,7 @@ from tests.pipeline_alerts.servers import Endpoint, Mailbox, mail_server, web_en
 from tests.pipeline_alerts.situations import OWNER, PATTERN, new_run, record_of
 from tests.pipeline_alerts.test_messages import ALERT, job_spoke
 from tpu_lifecycle.records.installation import establish
+from trained_models.errors import BadDataError, UserError
 
 DAG_ID = "Test.DAG"
 OWN_REASONS = {
@@ -629,3 +634,43 @@ def test_an_alert_that_was_raised_reads_as_it_was_written(store: StoreLayout) ->
     alert = Alert.load(store.alert(record_of(run).run_key, "task-failed.tpu.train"))
     assert alert.spent is None
     assert "nothing: no TPU was asked for" in compose(alert).text
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "remedy"),
+    [
+        (FormatError("plan.json is damaged"), "plan.json is damaged", Remedy.MEND_AND_CLEAR),
+        (LeaseLostError("another run has it"), "another run has it", Remedy.MEND_AND_CLEAR),
+        (ConfigError(["tpu.zones: empty"]), "tpu.zones: empty", Remedy.MEND_AND_CLEAR),
+        (refused_by(UserError("no such head")), "no such head", Remedy.CHANGE_REQUEST),
+        (refused_by(BadDataError("no examples")), "no examples", Remedy.MEND_INPUT),
+    ],
+)
+def test_errors_of_the_pipelines_own_are_quoted_wherever_they_are_raised(
+    store: StoreLayout, endpoint: Endpoint, error: Exception, said: str, remedy: Remedy
+) -> None:
+    callbacks.task_failed(task_context(new_run(store), "lineage.claim", error))
+    [request] = endpoint.requests
+    assert said in str(request.body["reason"])
+    assert request.body["advice"] == REMEDIES[remedy]
+
+
+UNQUOTED = {
+    "python_module": "the last words of a job may hold corpus text",
+    **dict.fromkeys(
+        ("arrivals", "mirror", "promoted_models", "retention", "watch"),
+        "of a DAG that looks after others: alerts about it name its run and quote no task",
+    ),
+}
+"""Modules of operators that raise Airflow's own exceptions, which no alert quotes, and why."""
+
+
+def test_only_what_may_hold_text_or_is_never_told_raises_what_no_alert_quotes() -> None:
+    raising = {
+        file.stem
+        for file in Path(callbacks.__file__).parents[1].joinpath("operators").glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
+        if ast.unparse(node.exc.func) in ("AirflowException", "AirflowFailException")
+    }
+    assert raising == set(UNQUOTED)

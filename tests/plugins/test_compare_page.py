@@ -195,6 +195,17 @@ def test_the_newest_are_offered_and_what_is_damaged_is_named_in_their_order(site
     assert [keys[3] in view.problems[0], keys[5] in view.problems[1]] == [True, True]
 
 
+def test_it_is_loaded_anew_while_one_of_them_is_under_way(site: Site) -> None:
+    first, second = finished(site, "1"), finished(site, "2")
+    runs = [first.key, second.key]
+    for run in (first, second):
+        page = site.client.get("/compare", params={"lineage": "default", "run": runs}).text
+        assert 'data-refresh="10"' in page
+        outcomes.record(run.run, OutcomeKind.FAILED, "it broke", written_by="release")
+    page = site.client.get("/compare", params={"lineage": "default", "run": runs}).text
+    assert "data-refresh" not in page
+
+
 def test_an_unknown_lineage_is_not_found(site: Site) -> None:
     assert site.status("/compare", lineage="../..") == 404
 

@@ -112,9 +112,12 @@ def test_a_tpu_is_listed_as_rented_until_it_is_gone(site: Site) -> None:
     rent(made)
     rented = site.get("/spending").split("<h2>Rented now</h2>")[1].split("</section>")[0]
     assert f"run?dag_id=dag&amp;run_id={quote(RunRecord.load(made.run.record).run_id)}" in rented
+    assert 'data-refresh="60"' in site.get("/spending")
     [record] = load_attempts(made.run.reservation(1))
     record.mark(AttemptEvent.GONE)
-    assert "None, by the records of this store." in site.get("/spending")
+    page = site.get("/spending")
+    assert "None, by the records of this store." in page
+    assert "data-refresh" not in page
 
 
 @pytest.mark.parametrize("page", ["/models", "/spending"])

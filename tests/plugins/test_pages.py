@@ -303,6 +303,41 @@ def test_all_runs_are_summed_up_by_lineage_and_week(site: Site) -> None:
     # A form whose date was cleared asks for the last weeks.
     assert site.get("/spending", since="") == site.get("/spending")
     assert site.status("/spending", since="yesterday") == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "said"),
+    [
+        ("/models", {"lineage": "<b>"}, 404, "There is no such lineage in the store."),
+        ("/spending", {"since": "<b>"}, 422, "This address is malformed. since: Input should be"),
+        ("/card", {}, 422, "lineage: Field required; version: Field required"),
+        ("/nowhere", {}, 404, "Nothing matches the given URI"),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_answered_by_a_page(
+    site: Site, path: str, query: dict[str, str], status: int, said: str
+) -> None:
+    answer = site.client.get(path, params=query)
+    assert answer.status_code == status
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert said in answer.text
+    assert "<b>" not in answer.text
+
+
+def test_several_lineages_are_listed_first(site: Site) -> None:
+    made = finished(site, "1")
+    publish(made)
+    assert "All lineages" not in site.get("/models")
+    other = site.store.lineage("other")
+    for place in ("production", "vocabulary_info"):
+        uris.write(getattr(other, place), uris.read(getattr(made.lineage, place)))
+    page = site.get("/models")
+    table = page.partition("<h2>All lineages</h2>")[2].partition("</section>")[0]
+    assert '<a href="models?lineage=other">other</a>' in table
+    assert table.count(made.version_id) == 2
+    assert "Below: default" in table
+    assert '<a href="models">All lineages</a>' in site.get("/models", lineage="other")
     uris.write(made.run.reservation(1).ledger, b"no json")
     assert "Files that cannot be read" in site.get("/spending")
 

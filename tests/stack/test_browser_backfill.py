@@ -77,10 +77,8 @@ def test_six_days_of_which_one_is_bad(pipeline: Pipeline, tmp_path: Path) -> Non
 def look(page: Page, url: str, rejected: str) -> None:
     """Look at the page Models and at the note of the rejected run."""
     page.goto(f"{url}/repretraining/models?lineage={LINEAGE}")
-    left = page.get_by_role("heading", name="Partitions not learned").locator(
-        "xpath=following-sibling::ul[1]"
-    )
-    expect(left.get_by_role("listitem")).to_have_count(1)
+    left = page.locator("section", has=page.get_by_role("heading", name="not learned"))
+    expect(left.get_by_role("row")).to_have_count(2)  # with that of the headings
     expect(left).to_contain_text(POISONED)
     expect(left).to_contain_text("in quarantine after 2 rejections")
     page.goto(f"{url}/dags/{DAG_ID}/runs")

@@ -73,8 +73,8 @@ def test_ten_questions(pipeline: Pipeline, page: Page) -> None:
     expect(in_use).to_contain_text("answers got worse")
     expect(in_use).to_contain_text("Rolled back by admin")
     # Why was it rejected, and what has the model not learned?
-    attempts = models.locator("section", has=page.get_by_role("heading", name="Rejected and"))
-    expect(attempts.get_by_role("listitem").filter(has_text=THIRD)).to_contain_text("50")
+    attempts = models.locator("section", has=page.get_by_role("heading", name="Rejected, failed"))
+    expect(attempts.get_by_role("row").filter(has_text=THIRD)).to_contain_text("50")
     missing = models.locator("section", has=page.get_by_role("heading", name="not learned"))
     expect(missing).to_contain_text(THIRD)
     # What has gone wrong lately?
