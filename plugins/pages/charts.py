@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 MOST_POINTS = 400
@@ -14,6 +14,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 40.0, 12.0, 38.0
 
 _LEAST = 1e-3
 """Of losses and shares: what differs by less could not be told apart on an axis."""
+
+_WRITTEN_OUT = 1e6
+"""Below it numbers on an axis are written out."""
 
 Point = tuple[float, float]
 
@@ -108,9 +111,11 @@ def line_chart(
         lines=[line for line in lines if line.path],
         x_ticks=[
             Tick(place((value, y_low))[0], label)
-            for value, label in _x_labels(x_low, x_high, x_names)
+            for value, label in _x_labels({x for x, _ in points}, x_low, x_high, x_names)
         ],
-        y_ticks=[Tick(place((x_low, value))[1], f"{value:g}") for value in _steps(y_low, y_high)],
+        y_ticks=[
+            Tick(place((x_low, value))[1], label) for value, label in _y_labels(y_low, y_high)
+        ],
     )
 
 
@@ -236,9 +241,25 @@ def _steps(low: float, high: float) -> list[float]:
     return [round(n * step, 10) for n in range(first, math.floor(high / step) + 1)]
 
 
-def _x_labels(low: float, high: float, names: Sequence[str] | None) -> list[tuple[float, str]]:
+def _y_labels(low: float, high: float) -> list[tuple[float, str]]:
+    """Return a few round numbers, all with as many decimals as the roundest of them needs."""
+    values = _steps(low, high)
+    if max(map(abs, values), default=0.0) >= _WRITTEN_OUT:
+        return [(value, f"{value:g}") for value in values]
+    decimals = next(n for n in range(11) if all(round(value, n) == value for value in values))
+    return [(value, f"{value:,.{decimals}f}") for value in values]
+
+
+def _x_labels(
+    at: Collection[float], low: float, high: float, names: Sequence[str] | None
+) -> list[tuple[float, str]]:
+    """Return names or numbers of places.
+
+    :param at: where there are points; between steps there is nothing to name.
+    """
     if names is None:
-        return [(value, f"{value:,.10g}") for value in _steps(low, high)]
+        values = _steps(low, high) if len(at) > 1 else at
+        return [(value, f"{value:,.10g}") for value in values]
     every = math.ceil(len(names) / 6)
     return [
         (float(number), name)

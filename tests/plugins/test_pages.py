@@ -325,6 +325,25 @@ def test_an_address_that_leads_nowhere_is_answered_by_a_page(
     assert "<b>" not in answer.text
 
 
+@pytest.mark.parametrize(
+    ("points", "x", "y"),
+    [
+        ([(1.0, 9.1)], ["1"], None),
+        ([(0.0, 0.5), (1.0, 1.5)], None, ["0.6", "0.8", "1.0", "1.2", "1.4"]),
+        ([(0.0, 123.4561), (1.0, 123.4563)], None, [f"123.45{n}" for n in (58, 60, 62, 64, 66)]),
+    ],
+)
+def test_numbers_on_an_axis_can_be_told_apart(
+    points: list[tuple[float, float]], x: list[str] | None, y: list[str] | None
+) -> None:
+    chart = line_chart("a title", "step", "nats", [Series("a", "a", points)])
+    assert chart is not None
+    for ticks, expected in ((chart.x_ticks, x), (chart.y_ticks, y)):
+        labels = [tick.label for tick in ticks]
+        assert len(set(labels)) == len(labels)
+        assert expected is None or labels == expected
+
+
 def test_several_lineages_are_listed_first(site: Site) -> None:
     made = finished(site, "1")
     publish(made)
