@@ -101,8 +101,9 @@ def application() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         dependencies=[Depends(_refuse_nul)],
-        exception_handlers={StarletteHTTPException: _problem, RequestValidationError: _malformed},
     )
+    app.add_exception_handler(StarletteHTTPException, _problem)
+    app.add_exception_handler(RequestValidationError, _malformed)
     app.get("/run", dependencies=[may_read_runs])(run_page)
     app.get("/data-report", dependencies=[may_read_runs])(data_report)
     app.get("/data-report-text", dependencies=[may_read_runs])(data_report_text)
@@ -282,7 +283,8 @@ def models_page(lineage: str | None = None) -> Response:
         view.problems += [line for line in reader.problems if line not in view.problems]
     paused = view.lease is not None and is_paused(view.lease.dag_id)
     dags = {"main_dag": MAIN_DAG, "rollback_dag": ROLLBACK_DAG}
-    refresh = _refresh(any(one.lease is not None for one in (view, *lineages)))
+    leases = [view.lease, *(row.lease for row in lineages)]
+    refresh = _refresh(any(lease is not None for lease in leases))
     links = {"metrics": settings.metrics_url, "mlflow": _mlflow(chosen), "hub": _hub(chosen)}
     links["data_flow"] = _data_flow(store.lineage(chosen).production)
     shown = {"view": view, "lineages": lineages, "paused": paused, "refresh": refresh}
