@@ -57,7 +57,7 @@ def task_failed(context: Any) -> None:
         run,
         Cause.TASK_FAILED,
         detail=name,
-        summary=f"task {name} failed",
+        summary=getattr(error, "summary", f"task {name} failed"),
         reason=f"Task {name}, try {ti.try_number}: "
         f"{describe(error, with_text=settings.alert_with_text)}",
         with_text=settings.alert_with_text,

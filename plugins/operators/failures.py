@@ -36,7 +36,10 @@ class RequestRefused(PipelineFailure):
     """A run is refused before anything is spent.
 
     :param problems: one line for each reason.
+    :cvar summary: of the alert, in place of that the task failed.
     """
+
+    summary = "refused before anything was spent"
 
     def __init__(self, problems: list[str]) -> None:
         head = f"Refused before anything was spent, {len(problems)} violation(s):"

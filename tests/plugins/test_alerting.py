@@ -26,7 +26,7 @@ from alerting import callbacks
 from alerting.channels import ConnectionChannel
 from model_registry import attempts, outcomes
 from model_registry.errors import LeaseLostError
-from operators.failures import PipelineFailure, RunHasFailed, refused_by
+from operators.failures import PipelineFailure, RequestRefused, RunHasFailed, refused_by
 from operators.tpu_failures import FailureKind, TpuTaskFailed
 from operators.watch import WatchOperator, is_paused
 from pipeline_alerts.causes import REMEDIES, Cause, Remedy
@@ -301,6 +301,14 @@ def test_what_the_pipeline_stops_is_told_in_full_with_what_helps(
     assert "planned from v-1, but v-2 is in use" in str(request.body["reason"])
     assert request.body["advice"] == REMEDIES[remedy]
     assert REMEDIES[remedy] in mailbox.part("plain").replace("\n", " ")
+
+
+def test_a_refusal_is_told_as_one(store: StoreLayout, endpoint: Endpoint) -> None:
+    refused = RequestRefused(["tpu.zones: empty"])
+    callbacks.task_failed(task_context(new_run(store), "validate", refused))
+    [request] = endpoint.requests
+    assert str(request.body["title"]).endswith(": refused before anything was spent")
+    assert "tpu.zones: empty" in str(request.body["reason"])
 
 
 @pytest.mark.parametrize("kind", FailureKind)
