@@ -15,7 +15,9 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TextIO
 
@@ -38,26 +40,49 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: no row {', '.join(sorted(unknown))}. There are: {names}", file=sys.stderr)
         return 1
     done = {} if options.fresh else journal.read()
+    passed = {row.name: found for row in rows if (found := done.get(row.name)) and found.passed}
+    left = [row for row in rows if row.name not in passed]
+    results = list(passed.values())
     with _lines() as lines:
-        results = [_result(row, done.get(row.name), journal, lines) for row in rows]
+        for result in results:
+            print(result.line, file=lines, flush=True)
+        for result in _tried(left, options.jobs):
+            journal.add(result)
+            print(result.line, file=lines, flush=True)
+            results.append(result)
     return 0 if all(result.passed for result in results) else 1
 
 
-def _result(row: Row, earlier: Result | None, journal: Journal, lines: TextIO) -> Result:
-    """Return and print the result of a row, of an earlier call if it has passed in that."""
-    result = earlier
-    if result is None or not result.passed:
-        folder = Path(tempfile.mkdtemp(prefix="attack-check-"))
-        try:
-            result = try_row(row, folder)
-        except Exception as error:  # noqa: BLE001 - the other rows can be tried
-            traceback.print_exc()
-            result = Result(row.name, 0, 1, 0, 0, [f"It cannot be tried: {error!r}"])
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        journal.add(result)
-    print(result.line, file=lines, flush=True)
-    return result
+def _tried(rows: Sequence[Row], jobs: int) -> Iterator[Result]:
+    """Yield the results of rows as they are there.
+
+    :param jobs: processes that try a row each at a time; with one, none but this.
+    """
+    if jobs < 2:
+        yield from map(_try, rows)
+        return
+    # Forked: what rows need has been imported.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
+        for tried in as_completed([pool.submit(_try_named, row.name) for row in rows]):
+            yield tried.result()
+
+
+def _try_named(name: str) -> Result:
+    # Rows are functions, which no process can be sent.
+    from verification.attack_check.catalogue import ROWS
+
+    return _try(next(row for row in ROWS if row.name == name))
+
+
+def _try(row: Row) -> Result:
+    folder = Path(tempfile.mkdtemp(prefix="attack-check-"))
+    try:
+        return try_row(row, folder)
+    except Exception as error:  # noqa: BLE001 - the other rows can be tried
+        traceback.print_exc()
+        return Result(row.name, 0, 1, 0, 0, [f"It cannot be tried: {error!r}"])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -80,6 +105,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="verification.attack_check", description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], metavar="ROW", help="these rows alone")
     parser.add_argument("--fresh", action="store_true", help="try again what has passed")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=min(2, os.cpu_count() or 1),
+        help="rows tried at once, each in a process of its own; 1: in this one, in order",
+    )
     add_state_dir(parser, "attack-check", "where results are kept")
     return parser
 

@@ -117,7 +117,7 @@ def test_what_has_passed_is_not_tried_again(
     rows = (Row("good", good, 3, good.without), Row("bad", bad, 3, bad.without))
     monkeypatch.setattr(catalogue, "ROWS", rows)
     monkeypatch.setattr(command, "code_version", lambda: "this")
-    arguments = ["--state-dir", str(tmp_path)]
+    arguments = ["--state-dir", str(tmp_path), "--jobs", "1"]
     assert command.main(arguments) == 1
     assert command.main([*arguments, "--only", "good"]) == 0
     assert good.calls == [3, 1]
@@ -131,8 +131,9 @@ def test_what_has_passed_is_not_tried_again(
     assert "no row neither. There are: good; bad" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_row_that_cannot_be_tried_is_bad_and_the_others_are_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], jobs: str
 ) -> None:
     def breaks(folder: Path, times: int) -> Tally:
         raise OSError("no mount here")
@@ -141,9 +142,10 @@ def test_a_row_that_cannot_be_tried_is_bad_and_the_others_are_tried(
     rows = (Row("broken", breaks, 3, nullcontext), Row("good", good, 3, good.without))
     monkeypatch.setattr(catalogue, "ROWS", rows)
     monkeypatch.setattr(command, "code_version", lambda: "this")
-    assert command.main(["--state-dir", str(tmp_path)]) == 1
+    assert command.main(["--state-dir", str(tmp_path), "--jobs", jobs]) == 1
     said = capfd.readouterr()
-    broken, other = (json.loads(line) for line in said.out.splitlines())
+    lines = map(json.loads, said.out.splitlines())
+    broken, other = sorted(lines, key=lambda line: str(line["name"]))
     assert (broken["name"], broken["tried"], broken["bad"]) == ("broken", 0, 1)
     assert broken["notes"] == ["It cannot be tried: OSError('no mount here')"]
     assert "Traceback" in said.err
