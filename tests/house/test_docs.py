@@ -61,3 +61,17 @@ def test_links_lead_somewhere(page: Path) -> None:
         if is_dead:
             dead.append(f"{target}#{anchor}")
     assert not dead
+
+
+def prose(page: Path) -> Iterator[str]:
+    """Yield a page's lines but for tables, code, pictures and what `make docs` has written."""
+    own = page.read_text().partition("<!-- written by `make docs`")[0]
+    for line in re.sub(r"^( *)```.*?^\1```$", "", own, flags=re.MULTILINE | re.DOTALL).split("\n"):
+        if not line.lstrip().startswith(("|", "![", "<", "`")):
+            yield re.sub(r"\]\([^)]*\)", "]", line)
+
+
+@pytest.mark.parametrize("page", [*BEGINNINGS, *PAGES], ids=lambda p: str(p.relative_to(ROOT)))
+def test_prose_has_lines_of_at_most_100_characters(page: Path) -> None:
+    if page != DOCS / "reference" / "config.md":  # written by `make docs`
+        assert [line for line in prose(page) if len(line) > 100] == []
