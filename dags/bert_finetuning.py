@@ -121,5 +121,6 @@ with DAG(
     [plan, report] >> export
     [plan, report, export] >> compress
     plan >> predict
-    [report, export, compress, predict] >> end
+    # Of the TPUs, too: report fails at once with the first training that fails.
+    [prepare, rented, report, export, compress, predict] >> end
     end.as_teardown(on_failure_fail_dagrun=True)

@@ -199,7 +199,12 @@ def base_cause(cause: str) -> Cause:
 
 def detail(cause: str) -> str:
     """Return what of its kind a cause is: ``tpu.train`` of ``task-failed.tpu.train.cleared-2``."""
-    return _CLEARED.sub("", cause).partition(".")[2]
+    return uncleared(cause).partition(".")[2]
+
+
+def uncleared(cause: str) -> str:
+    """Return a cause without how often the run had been cleared."""
+    return _CLEARED.sub("", cause)
 
 
 def times_cleared(cause: str) -> int:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pipeline_alerts.causes import ENDS, FAILURES, Cause, is_one_of, times_cleared
+from pipeline_alerts.causes import (
+    ENDS,
+    FAILURES,
+    Cause,
+    is_one_of,
+    times_cleared,
+    uncleared,
+)
 from pipeline_alerts.delivery import is_alert
 from pipeline_alerts.facts import RunFacts, read_facts
 from pipeline_store import identity, uris
@@ -27,12 +34,15 @@ class AlertedRun:
     :param link: its page in Airflow.
     :param times_cleared: how often people have cleared tasks of it: after that it may end again,
         which is told again. None, when Airflow has no such run any more: as often as alerts know.
+    :param failed_tasks: that have failed now, as Airflow names them. What was told of one counts
+        although another task was cleared since.
     """
 
     dag_id: str
     run_id: str
     link: str | None = None
     times_cleared: int | None = 0
+    failed_tasks: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -157,12 +167,29 @@ def _name(uri: str) -> str:
 
 
 def _ends_told(store: StoreLayout, run: AlertedRun, causes: Collection[Cause]) -> list[str]:
-    """Return the files, sorted, of alerts about how a run ended since it was last cleared."""
+    """Return the files of alerts about how a run ended, by cause and task: the newest of each.
+
+    They are those since it was last cleared, and those of tasks that have failed now.
+    """
     found = {uri: _name(uri) for uri in _of_run(store, run)}
     now = _newest(found.values()) if run.times_cleared is None else run.times_cleared
-    return sorted(
-        uri for uri, name in found.items() if is_one_of(name, causes) and times_cleared(name) == now
-    )
+    failed = {alert_name(Cause.TASK_FAILED, task) for task in _as_alerts_do(run.failed_tasks)}
+    told: dict[str, str] = {}
+    for uri, name in sorted(found.items(), key=lambda one: times_cleared(one[1])):
+        end = uncleared(name)
+        if is_one_of(name, causes) and (times_cleared(name) == now or end in failed):
+            told[end] = uri
+    return [told[end] for end in sorted(told)]
+
+
+def _as_alerts_do(tasks: Iterable[str]) -> Iterator[str]:
+    """Yield the names of tasks; of what may be one of a mapped task, with its number in brackets.
+
+    Airflow joins the number by an underscore where it lists states.
+    """
+    for task in tasks:
+        yield task
+        yield re.sub(r"_(\d+)$", r"[\1]", task)
 
 
 def _times_cleared(store: StoreLayout, run: AlertedRun) -> int:

@@ -8,7 +8,7 @@ The TPUs of a run that has ended are looked at until they are gone.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -47,6 +47,7 @@ MAX_GAP = timedelta(minutes=30)
 
 WRITER = "pipeline_watch"
 ENDED_STATES = ("success", "failed")
+_FAILED = (OutcomeKind.FAILED, OutcomeKind.CANCELLED)
 NOBODY_REPORTED = "No task of it reported a failure: a person ended it, or it died with all else."
 
 StateOf = Callable[[str, str], str | None]
@@ -54,6 +55,9 @@ StateOf = Callable[[str, str], str | None]
 
 ClearedOf = Callable[[str, str], int | None]
 """How often tasks of a DAG run were cleared in Airflow; None: it has no such run."""
+
+FailedTasksOf = Callable[[str, str], Iterable[str]]
+"""The tasks of a DAG run that have failed in Airflow."""
 
 LinkOf = Callable[[str, str], str | None]
 """A page of a DAG run in Airflow, by DAG id and run id."""
@@ -91,7 +95,8 @@ class Watch:
     """Looks at a store.
 
     :param state_of: asks Airflow; may raise whatever it likes when it cannot.
-    :param cleared_of: as well; it is asked about runs that have ended.
+    :param cleared_of: as well, of runs that have ended.
+    :param failed_tasks_of: as well.
     :param link_of: the run's own page.
     :param answer_link_of: the page at which the run's question is answered.
     :param is_paused: whether Airflow has paused a DAG; may raise as well.
@@ -102,6 +107,7 @@ class Watch:
     settings: WatchSettings
     state_of: StateOf
     cleared_of: ClearedOf
+    failed_tasks_of: FailedTasksOf
     link_of: LinkOf
     answer_link_of: LinkOf
     is_paused: Callable[[str], bool]
@@ -164,9 +170,17 @@ class Watch:
             outcome = self._record_end(run, record, state, report)
         # Before the run is dealt with, so that its TPUs are found by whoever looks after that.
         RentingRun(time=datetime.now(UTC)).create(self.store.renting_run(key))
-        self._conclude(run, record, outcome, report)
+        if not self._goes_on(record, outcome):
+            self._conclude(run, record, outcome, report)
         self._look_at_left(run, record, report)
         return 0
+
+    def _goes_on(self, record: RunRecord, outcome: RunOutcome) -> bool:
+        """Return whether a person has cleared a run that had failed, and no task says so yet."""
+        if outcome.outcome not in _FAILED:
+            return False
+        state = self.state_of(record.dag_id, record.run_id)
+        return state is not None and state not in ENDED_STATES
 
     def _look_at_left(self, run: RunLayout, record: RunRecord, report: WatchReport) -> None:
         """Look at the TPUs of a run that has ended, and forget it when they are gone."""
@@ -254,8 +268,7 @@ class Watch:
         if outcome.outcome is OutcomeKind.REJECTED:
             rejection = Finding(Cause.REJECTED, _rejection(run), outcome.reason)
             self._raise(record, rejection, report)
-        is_failure = outcome.outcome in (OutcomeKind.FAILED, OutcomeKind.CANCELLED)
-        if is_failure and not has_failure_alert(self.store, self._ended(record)):
+        if outcome.outcome in _FAILED and not has_failure_alert(self.store, self._ended(record)):
             reason = f"Recorded by {outcome.written_by}: {outcome.reason}. {NOBODY_REPORTED}"
             failure = Finding(Cause.RUN_FAILED, f"run {outcome.outcome}", reason)
             self._raise(record, failure, report)
@@ -288,8 +301,11 @@ class Watch:
 
     def _ended(self, record: RunRecord) -> AlertedRun:
         """Return a run that has ended: each time that a person lets it go on has its own alerts."""
-        cleared = self.cleared_of(record.dag_id, record.run_id)
-        return AlertedRun(record.dag_id, record.run_id, times_cleared=cleared)
+        name = record.dag_id, record.run_id
+        cleared = self.cleared_of(*name)
+        # Of a run that Airflow does not know any more it knows no task either.
+        failed = () if cleared is None else tuple(self.failed_tasks_of(*name))
+        return AlertedRun(*name, times_cleared=cleared, failed_tasks=failed)
 
 
 def _unbroken_since(store: StoreLayout) -> datetime:

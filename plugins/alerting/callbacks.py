@@ -8,6 +8,7 @@ then the watch finds it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from alerting.announcing import announce, run_link
-from hooks.dag_runs import times_cleared
+from hooks.dag_runs import failed_tasks, times_cleared
 from model_registry.errors import RegistryError
 from pipeline_alerts.causes import RUN_FAILURES, Cause, Remedy
 from pipeline_alerts.raising import (
@@ -68,8 +69,15 @@ def task_failed(context: Any) -> None:
 
 def run_failed(context: Any) -> None:
     """Tell that a run failed, unless a task of it told so. For ``on_failure_callback`` of DAGs."""
+    dag_id, run_id = context["dag"].dag_id, context["run_id"]
+    try:
+        failed = tuple(failed_tasks(dag_id, run_id))
+    except AirflowRuntimeError as error:
+        log.warning("Airflow does not say which tasks have failed: %s", error)
+        failed = ()
+    cleared = _times_cleared(context)
     _run_was_ended(
-        AlertedRun(context["dag"].dag_id, context["run_id"], times_cleared=_times_cleared(context)),
+        AlertedRun(dag_id, run_id, times_cleared=cleared, failed_tasks=failed),
         summary="the run failed",
         reason=f"Airflow ended the run as failed: {context.get('reason') or 'no reason given'}. No "
         "task of it reported a failure.",
@@ -87,10 +95,15 @@ def run_was_ended(context: Any, *, summary: str, reason: str) -> None:
     _run_was_ended(ended_run(context), summary=summary, reason=reason)
 
 
-def ended_run(context: Any) -> AlertedRun:
-    """Return a task's run for alerts that say how it has ended."""
+def ended_run(context: Any, failed: Iterable[str] = ()) -> AlertedRun:
+    """Return a task's run for alerts that say how it has ended.
+
+    :param failed: the tasks that have failed; none, if a person has ended the run, so that what was
+        told of them before does not count.
+    """
     run = context["dag_run"]
-    return AlertedRun(run.dag_id, run.run_id, times_cleared=_cleared_by_now(context))
+    cleared = _cleared_by_now(context)
+    return AlertedRun(run.dag_id, run.run_id, times_cleared=cleared, failed_tasks=tuple(failed))
 
 
 def _run_was_ended(run: AlertedRun, *, summary: str, reason: str) -> None:

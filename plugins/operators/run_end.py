@@ -46,16 +46,19 @@ class EndRunOperator(BaseOperator):
 
     def execute(self, context: Context) -> str:
         """Record the outcome, and end as the run has."""
-        run = own_run(context, self.store_uri)
+        run, person = own_run(context, self.store_uri), ended_by(context)
+        if uris.exists(run.refusal):
+            # What refused it has told people why, in the note as well.
+            raise RunHasFailed("The run was refused before anything was spent.")
         if not uris.exists(run.record):
-            # What refused it has told people why.
-            raise RunHasFailed("The run was refused before it began.")
-        person = ended_by(context)
+            by = f"ended by {person} in Airflow" if person is not None else "ended"
+            self._tell(context, f"The run was {by} before it began: nothing was spent.")
+            raise RunHasFailed(f"The run was {by} before it began.")
         outcome = self._end(context, run, person)
         leave_note(context, end_note(outcome, RunRecord.load(run.record)))
         if outcome.outcome in (OutcomeKind.FAILED, OutcomeKind.CANCELLED):
             if person is not None:
-                self._tell(context, outcome)
+                self._tell(context, f"Outcome: {outcome.outcome}. {outcome.reason}")
             raise RunHasFailed(f"The run has {outcome.outcome}: {outcome.reason}")
         return str(outcome.outcome)
 
@@ -69,7 +72,7 @@ class EndRunOperator(BaseOperator):
         )
         if found is not None:
             return found
-        reason = self._what_failed(context)
+        reason = self._what_failed(context, is_by_hand=person is not None)
         if person is not None:
             reason = f"ended by {person} in Airflow; {reason}"
         return outcomes.record(run, OutcomeKind.FAILED, reason, written_by=self.task_id)
@@ -78,15 +81,13 @@ class EndRunOperator(BaseOperator):
         """Return what the run has reached all the same, recorded; None: nothing."""
         return None
 
-    def _tell(self, context: Context, outcome: RunOutcome) -> None:
-        summary = f"run {outcome.outcome}, ended by a person"
-        reason = f"Outcome: {outcome.outcome}. {outcome.reason}"
+    def _tell(self, context: Context, reason: str) -> None:
         try:
-            run_was_ended(context, summary=summary, reason=reason)
+            run_was_ended(context, summary="run failed, ended by a person", reason=reason)
         except Exception:  # the watch tells of an outcome that nobody was told of
             self.log.exception("Nobody could be told of the run's end")
 
-    def _what_failed(self, context: Context) -> str:
+    def _what_failed(self, context: Context, *, is_by_hand: bool) -> str:
         dag_run = context["dag_run"]
         try:
             tasks = failed_tasks(dag_run.dag_id, dag_run.run_id)
@@ -95,7 +96,9 @@ class EndRunOperator(BaseOperator):
             tasks = []
         if not tasks:
             return self.nothing_reached
-        told = failure_reasons(StoreLayout(self.store_uri), ended_run(context))
+        # A task that a person has ended with the run may have failed before, for another reason.
+        run = ended_run(context, () if is_by_hand else tasks)
+        told = failure_reasons(StoreLayout(self.store_uri), run)
         return ". ".join([f"failed: {', '.join(tasks)}", *told])
 
 

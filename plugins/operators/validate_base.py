@@ -59,7 +59,8 @@ class Asked(Generic[Config]):
 
     def all_problems(self, found: list[str]) -> list[str]:
         """Return the violations, and of what else was found what is about no dropped setting."""
-        return self.violations + [line for line in found if not _named(self.dropped, [line])]
+        settings = [name for name in self.dropped if "." in name]  # and no misspelled word
+        return self.violations + [line for line in found if not _named(settings, [line])]
 
 
 class ValidateOperator(BaseOperator):
@@ -141,7 +142,10 @@ class ValidateOperator(BaseOperator):
             try:
                 usable = ask(rest)
             except ConfigError as error:
-                violations |= dict.fromkeys(error.violations)
+                dropped = conf.keys() - rest.keys()
+                # What does not fit a setting that was dropped may fit what was asked for.
+                own = [line for line in error.violations if not _named(dropped, [line])]
+                violations |= dict.fromkeys(own)
                 culprits = _culprits(rest, error.violations, ask)
                 if not culprits:
                     raise ConfigError(list(violations)) from None

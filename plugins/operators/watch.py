@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator, DagRunState
 from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError
 
 from alerting.announcing import answer_link, channels, run_link, tpu_of
-from hooks.dag_runs import times_cleared
+from hooks.dag_runs import failed_tasks, times_cleared
 from pipeline_alerts.delivery import deliver_all
 from pipeline_alerts.standstill import Patience
 from pipeline_alerts.watch import Watch, WatchSettings
@@ -54,6 +54,7 @@ class WatchOperator(BaseOperator):
             ),
             state_of=run_state(context["ti"].get_dagrun_state),
             cleared_of=times_cleared,
+            failed_tasks_of=failed_tasks,
             link_of=run_link,
             answer_link_of=answer_link,
             is_paused=lambda dag_id: is_paused(context["ti"].get_dag, dag_id),

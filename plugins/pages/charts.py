@@ -244,8 +244,9 @@ def _steps(low: float, high: float) -> list[float]:
 def _y_labels(low: float, high: float) -> list[tuple[float, str]]:
     """Return a few round numbers, all with as many decimals as the roundest of them needs."""
     values = _steps(low, high)
-    if max(map(abs, values), default=0.0) >= _WRITTEN_OUT:
-        return [(value, f"{value:g}") for value in values]
+    short = [f"{value:g}" for value in values]
+    if max(map(abs, values), default=0.0) >= _WRITTEN_OUT and len(set(short)) == len(short):
+        return list(zip(values, short, strict=True))
     decimals = next(n for n in range(11) if all(round(value, n) == value for value in values))
     return [(value, f"{value:,.{decimals}f}") for value in values]
 
@@ -259,6 +260,8 @@ def _x_labels(
     """
     if names is None:
         values = _steps(low, high) if len(at) > 1 else at
+        if all(float(value).is_integer() for value in at):
+            values = [value for value in values if float(value).is_integer()]
         return [(value, f"{value:,.10g}") for value in values]
     every = math.ceil(len(names) / 6)
     return [

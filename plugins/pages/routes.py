@@ -412,6 +412,8 @@ def _templates() -> Environment:
     )
     environment.filters.update(formatting.FILTERS)
     environment.globals["airflow"] = airflow_path()
+    # A page of the documentation that is not there lies deeper than the others.
+    environment.globals["static"] = page_path("")
     environment.globals["error_page"] = _error_page
     return environment
 

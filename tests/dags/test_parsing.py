@@ -291,7 +291,8 @@ def test_fine_tuning_reads_like_its_picture(parsed: dict[str, Any]) -> None:
     assert upstream["report"] == {"tpu.finetune"}
     assert upstream["export"] == {"plan", "report"}
     assert upstream["compress"] == {"plan", "report", "export"}
-    assert upstream["end"] == {"report", "export", "compress", "predict"}
+    work = {"prepare", "tpu.finetune", "report", "export", "compress", "predict"}
+    assert upstream["end"] == work
     assert tasks["end"]["is_teardown"]
     assert tasks["end"]["fails_run"]
     assert tasks["end"]["setups"] == []

@@ -189,6 +189,7 @@ def look(
     state: str | Callable[[str, str], str | None] | None = "running",
     *,
     cleared: int | None = 0,
+    failed: tuple[str, ...] = (),
     is_paused: Callable[[str], bool] = lambda _dag_id: False,
     tpu_of: TpuOf = no_service,
     **changes: Any,
@@ -196,6 +197,7 @@ def look(
     """Make a pass of the watch over a store whose runs all have one state in Airflow.
 
     :param cleared: how often they were all cleared.
+    :param failed: the tasks of each that have failed.
     """
     ask = state if callable(state) else lambda _dag_id, _run_id: state
     settings = WatchSettings(
@@ -208,7 +210,7 @@ def look(
             **changes,
         }
     )
-    asked = (ask, lambda _dag_id, _run_id: cleared)
+    asked = (ask, lambda _dag_id, _run_id: cleared, lambda _dag_id, _run_id: failed)
     return Watch(store, settings, *asked, link_of, answer_link_of, is_paused, tpu_of).look()
 
 

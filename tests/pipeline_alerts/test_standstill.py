@@ -355,10 +355,10 @@ def test_a_tpu_that_is_left_without_a_job_after_the_end_is_told(store: StoreLayo
     phase = Phase.of(store)
     training(phase)
     outcomes.record(phase.run, OutcomeKind.FAILED, "it broke", written_by="release")
-    assert base(phase.look()) == []
+    assert base(phase.look(state="failed")) == []
     with phase.after(BOOT_MINUTES + 40):
-        assert base(phase.look()) == [UNUSED]
-        report = phase.look(tpu_of=lambda _, record: state(record.name, None))
+        assert base(phase.look(state="failed")) == [UNUSED]
+        report = phase.look(state="failed", tpu_of=lambda _, record: state(record.name, None))
         assert base_of(report.cleared) == [UNUSED]
         assert list_runs(store).all == []
 
@@ -379,7 +379,7 @@ def test_a_run_that_ended_with_a_tpu_and_went_on_is_told_that_it_failed_again(
     outcomes.reopen(phase.run)
     assert phase.look().raised == []
     outcomes.record(phase.run, OutcomeKind.FAILED, "it broke", written_by="release")
-    assert base_of(phase.look(cleared=1).raised) == ["run-failed"]
+    assert base_of(phase.look(state="failed", cleared=1).raised) == ["run-failed"]
 
 
 def test_a_damaged_reservation_does_not_hide_the_end(store: StoreLayout) -> None:

@@ -26,10 +26,11 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def clearing(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Return how often Airflow says that each run was cleared, as ``times``: a test may count."""
-    said = SimpleNamespace(times=0)
+    """Return what Airflow says of each run: how often it was cleared, which tasks have failed."""
+    said = SimpleNamespace(times=0, failed=[])
     for module in (callbacks, watch):
         monkeypatch.setattr(module, "times_cleared", lambda _dag_id, _run_id: said.times)
+        monkeypatch.setattr(module, "failed_tasks", lambda _dag_id, _run_id: said.failed)
     return said
 
 

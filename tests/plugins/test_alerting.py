@@ -489,6 +489,37 @@ def test_a_run_that_fails_again_after_it_was_cleared_is_told_again_with_its_own_
     assert len(set(endpoint.ids)) == 3
 
 
+def test_what_was_told_of_a_task_counts_though_another_one_was_cleared_since(
+    store: StoreLayout, endpoint: Endpoint, clearing: SimpleNamespace
+) -> None:
+    run = new_run(store)
+    failed = task_context(run, "prepare", PipelineFailure(Remedy.MEND_INPUT, "bad data"))
+    failed["ti"].map_index = 0
+    callbacks.task_failed(failed)
+    clearing.times, clearing.failed = 1, ["prepare_0"]
+    callbacks.run_failed(dag_context(record_of(run).run_id, cleared=1))
+    watch(store, "failed")
+    assert [request.body["cause"] for request in endpoint.requests] == ["task-failed"]
+    outcome = RunOutcome.load(run.outcome)
+    assert outcome.outcome is OutcomeKind.FAILED
+    assert "bad data" in outcome.reason
+
+
+def test_a_run_that_ends_after_it_was_cleared_is_not_told_before_it_ends(
+    store: StoreLayout, endpoint: Endpoint, clearing: SimpleNamespace
+) -> None:
+    run = new_run(store)
+    callbacks.task_failed(task_context(run, "tpu.train", AirflowFailException("no")))
+    outcomes.record(run, OutcomeKind.FAILED, "failed: tpu.train", written_by="release")
+    clearing.times = 1
+    for state in ("queued", "running"):
+        watch(store, state)
+    assert [request.body["cause"] for request in endpoint.requests] == ["task-failed"]
+    outcomes.reopen(run)
+    watch(store, "failed")
+    assert [request.body["cause"] for request in endpoint.requests][1:] == ["ended-without-outcome"]
+
+
 def test_a_run_that_a_person_ends_after_it_was_cleared_does_not_have_its_old_reason(
     store: StoreLayout, endpoint: Endpoint, clearing: SimpleNamespace
 ) -> None:

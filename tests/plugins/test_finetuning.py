@@ -561,8 +561,21 @@ def test_a_run_without_an_outcome_has_failed_whatever_its_tasks_were_marked_as(
 
 
 def test_a_run_that_was_refused_keeps_the_note_of_that(request_: Request) -> None:
-    assert end(request_) == ("The run was refused before it began.", "")
-    assert not uris.exists(request_.run.outcome)
+    request_.validate(finetuning__tasks=[TASK])
+    outcomes.record(request_.run, OutcomeKind.COMPLETED, "best: x", written_by="report")
+    # It was cleared, and the preset has changed since.
+    with pytest.raises(AirflowFailException):
+        request_.validate(finetuning__tasks=["absent"])
+    assert end(request_) == ("The run was refused before anything was spent.", "")
+
+
+def test_a_run_that_a_person_ends_before_it_began_is_told(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRETRAIN_STORE_URI", request_.store.root)
+    assert end(request_, "bob") == ("The run was ended by bob in Airflow before it began.", "")
+    [uri] = list_alerts(request_.store)
+    assert "ended by bob" in Alert.load(uri).reason
 
 
 # --- a model comes into use

@@ -312,6 +312,7 @@ def test_all_runs_are_summed_up_by_lineage_and_week(site: Site) -> None:
         ("/spending", {"since": "<b>"}, 422, "This address is malformed. since: Input should be"),
         ("/card", {}, 422, "lineage: Field required; version: Field required"),
         ("/nowhere", {}, 404, "Nothing matches the given URI"),
+        ("/docs/guides/nowhere.html", {}, 404, 'href="/repretraining/style.css"'),
     ],
 )
 def test_an_address_that_leads_nowhere_is_answered_by_a_page(
@@ -329,6 +330,8 @@ def test_an_address_that_leads_nowhere_is_answered_by_a_page(
     ("points", "x", "y"),
     [
         ([(1.0, 9.1)], ["1"], None),
+        ([(1.0, 9.1), (2.0, 9.0)], ["1", "2"], None),
+        ([(0.0, 1e7), (1.0, 1e7 + 300)], None, None),
         ([(0.0, 0.5), (1.0, 1.5)], None, ["0.6", "0.8", "1.0", "1.2", "1.4"]),
         ([(0.0, 123.4561), (1.0, 123.4563)], None, [f"123.45{n}" for n in (58, 60, 62, 64, 66)]),
     ],

@@ -17,6 +17,7 @@ from local.stack.stack import Stack
 from pipeline_store import identity, uris
 from pipeline_store.layout import RunLayout, StoreLayout
 from tpu_emulator.admin import AdminClient
+from triggers.firing import EARLIEST_SECONDS
 
 DAG_ID = "bert_repretraining"
 # Far more than a run takes, so that only one that hangs fails a test on a busy machine.
@@ -95,6 +96,18 @@ class Pipeline:
         folder = self.run(run_id).training.checkpoints
         known = set(uris.list_files(folder)) if more else set()
         until(lambda: set(uris.list_files(folder)) - known, name=f"a checkpoint of {run_id}")
+
+    def wait_for_question(self, run_id: str) -> None:
+        """Wait until a person is asked, and the scheduler has heard of it.
+
+        An answer that comes sooner lets it take the task's first half for a failed second one: then
+        the question is asked anew (apache/airflow issue 72716).
+        """
+        until(
+            lambda: self.task(run_id, "promotion.approve").state == "awaiting_input",
+            name="the question",
+        )
+        time.sleep(EARLIEST_SECONDS)
 
     def vm_processes(self, module: str) -> list[psutil.Process]:
         """Return the processes on TPU VMs that run ``python -m <module>``."""

@@ -107,10 +107,7 @@ def test_a_person_approves_a_model_and_later_rolls_it_back(pipeline: Pipeline, p
         promotion__max_forgetting=10.0,
         training__train_steps=120,
     )
-    until(
-        lambda: pipeline.task(run_id, "promotion.approve").state == "awaiting_input",
-        name="the question",
-    )
+    pipeline.wait_for_question(run_id)
     # Nothing is held while a person thinks.
     until(lambda: pipeline.task(run_id, "tpu.delete").state == "success", name="no TPU")
     pipeline.assert_nothing_left()
@@ -152,10 +149,7 @@ def test_a_person_approves_a_model_and_later_rolls_it_back(pipeline: Pipeline, p
 
 def test_a_person_rejects_a_model(pipeline: Pipeline, page: Page) -> None:
     run_id = pipeline.trigger(FIRST, "refused", promotion__require_approval=True)
-    until(
-        lambda: pipeline.task(run_id, "promotion.approve").state == "awaiting_input",
-        name="the question",
-    )
+    pipeline.wait_for_question(run_id)
     browser.open_question(page, pipeline.api.base_url, DAG_ID, run_id, "promotion.approve")
     browser.respond(page, "Reject")
     _, tasks = pipeline.finish(run_id)

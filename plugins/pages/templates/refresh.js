@@ -6,5 +6,5 @@ const used = () =>
   document.querySelector("details[open]") ||
   [...document.querySelectorAll("input[type=checkbox]")].some((box) => box.checked !== box.defaultChecked) ||
   String(window.getSelection()) ||
-  [...document.querySelectorAll("input[type=search]")].some((field) => field.value);
+  [...document.querySelectorAll("input[type=search], input[type=date]")].some((field) => field.value !== field.defaultValue);
 if (seconds) setInterval(() => used() || window.location.reload(), seconds * 1000);
