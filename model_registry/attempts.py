@@ -67,7 +67,8 @@ class LeftOut:
     @property
     def reason(self) -> str:
         """Why it was not learned, as a sentence without its full stop."""
-        last = f"{self.attempt.outcome}: {_last_reason(self.attempt)}"
+        kind = f"{self.attempt.outcome}: "
+        last = f"{kind}{_last_reason(self.attempt).removeprefix(kind)}"
         if self.is_quarantined:
             return f"in quarantine after {len(self.rejections)} rejections; the last: {last}"
         return last

@@ -139,7 +139,8 @@ def _problem(_request: Request, error: Exception) -> Response:
         raise error
     status = HTTPStatus(error.status_code)
     text = status.description if error.detail == status.phrase else str(error.detail)
-    response = _html("problem.html", title=status.phrase, text=text)
+    title = "Malformed address" if status == HTTPStatus.UNPROCESSABLE_ENTITY else status.phrase
+    response = _html("problem.html", title=title, text=text)
     response.status_code = status
     response.headers.update(error.headers or {})
     return response
@@ -150,7 +151,7 @@ def _malformed(request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
     fields = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
-    return _problem(request, HTTPException(422, f"This address is malformed. {fields}."))
+    return _problem(request, HTTPException(422, f"{fields}."))
 
 
 def run_page(dag_id: str, run_id: str) -> Response:
