@@ -14,10 +14,12 @@ import shutil
 import sys
 import tempfile
 import traceback
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import TextIO
 
@@ -54,24 +56,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _tried(rows: Sequence[Row], jobs: int) -> Iterator[Result]:
-    """Yield the results of rows as they are there.
+    """Yield the results of rows as they arrive.
 
-    :param jobs: processes that try a row each at a time; with one, none but this.
+    Each row has a process of its own, forked from this one, which tries none: rows fork as well, and
+    in a process in which others have started threads such a child may wait for a lock forever.
+
+    :param jobs: rows tried at once.
     """
-    if jobs < 2:
-        yield from map(_try, rows)
-        return
-    # Forked: what rows need has been imported.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
-        for tried in as_completed([pool.submit(_try_named, row.name) for row in rows]):
-            yield tried.result()
+    context, left = get_context("fork"), deque(rows)
+    under_way: dict[Connection, tuple[Row, ForkProcess]] = {}
+    while left or under_way:
+        while left and len(under_way) < jobs:
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_send, args=(left[0], sender))
+            process.start()
+            sender.close()
+            under_way[receiver] = left.popleft(), process
+        wait([*under_way])
+        for receiver in [one for one in under_way if one.poll()]:
+            row, process = under_way.pop(receiver)
+            try:
+                result: Result = receiver.recv()
+            except EOFError:
+                process.join()
+                result = Result(row.name, 0, 1, 0, 0, [f"exit code {process.exitcode}"])
+            process.join()
+            yield result
 
 
-def _try_named(name: str) -> Result:
-    # Rows are functions, which no process can be sent.
-    from verification.attack_check.catalogue import ROWS
-
-    return _try(next(row for row in ROWS if row.name == name))
+def _send(row: Row, sender: Connection) -> None:
+    sender.send(_try(row))
 
 
 def _try(row: Row) -> Result:
@@ -109,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         "--jobs",
         type=int,
         default=min(2, os.cpu_count() or 1),
-        help="rows tried at once, each in a process of its own; 1: in this one, in order",
+        help="rows tried at once",
     )
     add_state_dir(parser, "attack-check", "where results are kept")
     return parser

@@ -38,13 +38,15 @@ LONG = (
 class Attack:
     """An attack that does harm only while its mend is off."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Path) -> None:
         self.is_mended = True
-        self.calls: list[int] = []
+        self.log = log
+        """Of how often each call tries: each row has a process of its own."""
 
     def __call__(self, folder: Path, times: int) -> Tally:
         assert list(folder.iterdir()) == []
-        self.calls.append(times)
+        with self.log.open("a") as log:
+            log.write(f"{times}\n")
         tally = Tally()
         for _ in range(times):
             tally.add(*([] if self.is_mended else ["harm"]))
@@ -56,7 +58,7 @@ class Attack:
 
 
 def test_a_row_passes_when_only_its_control_is_bad(tmp_path: Path) -> None:
-    attack = Attack()
+    attack = Attack(tmp_path / "log")
     result = try_row(Row("a", attack, 5, attack.without, 2), tmp_path)
     assert replace(result, seconds=0.0, cpu_seconds=0.0) == Result("a", 5, 0, 0, 2, [])
     assert result.passed
@@ -97,7 +99,7 @@ def test_the_first_harms_are_told() -> None:
 
 
 def test_a_control_ends_when_it_has_done_harm(tmp_path: Path) -> None:
-    attack = Attack()
+    attack = Attack(tmp_path / "log")
     result = try_row(Row("a", attack, 9, attack.without, 9), tmp_path)
     assert (result.tried, result.bad, result.control_bad) == (9, 0, 3)
 
@@ -112,7 +114,7 @@ def test_results_of_other_code_do_not_count(tmp_path: Path) -> None:
 def test_what_has_passed_is_not_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    good, bad = Attack(), Attack()
+    good, bad = Attack(tmp_path / "good"), Attack(tmp_path / "bad")
     bad.is_mended = False
     rows = (Row("good", good, 3, good.without), Row("bad", bad, 3, bad.without))
     monkeypatch.setattr(catalogue, "ROWS", rows)
@@ -120,10 +122,9 @@ def test_what_has_passed_is_not_tried_again(
     arguments = ["--state-dir", str(tmp_path), "--jobs", "1"]
     assert command.main(arguments) == 1
     assert command.main([*arguments, "--only", "good"]) == 0
-    assert good.calls == [3, 1]
-    good.is_mended = True
+    assert good.log.read_text().split() == ["3", "1"]
     assert command.main([*arguments, "--only", "good", "--fresh"]) == 0
-    assert good.calls == [3, 1, 3, 1]
+    assert good.log.read_text().split() == ["3", "1", "3", "1"]
     lines = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [line["name"] for line in lines] == ["good", "bad", "good", "good"]
     assert lines[1]["bad"] == 3
@@ -138,7 +139,7 @@ def test_a_row_that_cannot_be_tried_is_bad_and_the_others_are_tried(
     def breaks(folder: Path, times: int) -> Tally:
         raise OSError("no mount here")
 
-    good = Attack()
+    good = Attack(tmp_path / "log")
     rows = (Row("broken", breaks, 3, nullcontext), Row("good", good, 3, good.without))
     monkeypatch.setattr(catalogue, "ROWS", rows)
     monkeypatch.setattr(command, "code_version", lambda: "this")
@@ -150,6 +151,19 @@ def test_a_row_that_cannot_be_tried_is_bad_and_the_others_are_tried(
     assert broken["notes"] == ["It cannot be tried: OSError('no mount here')"]
     assert "Traceback" in said.err
     assert other["control_bad"] == 1
+
+
+def test_a_row_whose_process_dies_is_bad(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def dies(folder: Path, times: int) -> Tally:
+        os._exit(7)
+
+    monkeypatch.setattr(catalogue, "ROWS", (Row("dies", dies, 3, nullcontext),))
+    monkeypatch.setattr(command, "code_version", lambda: "this")
+    assert command.main(["--state-dir", str(tmp_path)]) == 1
+    line = json.loads(capfd.readouterr().out)
+    assert (line["tried"], line["bad"], line["notes"]) == (0, 1, ["exit code 7"])
 
 
 def test_each_page_is_asked_for_with_all_that_it_needs(tmp_path: Path) -> None:
