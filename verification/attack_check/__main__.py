@@ -58,8 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _tried(rows: Sequence[Row], jobs: int) -> Iterator[Result]:
     """Yield the results of rows as they arrive.
 
-    Each row has a process of its own, forked from this one, which tries none: rows fork as well, and
-    in a process in which others have started threads such a child may wait for a lock forever.
+    Each row has a process of its own, forked from this one, which tries none: rows fork as well,
+    and in a process in which others have started threads a child may wait for a lock forever.
 
     :param jobs: rows tried at once.
     """
