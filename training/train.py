@@ -1,4 +1,4 @@
-"""Pretrain BERT on the records of some partitions, from the newest checkpoint if there is one.
+"""Pretrains BERT on the records of given partitions, from the newest checkpoint if there is one.
 
 ``python -m training.train --run STORE/runs/KEY --store STORE --manifest URI [--dry-run]``
 """
@@ -133,7 +133,7 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
 
     acting = start.acting(config)
     _check_start(start, acting, parts[-1].inputs.vocabulary_sha256)
-    # Before any records are looked at: machines can be joined only as long as TensorFlow is idle.
+    # Before any records are read: machines can be joined only as long as TensorFlow is idle.
     strategy = None if arguments.dry_run else trainer.make_strategy(config)
     if start.update:
         log.info(

@@ -1,4 +1,4 @@
-"""How much memory of the accelerators is in use, where TensorFlow knows it."""
+"""Measures the memory in use on accelerators, where TensorFlow reports it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ ACCELERATORS = ("TPU", "GPU")
 
 
 class DeviceMemory(NamedTuple):
-    """Bytes on the fullest device of this host: now, and at most since the process began."""
+    """Bytes in use on the fullest device of this host: now, and the peak since startup."""
 
     memory_bytes: int
     peak_memory_bytes: int
 
 
 def device_memory() -> DeviceMemory | None:
-    """Return the memory in use; None on a CPU, of which TensorFlow counts nothing.
+    """Return the memory in use; None on a CPU, whose memory TensorFlow does not count.
 
     See https://www.tensorflow.org/api_docs/python/tf/config/experimental/get_memory_info.
     """
