@@ -1,4 +1,4 @@
-"""Pretrains BERT on the records of given partitions, from the newest checkpoint if there is one.
+"""Pretrain BERT on the records of some partitions, from the newest checkpoint if there is one.
 
 ``python -m training.train --run STORE/runs/KEY --store STORE --manifest URI [--dry-run]``
 """

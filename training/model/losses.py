@@ -1,4 +1,4 @@
-"""Cross-entropy of each masked token and of each next-sentence label, to train and to judge."""
+"""Cross-entropy of masked tokens and of next-sentence labels, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, None]]
 def masked_lm_losses(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     """Return the cross-entropy of every prediction slot in nats, float32 [R, P].
 
-    The softmax is taken in float32, whatever the arithmetic of the model. Its gradient, softmax
-    minus one-hot label, is written out: where ops have to be deterministic, TensorFlow takes its
-    own kernel for both apart and needs four times the CPU time.
+    The softmax is computed in float32, whatever the model's precision. The gradient, softmax minus
+    one-hot label, is written out: where ops have to be deterministic, TensorFlow replaces its fused
+    kernel for both by separate ops, which need four times the CPU time.
 
     :param logits: [R, P, vocab_size].
-    :param labels: word ids, [R, P].
+    :param labels: token ids, [R, P].
     """
     exact = tf.cast(logits, tf.float32)
     softmax = tf.nn.softmax(exact)
-    # log(sum(exp(logits))): the largest share of a softmax is 1 / sum(exp(logits - largest logit)).
+    # log(sum(exp(logits))): the largest softmax value is 1 / sum(exp(logits - largest logit)).
     log_sum = tf.reduce_max(exact, axis=-1) - tf.math.log(tf.reduce_max(softmax, axis=-1))
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
@@ -44,7 +44,7 @@ def _logit_gradients(
 
 
 class NextSentenceScores(NamedTuple):
-    """Next-sentence prediction by row: loss in nats, and 1 where it is right; float32 [R] each."""
+    """Next-sentence scores per row: loss in nats, and 1 if it is correct; float32 [R] each."""
 
     losses: tf.Tensor
     correct: tf.Tensor
@@ -53,7 +53,7 @@ class NextSentenceScores(NamedTuple):
 def next_sentence_scores(
     outputs: dict[str, tf.Tensor], batch: dict[str, tf.Tensor]
 ) -> NextSentenceScores:
-    """Return the scores of a model that has the head, on rows that have labels."""
+    """Return the next-sentence scores of a model with that head, on rows with labels."""
     labels = batch["next_sentence_labels"][:, 0]
     logits = tf.cast(outputs[NEXT_SENTENCE], tf.float32)
     predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)

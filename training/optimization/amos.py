@@ -1,7 +1,7 @@
 """Amos, an Adam-style optimizer whose weight decay adapts to the model's scale.
 
 Tian and Parikh, "Amos: An Adam-style Optimizer with Adaptive Weight Decay towards Model-Oriented
-Scale", arXiv 2210.11693. Neither tf-models nor Keras has it.
+Scale", arXiv 2210.11693. Neither tf-models nor Keras provides it.
 
 Its two statistics are kept per output unit rather than per weight, so that the slots take about
 half of Adam's memory. Names in the formulas are the paper's.
@@ -60,7 +60,7 @@ class Amos(tf_keras.optimizers.legacy.Optimizer):
 
     @property
     def _statistics_steps(self) -> tf.Tensor:
-        """Return how many steps the statistics have behind them, the present one included."""
+        """Return the number of steps in the statistics, including the current one."""
         return self.iterations + 1
 
     def _resource_apply_dense(

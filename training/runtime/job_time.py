@@ -96,7 +96,7 @@ class TimeSheet:
             self._kept += seconds
 
     def begins(self, step: int) -> None:
-        """Record that training starts or resumes at a step; earlier time is settled."""
+        """Record that training starts or resumes at a step; earlier steps count as kept."""
         with self._lock:
             self._kept = self._seconds[SpentOn.STEP]
             self._kept_step = self._begun_at = self._step = step

@@ -123,7 +123,7 @@ def looped(steps: int, seconds: float, *, compiled: bool, input_wait: float = 0.
 
 
 def begins(step: int) -> None:
-    """Report that training starts or resumes at a step; earlier time is settled."""
+    """Report that training starts or resumes at a step; earlier steps count as kept."""
     _teller.sheet.begins(step)
 
 

@@ -1,7 +1,7 @@
 """Drives a TPU slice of several hosts: each lends its chips to worker 0, which uses them all.
 
-TensorFlow reaches the chips of another host through a TensorFlow server there, which runs the ops
-it is sent and no program of its own. Each host has one, including worker 0's, so that all are
+TensorFlow reaches the chips of another host through a TensorFlow server there, which runs what it
+is sent and no program of ours. Each host has one, including worker 0's, so that all are
 alike. Worker 0's job holds a connection to each server, which ends when that connection is closed,
 however the job ends.
 

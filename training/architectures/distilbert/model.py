@@ -1,4 +1,4 @@
-"""DistilBERT: our encoder without segments and pooler, and the layer that pools for a classifier.
+"""DistilBERT: our encoder without segments and pooler, and the pooling layer of a classifier.
 
 https://github.com/huggingface/transformers/blob/main/src/transformers/models/distilbert
 """
@@ -23,7 +23,7 @@ class DistilEncoder(UnpooledEncoder):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        # It has no variables before it is called.
+        # The layer has no variables before it is called.
         del self._type_embedding_layer
 
     def embed(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -34,12 +34,12 @@ class DistilEncoder(UnpooledEncoder):
 
 
 def build_model(config: PipelineConfig) -> BertPretrainerV2:
-    """See :class:`training.architectures.models.Architecture`, as for the others."""
+    """Return the pretraining model; see :class:`training.architectures.models.Architecture`."""
     return assemble(config, _maker(config), ACTIVATIONS[config.model.hidden_act])
 
 
 def build_encoder(config: PipelineConfig) -> DistilEncoder:
-    """Return an encoder alone, which has its variables once it is called."""
+    """Return an encoder alone, whose variables are created when it is called."""
     return assemble_encoder(config.model, _maker(config), ACTIVATIONS[config.model.hidden_act])
 
 
@@ -48,7 +48,7 @@ def _maker(config: PipelineConfig) -> partial[DistilEncoder]:
 
 
 def make_pooler(config: PipelineConfig) -> tf_keras.layers.Dense:
-    """Return the layer before a classifier, which is fine-tuned with it from random weights."""
+    """Return the layer before a classifier, which is fine-tuned from random weights."""
     return tf_keras.layers.Dense(
         config.model.hidden_size,
         activation="relu",
