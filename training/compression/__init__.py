@@ -1,1 +1,1 @@
-"""Smaller models of fine-tuned classifiers: made, written, measured, judged."""
+"""Makes, writes, measures and judges smaller models of fine-tuned classifiers."""

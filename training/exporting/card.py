@@ -1,4 +1,4 @@
-"""The ``README.md`` of a Hugging Face folder: what the model is, and how to use it."""
+"""Renders the ``README.md`` of a Hugging Face folder: a description of the model and its use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ tags:
 def render(model: ModelConfig, vocabulary: VocabularyInfo, inputs: TrainingInputs) -> str:
     """Return the card as Markdown.
 
-    :param inputs: what the model was trained with.
+    :param inputs: training inputs of the model.
     """
     settings, architecture = inputs.settings, architecture_of(model)
     front = _FRONT.format(tag=architecture.hugging_face.model_type)
