@@ -1,1 +1,1 @@
-"""T5 models in TensorFlow: built, fine-tuned, decoded from and exported."""
+"""Builds, fine-tunes, decodes and exports T5 models in TensorFlow."""

@@ -1,4 +1,4 @@
-"""What a fine-tuned T5 model writes for the texts of its tasks, and how good that is."""
+"""Decodes a fine-tuned T5 model's outputs for the texts of its tasks, and scores them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCORED = (TaskSplit.VALIDATION, TaskSplit.TEST)
 
 
 class Written(NamedTuple):
-    """What a model has written for a task's texts of a split."""
+    """A model's outputs for the texts of a task's split."""
 
     task: PreparedTask
     split: TaskSplit
@@ -34,13 +34,16 @@ class Written(NamedTuple):
 
     @property
     def lines(self) -> Iterator[dict[str, str]]:
-        """Yield the texts with their targets, what was written, and where they are from."""
+        """Yield the texts with their targets, their file and line, and the outputs."""
         for pair, output in zip(self.task.texts.splits[self.split], self.outputs, strict=True):
             text = {"task": self.task.name, "text": pair.text, "target": pair.target}
             yield {**text, "place": pair.place, "output": output}
 
     def measured(self) -> dict[TextMetric, metrics.Measured]:
-        """Return the task's metrics, and log them."""
+        """Return the task's metrics, and log them.
+
+        Each has its confidence interval.
+        """
         texts = self.task.texts
         kind, pairs = texts.task.target, texts.splits[self.split]
         labels = texts.labels if kind == "label" else []
@@ -63,7 +66,7 @@ def write_texts(
     strategy: tf.distribute.Strategy,
     splits: Collection[TaskSplit] = SCORED,
 ) -> Iterator[Written]:
-    """Yield what a model writes for the texts of each task and split."""
+    """Yield a model's outputs for the texts of each task and split."""
     recipe = prepared.recipe
 
     def texts(batch: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -91,8 +94,8 @@ def score(
 ) -> dict[str, Any]:
     """Decode validation and test texts of all tasks; write predictions; return the scores.
 
-    :returns: by task and split: number of examples, metrics with their intervals, and the file of
-        the predictions, relative to the run.
+    :returns: by task and split: number of examples, metrics with their intervals, and path of the
+        predictions, relative to the run.
     """
     found: dict[str, Any] = {}
     for written in write_texts(model, prepared, strategy):

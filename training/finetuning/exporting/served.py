@@ -1,6 +1,6 @@
-"""Written classifiers as a server runs them: nothing but TensorFlow and its text ops.
+"""Runs written classifiers as a server does, with only TensorFlow and its text ops.
 
-A folder is a SavedModel, or a TensorFlow Lite model with what makes its rows beside it.
+A folder is a SavedModel, or has a TensorFlow Lite model and a SavedModel that makes its rows.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-# Registers the ops that make rows of texts.
+# Registers the ops that make rows from texts.
 import tensorflow_text  # noqa: F401
 
 MODEL, ROWS, DESCRIPTION = "model.tflite", "tokenize", "serving.json"
-"""In a folder with a TensorFlow Lite model: it, a SavedModel that makes rows of texts, and what the
-numbers stand for."""
+"""Files of a folder with a TensorFlow Lite model: the model, a SavedModel that makes rows from
+texts, and the description of inputs and outputs."""
 _LOGITS = "logits"
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 def answers(kind: str, labels: tf.Tensor, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Return what logits [R, L] stand for: ``predict`` in docs/reference/formats.md.
+    """Return the answers for logits [R, L]: ``predict`` in docs/reference/formats.md.
 
-    :param kind: of the task.
+    :param kind: kind of the task.
     :param labels: string [L], in order of their ids.
     """
     if kind == "regression":
@@ -68,7 +68,7 @@ class LiteModel:
         self.tokenize = loaded.signatures[ROWS]
 
     def logits(self, rows: Arrays) -> npt.NDArray[np.float32]:
-        """Return logits [R, L] of rows [R, S], which are padded to the model's length."""
+        """Return the logits [R, L] of rows [R, S], padding the rows to the model's length."""
         room = self.length - next(iter(rows.values())).shape[1]
         padded = {n: np.pad(rows[n], ((0, 0), (0, room))).astype(np.int32) for n in self.inputs}
         count = len(next(iter(padded.values())))
@@ -79,7 +79,7 @@ class LiteModel:
         return np.concatenate(found)
 
     def predict(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the answers for texts, as the signature ``predict`` of a SavedModel does."""
+        """Return the answers for texts, like the signature ``predict`` of a SavedModel."""
         rows = {name: value.numpy() for name, value in self.tokenize(**texts).items()}
         return answers(self._kind, self._labels, tf.constant(self.logits(rows)))
 
@@ -87,7 +87,7 @@ class LiteModel:
 class SavedClassifier:
     """A SavedModel of a classifier.
 
-    :raises OSError: there is none.
+    :raises OSError: the model is missing.
     """
 
     def __init__(self, folder: str) -> None:
@@ -99,7 +99,7 @@ class SavedClassifier:
         self.inputs = sorted(wanted)
 
     def logits(self, rows: Arrays, batch_size: int = 128) -> npt.NDArray[np.float32]:
-        """Return logits [R, L] of rows [R, S]."""
+        """Return the logits [R, L] of rows [R, S]."""
         count = len(rows[self.inputs[0]])
         found = [
             self._logits(
@@ -119,7 +119,7 @@ def load(folder: str) -> Served:
 
 
 class TextAnswers:
-    """A written model that is asked about examples of one or two texts."""
+    """A written model that answers examples of one or two texts."""
 
     def __init__(self, folder: str) -> None:
         self._model = load(folder)
