@@ -1,4 +1,4 @@
-"""Write a fine-tuned T5 model for other programs: for transformers, or as a SavedModel on texts.
+"""Write a fine-tuned T5 model for other programs: for transformers, or as text in, text out.
 
 ``python -m training.export_text_to_text --run URI --format hugging_face|saved_model --to URI``
 """

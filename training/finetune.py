@@ -193,7 +193,7 @@ class _Work:
 
     @property
     def source(self) -> RunLayout:
-        """Return the run whose models are scored in mode eval."""
+        """Return the run whose models are measured, in mode eval."""
         return self.store.run(str(self.config.finetuning.source_run))
 
     def manifest(self, run: RunLayout, trial: Trial) -> TaskManifest:

@@ -1,4 +1,4 @@
-"""Inspect foreign weights before training from them: what they are and what would be loaded.
+"""Look at weights from elsewhere before training from them: what they are, what would be loaded.
 
 ``python -m training.import_model SOURCE [--vocabulary URI] [--write-preset FILE.toml]``
 """

@@ -123,7 +123,7 @@ def _own(chosen: ChosenTrial, store: StoreLayout) -> Answering:
 
 
 def _child(layout: ChildrenLayout, name: str, scratch: Path) -> Answering:
-    """Copy a child's files to this machine, verify and load them."""
+    """Copy a child's files to this machine, verified, and load them."""
     from training.finetuning.exporting.served import TextAnswers
 
     child, place = records.find(layout, name), layout.child(name)

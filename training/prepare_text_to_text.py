@@ -1,4 +1,4 @@
-"""Check the tasks that a T5 is trained on together, and make the copy that a run trains from.
+"""Check the tasks that a T5 learns together, and make the copy that a run is trained from.
 
 ``python -m training.prepare_text_to_text --config STORE/runs/KEY/config.json --store STORE
 --task NAME [--dry-run]``

@@ -1,4 +1,4 @@
-"""Try an exported classifier as a server would run it, with only TensorFlow and its text ops.
+"""Try out an exported classifier as a server would run it: nothing but TensorFlow and its text ops.
 
 ``python -m training.serve_check --model FOLDER --text "A text."``
 """

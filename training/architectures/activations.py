@@ -1,7 +1,7 @@
 """The two functions that are both called "gelu" (arXiv 1606.08415), with their derivatives.
 
-The derivatives are written out from the input alone: no other array as wide as a feed-forward
-layer is kept for the backward pass.
+The derivatives are written out from the input alone: nothing else as wide as a feed-forward layer
+is kept for the backward pass.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def elementwise_in_one_pass() -> Iterator[None]:
 
 
 def one_pass(function: Callable[_Given, tf.Tensor]) -> Callable[_Given, tf.Tensor]:
-    """Mark a chain of elementwise operations; the gradient must not be taken through it."""
+    """Mark a chain of elementwise operations; no gradient is derived through its compilation."""
     compiled = tf.function(function, jit_compile=True)
 
     @wraps(function)

@@ -50,7 +50,7 @@ def write(folder: Path, model: TextModel, step: str) -> None:
 def convert(model: TextModel, step: str) -> bytes:
     """Return the file of a model from one row, int32 [1, S] each, to ``logits`` float32 [1, L].
 
-    S is the task's length: for rows of any length the converter cannot apply all its optimizations.
+    S is the task's length: for rows of any length the converter skips steps that it knows.
     """
     trained = model.trained
     logits = make_logits(trained.model, None)

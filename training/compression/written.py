@@ -32,7 +32,7 @@ TIMED_ROWS = 100
 def answers(folder: Path, rows: Arrays) -> npt.NDArray[np.float32]:
     """Return a written model's logits, [N, L].
 
-    :raises BadDataError: the model cannot be loaded or run.
+    :raises BadDataError: it cannot be loaded or run.
     """
     try:
         return served.load(str(folder)).logits(rows)

@@ -24,7 +24,7 @@ _DEFINITION = 1
 
 @dataclass(frozen=True)
 class Earlier:
-    """An earlier evaluation, if there is one."""
+    """An evaluation, if there is one."""
 
     report: EvaluationReport | None = None
 

@@ -202,7 +202,7 @@ def choose_rows(keys: npt.NDArray[np.uint64], max_records: int) -> npt.NDArray[n
 
 
 def hashed_order(documents: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return the order in which documents are chosen, which depends only on their content, [D].
+    """Return the order in which documents are chosen, which only depends on their content, [D].
 
     :param documents: their keys, [D].
     """

@@ -1,4 +1,4 @@
-"""Scores models on held-out documents: sums per document, from identical rows and masks."""
+"""Scores of models on held-out documents: sums per document, from identical rows and masks."""
 
 from __future__ import annotations
 

@@ -95,6 +95,6 @@ class HeldOut:
 
 
 def _over_workers(strategy: tf.distribute.Strategy, sums: npt.NDArray[np.float64]) -> list[float]:
-    """Return sums over all machines; their bits are exchanged as integers."""
+    """Return sums over all machines; their bits travel as whole numbers."""
     bits = [numbers_of_workers(strategy, number) for number in sums.view(np.int64).tolist()]
     return np.array(bits, np.int64).view(np.float64).sum(axis=1).tolist()

@@ -46,7 +46,7 @@ class Halves(NamedTuple):
 
 
 def open_halves(chosen: EvaluationSet) -> Halves:
-    """Cut at most MAX_DOCUMENTS documents of a set in half."""
+    """Cut at most MAX_DOCUMENTS documents of a set in two."""
     numbers = hashed_order(np.array([int(key, 16) for key in chosen.document_ids], np.uint64))
     places = _first_rows(chosen.documents, numbers[:MAX_DOCUMENTS])
     texts: dict[int, list[Ids]] = {}
@@ -99,7 +99,7 @@ def own_tokens(rows: Mapping[str, npt.NDArray[Any]]) -> Iterator[Ids]:
 
 
 def _frame(serialized: list[bytes], row_format: RowFormat) -> tuple[int, int]:
-    """Return the ids of [CLS] and [SEP], which every row begins and ends with."""
+    """Return [CLS] and [SEP], which every row begins and ends with."""
     parsed = examples.parse(tf.constant(serialized), row_format)
     rows = {name: value.numpy() for name, value in parsed.items()}
     length = int(rows["input_mask"][0].sum())
@@ -110,7 +110,7 @@ def _frame(serialized: list[bytes], row_format: RowFormat) -> tuple[int, int]:
 def halved(texts: list[Ids], frame: tuple[int, int], width: int) -> dict[str, Ids]:
     """Return the halves of D texts as rows, see :class:`Halves`.
 
-    :param texts: 2 to 2 * (width - 2) tokens each.
+    :param texts: tokens of each, 2 to 2 * (width - 2).
     :param frame: ids of [CLS] and [SEP].
     """
     halves = [text[: len(text) // 2] for text in texts]
@@ -131,7 +131,7 @@ def halved(texts: list[Ids], frame: tuple[int, int], width: int) -> dict[str, Id
 def make_embed(
     encoder: tf_keras.Model, strategy: tf.distribute.Strategy, batch_size: int
 ) -> Forward:
-    """Return a function from ``Halves.rows`` to the mean states of their tokens, float32 [N, H]."""
+    """Return a function from ``Halves.rows`` to their tokens' mean states, float32 [N, H]."""
     return make_forward(lambda batch: mean_state(encoder, batch, _OWN_TOKENS), strategy, batch_size)
 
 

@@ -53,7 +53,7 @@ def training_counts(
 def held_out_counts(reader: RecordReader, rows: npt.NDArray[np.int64], vocab_size: int) -> Counts:
     """Count the masked tokens of held-out records.
 
-    :returns: the number of times each token has to be predicted, [vocab_size].
+    :returns: the number of times each token is to be predicted, [vocab_size].
     """
 
     counts = np.zeros(vocab_size)
@@ -107,7 +107,7 @@ def cross_entropy(train_counts: Counts, validation_counts: Counts, vocabulary_si
 
     :param train_counts: :func:`training_counts`, [vocab_size].
     :param validation_counts: :func:`held_out_counts`, [vocab_size].
-    :param vocabulary_size: number of real tokens; the model's embedding may have spare rows.
+    :param vocabulary_size: real tokens; the model's embedding may have spare rows.
     """
     probabilities = (train_counts + 1.0) / (train_counts.sum() + vocabulary_size)
     return float(-(validation_counts @ np.log(probabilities)) / validation_counts.sum())

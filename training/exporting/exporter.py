@@ -1,4 +1,4 @@
-"""Writes a masked language model in other formats and checks each of them."""
+"""Writes a masked language model in other formats, and checks each."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Exporter:
 
     @classmethod
     def load(cls, model_uri: str, store: StoreLayout, config: PipelineConfig) -> Exporter:
-        """Load a model of this project, in float32 and without dropout, and its held-out rows.
+        """Load a model of ours, in float32 and without dropout, and its held-out rows.
 
         :raises JobError: see :mod:`trained_models.errors`.
         """
@@ -87,7 +87,7 @@ class Exporter:
         )
 
     def reason_against(self, name: str) -> str | None:
-        """Return the reason why a format cannot hold this model, or None."""
+        """Return why a format cannot hold this model, or None."""
         return self.tokenizer.reason_against_hugging_face if name == HUGGING_FACE else None
 
     def write(self, name: str, folder: Path) -> ExportCheck:

@@ -90,7 +90,7 @@ def save_tensors(folder: Path, values: dict[str, npt.NDArray[np.float32]]) -> No
 def write_sentence_transformers(folder: Path, files: Mapping[str, Any]) -> None:
     """Write the small files by which sentence-transformers reads the folder.
 
-    :param files: content by path, as in :class:`pipeline_store.formats.Heritage`.
+    :param files: content by path, as :class:`pipeline_store.formats.Heritage` has it.
     """
     for name, content in files.items():
         # This also rejects a path that would leave the folder.

@@ -88,7 +88,7 @@ class LineageTokenizer:
 
     @property
     def reason_against_hugging_face(self) -> str | None:
-        """Return the reason why no Hugging Face tokenizer makes the same tokens, or None."""
+        """Return why no Hugging Face tokenizer makes the same tokens, or None."""
         return _NO_SENTENCEPIECE if self.vocabulary.kind == "sentencepiece" else None
 
     def hugging_face(self, normalization: str) -> Tokenizer:

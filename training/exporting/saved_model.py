@@ -86,8 +86,8 @@ class Functions:
         """Return the hidden states of texts, with the tokens they belong to.
 
         :param text: string [R].
-        :returns: ``input_word_ids`` and ``input_mask`` [R, S], ``sequence_output`` [R, S, H] and,
-            for a model with a pooler, ``pooled_output`` [R, H].
+        :returns: ``input_word_ids`` and ``input_mask`` [R, S], ``sequence_output`` [R, S, H],
+            ``pooled_output`` [R, H] of a model with a pooler.
         """
         rows = self._rows(text)
         tokens = {"input_word_ids": rows.ids, "input_mask": rows.mask}

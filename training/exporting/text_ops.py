@@ -2,7 +2,7 @@
 
 None of TensorFlow Text's BERT tokenizers does that: they fold characters (``ß`` becomes ``ss``),
 insert spaces where BERT drops characters, and count a word's length in bytes. So the steps of
-Hugging Face's tokenizer, which the data job uses, are built here from TensorFlow Text's ops. The
+Hugging Face's tokenizer, which the data job uses, are built here from TensorFlow's ops. The
 remaining differences are in ``docs/reference/formats.md``; tests cover every Unicode character.
 """
 

@@ -38,7 +38,7 @@ class FormatWriter(Protocol):
         ...
 
     def reason_against(self, name: str) -> str | None:
-        """Return the reason why a format cannot hold this model, or None."""
+        """Return why a format cannot hold this model, or None."""
         ...
 
     def write(self, name: str, folder: Path) -> ExportCheck | ClassifierCheck | TextCheck:

@@ -1,4 +1,4 @@
-"""Batches of in-memory examples as a function of seed and step."""
+"""Batches of examples that are in memory, as a function of seed and step."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def encoder_uri(encoder: EncoderSource, store: StoreLayout) -> str | None:
 def check_encoder(
     encoder: EncoderSource, store: StoreLayout, config: PipelineConfig, vocabulary_sha256: str
 ) -> None:
-    """Reject weights that would load but mean something else, or that are not the planned ones.
+    """Refuse weights that would load but mean something else, or that are not the planned ones.
 
     :param config: its model section is the architecture.
     :param vocabulary_sha256: hash of the vocabulary that the task was tokenized with.

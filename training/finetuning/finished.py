@@ -46,7 +46,7 @@ def require_same(
     manifest: TaskManifest,
     recipe: RecipeConfig,
 ) -> None:
-    """Reject the result of a trial that was trained with other settings than requested.
+    """Refuse the result of a trial that was trained with other settings than requested.
 
     :param found: the existing result, at ``uri``.
     :raises UserError: the message lists every difference.
@@ -58,7 +58,7 @@ def require_same(
 def require_same_model(
     found: TrialResult, uri: str, source: TrialResult, manifest: TaskManifest
 ) -> None:
-    """Reject scores of another model, or on another task, than requested.
+    """Refuse scores of another model, or on another task, than requested.
 
     :param found: the existing result, at ``uri``.
     :param source: the trial whose model is scored.

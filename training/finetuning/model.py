@@ -40,7 +40,7 @@ class Classifier(tf_keras.Model):
 
     @property
     def checkpoint_items(self) -> dict[str, Any]:
-        """Return the parts under the keys that tf-models uses for them."""
+        """Return the parts under the keys by which tf-models looks for them."""
         return {"encoder": self.encoder_network}
 
     @property
@@ -81,13 +81,13 @@ class Probe(tf_keras.Model):
 
     @property
     def checkpoint_items(self) -> dict[str, Any]:
-        """Return an empty dictionary: tf-models has no such model."""
+        """Return nothing: tf-models has no such model."""
         return {}
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Return logits, float32 [R, outputs].
 
-        :param inputs: ``features`` float32 [R, H]: the mean of the last hidden states over tokens.
+        :param inputs: ``features`` float32 [R, H]; the mean of the last hidden states over tokens.
         """
         standard = (inputs[FEATURES] - self.mean) * self.scale
         logits: tf.Tensor = self.classifier(self.dropout(standard, training=training))

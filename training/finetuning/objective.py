@@ -95,7 +95,7 @@ class FineTuning:
         return lambda logits, batch: example_losses(kind, logits, batch[LABELS], weights)
 
     def class_weights(self) -> ClassWeights | None:
-        """Return the weights of labels; None: all have the same weight."""
+        """Return the weights of labels; None: all count the same."""
         kind = self.manifest.label_kind
         if self.recipe.class_weights == "none" or kind == "regression":
             return None
@@ -156,7 +156,7 @@ class FineTuning:
 
 
 def rate_factors(model: Classifier, decay: float) -> dict[str, float]:
-    """Return the learning-rate factor of every trained variable, by its name.
+    """Return the factor on the learning rate of every trained variable, by its name.
 
     1 for pooler and classifier, ``decay`` for the highest layer, and so on down: ``decay ** (n +
     1)`` for the embeddings below ``n`` layers (ELECTRA, arXiv 2003.10555, appendix).

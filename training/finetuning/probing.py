@@ -1,4 +1,4 @@
-"""Trains a classifier on a frozen encoder, whose features are computed once."""
+"""Training of a classifier on a frozen encoder, whose features are computed once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Probing(FineTuning):
         return self.loaded
 
     def step_flops(self, step: int) -> int:
-        """Return the model FLOPs of a step, which are those of the dense layer."""
+        """Return the model FLOPs of a step, the dense layer's."""
         per_example = 2 * self.config.model.hidden_size * self.task.outputs
         return TRAINED * self.config.training.global_batch_size * per_example
 
@@ -61,5 +61,5 @@ def encoder_features(
 
 
 def with_features(examples: Examples, features: Forward) -> Examples:
-    """Return the examples with features instead of tokens."""
+    """Return the examples with features in the place of tokens."""
     return replace(examples, inputs={FEATURES: features(examples)})

@@ -1,4 +1,4 @@
-"""Runs a trained classifier over a split, scores it and writes the file of its predictions."""
+"""Runs a trained classifier over a split; writes its scores and the file of its predictions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def logits_of(model: tf_keras.Model, strategy: tf.distribute.Strategy, batch_siz
 def mean_hidden_states(
     encoder: tf_keras.Model, strategy: tf.distribute.Strategy, batch_size: int
 ) -> Forward:
-    """Return a function from examples to their tokens' mean hidden state, float32 [N, H]."""
+    """Return a function from examples to the mean state of their real tokens, float32 [N, H]."""
     forward = make_forward(lambda batch: mean_state(encoder, batch), strategy, batch_size)
     return lambda examples: forward(examples.inputs)
 

@@ -107,7 +107,7 @@ def _check_length(job: TrialJob, task: Task) -> None:
 def used_examples(task: Task, recipe: RecipeConfig, seed: int) -> Examples:
     """Return the training examples that a trial uses.
 
-    :raises UserError: finetuning.train_fraction leaves none, or only one label.
+    :raises UserError: finetuning.train_fraction leaves none, or one label only.
     """
     examples = task.examples(TaskSplit.TRAIN)
     if recipe.train_fraction == 1.0:

@@ -1,4 +1,4 @@
-"""The step of fine-tuning, whose result does not depend on the number of replicas."""
+"""One step of fine-tuning, whose result does not depend on the number of replicas."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _HELD_OUT = (TaskSplit.VALIDATION, TaskSplit.TEST)
 
 
 def check_fits(manifest: TaskManifest, trained: TrainedTrial) -> None:
-    """Reject a task whose inputs or outputs differ from a model's.
+    """Refuse a task whose inputs or outputs differ from a model's.
 
     :raises UserError: the message lists every difference.
     """
@@ -38,7 +38,7 @@ def check_fits(manifest: TaskManifest, trained: TrainedTrial) -> None:
 
 
 def check_splits(manifest: TaskManifest, trained_on: TaskManifest) -> None:
-    """Reject a task whose validation or test examples the model may have been trained on.
+    """Refuse a task whose validation or test examples the model may have been trained on.
 
     Splits that are drawn from the training files by a hash of the texts have to be drawn as they
     were for training; additional training examples change nothing. A split may get files of its

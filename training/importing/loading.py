@@ -128,7 +128,7 @@ def load_foreign(
 def embedding_rows(reader: Reader, model: ModelConfig) -> int:
     """Return the number of rows of the source's embedding.
 
-    :raises UserError: no tensor has the embedding's name, so this is another architecture.
+    :raises UserError: no tensor has its name, so this is another architecture.
     """
     (weight,) = [w for w in weights(model, next_sentence=False) if w.is_embedding]
     stored = reader.find(weight)

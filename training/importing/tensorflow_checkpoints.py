@@ -1,4 +1,4 @@
-"""Reads weights in TensorFlow checkpoints: Google's BERT by name, tf-models' by object graph."""
+"""Weights in TensorFlow checkpoints: Google's BERT by name, tf-models' by its object graph."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class ObjectReader(_CheckpointReader):
         return self._stored(found[0]) if found else None
 
     def sizes(self) -> dict[str, int]:
-        """Return the architecture without the activation function, which no shape shows."""
+        """Return the architecture without the activation, which no shape tells."""
         words = self._shape("word_embeddings/embeddings")
         return {
             "vocab_size": words[0],

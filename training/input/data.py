@@ -1,7 +1,7 @@
-"""Batches as a pure function of seed and step: the step number alone is the input position.
+"""Batches as a pure function of (seed, step): the input position is the step number, nothing else.
 
-A resumed training therefore sees exactly the records that an uninterrupted one would have seen
-and, where masks are drawn on the fly, exactly the same masks.
+A resumed training therefore sees exactly the records that an uninterrupted one would have seen,
+and, where masks are drawn on the fly, under exactly the same masks.
 """
 
 from __future__ import annotations
@@ -281,5 +281,5 @@ def in_order(arrays: Arrays, batch_size: int, strategy: tf.distribute.Strategy) 
 
 
 def rows_of(arrays: Arrays) -> int:
-    """Return the number of rows, which is the same for all arrays."""
+    """Return the number of rows, which all arrays have."""
     return len(next(iter(arrays.values())))

@@ -1,4 +1,4 @@
-"""Draws masks during training, anew in each epoch, for rows that are stored unmasked."""
+"""Masks that are drawn while training, anew in each epoch, for rows that are written unmasked."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ class Order:
     """The order of the records of one phase.
 
     ``new_records`` and ``replay_records`` are the sizes of the pools; without records to replay,
-    all rows are new whatever ``replay_fraction`` is. ``first_epoch`` is the first epoch of both.
+    all rows are new whatever ``replay_fraction`` says. ``first_epoch`` is the epoch that both begin
+    with.
     """
 
     phase: Phase
@@ -107,6 +108,6 @@ class Order:
 
 
 def floor_product(rows: tf.Tensor, share: Fraction) -> tf.Tensor:
-    """Return ``floor(rows * share)`` without the overflow of the plain product."""
+    """Return ``floor(rows * share)``, without the overflow of the plain product."""
     whole, rest = rows // share.denominator, rows % share.denominator
     return whole * share.numerator + rest * share.numerator // share.denominator

@@ -1,4 +1,4 @@
-"""Reads any record of many TFRecord files by its number, with one read of its file."""
+"""Random access to records: any record of many TFRecord files by its number, by one read each."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _open_unbuffered(reader: int, path: Path) -> BinaryIO:
 
 
 def _local_copy(uri: str, digest: FileDigest, cache: Path) -> Path:
-    """Return a verified local file; a file in a cloud store is copied once per content."""
+    """Return a verified local file; one in a cloud store is copied, once per content."""
     if not uris.is_cloud(uri):
         artifacts.verify_file(uri, digest)
         return Path(uris.for_library(uri))

@@ -75,7 +75,7 @@ def _history(rollbacks: tuple[Rollback, ...]) -> str:
 
 
 def weights_are_finite(model: tf_keras.Model) -> bool:
-    """Return whether every weight is finite: no loss shows the last update of a loop yet."""
+    """Return whether every weight is a number: the last update of a loop shows in no loss yet."""
     return bool(_all_finite(tuple(model.variables)))
 
 

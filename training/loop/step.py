@@ -75,7 +75,7 @@ def make_replica_step(
     parts = config.training.gradient_accumulation_steps
 
     def differentiate(batch: Batch, masked: tf.Tensor, rows: tf.Tensor) -> Sums:
-        """Return sums over these rows, and the gradients of their share of the global mean."""
+        """Return sums over these rows, and the gradients of their part in the global mean."""
         # Nothing else is watched: the backward pass ends above frozen layers.
         with elementwise_in_one_pass():
             with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -140,7 +140,7 @@ def apply_summed(
     variables: list[tf.Variable],
     clip_norm: float,
 ) -> tf.Tensor:
-    """Clip gradients that are summed over all replicas, apply them, and return the global norm."""
+    """Clip gradients that are summed over all replicas, apply them, return their global norm."""
     gradients, norm = tf.clip_by_global_norm(gradients, clip_norm)
     optimizer.apply_gradients(
         zip(gradients, variables, strict=True), experimental_aggregate_gradients=False
@@ -149,7 +149,7 @@ def apply_summed(
 
 
 def _split(values: tf.Tensor, parts: int) -> tf.Tensor:
-    """Return the rows split into equal parts, [parts, R / parts, ...]."""
+    """Return the rows in equal parts, [parts, R / parts, ...]."""
     rows, *others = values.shape
     return tf.reshape(values, [parts, rows // parts, *others])
 

@@ -65,7 +65,7 @@ def restore(
 
     :param optimizer: with its slots built; its ``iterations`` becomes the manifest's step.
     :raises FormatError: a file changed since it was verified.
-    :raises UserError: model or optimizer have other variables, or variables of another shape.
+    :raises UserError: model or optimizer have other variables, or of another shape.
     :raises BadDataError: the tensors are not those of this step.
     """
     files = artifacts.ModelFiles(training_uri, manifest.prefix, manifest.files)
@@ -192,7 +192,7 @@ def _compare(
 
 
 def check_architecture(model_uri: str, config: PipelineConfig, vocabulary_sha256: str) -> None:
-    """Reject a model whose weights would load but mean something else here.
+    """Refuse a model whose weights would load but mean something else here.
 
     Shapes show neither the activation function nor the token of each row of the embedding.
 

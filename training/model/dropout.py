@@ -34,7 +34,7 @@ def part_of_batch(number: tf.Tensor, count: int) -> Iterator[None]:
 def make_dropout_stateless(model: tf_keras.Model, seed: int, step: tf.Variable) -> int:
     """Replace the random generator of every dropout layer by a counter-based one.
 
-    Keras draws from a generator whose state no checkpoint holds. Here the mask is drawn from the
+    Keras draws from a generator whose state is in no checkpoint. Here the mask is drawn from the
     seed, the layer's number, the step, the part of the batch and the replica.
 
     :param model: built model; its layers are changed in place.

@@ -44,7 +44,7 @@ def _logit_gradients(
 
 
 class NextSentenceScores(NamedTuple):
-    """Next-sentence scores per row: loss in nats, and 1 if it is correct; float32 [R] each."""
+    """Next-sentence prediction by row: loss in nats, and 1 where it is right; float32 [R] each."""
 
     losses: tf.Tensor
     correct: tf.Tensor
@@ -53,7 +53,7 @@ class NextSentenceScores(NamedTuple):
 def next_sentence_scores(
     outputs: dict[str, tf.Tensor], batch: dict[str, tf.Tensor]
 ) -> NextSentenceScores:
-    """Return the next-sentence scores of a model with that head, on rows with labels."""
+    """Return the scores of a model that has the head, on rows that have labels."""
     labels = batch["next_sentence_labels"][:, 0]
     logits = tf.cast(outputs[NEXT_SENTENCE], tf.float32)
     predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)

@@ -1,1 +1,1 @@
-"""Optimizers, schedules, and the moments that a run carries over from an earlier one."""
+"""Optimizers, schedules, and the moments that a run takes over from the one before."""

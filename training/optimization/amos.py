@@ -1,7 +1,7 @@
 """Amos, an Adam-style optimizer whose weight decay adapts to the model's scale.
 
 Tian and Parikh, "Amos: An Adam-style Optimizer with Adaptive Weight Decay towards Model-Oriented
-Scale", arXiv 2210.11693. Neither tf-models nor Keras provides it.
+Scale", arXiv 2210.11693. Neither tf-models nor Keras has it.
 
 Its two statistics are kept per output unit rather than per weight, so that the slots take about
 half of Adam's memory. Names in the formulas are the paper's.

@@ -61,15 +61,15 @@ class _CarryingAdam(_Carrying):
 
 
 class CarryingAdamW(_CarryingAdam, AdamWeightDecay):
-    """AdamW of tf-models that can continue with moments of an earlier training."""
+    """AdamW of tf-models that can go on with moments of an earlier training."""
 
 
 class CarryingLamb(_CarryingAdam, LAMB):
-    """LAMB of tf-models that can continue with moments of an earlier training."""
+    """LAMB of tf-models that can go on with moments of an earlier training."""
 
 
 class CarryingAmos(_Carrying, Amos):
-    """Amos that can continue with the statistics of an earlier training."""
+    """Amos that can go on with the statistics of an earlier training."""
 
     @property
     def _statistics_steps(self) -> tf.Tensor:

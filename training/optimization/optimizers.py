@@ -1,4 +1,4 @@
-"""Builds AdamW and LAMB of tf-models, and Amos, with a learning-rate schedule."""
+"""AdamW and LAMB of tf-models, and Amos, at the rate of a schedule."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _REPLICA = re.compile(r"/replica_\d+(?=:\d+$)")
 
 
 class LayerwiseAdamW(AdamWeightDecay):
-    """AdamW of tf-models with a learning-rate factor for every variable.
+    """AdamW of tf-models with a factor on the learning rate of every variable.
 
-    :param factors: by the variable's name; its copies on further replicas have the same factor.
+    :param factors: by the variable's name; its copies on further replicas have the same one.
     """
 
     def __init__(self, *, factors: Mapping[str, float], **settings: Any) -> None:

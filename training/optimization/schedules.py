@@ -51,7 +51,7 @@ class LinearWarmupDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
         return done
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments for an equal schedule."""
+        """Return the arguments that make an equal schedule."""
         return {
             "peak": self._peak,
             "end": self._end,
@@ -62,7 +62,7 @@ class LinearWarmupDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
 
 
 class CosineWarmupDecay(LinearWarmupDecay):
-    """Linear rise to the peak, then a half-cosine decay to the end (arXiv 1608.03983)."""
+    """Linear rise to the peak, then half a cosine down to the end (arXiv 1608.03983)."""
 
     def _fallen(self, done: tf.Tensor) -> tf.Tensor:
         return 0.5 * (1.0 - tf.cos(math.pi * done))

@@ -26,7 +26,7 @@ THIS_MACHINE = ("localhost", "127.0.0.1")
 
 
 def only_for(hosts: Collection[str], application: Application) -> Application:
-    """Return an application that rejects requests for any other ``Host`` with a 403."""
+    """Return an application that refuses requests for any other ``Host`` with a 403."""
     from werkzeug.sansio.utils import host_is_trusted
     from werkzeug.wrappers import Response
 
@@ -41,7 +41,7 @@ def only_for(hosts: Collection[str], application: Application) -> Application:
 
 
 def serve(hosts: Collection[str] = ()) -> None:
-    """Run TensorBoard with the command line's options until the process ends.
+    """Run TensorBoard with the command line's options, until the process is ended.
 
     :param hosts: names to answer to, besides those of this machine and ``--host``.
     """
@@ -60,7 +60,7 @@ def serve(hosts: Collection[str] = ()) -> None:
 
 
 def main() -> None:
-    """Run TensorBoard for the host names of the command line."""
+    """Run TensorBoard for the names that the command line says."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--address", default="")
     own, sys.argv[1:] = parser.parse_known_args()

@@ -21,7 +21,7 @@ from pipeline_store import uris
 
 
 class EventFiles:
-    """Scalars of a training, collected on the local disk until they are published."""
+    """Scalars of a training, gathered on the local disk until they are published."""
 
     def __init__(self, folder_uri: str) -> None:
         self._folder_uri = folder_uri
@@ -38,7 +38,7 @@ class EventFiles:
                     tf.summary.scalar(name, value)
 
     def publish(self) -> None:
-        """Upload what was added since the last call."""
+        """Upload what was added since the last time."""
         if self._writer is None:
             return
         with _here():
@@ -55,8 +55,8 @@ def _here() -> Any:
 
 
 def _name() -> str:
-    """Return a name that sorts after all earlier ones, as TensorBoard reads files in that order.
+    """Return a name that comes after all before it, as TensorBoard reads files in that order.
 
-    TensorFlow's own names have whole seconds and a number: the tenth would sort before the ninth.
+    TensorFlow's own have whole seconds and a number in them: the tenth would come before the ninth.
     """
     return f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"

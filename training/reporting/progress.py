@@ -34,7 +34,7 @@ SMOOTHING = 0.3
 
 
 class LoopReport(NamedTuple):
-    """The report of one loop of steps; losses and gradient norm are means over the loop.
+    """One loop of steps, as it is reported; losses and gradient norm are means over the loop.
 
     ``flops`` are the model FLOPs of its steps, over all replicas together. ``input_wait_seconds``
     are those of ``seconds`` in which a device had nothing to compute.

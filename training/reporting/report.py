@@ -17,7 +17,7 @@ UNIGRAM = "unigram"
 
 
 def next_sentence_text(loss: float | None, accuracy: float | None) -> str:
-    """Return next-sentence scores for a log line; empty without next-sentence prediction."""
+    """Return next-sentence scores for a log line; nothing without next-sentence prediction."""
     if loss is None or accuracy is None:
         return ""
     return f"  next sentence {loss:.4f} ({accuracy:.1%} right)"
@@ -93,9 +93,9 @@ def made_from(report: EvaluationReport) -> dict[str, str]:
 
 
 class Differences(NamedTuple):
-    """The largest difference between two reports in each kind of score.
+    """The largest difference between two reports of each kind of score.
 
-    The difference in perplexity follows from that in loss.
+    That of perplexity follows from the loss.
     """
 
     loss: float

@@ -17,7 +17,7 @@ class DeviceMemory(NamedTuple):
 
 
 def device_memory() -> DeviceMemory | None:
-    """Return the memory in use; None on a CPU, whose memory TensorFlow does not count.
+    """Return the memory in use; None on a CPU, of which TensorFlow counts nothing.
 
     See https://www.tensorflow.org/api_docs/python/tf/config/experimental/get_memory_info.
     """

@@ -70,7 +70,7 @@ def on_sigterm(action: Callable[[], None]) -> Iterator[None]:
 def nothing_to_save(then: str) -> Callable[[], NoReturn]:
     """Return the action that ends a job at once.
 
-    :param then: what the same command does when it is run again, for the message.
+    :param then: what the same command does when it is given again.
     """
 
     def stop() -> NoReturn:
@@ -80,9 +80,9 @@ def nothing_to_save(then: str) -> Callable[[], NoReturn]:
 
 
 def run_job(job: Callable[[], None], log_stream: TextIO | None = None) -> int:
-    """Run a job and return its exit code; every failure is logged, with a remedy.
+    """Run a job and return its exit code; every failure is logged, with what to do about it.
 
-    :param log_stream: stream for the log; default: stdout, unless results are printed there.
+    :param log_stream: where the log goes; stdout, unless results are printed there.
     """
     answer_about_stacks()
     with _log_to(log_stream or sys.stdout), phase(PhaseName.OTHER):
@@ -163,7 +163,7 @@ def named(text: str) -> tuple[str, str]:
 
 
 def add_sets(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name sets of held-out documents and the run's own set."""
+    """Add the arguments that name sets of held-out documents, and which is the run's own."""
     parser.add_argument(
         "--current-set", required=True, metavar="PARTITION", help="the set of the run's own text"
     )

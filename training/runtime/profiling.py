@@ -68,7 +68,7 @@ class Profiler:
 
     @property
     def stops(self) -> tuple[int, ...]:
-        """Return the steps after which a loop has to end, so that the trace can begin and end."""
+        """Return after which steps a loop has to end, so that the trace begins and ends there."""
         return () if self._steps is None else (self._steps.first - 1, self._steps.last)
 
     def at(self, step: int) -> None:

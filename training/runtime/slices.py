@@ -153,7 +153,7 @@ def _held_port(address: str) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Lend the chips of worker 0's own host to the parent process."""
+    """Lend the chips of worker 0's own host to the process that has started this one."""
     [accelerator_type] = sys.argv[1:] if argv is None else argv
     parent = os.getppid()
     cluster = Cluster.from_environment()
@@ -184,7 +184,7 @@ def use_chips(accelerator_type: str) -> None:
 
 
 def leave_chips() -> None:
-    """Keep TensorFlow from taking the chips of this host: another process has them."""
+    """Keep TensorFlow off the chips of this host: another process has them."""
     os.environ["TPU_LOAD_LIBRARY"] = "0"
 
 

@@ -58,7 +58,7 @@ def create_strategy(
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Return whether this process is the one that commits files and reports.
 
-    Of several machines it is worker 0. Each machine reads its own share of a batch; all restore,
+    Of several machines it is worker 0. Each of them reads its share of a batch, and all restore,
     compute and decide the same.
     """
     return not _has_several_workers(strategy) or strategy.cluster_resolver.task_id == 0

@@ -72,7 +72,7 @@ _WANTED = (
 def takes_part(config: PipelineConfig) -> bool:
     """Return whether this machine trains.
 
-    With ``multi_worker_mirrored`` every machine trains. With any other strategy only worker 0 does,
+    Only ``multi_worker_mirrored`` trains on each machine. With any other strategy worker 0 does,
     alone or with the chips that the others lend it: :mod:`training.runtime.slices`.
 
     :raises UserError: ``TF_CONFIG`` is wrong.

@@ -45,7 +45,7 @@ class Memory(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys and values of the tokens so far, [layers, R, L, N, H]; zeros at later positions."""
+    """Keys and values of the tokens so far, [layers, R, L, N, H]; zeros where there are none."""
 
     keys: tf.Tensor
     values: tf.Tensor
@@ -124,7 +124,7 @@ def _attend(
 
 
 def greedy(model: Decodable, source: tf.Tensor, length: int) -> tf.Tensor:
-    """Return the most likely token at each step, int32 [R, length]: up to ``</s>``, then pads.
+    """Return the most likely token after token, int32 [R, length]: up to ``</s>``, then pads.
 
     :param source: int32 [R, S], padded with 0.
     """
@@ -155,7 +155,7 @@ def _written(ids: tf.Tensor, tokens: tf.Tensor, position: tf.Tensor) -> tf.Tenso
 
 
 class _Beams(NamedTuple):
-    """Candidate texts of each row: ids int32 [R, B, L], scores float32 [R, B]."""
+    """Texts of each row: ids int32 [R, B, L], scores float32 [R, B]."""
 
     ids: tf.Tensor
     scores: tf.Tensor
@@ -166,7 +166,7 @@ class _Beams(NamedTuple):
         return _Beams(tf.gather(self.ids, which, batch_dims=1), top), which
 
     def with_others(self, others: _Beams) -> _Beams:
-        """Return the concatenation of these texts and the others."""
+        """Return these and the others."""
         return _Beams(*(tf.concat(both, axis=1) for both in zip(self, others, strict=True)))
 
 
@@ -191,8 +191,8 @@ def beam_search(
     """Return the best text found for each row, int32 [R, length]: up to ``</s>``, then pads.
 
     :param source: int32 [R, S], padded with 0.
-    :param beams: number of texts that are followed at a time, at least 2.
-    :param length_penalty: values above 0 favor long texts; 0 compares sums.
+    :param beams: texts that are followed at a time, at least 2.
+    :param length_penalty: above 0 favors long texts; 0 compares sums.
     """
     rows = tf.shape(source)[0]
     memory = remember(model, source, length)

@@ -63,7 +63,7 @@ class LineageExporter:
         return cls(files.sha256, plain, model, tokenizer, rows)
 
     def reason_against(self, name: str) -> str | None:
-        """Return the reason why a format cannot hold this model, or None."""
+        """Return why a format cannot hold this model, or None."""
         return None if name == HUGGING_FACE else _NO_SAVED_MODEL
 
     def write(self, name: str, folder: Path) -> ExportCheck:

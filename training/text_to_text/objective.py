@@ -40,7 +40,7 @@ from training.text_to_text.setup import Prepared
 class TextToTextMetrics(NamedTuple):
     """Sums over all replicas of one step, or over the steps of a loop; scalars.
 
-    ``tokens`` counts those of texts and targets. ``input_wait_seconds`` is as in
+    ``tokens`` are those of texts and targets. ``input_wait_seconds`` as in
     :class:`training.loop.step.StepMetrics`.
     """
 

@@ -40,10 +40,7 @@ class Written(NamedTuple):
             yield {**text, "place": pair.place, "output": output}
 
     def measured(self) -> dict[TextMetric, metrics.Measured]:
-        """Return the task's metrics, and log them.
-
-        Each has its confidence interval.
-        """
+        """Return the task's metrics, and log them."""
         texts = self.task.texts
         kind, pairs = texts.task.target, texts.splits[self.split]
         labels = texts.labels if kind == "label" else []
@@ -94,8 +91,8 @@ def score(
 ) -> dict[str, Any]:
     """Decode validation and test texts of all tasks; write predictions; return the scores.
 
-    :returns: by task and split: number of examples, metrics with their intervals, and path of the
-        predictions, relative to the run.
+    :returns: by task and split: number of examples, metrics with their intervals, and the file of
+        the predictions, relative to the run.
     """
     found: dict[str, Any] = {}
     for written in write_texts(model, prepared, strategy):

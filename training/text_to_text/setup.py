@@ -82,7 +82,7 @@ class Prepared:
     tpu: TpuConfig | None = None
 
     def split(self, split: TaskSplit) -> list[Rows]:
-        """Return a split's rows of each task that has the split, all of one length."""
+        """Return a split's rows of each task that has one, all of one length."""
         found = [task.rows[split] for task in self.tasks if split in task.rows]
         return trimmed(found) if found else []
 

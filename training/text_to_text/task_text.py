@@ -144,7 +144,7 @@ def _files(task: TextTask, split: TaskSplit, pattern: str, folder: str) -> list[
 
 
 def _read_split(found: TaskText, split: TaskSplit) -> Iterator[Pair]:
-    """Yield the usable examples of a split's files; reject too many unusable ones."""
+    """Yield the usable examples of a split's files; refuse too many unusable ones."""
     task, unusable, count = found.task, [], 0
     for item, uri in _items(found, split):
         if isinstance(item, Example):
@@ -200,7 +200,7 @@ def _draw(text: str) -> float:
 
 
 def _refuse_leaks(found: TaskText) -> None:
-    """Reject too many texts that are in two splits; remove the others from the training split."""
+    """Refuse too many texts that are in two splits; remove the others from the training split."""
     task = found.task
     texts = {split: {pair.text for pair in pairs} for split, pairs in found.splits.items()}
     leaked: set[str] = set()

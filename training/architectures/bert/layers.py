@@ -1,7 +1,7 @@
 """tf-models' BERT encoder, computed with fewer passes over memory.
 
-Variables and checkpoint objects have the same names as in tf-models, and in float32 the results
-agree up to rounding.
+Variables, and the objects in a checkpoint, have the names that they have in tf-models, and in
+float32 the results agree to rounding.
 """
 
 from __future__ import annotations

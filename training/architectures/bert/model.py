@@ -1,4 +1,4 @@
-"""Builds BERT from our configuration: tf-models' model around our encoder or theirs."""
+"""BERT from our configuration: tf-models' model around an encoder, ours or theirs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def build_plain(config: PipelineConfig) -> BertPretrainerV2:
 
 
 def build_encoder(config: PipelineConfig) -> BertEncoderV2:
-    """Return an encoder alone, whose variables are created when it is called."""
+    """Return an encoder alone, which has its variables once it is called."""
     make_encoder = partial(Encoder, residual_dtype=config.training.residual_dtype)
     return assemble_encoder(config.model, make_encoder, ACTIVATIONS[config.model.hidden_act])
 

@@ -14,7 +14,7 @@ NO_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
 
 
 def scale(variable: tf.Variable) -> float:
-    """Return Amos's eta for a variable of tf-models' BERT.
+    """Return eta of a variable of tf-models' BERT.
 
     LayerNorm scale 1, bias 1/2, embedding sqrt(2 / width), feed-forward output sqrt(2 / inputs),
     other kernels sqrt(1 / inputs). Source: arXiv 2210.11693, section 4 and appendix A.

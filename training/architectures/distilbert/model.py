@@ -1,4 +1,4 @@
-"""DistilBERT: our encoder without segments and pooler, and the pooling layer of a classifier.
+"""DistilBERT: our encoder without segments and pooler, and the layer that pools for a classifier.
 
 https://github.com/huggingface/transformers/blob/main/src/transformers/models/distilbert
 """
@@ -39,7 +39,7 @@ def build_model(config: PipelineConfig) -> BertPretrainerV2:
 
 
 def build_encoder(config: PipelineConfig) -> DistilEncoder:
-    """Return an encoder alone, whose variables are created when it is called."""
+    """Return an encoder alone, which has its variables once it is called."""
     return assemble_encoder(config.model, _maker(config), ACTIVATIONS[config.model.hidden_act])
 
 
@@ -48,7 +48,7 @@ def _maker(config: PipelineConfig) -> partial[DistilEncoder]:
 
 
 def make_pooler(config: PipelineConfig) -> tf_keras.layers.Dense:
-    """Return the layer before a classifier, which is fine-tuned from random weights."""
+    """Return the layer before a classifier, which is fine-tuned with it from random weights."""
     return tf_keras.layers.Dense(
         config.model.hidden_size,
         activation="relu",

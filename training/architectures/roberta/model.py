@@ -1,4 +1,4 @@
-"""RoBERTa: our encoder without pooler, with positions counted from after the padding id.
+"""RoBERTa: our encoder without pooler, whose positions start after the padding id.
 
 https://github.com/huggingface/transformers/blob/main/src/transformers/models/roberta
 """
@@ -31,8 +31,8 @@ class Positions(PositionEmbedding):
     def call(self, inputs: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
         """Return the embeddings, [R, S, H].
 
-        :param inputs: word embeddings, [R, S, H].
-        :param input_mask: int32 [R, S], 1 for tokens; padding is at the end of a row.
+        :param inputs: embeddings of words, [R, S, H].
+        :param input_mask: int32 [R, S], 1 where there is a token; padding is at the end of a row.
         """
         table = self._position_embeddings
         rows = table[FIRST_POSITION : FIRST_POSITION + tf.shape(inputs)[1]]
@@ -69,7 +69,7 @@ def build_model(config: PipelineConfig) -> BertPretrainerV2:
 
 
 def build_encoder(config: PipelineConfig) -> RobertaEncoder:
-    """Return an encoder alone, whose variables are created when it is called."""
+    """Return an encoder alone, which has its variables once it is called."""
     return assemble_encoder(config.model, _maker(config), ACTIVATIONS[config.model.hidden_act])
 
 
@@ -78,7 +78,7 @@ def _maker(config: PipelineConfig) -> partial[RobertaEncoder]:
 
 
 def make_pooler(config: PipelineConfig) -> tf_keras.layers.Dense:
-    """Return the layer before a classifier, which is fine-tuned from random weights."""
+    """Return the layer before a classifier, which is fine-tuned with it from random weights."""
     return tf_keras.layers.Dense(
         config.model.hidden_size,
         activation="tanh",

@@ -33,8 +33,8 @@ class SpanPretrainer(TextToText):
     ) -> dict[str, tf.Tensor]:
         """Return ``mlm_logits`` of each target token given the previous ones, [R, P, V].
 
-        :param inputs: ``input_word_ids`` [R, S]: rows with sentinels, between their first and last
-            tokens. ``masked_lm_ids`` [R, P]: targets.
+        :param inputs: ``input_word_ids`` [R, S]: rows with sentinels, framed by a first and a
+            last token. ``masked_lm_ids`` [R, P]: targets.
         """
         rows = inputs["input_word_ids"]
         # Rows are empty after this: spans became sentinels.
@@ -45,7 +45,7 @@ class SpanPretrainer(TextToText):
     def encoder_network(
         self, inputs: dict[str, tf.Tensor], training: bool = False
     ) -> dict[str, tf.Tensor]:
-        """Return the encoder's ``sequence_output`` of rows with their first token, [R, S, H].
+        """Return the encoder's ``sequence_output`` of rows framed as for :meth:`call`, [R, S, H].
 
         :param inputs: ``input_word_ids`` [R, S].
         """

@@ -1,4 +1,4 @@
-"""Writes the file of a model's answers: a line for every example of the input files."""
+"""The file of a model's answers: a line for every example of the input files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS_BETWEEN_REPORTS = 10.0
 
 
 class Counts(NamedTuple):
-    """Numbers of examples: all, those with an answer, and those with an error."""
+    """Examples: all, those with an answer, and those with an error."""
 
     rows: int
     predicted: int

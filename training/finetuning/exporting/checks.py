@@ -85,7 +85,7 @@ class Subject:
 
 
 def check_hugging_face(folder: Path, subject: Subject) -> ClassifierCheck:
-    """Load a folder's tensors into a new model, load its tokenizer, and compare.
+    """Read a folder's tensors into a new model and its tokenizer, and compare.
 
     :raises BadDataError: outputs or tokens differ.
     :raises UserError: the folder cannot be read.

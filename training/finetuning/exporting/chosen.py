@@ -44,7 +44,7 @@ class TrainedRun:
     def open(cls, store: StoreLayout, run_uri: str) -> TrainedRun:
         """Read a run's configuration.
 
-        :raises FileNotFoundError: the run does not exist.
+        :raises FileNotFoundError: there is no such run.
         :raises ConfigError: it is no fine-tuning run.
         """
         run = RunLayout(store.resolve(run_uri))

@@ -1,4 +1,4 @@
-"""Writes a fine-tuned model in other formats and checks each of them."""
+"""Writes a fine-tuned model in other formats, and checks each."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class ClassifierExporter:
         )
 
     def reason_against(self, name: str) -> str | None:
-        """Return the reason why a format cannot hold this model, or None."""
+        """Return why a format cannot hold this model, or None."""
         if name != HUGGING_FACE:
             return None
         if self.model.trained.encoder is not None:

@@ -73,7 +73,7 @@ class TextFunctions(tf.Module):
         self.by_name: dict[str, Any] = signatures
 
     def predict(self, texts: Sequence[tuple[str, ...]]) -> Outputs:
-        """Return the answers for some examples, like the signature of this name."""
+        """Return the answers for some examples, as the signature of this name does."""
         answers: Outputs = self._predict(*text_arguments(texts).values())
         return answers
 

@@ -61,7 +61,7 @@ def added_layers(model: ModelConfig, classifier: Classifier) -> dict[str, tf_ker
 
 
 def write_weights(folder: Path, model: ModelConfig, classifier: Classifier) -> None:
-    """Write ``model.safetensors`` with encoder, pooler and classifier, all of them trained."""
+    """Write ``model.safetensors``: encoder, pooler and classifier, all of them trained."""
     variables = named_variables(classifier.encoder_network)
     values = {name: variable.numpy() for name, variable in variables.items()}
     of_encoder = [

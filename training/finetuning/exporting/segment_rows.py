@@ -17,9 +17,9 @@ from training.exporting.text_ops import TextTokenizer
 
 
 class SegmentRows(NamedTuple):
-    """Inputs of a classifier, int32 [R, S] each.
+    """Rows as a classifier takes them, int32 [R, S] each.
 
-    The fields are named like the inputs of :class:`training.finetuning.model.Classifier`.
+    The fields are named as the inputs of :class:`training.finetuning.model.Classifier`.
     """
 
     input_word_ids: tf.Tensor

@@ -68,7 +68,7 @@ class LiteModel:
         self.tokenize = loaded.signatures[ROWS]
 
     def logits(self, rows: Arrays) -> npt.NDArray[np.float32]:
-        """Return the logits [R, L] of rows [R, S], padding the rows to the model's length."""
+        """Return logits [R, L] of rows [R, S], which are padded to the model's length."""
         room = self.length - next(iter(rows.values())).shape[1]
         padded = {n: np.pad(rows[n], ((0, 0), (0, room))).astype(np.int32) for n in self.inputs}
         count = len(next(iter(padded.values())))
@@ -79,7 +79,7 @@ class LiteModel:
         return np.concatenate(found)
 
     def predict(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the answers for texts, like the signature ``predict`` of a SavedModel."""
+        """Return the answers for texts, as the signature ``predict`` of a SavedModel does."""
         rows = {name: value.numpy() for name, value in self.tokenize(**texts).items()}
         return answers(self._kind, self._labels, tf.constant(self.logits(rows)))
 
@@ -99,7 +99,7 @@ class SavedClassifier:
         self.inputs = sorted(wanted)
 
     def logits(self, rows: Arrays, batch_size: int = 128) -> npt.NDArray[np.float32]:
-        """Return the logits [R, L] of rows [R, S]."""
+        """Return logits [R, L] of rows [R, S]."""
         count = len(rows[self.inputs[0]])
         found = [
             self._logits(
