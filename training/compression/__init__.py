@@ -1,1 +1,1 @@
-"""Makes, writes, measures and judges smaller models of fine-tuned classifiers."""
+"""Smaller models of fine-tuned classifiers: made, written, measured, judged."""

@@ -94,7 +94,7 @@ def _weights(folder: Path) -> tuple[Path, dict[str, int]]:
 
 
 def latency(folder: Path, length: int) -> dict[str, Any]:
-    """Return the results of ``python -m training.measure_latency``, run in its own process.
+    """Return the results of ``python -m training.measure_latency``, a process with one thread.
 
     :raises BadDataError: the command fails.
     """

@@ -1,4 +1,4 @@
-"""Renders the ``README.md`` of a Hugging Face folder: a description of the model and its use."""
+"""The ``README.md`` of a Hugging Face folder: what the model is, and how to use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes configuration and weights of a folder that Hugging Face's ``transformers`` reads.
+"""A folder that Hugging Face's ``transformers`` reads: its configuration and its weights.
 
 https://huggingface.co/docs/transformers/model_doc/auto
 """

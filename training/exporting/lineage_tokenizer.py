@@ -78,7 +78,7 @@ class LineageTokenizer:
 
     @property
     def separators(self) -> int:
-        """Return the number of separator tokens between two texts."""
+        """Return how many separators stand between two texts."""
         return 2 if self.vocabulary.kind == "bpe" else 1
 
     @property

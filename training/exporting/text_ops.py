@@ -22,7 +22,7 @@ from corpus.tokens.vocabulary import CLS, MASK, SEP, UNK
 MAX_WORD_CHARACTERS = 100
 _MAX_BYTES_PER_CHARACTER = 4
 
-# RE2 regular expressions. Characters that are white space and control characters are removed first.
+# RE2 regular expressions. Characters that are both white space and control are removed first.
 _CONTROL = r"[^\P{C}\t\n\r]|\x{FFFD}"
 _SPACE = r"[\t\n\r\p{Z}]"
 # Hugging Face's, with its gap: normalizers/bert.rs of https://github.com/huggingface/tokenizers

@@ -1,4 +1,4 @@
-"""Reads the architecture of a classifier's encoder, and checks whether its weights fit."""
+"""The encoder that a classifier is built on: its architecture, and whether its weights fit."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def steps_of(examples: int, batch_size: int, epochs: float) -> int:
 def evaluation_interval(
     examples: int, batch_size: int, evaluations_per_epoch: int, train_steps: int
 ) -> int:
-    """Return the number of steps between scored and saved checkpoints; the last always is one.
+    """Return the number of steps between scored and saved checkpoints; the last step has one.
 
     :param evaluations_per_epoch: 0: only the last checkpoint.
     """

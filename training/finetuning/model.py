@@ -95,7 +95,7 @@ class Probe(tf_keras.Model):
 
 
 def _dense(config: PipelineConfig, outputs: int) -> tf_keras.layers.Dense:
-    # Always float32, whatever the encoder computes in: bfloat16 has only three digits, and small
+    # Always float32, whatever the encoder computes in: bfloat16 has only three digits, and
     # differences of logits are compared.
     return tf_keras.layers.Dense(
         outputs,

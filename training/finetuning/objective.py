@@ -102,7 +102,7 @@ class FineTuning:
         return balanced_weights(kind, self.train, self.task.outputs)
 
     def batches(self, strategy: tf.distribute.Strategy) -> ExampleBatches:
-        """Return the training batches."""
+        """Return the batches that the loop takes."""
         training = self.config.training
         order = order_of(
             len(self.train),

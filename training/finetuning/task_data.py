@@ -1,4 +1,4 @@
-"""Reads and verifies the examples of a prepared task as arrays. Parsing needs TensorFlow."""
+"""The examples of a prepared task, verified, as arrays in memory. Parsing needs TensorFlow."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Pretraining:
         return make_train_loop(strategy, model, optimizer, self.config)
 
     def batches(self, strategy: tf.distribute.Strategy) -> TrainingBatches:
-        """Return the training batches."""
+        """Return the batches that the loop takes."""
         return TrainingBatches(self.data, strategy)
 
     def scorer(

@@ -1,4 +1,4 @@
-"""Cross-entropy of masked tokens and of next-sentence labels, for training and evaluation."""
+"""Cross-entropy of each masked token and of each next-sentence label, to train and to judge."""
 
 from __future__ import annotations
 

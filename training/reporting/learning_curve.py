@@ -1,4 +1,4 @@
-"""Draws a training's losses by step."""
+"""A training's losses by step, as a picture."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Reporter:
             self._log(report, scalars, eta)
 
     def held_out(self, step: int, score: Score) -> None:
-        """Report the model's score on held-out rows after a step."""
+        """Report the score of the model after some step on held-out rows."""
         self._held_out_loss = score.loss
         self._events.add(step, {f"held_out_{name}": value for name, value in score.scalars.items()})
         self._metrics.add(metric_files.HELD_OUT, step, **score.counts, **score.scalars)

@@ -52,7 +52,7 @@ class StopRequest:
         return self._requested
 
     def on_signal(self) -> None:
-        """Record the signal."""
+        """Take note of the signal."""
         self._requested = True
         log.info("SIGTERM received: stopping after this loop of steps.")
 

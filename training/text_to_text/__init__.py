@@ -1,1 +1,1 @@
-"""Builds, fine-tunes, decodes and exports T5 models in TensorFlow."""
+"""T5 models in TensorFlow: built, fine-tuned, decoded from and exported."""

@@ -124,7 +124,7 @@ class TextToTextTuning:
         return compile_loop(strategy, step, TextToTextMetrics)
 
     def batches(self, strategy: tf.distribute.Strategy) -> ExampleBatches:
-        """Return the training batches."""
+        """Return the batches that the loop takes."""
         training = self.config.training
         phase = Phase("main", 0, training.steps, 0, 0, training.global_batch_size)
         weights = [task.weight for task in self.recipe.tasks]

@@ -87,7 +87,7 @@ class Prepared:
         return trimmed(found) if found else []
 
     def trainer_config(self) -> PipelineConfig:
-        """Return the trainer's configuration."""
+        """Return the settings of the trainer."""
         recipe = self.recipe
         examples = sum(len(rows[SOURCE]) for rows in self.split(TaskSplit.TRAIN))
         steps = steps_of(examples, recipe.global_batch_size, recipe.num_train_epochs)

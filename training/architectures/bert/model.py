@@ -60,7 +60,7 @@ def assemble(
 
 
 def build_plain(config: PipelineConfig) -> BertPretrainerV2:
-    """Return the model with tf-models' own encoder and activation and random weights."""
+    """Return the model of tf-models' own encoder and activation, its weights random."""
 
     def gelu(features: tf.Tensor) -> tf.Tensor:
         return tf_keras.activations.gelu(

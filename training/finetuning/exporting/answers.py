@@ -122,7 +122,7 @@ class _Progress:
         self._began = self._said = time.monotonic()
 
     def add(self, rows: int) -> None:
-        """Count written lines."""
+        """Count lines that are written."""
         self.rows += rows
         now = time.monotonic()
         if now - self._said >= SECONDS_BETWEEN_REPORTS:

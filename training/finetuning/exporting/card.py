@@ -1,4 +1,4 @@
-"""Renders the ``README.md`` of a Hugging Face folder with a classifier."""
+"""The ``README.md`` of a Hugging Face folder with a classifier: what it is, how to use it."""
 
 from __future__ import annotations
 

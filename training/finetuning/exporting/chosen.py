@@ -1,4 +1,4 @@
-"""Finds the trained models of a fine-tuning run to export or use."""
+"""The trained models of a fine-tuning run that are exported or used."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class ClassifierExporter:
 
 
 def _examples(task: Task) -> Examples:
-    """Return the first test, else validation, else training examples."""
+    """Return the first examples that were not trained on; without any, the first training ones."""
     for split in (TaskSplit.TEST, TaskSplit.VALIDATION, TaskSplit.TRAIN):
         records = task.manifest.splits.get(split)
         if records is not None and records.records:

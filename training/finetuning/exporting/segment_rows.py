@@ -84,7 +84,7 @@ class SegmentRowBuilder(tf.Module):
 
 
 def _kept_lengths(first: tf.Tensor, second: tf.Tensor, room: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the number of tokens to keep of each text so that both fit, int64 [R] each."""
+    """Return how many tokens of each text are kept, int64 [R] each, so that both fit."""
     # If both are cut they end up equally long, except that the first keeps an odd token.
     shorter = tf.minimum(first, tf.maximum(room - second, room - room // 2))
     is_too_long = first + second > room
