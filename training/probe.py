@@ -1,4 +1,4 @@
-"""Fine-tune a candidate and the model in use on labelled tasks, for the promotion gate.
+"""Fine-tune a candidate and the model in use on labeled tasks, for the promotion gate.
 
 ``python -m training.probe --run STORE/runs/KEY --store STORE --candidate MODEL_URI
 [--baseline MODEL_URI] --manifest TASK_MANIFEST_URI [--manifest …]``

@@ -124,7 +124,7 @@ def join(cluster: Cluster, tpu: TpuConfig) -> None:
     command = [sys.executable, "-m", "training.runtime.slices", tpu.accelerator_type]
     subprocess.Popen(command, env=environment)
     log.info("Waiting for the chips of %s hosts.", len(cluster.workers))
-    # A lost host is not detected here: the DAG that rents the slice does that and replaces it.
+    # Lost hosts are detected and replaced by the side that rents the slice.
     deadline = time.monotonic() + tpu.heartbeat_timeout_seconds + PATIENCE
     for index, address in enumerate(cluster.workers):
         _held.append(_hold(cluster.name(index), address, deadline))

@@ -59,7 +59,7 @@ def vocabulary_files(source: str) -> dict[str, bytes]:
 
 def read_again(folder: Path) -> Values:
     """Return the weights of a folder that was written here, by name suffix of the variables."""
-    # The configuration is read directly: the folder is outside the roots of requests.
+    # The configuration is read directly: no request may name a model in this folder.
     config = folder / HUGGING_FACE_CONFIG
     return read_weights(str(folder), sizes_in(json.loads(config.read_bytes()), str(config)))
 
