@@ -1,8 +1,8 @@
-"""Make smaller models of a fine-tuned classifier, and judge each beside it.
+"""Make smaller models from a fine-tuned classifier, and compare each with it.
 
 ``python -m training.compress --run STORE/runs/KEY --store STORE --child tflite_dynamic_range``
 
-The log goes to stderr; the last line of stdout is a JSON object with the table's lines by task.
+The log goes to stderr; the last line of stdout is a JSON object with the table's rows by trial.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
+    """Return the command-line parser."""
     parser = argparse.ArgumentParser(
         prog="python -m training.compress",
         description="Makes smaller models of fine-tuned classifiers: fewer layers, a smaller "
@@ -73,14 +73,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def compress(arguments: argparse.Namespace, stop: StopRequest) -> None:
-    """Make what is not there already; print what is.
+    """Make the children that are missing; print all of them.
 
     :raises JobError: see :mod:`trained_models.errors`.
     """
     store = StoreLayout(arguments.store)
     trained = TrainedRun.open(store, arguments.run)
     own = dict(map(_setting, arguments.settings))
-    # Rules that came later than a configuration are no matter of what it has trained.
+    # Without overrides, rules added after the configuration was written are not applied to it.
     config = with_overrides(trained.config, own) if own else trained.config
     settings: CompressionConfig = config.compression
     names = list(dict.fromkeys(arguments.children or settings.children))

@@ -24,8 +24,8 @@ from training.runtime.workers import Cluster, naming_lost_workers
 
 log = logging.getLogger("training")
 
-# Rounding of float32 sums on another machine or device, with much to spare: nats per token, and
-# the share of tokens whose most likely predictions are so close that they change places, and of
+# Generous limits for the rounding of float32 sums on another machine or device: nats per token, and
+# the shares of tokens whose most likely predictions are so close that they swap ranks, and of
 # documents whose nearest halves do.
 AGREEMENT = reports.Differences(loss=1e-3, accuracy=1e-2, mrr=1e-2, recall=1e-2)
 
@@ -143,9 +143,9 @@ def _check(arguments: argparse.Namespace, sets: dict[str, str], models: dict[str
 def _made_from(
     arguments: argparse.Namespace, store: StoreLayout, sets: dict[str, str], models: dict[str, str]
 ) -> dict[str, str]:
-    """Return what a report with these arguments rests on.
+    """Return the content hashes that a report with these arguments is based on.
 
-    As :func:`training.reporting.report.made_from`.
+    The format is that of :func:`training.reporting.report.made_from`.
     """
     manifests = {n: PartitionManifest.load(store.resolve(uri)) for n, uri in sets.items()}
     return {

@@ -1,8 +1,8 @@
-"""Write fine-tuned models in other formats, each compared with the model before it counts.
+"""Write fine-tuned models in other formats, each compared with the model before it is committed.
 
 ``python -m training.export_classifier --run STORE/runs/KEY --store STORE``
 
-The log goes to stderr; the last line of stdout is a JSON object with what was written.
+The log goes to stderr; the last line of stdout is a JSON object that lists the output.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
+    """Return the command-line parser."""
     parser = argparse.ArgumentParser(
         prog="python -m training.export_classifier",
         description="Writes fine-tuned models as Hugging Face folders "
@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def export_classifiers(arguments: argparse.Namespace) -> None:
-    """Write what is not there already; print what is.
+    """Write the formats that are missing; print a summary of all.
 
     :raises JobError: see :mod:`trained_models.errors`.
     """

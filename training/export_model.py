@@ -1,9 +1,9 @@
-"""Write a trained model in other formats, each compared with the model before it counts.
+"""Write a trained model in other formats, each compared with the model before it is committed.
 
 ``python -m training.export_model --model STORE/runs/KEY/training --store STORE
 --config STORE/runs/KEY/config.json --output STORE/runs/KEY/exports``
 
-The log goes to stderr; the last line of stdout is a JSON object with what was written.
+The log goes to stderr; the last line of stdout is a JSON object that lists the output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
+    """Return the command-line parser."""
     parser = argparse.ArgumentParser(
         prog="python -m training.export_model",
         description="Writes a model as a Hugging Face folder and as a SavedModel that takes text. "
@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def export_model(arguments: argparse.Namespace) -> None:
-    """Write what is not there already; print what is.
+    """Write the formats that are missing; print a summary of all.
 
     :raises JobError: see :mod:`trained_models.errors`.
     """

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from training.evaluation.evaluation_sets import EvaluationSet
 
 LOOKED_AT = 400
-"""Held-out rows that sentences are chosen from, at most."""
+"""Maximum number of held-out rows that sentences are chosen from."""
 SHOWN = 5
 _CONTEXT = 9
 _SHORTEST_WORD = 5
 _COMMONEST = 100
-# With which SentencePiece and byte-level BPE begin a word.
+# Characters that begin a word in SentencePiece and in byte-level BPE.
 _BEGINNINGS = "\u2581\u0120"
 
 Ids = npt.NDArray[np.int32]
@@ -47,11 +47,11 @@ Ids = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Sentence:
-    """A piece of held-out text with one word masked, and what each model would put there.
+    """A piece of held-out text with one masked word, and each model's predictions for it.
 
-    :ivar text: with ``[MASK]``.
-    :ivar word: what stood there.
-    :ivar predictions: by model the most likely whole words, the likeliest first.
+    :ivar text: the text with ``[MASK]``.
+    :ivar word: the original word.
+    :ivar predictions: the most likely whole words by model, most likely first.
     """
 
     text: str
@@ -61,7 +61,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class _Place:
-    """A word of a row: ``row`` and ``position`` in it."""
+    """A word and its location: the row and the position in that row."""
 
     row: int
     position: int
@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def fill_masks(options: argparse.Namespace) -> None:
-    """Choose sentences, ask every model, and print what they say.
+    """Choose sentences, run every model on them, and print the predictions.
 
     :raises JobError: see :mod:`trained_models.errors`.
     """
@@ -132,10 +132,11 @@ def fill_masks(options: argparse.Namespace) -> None:
 
 
 def choose_places(ids: Ids, tokens: Sequence[str], count: int) -> list[_Place]:
-    """Choose words that are one token each, neither rare nor common, at most one of a row.
+    """Choose words of one token each, neither rare nor common, at most one per row.
 
     :param ids: tokens of unmasked rows, [R, S].
-    :param tokens: of the vocabulary, in order of id.
+    :param tokens: tokens of the vocabulary, in order of id.
+    :param count: maximum number of words.
     """
     often = Counter(ids.ravel().tolist())
     common = {number for number, _ in often.most_common(_COMMONEST)}
@@ -166,7 +167,7 @@ def _is_word(token: str, following: str) -> bool:
 
 
 def _unmasked_rows(chosen: EvaluationSet) -> dict[str, Ids]:
-    """Return rows of a set as a model takes them, with the right token in every place."""
+    """Return model inputs of a set's rows, with all tokens unmasked."""
     import tensorflow as tf
 
     from training.input import examples
@@ -201,7 +202,7 @@ def _predict(
     for name, uri in models.items():
         load_weights(model, uri)
         logits = model(batch, training=False)["mlm_logits"].numpy()[:, 0, : len(tokens)]
-        # Signs and pieces of words are likely everywhere, and say little.
+        # Punctuation and word pieces are likely everywhere and say little.
         logits[:, ~is_shown] = -np.inf
         best = np.argsort(-logits, axis=1)[:, :SHOWN]
         found[name] = [[shown(tokens[token]) for token in row] for row in best.tolist()]
@@ -223,7 +224,7 @@ def _text_of_bytes(token: str) -> str:
 
 
 def table(sentences: Sequence[Sentence]) -> Iterator[str]:
-    """Yield lines for people: a sentence, the word, and each model's words; a hit has a star."""
+    """Yield readable lines: sentence, each model's words and the word; correct ones have stars."""
     for sentence in sentences:
         yield f"… {sentence.text} …"
         width = max(map(len, sentence.predictions))

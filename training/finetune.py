@@ -1,4 +1,4 @@
-"""Fine-tune models: the trials of a run, one after the other, each from where it stopped.
+"""Fine-tune models: run the trials of a run one after the other, resuming interrupted ones.
 
 ``python -m training.finetune --run STORE/runs/KEY --store STORE [--group K/N] [--trial ID]``
 """
@@ -31,7 +31,7 @@ SCORED = {
     "train": (TaskSplit.VALIDATION,),
     "eval": (TaskSplit.VALIDATION, TaskSplit.TEST),
 }
-"""What is scored after training, by finetuning.mode. Other modes are no work of this job."""
+"""Splits to score after training, by finetuning.mode. This job does not support other modes."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -88,7 +88,7 @@ def _group(text: str) -> tuple[int, int]:
 
 
 def finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
-    """Check everything that needs no TensorFlow, then do the trials.
+    """Check everything that needs no TensorFlow, then run the trials.
 
     :raises JobError: see :mod:`trained_models.errors`.
     """
@@ -113,7 +113,7 @@ def finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
     guard = CommitGuard.from_environment()
     if config.finetuning.distribution_strategy == "tpu":
         slices.use_chips(config.tpu.accelerator_type)
-    # They import what they need, so that a wrong argument is not reported after seconds of imports.
+    # They import TensorFlow themselves, so that a wrong argument is reported at once.
     do = _do_classifiers if config.text_to_text.init_checkpoint is None else _do_text_to_text
     do(work, todo, guard, stop, dry_run=arguments.dry_run)
 
@@ -184,7 +184,7 @@ def _do_text_to_text(
 
 @dataclass(frozen=True)
 class _Work:
-    """A run's trials, and what of them is there already."""
+    """A run's trials, and access to their existing results."""
 
     store: StoreLayout
     run: RunLayout
@@ -197,14 +197,14 @@ class _Work:
         return self.store.run(str(self.config.finetuning.source_run))
 
     def manifest(self, run: RunLayout, trial: Trial) -> TaskManifest:
-        """Return the records of a trial's task, as this run or its source has them."""
+        """Return the manifest of a trial's task, from this run's plan or its source run's."""
         plan = self.plan if run is self.run else FinetuningPlan.load(run.finetuning_plan)
         return TaskManifest.load(self.store.resolve(plan.manifests[trial.task]))
 
     def is_done(self, trial: Trial) -> bool:
         """Return whether a trial is done.
 
-        :raises UserError: it is, but another one than is asked for now.
+        :raises UserError: it is done, but with other settings than now requested.
         """
         uri = self.run.trial(trial.trial_id).result
         found = TrialResult.load_or_none(uri)
@@ -244,7 +244,7 @@ def _chosen(plan: FinetuningPlan, arguments: argparse.Namespace) -> list[Trial]:
 def _architectures(
     plan: FinetuningPlan, store: StoreLayout, models: Collection[str]
 ) -> dict[str, ModelConfig]:
-    """Return the architecture of every model; weights that are not ours have that of ``model``."""
+    """Return the architecture of every model; foreign weights have that of the first of ours."""
     ours = {
         name: architecture(store.resolve(source.uri))
         for name, source in plan.models.items()

@@ -1,4 +1,4 @@
-"""Fine-tune a T5 model on text-to-text tasks, and measure it; again: from where it stopped.
+"""Fine-tune a T5 model on text-to-text tasks and score it, resuming an interrupted run.
 
 ``python -m training.finetune_text_to_text --config FILE.toml --run URI [--check]``
 """
@@ -63,7 +63,7 @@ def _finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
     if arguments.check:
         log.info("Checked: nothing was written.")
         return
-    # Here, so that what is wrong with the files is reported before seconds of imports.
+    # Imported here, so that errors in the files are reported before seconds of imports.
     from training.text_to_text.scoring import score
     from training.text_to_text.trials import Tuning, strategy_of
 
@@ -82,7 +82,7 @@ def _finetune(arguments: argparse.Namespace, stop: StopRequest) -> None:
 
 
 def _head(prepared: Prepared, done: TrainingResult) -> dict[str, object]:
-    """Return what scores are of."""
+    """Return the facts that scores depend on: weights, decoding, and examples."""
     names = {"num_beams", "length_penalty", "max_target_length"}
     return {
         "weights_sha256": done.weights_sha256,

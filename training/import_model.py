@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def import_model(arguments: argparse.Namespace) -> None:
-    """Show what weights are, and write the settings for them if asked to.
+    """Describe weights, and write the settings that fit them if requested.
 
     :raises JobError: they cannot be trained from; see :mod:`trained_models.errors`.
     """
@@ -90,12 +90,12 @@ def import_model(arguments: argparse.Namespace) -> None:
 
 
 def _absolute(uri: str) -> str:
-    """Return a URI that means the same in a configuration, where paths are below the store."""
+    """Return an absolute URI: a configuration takes relative paths as relative to the store."""
     return uri if uris.is_absolute(uri) else str(Path(uri).absolute())
 
 
 def _is_without_words(found: Inspection) -> bool:
-    """Return whether there is no file of the tokens that ``vocabulary.uri`` could name."""
+    """Return whether there is no token file that ``vocabulary.uri`` could name."""
     assert found.vocabulary is not None  # noqa: S101 - the caller has looked
     has_own = found.settings["vocabulary.kind"] in {"bpe", "t5"}
     return found.vocabulary.uri.endswith(TOKENIZER) and not has_own

@@ -1,9 +1,9 @@
-"""Make weights from elsewhere the first model of a lineage: load them, save them, score them.
+"""Make foreign weights the first model of a lineage: load, save and score them.
 
 ``python -m training.import_version --run STORE/runs/KEY --store STORE --current-set 2026-01-02
 --set 2026-01-02=MANIFEST``
 
-The log goes to stderr; the last line of stdout is a JSON object with what was made.
+The log goes to stderr; the last line of stdout is a JSON object with the result.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from training.runtime.job import add_sets, load_config, nothing_to_save, on_cpu,
 log = logging.getLogger("training")
 
 ROWS = 512
-"""Held-out rows of a set that the model is scored on here, at most: BERT-base takes some two
-minutes for them on four cores, and, by estimate, twice as long again for the halves of their
-documents. The first update scores it on all, beside its candidate."""
+"""Maximum number of held-out rows per set that the model is scored on here: BERT-base takes some
+two minutes for them on four cores and, by estimate, another four for the halves of their documents.
+The first update scores it on all rows, together with its candidate."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
+    """Return the command-line parser."""
     parser = argparse.ArgumentParser(
         prog="python -m training.import_version",
         description="Loads model.init_checkpoint of a run's config.json, saves it as a training of "
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def import_version(arguments: argparse.Namespace) -> None:
-    """Load, save and score, each unless it is done; print what there is.
+    """Load, save and score the weights, skipping completed steps; print the result.
 
     :raises JobError: see :mod:`trained_models.errors`.
     """

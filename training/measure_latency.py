@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
+    """Return the command-line parser."""
     parser = argparse.ArgumentParser(
         prog="python -m training.measure_latency",
         description="Loads a SavedModel or a TensorFlow Lite folder that training.compress or "
@@ -54,24 +54,24 @@ def _count(text: str) -> int:
 
 
 def measure(folder: str, length: int, rows: int) -> dict[str, float]:
-    """Return the median and the 95th percentile of the time for a row, milliseconds.
+    """Return the median and the 95th percentile of the time per row, in milliseconds.
 
-    A tenth as many rows are run before, untimed.
+    A tenth as many rows, plus one, are run first as an untimed warm-up.
 
-    :raises OSError: there is no model.
-    :raises ValueError: its file is damaged, or its rows are of another length.
+    :raises OSError: the model is missing.
+    :raises ValueError: its file is damaged, or its rows have another length.
     """
     import numpy as np
     import tensorflow as tf
 
-    # Before the first operation, or TensorFlow starts a thread a core.
+    # Before the first operation: otherwise TensorFlow starts one thread per core.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     from training.finetuning.exporting.served import load
 
     model = load(folder)
     row = {name: np.ones([1, length], np.int32) for name in model.inputs}
-    # One type of segment: a model may know no other.
+    # Only segment type 0: a model may have no other.
     row |= {name: np.zeros([1, length], np.int32) for name in model.inputs if "type" in name}
     for _ in range(rows // 10 + 1):
         model.logits(row)

@@ -58,7 +58,7 @@ def show(arguments: argparse.Namespace) -> None:
             "trained, such as STORE/runs/KEY."
         )
     if arguments.plot is not None:
-        # Here, as matplotlib is no part of the environment that trains.
+        # Imported here, as the training environment has no matplotlib.
         try:
             from training.reporting import learning_curve
         except ModuleNotFoundError as error:
@@ -72,7 +72,7 @@ def show(arguments: argparse.Namespace) -> None:
         _print(records, as_csv=arguments.csv)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has seen enough, as `head` has; nor may Python flush into the pipe at its end.
+        # The reader, such as `head`, has closed the pipe; Python must not flush into it at exit.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
 
 

@@ -1,4 +1,4 @@
-"""Ask a fine-tuned model about the texts of files.
+"""Predict labels or values for the texts of files with a fine-tuned model.
 
 ``python -m training.predict --run STORE/runs/KEY --store STORE --task NAME --input texts.csv
 --output predictions.tsv``
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
+    """Return the command-line parser."""
     parser = argparse.ArgumentParser(
         prog="python -m training.predict",
         description="Writes a line for every example of the files: the labels and their "
@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def predict(arguments: argparse.Namespace) -> None:
-    """Ask the model about every text; write the answers.
+    """Run the model on every text; write the answers.
 
     :raises JobError: see :mod:`trained_models.errors`.
     """
@@ -135,12 +135,11 @@ def _child(layout: ChildrenLayout, name: str, scratch: Path) -> Answering:
 
 
 def _own_inputs(manifest: TaskManifest) -> list[str]:
-    """Return the files that a task's description names, if they are what was prepared.
+    """Return the files that a task's description names, if they have not changed since.
 
-    :raises UserError: it names none.
-    :raises BadDataError: one was changed. What hash it has now is not told: the file may be no text
-        of the task any more.
-    :raises UserError: one lies outside of what the request may read.
+    :raises UserError: it names none, or one lies outside the roots that the request may read.
+    :raises BadDataError: a file has changed since the task was prepared. The message does not
+        include the new hash: the file may no longer be a text of the task.
     """
     found = manifest.inputs.get(TaskSplit.PREDICT, [])
     if not found:

@@ -1,4 +1,4 @@
-"""Fine-tune a candidate and the model in use on labelled tasks, for the promotion gate.
+"""Fine-tune a candidate and the model in use on labeled tasks, for the promotion gate.
 
 ``python -m training.probe --run STORE/runs/KEY --store STORE --candidate MODEL_URI
 [--baseline MODEL_URI] --manifest TASK_MANIFEST_URI [--manifest …]``
@@ -41,7 +41,7 @@ log = logging.getLogger("training")
 CANDIDATE, BASELINE = "candidate", "baseline"
 
 FROZEN_RATE, FROZEN_EPOCHS = 3e-3, 20.0
-"""Of a classifier alone: its loss is convex, and an epoch on features that are there costs little.
+"""Settings for a classifier alone: its loss is convex, and an epoch on computed features is cheap.
 They bring it close to the minimum, so that seeds hardly differ."""
 
 
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
 
 @naming_lost_workers()
 def probe(arguments: argparse.Namespace, stop: StopRequest) -> None:
-    """Do all trials that are not done, and write the report unless it is there.
+    """Run all unfinished trials, and write the report unless it exists.
 
     :raises JobError: see :mod:`trained_models.errors`.
     """
@@ -125,10 +125,10 @@ def probe(arguments: argparse.Namespace, stop: StopRequest) -> None:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is compared, and on what.
+    """The models to compare, and the tasks to compare them on.
 
     :param models: candidate, and baseline if there is one.
-    :param manifests: by URI.
+    :param manifests: task manifests by URI.
     """
 
     store: StoreLayout
@@ -145,16 +145,16 @@ class Subject:
 
     @property
     def report_uri(self) -> str:
-        """Return where the report is to be."""
+        """Return the URI of the report."""
         return self.run.probe(self.baseline_version)
 
     @property
     def recipe(self) -> RecipeConfig:
-        """Return how the classifiers are trained."""
+        """Return the training recipe of the classifiers."""
         promotion, training = self.config.promotion, self.config.training
         frozen = promotion.probe_mode == "frozen"
         own = {"learning_rates": [FROZEN_RATE], "num_train_epochs": FROZEN_EPOCHS} if frozen else {}
-        # Of hosts that train together one probes, so its devices are all there is.
+        # Of hosts that train together only one probes, with its own devices.
         joined = training.distribution_strategy == "multi_worker_mirrored"
         return RecipeConfig(
             tasks=promotion.probe_tasks,
@@ -167,7 +167,7 @@ class Subject:
         )
 
     def facts(self) -> dict[str, object]:
-        """Return what a report rests on, by description."""
+        """Return the facts that a report is based on, by description."""
         return {
             "promotion.probe_mode": self.config.promotion.probe_mode,
             "promotion.probe_random_seeds": sorted(self.config.promotion.probe_random_seeds),
@@ -219,7 +219,7 @@ def _require_same(existing: ProbeReport, subject: Subject) -> None:
 
 
 def _trained(subject: Subject, guard: CommitGuard, stop: StopRequest) -> list[FinishedTrial]:
-    """Do the trials, one after the other, and return all of them."""
+    """Run the trials one after the other, and return all of them."""
     # Here, so that a wrong argument is reported at once and not after seconds of imports.
     from training.finetuning import encoder
     from training.finetuning import trial as trials

@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
+    """Return the command-line parser."""
     parser = argparse.ArgumentParser(
         prog="python -m training.serve_check",
         description="Loads a SavedModel that training.export_classifier has written, or a folder "
@@ -70,15 +70,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def ask(folder: str, texts: list[str], pairs: list[str]) -> dict[str, Any]:
-    """Return what the model answers, as arrays by name.
+    """Return the model's answers as arrays by name.
 
-    :param pairs: second texts; not sent to a model that takes one.
-    :raises OSError: there is no model.
-    :raises MalformedError: it takes something else than texts.
+    :param pairs: second texts; not sent to a model that takes only one.
+    :raises OSError: the model is missing.
+    :raises MalformedError: its inputs are not texts.
     """
     import tensorflow as tf
 
-    # Registers the ops that the graph consists of, too.
+    # The import also registers the ops of the graph.
     from training.finetuning.exporting import served
 
     named = {"text": tf.constant(texts), "text_pair": tf.constant(pairs)}
@@ -103,7 +103,7 @@ def _as_arrays(found: dict[str, Any]) -> dict[str, Any]:
 def read_answers(answers: dict[str, Any], count: int) -> list[dict[str, Any]]:
     """Return a dictionary for each text: its value, or its labels and their probabilities.
 
-    :raises MalformedError: something is missing, of another shape, or no probability.
+    :raises MalformedError: an array is missing or has another shape, or a value is out of range.
     """
     import numpy as np
 

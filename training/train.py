@@ -133,7 +133,7 @@ def train(arguments: argparse.Namespace, stop: StopRequest) -> None:
 
     acting = start.acting(config)
     _check_start(start, acting, parts[-1].inputs.vocabulary_sha256)
-    # Before any records are looked at: machines can be joined only as long as TensorFlow is idle.
+    # Before any records are read: machines can be joined only as long as TensorFlow is idle.
     strategy = None if arguments.dry_run else trainer.make_strategy(config)
     if start.update:
         log.info(

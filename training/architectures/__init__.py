@@ -1,1 +1,1 @@
-"""What an architecture is to TensorFlow: a folder each, named as the setting."""
+"""The TensorFlow part of each architecture, in a folder named like its setting."""

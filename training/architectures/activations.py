@@ -22,10 +22,10 @@ _named: ContextVar[bool] = ContextVar("named", default=False)
 
 @contextmanager
 def gelu_by_name() -> Iterator[None]:
-    """Write "gelu" in what is traced here as :func:`tf.nn.gelu` does, for a converter to know it.
+    """Trace gelu functions as :func:`tf.nn.gelu`, so that a converter recognizes them.
 
-    TensorFlow Lite has an operation for that very chain, and none for the error function in it. The
-    two forms differ by roundings.
+    TensorFlow Lite has an operation for exactly that chain, and none for the error function in it.
+    The two forms differ only by rounding.
     """
     token = _named.set(True)
     try:
@@ -48,8 +48,8 @@ def tanh_gelu(features: tf.Tensor) -> tuple[tf.Tensor, Derivative]:
     return value, lambda upstream: _approximate_derivative(features, upstream)
 
 
-# Functions, never strings: the string "gelu" means one of these in one place of tf-models and the
-# other elsewhere.
+# Functions, never strings: in some places of tf-models the string "gelu" means the first of these,
+# in others the second.
 ACTIVATIONS = {"gelu": exact_gelu, "gelu_new": tanh_gelu}
 
 

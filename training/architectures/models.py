@@ -1,7 +1,7 @@
-"""Models of any architecture: how they are built and trained, their variables and their hash.
+"""Builds models of any architecture; returns their variables and their hash.
 
-``model.architecture`` names a folder beside this file whose ``record.py`` has the answers as
-``ARCHITECTURE``; what needs no TensorFlow is in :mod:`trained_models.architectures`.
+``model.architecture`` names a folder next to this file whose ``record.py`` defines
+``ARCHITECTURE``; the parts that need no TensorFlow are in :mod:`trained_models.architectures`.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from pipeline_config.training_schema import ModelConfig
 
 @dataclass(frozen=True)
 class Architecture:
-    """What the trainer asks of an architecture.
+    """The interface between the trainer and an architecture.
 
-    An encoder takes what :data:`training.model.forward.INPUTS` names and returns, by name,
-    ``sequence_output`` [R, S, H] and, where it has a pooler, ``pooled_output`` [R, H]; it has
+    An encoder takes the inputs of :data:`training.model.forward.INPUTS` and returns, by name,
+    ``sequence_output`` [R, S, H] and, if it has a pooler, ``pooled_output`` [R, H]; it has
     ``transformer_layers``. A pretraining model has it as ``encoder_network``, and
-    ``classification_heads``, which may be none.
+    ``classification_heads``, which may be empty.
 
-    What it has no answer to, it refuses by a UserError.
+    Functions that an architecture does not support raise a UserError.
 
     :param build_model: returns the pretraining model; its outputs are ``mlm_logits`` [R, P, V] for
-        what is predicted and, with next-sentence prediction, ``next_sentence`` [R, 2].
-    :param build_encoder: returns an encoder alone, which has its variables once it is called.
-    :param build_plain: returns the model of tf-models' own parts, with which programs are compared;
-        None: there is no such model.
+        the predictions and, with next-sentence prediction, ``next_sentence`` [R, 2].
+    :param build_encoder: returns an encoder alone, whose variables are created when it is called.
+    :param build_plain: returns the model made of tf-models' own parts, as a reference for
+        comparisons; None: there is no such model.
     :param trained_variables: returns the variables that pretraining changes, in the model's order.
-    :param make_pooler: returns what makes a classifier's features [R, H] of the first token's last
-        hidden state [R, H]; None: the encoder's own pooler has.
-    :param initializer: returns what draws kernels and embeddings.
-    :param no_weight_decay: expressions for the names of variables that do not decay.
+    :param make_pooler: returns the layer from the first token's last hidden state [R, H] to a
+        classifier's features [R, H]; None: the encoder's own pooler does this.
+    :param initializer: returns the initializer of kernels and embeddings.
+    :param no_weight_decay: regular expressions for the names of variables that do not decay.
     :param scale: the root mean square of a variable's weights that Amos expects (its eta).
     :param averaged_axes: the axes over which Amos averages a variable's statistics.
     """
@@ -79,7 +79,7 @@ def has_next_sentence_head(model: tf_keras.Model) -> bool:
 
 @contextmanager
 def arithmetic(dtype: str) -> Iterator[None]:
-    """Build layers that compute in this type; their variables stay float32."""
+    """Make layers that are built here compute in this type; their variables stay float32."""
     before = tf_keras.mixed_precision.global_policy()
     policy = "mixed_bfloat16" if dtype == "bfloat16" else "float32"
     tf_keras.mixed_precision.set_global_policy(policy)
@@ -95,7 +95,7 @@ def named_variables(model: tf_keras.Model) -> dict[str, tf.Variable]:
 
 
 def weights_sha256(model: tf_keras.Model) -> str:
-    """Return the hash of all weights: equal hash, bit-identical model."""
+    """Return the hash of all weights; equal hashes mean bit-identical models."""
     digest = hashlib.sha256()
     for name, variable in sorted(named_variables(model).items()):
         value = variable.numpy()

@@ -1,8 +1,8 @@
-"""Chains of elementwise operations in one pass over memory where a CPU trains.
+"""Fuses chains of elementwise operations into one pass over memory when a CPU trains.
 
-TensorFlow's kernels for CPUs write the result of every operation to memory. XLA makes one loop of
-such a chain; on matrix products it is slower than TensorFlow's there, so it gets only the chains. A
-TPU's step is compiled by XLA as a whole.
+TensorFlow's CPU kernels write the result of every operation to memory. XLA turns such a chain into
+one loop; its matrix products are slower than TensorFlow's on CPUs, so it compiles only the chains.
+On a TPU, XLA compiles the step as a whole.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ _fusing: ContextVar[bool] = ContextVar("fusing", default=False)
 
 @contextmanager
 def elementwise_in_one_pass() -> Iterator[None]:
-    """Compile what is traced in this context and marked with :func:`one_pass`; on CPUs only.
+    """Compile functions marked with :func:`one_pass` that are traced here; on CPUs only.
 
-    To be used where a training step is traced and nowhere else: who loads an exported model may
-    have no compiler.
+    Use it only where a training step is traced: the user of an exported model may have no compiler.
     """
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
     token = _fusing.set(kinds.isdisjoint({"GPU", "TPU"}))
@@ -35,7 +34,7 @@ def elementwise_in_one_pass() -> Iterator[None]:
 
 
 def one_pass(function: Callable[_Given, tf.Tensor]) -> Callable[_Given, tf.Tensor]:
-    """Mark a chain of elementwise operations. Its gradient is not derived through a compilation."""
+    """Mark a chain of elementwise operations; no gradient is derived through its compilation."""
     compiled = tf.function(function, jit_compile=True)
 
     @wraps(function)

@@ -1,4 +1,4 @@
-"""Makes the children of a classifier, measures and judges each, and commits what was found."""
+"""Makes the children of a classifier, measures and judges each, and commits the results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Outputs = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class _Source:
-    """A model that is to be written, and what its rows are made of."""
+    """A model to be written, and the function that makes its rows."""
 
     model: TextModel
     rows: Callable[[Arrays], Arrays]
@@ -57,10 +57,10 @@ class _Source:
 
 @dataclass(frozen=True)
 class Maker:
-    """Makes children of one classifier.
+    """A maker of children of one classifier.
 
-    :param parent: of a finished trial.
-    :param layout: where its children are.
+    :param parent: classifier of a finished trial.
+    :param layout: folder of its children.
     """
 
     chosen: ChosenTrial
@@ -86,8 +86,8 @@ class Maker:
     ) -> Maker:
         """Load the parent.
 
-        :raises UserError: it is a probe, its task has no test examples, or its tokens are made by
-            no operation of TensorFlow.
+        :raises UserError: it is a probe, its task has no test examples, or TensorFlow has no
+            operation for its tokenizer.
         """
         parent = TextModel.load(chosen, store)
         name = chosen.result.trial.trial_id
@@ -105,10 +105,10 @@ class Maker:
         return cls(chosen, identity, parent, store, layout, settings, guard, stop)
 
     def make(self, names: Sequence[str]) -> list[CompressedModel]:
-        """Return the children of these names, which are made unless they are there.
+        """Return the children of these names, making those that are missing.
 
-        :raises PreemptedError: it was asked to stop; the same call goes on.
-        :raises UserError: one is there and was made with other settings, or cannot be made.
+        :raises PreemptedError: a stop was requested; the same call continues.
+        :raises UserError: a child exists with other settings, or cannot be made.
         """
         return list(self._make(names))
 
@@ -204,7 +204,7 @@ class Maker:
 
     @cached_property
     def _parent_figures(self) -> tuple[ModelFigures, Outputs]:
-        """Return what the parent is as a SavedModel, measured now, and its logits."""
+        """Return the parent's figures, measured now on its SavedModel, and its logits."""
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch, writing.SAVED_MODEL)
             write_saved_model(folder, self.parent.functions())
@@ -235,6 +235,6 @@ class Maker:
 
 
 def all_children(layout: ChildrenLayout) -> list[CompressedModel]:
-    """Return the children that a classifier has, by name."""
+    """Return the existing children of a classifier, sorted by name."""
     found = [uri for uri in uris.list_files(layout.root) if uri.endswith("/child.json")]
     return [CompressedModel.load(uri) for uri in sorted(found)]

@@ -1,6 +1,6 @@
-"""A student: a classifier of fewer layers that learns from its parent's logits and from labels.
+"""Trains a student: a classifier of fewer layers that learns from its parent's logits and labels.
 
-Logits of a temperature are learned as in Hinton, Vinyals and Dean (arXiv 1503.02531).
+Logits are learned at a temperature, as in Hinton, Vinyals and Dean (arXiv 1503.02531).
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ TEACHER, HAS_LABEL = "teacher_logits", "has_label"
 class Distillation(FineTuning):
     """The objective of a student.
 
-    :param parent: classifier that it takes its layers from.
-    :param parent_uri: of its training, for the record.
-    :param teacher_logits: float32 [N + U, L], of the labelled examples and then the others.
+    :param parent: classifier that the student takes its layers from.
+    :param parent_uri: URI of the parent's training, for the record.
+    :param teacher_logits: float32 [N + U, L], first those of labeled, then of unlabeled examples.
     :param unlabelled: U examples; None: there are none.
     """
 
@@ -70,7 +70,7 @@ class Distillation(FineTuning):
     def load_initial(
         self, model: Classifier, optimizer: tf_keras.optimizers.legacy.Optimizer
     ) -> Initial:
-        """Set all weights to the parent's, layers to those that are kept."""
+        """Set all weights to the parent's, with only the kept layers."""
         kept = kept_layers(self.parent_layers, self.compression.layers)
         source = renamed(named_variables(self.parent), kept)
         variables = named_variables(model)
@@ -88,7 +88,7 @@ class Distillation(FineTuning):
         return Initial(self.parent_uri, weights)
 
     def batches(self, strategy: tf.distribute.Strategy) -> ExampleBatches:
-        """Return batches of labelled and other examples, mixed, with the parent's logits."""
+        """Return batches of labeled and unlabeled examples, mixed, with the parent's logits."""
         training = self.config.training
         arrays: dict[str, npt.NDArray[Any]] = dict(arrays_of(self.train))
         has_label = np.ones(len(self.train), np.float32)
@@ -111,7 +111,7 @@ class Distillation(FineTuning):
         return ExampleBatches(arrays, order, strategy)
 
     def losses(self) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
-        """Return the mixed loss of every example."""
+        """Return a function to every example's loss, mixed from labels and parent's logits."""
         kind, found = self.manifest.label_kind, self.class_weights()
         weights = None if found is None else tf.constant(found)
         settings = self.compression
@@ -129,12 +129,12 @@ class Distillation(FineTuning):
 def copying_losses(
     kind: TaskKind, logits: tf.Tensor, teacher: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-    """Return how far every example's logits are from the teacher's, [R].
+    """Return the loss of every example's logits against the teacher's, [R].
 
-    Cross-entropy at a temperature T, times T squared so that gradients keep their size; of several
-    labels the mean over them; of a regression the squared difference.
+    It is the cross-entropy at temperature T, times T squared so that gradients keep their size;
+    with several labels the mean over them; for a regression the squared difference.
 
-    :param logits: float32 [R, L], as the teacher's.
+    :param logits: float32 [R, L], like ``teacher``.
     """
     if kind == "regression":
         return tf.square(logits[:, 0] - teacher[:, 0])
@@ -154,10 +154,10 @@ def train_student(
     guard: CommitGuard,
     stop: StopRequest,
 ) -> ChosenTrial:
-    """Train a student to the end and score it; what is done already is not done again.
+    """Train a student to the end and score it, skipping completed steps.
 
     :param job: the parent's trial with the student's sizes, recipe and folder.
-    :raises PreemptedError: it was asked to stop; the same call goes on.
+    :raises PreemptedError: a stop was requested; the same call continues.
     :raises UserError: the folder has another student.
     """
     task = Task.load(job.manifest_uri)
@@ -220,9 +220,9 @@ def train_student(
 def student_job(
     parent: ChosenTrial, layout: TrialLayout, store: StoreLayout, settings: CompressionConfig
 ) -> TrialJob:
-    """Return a student as a trial: the parent's recipe and seed, with sizes and rate of its own.
+    """Return a student's trial: the parent's recipe and seed, with its own size, epochs and rate.
 
-    :raises UserError: it would have as many layers as its parent.
+    :raises UserError: the student would not have fewer layers than its parent.
     """
     files = artifacts.model_files(parent.layout.training.root)
     model = model_settings(artifacts.load_inputs(files))
@@ -287,7 +287,7 @@ def _objective(
 
 
 def unlabelled_examples(task: Task) -> Examples | None:
-    """Return the examples of the files that a task names by ``predict``; None: there are none."""
+    """Return the examples of a task's ``predict`` files; None: there are none."""
     records = task.manifest.splits.get(TaskSplit.PREDICT)
     return None if records is None or not records.records else task.examples(TaskSplit.PREDICT)
 

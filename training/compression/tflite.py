@@ -1,4 +1,4 @@
-"""A classifier as a TensorFlow Lite model, and what such a file really holds."""
+"""Writes a classifier as a TensorFlow Lite model, and counts such a file's weights by type."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from training.finetuning.exporting.served import DESCRIPTION, MODEL, ROWS
 from training.model.forward import INPUTS
 
 _TYPES = {0: "float32", 1: "float16", 9: "int8"}
-"""Names of types by their number in a file's schema, as far as weights have them."""
+"""Names of the types that weights can have, by their number in the file's schema."""
 
 
 def write(folder: Path, model: TextModel, step: str) -> None:
-    """Write what :class:`training.finetuning.exporting.served.LiteModel` reads.
+    """Write the folder that :class:`training.finetuning.exporting.served.LiteModel` reads.
 
     :param folder: to be created.
     :param step: one of :data:`pipeline_config.compression.TFLITE`.
@@ -34,7 +34,7 @@ def write(folder: Path, model: TextModel, step: str) -> None:
     functions = model.functions()
     signatures = {ROWS: functions.by_name[TOKENIZE]}
     holder = tf.Module()
-    # A module saves variables that it holds: here those of the tokenizer's tables alone.
+    # A module saves the variables it holds: here only those of the tokenizer's tables.
     holder.rows = functions.rows
     holder.tokenize = signatures[ROWS]
     tf.saved_model.save(holder, str(folder / ROWS), signatures=signatures)
@@ -48,9 +48,9 @@ def write(folder: Path, model: TextModel, step: str) -> None:
 
 
 def convert(model: TextModel, step: str) -> bytes:
-    """Return a file from one row of int32 [1, S] each to ``logits`` float32 [1, L].
+    """Return the file of a model from one row, int32 [1, S] each, to ``logits`` float32 [1, L].
 
-    S is the task's length: with rows of any length the converter leaves out steps that it knows.
+    S is the task's length: for rows of any length the converter skips steps that it knows.
     """
     trained = model.trained
     logits = make_logits(trained.model, None)
@@ -62,7 +62,7 @@ def convert(model: TextModel, step: str) -> bytes:
     signature = [tf.TensorSpec(row, tf.int32, name=name) for name in INPUTS]
     with gelu_by_name():
         traced = tf.function(call, input_signature=signature).get_concrete_function()
-    # The bare variables: of a Keras model the converter would trace every layer, to no use.
+    # The bare variables: given a Keras model, the converter would needlessly trace every layer.
     holder = tf.Module()
     holder.variables_of_model = trained.model.variables
     converter = tf.lite.TFLiteConverter.from_concrete_functions([traced], holder)
@@ -75,9 +75,9 @@ def convert(model: TextModel, step: str) -> bytes:
 
 
 def weights_by_type(path: Path) -> dict[str, int]:
-    """Return how many weights of each type a file holds: constants of more than one number.
+    """Return the number of weights of each type in a file: constants of more than one number.
 
-    :raises BadDataError: it is no TensorFlow Lite model.
+    :raises BadDataError: the file is no TensorFlow Lite model, or it is damaged.
     """
     content = path.read_bytes()
     if content[4:8] != b"TFL3":
@@ -92,6 +92,6 @@ def weights_by_type(path: Path) -> dict[str, int]:
                     size = math.prod(int(n) for n in np.atleast_1d(tensor.shape))
                     found[_TYPES[tensor.type]] += size if size > 1 else 0
     except Exception as error:
-        # Whatever a reader stumbles over in bytes that are no such thing.
+        # The reader raises many kinds of errors for corrupt bytes.
         raise BadDataError(f"{path.name} is a damaged TensorFlow Lite model: {error}.") from error
     return dict(found)

@@ -1,4 +1,4 @@
-"""A classifier with a smaller vocabulary: fewer rows of its word embeddings, else the same."""
+"""Trims a classifier's vocabulary: fewer rows of word embeddings, otherwise the same model."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from training.finetuning.task_data import Task
 class Trimmed:
     """A trimmed classifier.
 
-    :param rows: from rows of the task to rows of the smaller vocabulary.
-    :param covered: share of the test examples that have no token that is gone.
-    :param difference: largest difference of logits on those.
+    :param rows: maps rows of the task to rows of the smaller vocabulary.
+    :param covered: share of the test examples without removed tokens.
+    :param difference: largest difference of logits on these examples.
     """
 
     model: TextModel
@@ -38,9 +38,9 @@ class Trimmed:
 
 
 def trim(model: TextModel, task: Task) -> Trimmed:
-    """Return a classifier whose vocabulary is that of a task's training and unlabelled texts.
+    """Return a classifier with only the tokens of a task's training and unlabeled texts.
 
-    :raises UserError: the vocabulary is no WordPiece, or all of it is used.
+    :raises UserError: the vocabulary is not WordPiece, or all of it is used.
     """
     tokenizer = model.tokenizer
     if tokenizer.vocabulary.kind != "wordpiece":

@@ -1,4 +1,4 @@
-"""A written classifier, loaded again: what it holds, what it answers, how long it takes."""
+"""Measures a written classifier after loading it: weights, answers and latency."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def figures(
     labels: npt.NDArray[Any],
     outputs: npt.NDArray[np.float32],
 ) -> ModelFigures:
-    """Return what was measured of a written model.
+    """Return the figures of a written model.
 
-    :param model: what was written.
-    :param labels: of the test examples.
-    :param outputs: its logits for them.
+    :param model: the model that was written.
+    :param labels: labels of the test examples.
+    :param outputs: the written model's logits for them.
     """
     kind, length = manifest.label_kind, manifest.max_seq_length
     sizes = model.trained.config.model
     weights, found = _weights(folder)
     if served.is_lite(str(folder)):
-        # Positions that no row has are left out.
+        # Embeddings of positions beyond the task's length are not written.
         sizes = sizes.model_copy(update={"max_position_embeddings": length})
     total = sum(found.values())
     times = latency(folder, length)
@@ -78,7 +78,7 @@ def figures(
 
 
 def _weights(folder: Path) -> tuple[Path, dict[str, int]]:
-    """Return the file with the weights, and how many of each type it holds."""
+    """Return the file with the weights, and the number of weights of each type."""
     if served.is_lite(str(folder)):
         path = folder / served.MODEL
         return path, tflite.weights_by_type(path)
@@ -94,9 +94,9 @@ def _weights(folder: Path) -> tuple[Path, dict[str, int]]:
 
 
 def latency(folder: Path, length: int) -> dict[str, Any]:
-    """Return what ``python -m training.measure_latency`` says, in a process with one thread.
+    """Return the results of ``python -m training.measure_latency``, a process with one thread.
 
-    :raises BadDataError: it fails.
+    :raises BadDataError: the command fails.
     """
     command = [sys.executable, "-m", "training.measure_latency", "--model", str(folder)]
     command += ["--length", str(length), "--rows", str(TIMED_ROWS)]
@@ -109,9 +109,9 @@ def latency(folder: Path, length: int) -> dict[str, Any]:
 
 
 def classifier_weights(model: ModelConfig, outputs: int) -> int:
-    """Return the weights of encoder, pooler and classifier.
+    """Return the number of weights of encoder, pooler and classifier.
 
-    :param outputs: of the last layer.
+    :param outputs: number of outputs of the last layer.
     """
     encoder = sum(
         math.prod(weight.shape)

@@ -1,8 +1,8 @@
-"""What the evaluation of the model in use leaves to the next one: documents, and scores.
+"""Reuses documents and scores of the evaluation of the model in use.
 
-The documents that a partition is scored on are drawn once, by the update that learns it, and stay
-the same for all later ones, so that guards compare like with like whatever settings become. And
-what a model was scored on when it was the candidate, it is not scored on again on a rented TPU.
+The documents that a partition is scored on are drawn once, by the update that trains on it, and
+stay the same for all later updates, so that guards compare like with like even if settings change.
+Sets that a model was scored on as a candidate are not scored again on a rented TPU.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pipeline_store.layout import VersionLayout
 from trained_models.artifacts import verify_files
 from training.evaluation.evaluation_sets import EvaluationSet, Sample
 
-# Grows when scores of the same model on the same documents would be other ones: losses, ranks, what
-# the halves of a document are.
+# To be increased when scores of the same model on the same documents would change: losses, ranks,
+# the definition of a document's halves.
 _DEFINITION = 1
 
 
@@ -42,9 +42,9 @@ class Earlier:
         return cls(EvaluationReport.load(folder.evaluation) if found else None)
 
     def sample(self, set_name: str) -> Sample | None:
-        """Return the documents that a set was scored on; None: they are not to be kept.
+        """Return the documents that a set was scored on; None: new ones have to be drawn.
 
-        An evaluation of before there were such samples keeps none, and an import's is an excerpt.
+        Evaluations older than such samples have none, and that of an import is only an excerpt.
         """
         sha256 = None if self.report is None else self.report.samples.get(set_name)
         if self.report is None or sha256 is None:
@@ -55,9 +55,9 @@ class Earlier:
     def scores(
         self, files_sha256: str, sets: Sequence[EvaluationSet], config: PipelineConfig
     ) -> dict[str, DocumentSetScore]:
-        """Return the scores of a model on those of some sets that it was scored on, by set.
+        """Return the known scores of a model, by set.
 
-        Only those of the same documents with the same masks, by the same arithmetic.
+        Only scores on the same documents with the same masks, by the same arithmetic, count.
 
         :param files_sha256: :func:`trained_models.importing.sources.files_sha256` of the model.
         """
@@ -78,7 +78,7 @@ class Earlier:
 
 
 def scored_by(config: PipelineConfig) -> str:
-    """Return the arithmetic of scores: what rounds in another way has other ones."""
+    """Return a description of the arithmetic of scores: other rounding gives other scores."""
     training = config.training
     return (
         f"{training.distribution_strategy}, {training.mixed_precision_dtype}, residuals "

@@ -1,4 +1,4 @@
-"""Which held-out rows are scored: whole documents of one partition, the same for every model."""
+"""Chooses the held-out rows to score: whole documents of a partition, the same for all models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sample(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Chosen rows: their numbers in a reader, and the documents that they are of, both int64 [N].
+    """Chosen rows: their numbers in a reader, and the document of each, both int64 [N].
 
     Documents are indexes in ``EvaluationSet.document_ids``.
     """
@@ -52,8 +52,9 @@ class EvaluationSet:
 
     ``rows`` int64 [N]: record numbers in ``reader``. ``documents`` int64 [N]: each row's index in
     ``document_ids``, which are 16 hex digits each and sorted. ``units``: the number of the file or
-    group that each document was held out with; None: each was by itself. ``extra``: the rows of the
-    second length of the same documents, if a training reads such and the partition has them.
+    group that each document was held out with; None: each was held out alone. ``extra``: the rows
+    of the second length of the same documents, if a training reads such rows and the partition has
+    them.
     """
 
     name: str
@@ -67,7 +68,7 @@ class EvaluationSet:
 
     @property
     def sample_sha256(self) -> str:
-        """Hash of the documents and, by what decides them, of their masks."""
+        """Hash of the documents and of everything that determines their masks."""
         masks: list[object] = [self.manifest_sha256]
         for reader in [self.reader, *([self.extra.reader] if self.extra else [])]:
             shape = reader.row_format
@@ -83,11 +84,11 @@ def open_set(
     config: PipelineConfig,
     kept: Sample | None = None,
 ) -> EvaluationSet:
-    """Choose the rows to score of one partition: only of its validation split.
+    """Choose the rows of one partition to score, from its validation split only.
 
-    :param kept: documents that were drawn before. If the partition was prepared anew since, or rows
-        of another length are scored, they are drawn anew.
-    :raises FileNotFoundError: the manifest is gone.
+    :param kept: documents that were drawn before. If the partition was prepared again since, or
+        rows of another length are scored, they are drawn anew.
+    :raises FileNotFoundError: the manifest is missing.
     :raises UserError: it does not fit the configuration, or holds no validation records.
     :raises BadDataError: its records do not fit the configuration.
     """
@@ -132,7 +133,7 @@ def _extra_rows(
 ) -> Rows | None:
     """Return the rows of the second length of some documents, [D]; None: there are none to score.
 
-    A partition that was prepared before the recipe had a second length goes without.
+    A partition that was prepared before the recipe had a second length has none.
     """
     _, *extra = trained_shapes(config)
     if not extra or not record_sources.has_rows(manifest, extra[0]):
@@ -151,14 +152,14 @@ def split_units(
     documents: npt.NDArray[np.uint64],
     rows: npt.NDArray[np.int64],
 ) -> list[int] | None:
-    """Return the number of the unit of the split that each document is in; None: it is one itself.
+    """Return the number of each document's split unit; None: each document is a unit itself.
 
-    A shard is made of one file. Groups that an earlier version has not written down are not known.
+    A shard is made of one file. Groups that an earlier version has not recorded are unknown.
 
     :param sources: the record files in the order in which their records are numbered.
     :param documents: keys, shape [D].
-    :param rows: the number of a record of each, shape [D].
-    :raises FormatError: a file of groups is gone or damaged.
+    :param rows: the number of a record of each document, shape [D].
+    :raises FormatError: a file of groups is missing or damaged.
     """
     if split_by == "file":
         ends = np.cumsum([source.file.records for source in sources])
@@ -187,10 +188,10 @@ def document_keys(reader: RecordReader) -> npt.NDArray[np.uint64]:
 
 
 def choose_rows(keys: npt.NDArray[np.uint64], max_records: int) -> npt.NDArray[np.int64]:
-    """Choose whole documents, in an order that only depends on their content, up to a limit.
+    """Choose whole documents, in an order that depends only on their content, up to a limit.
 
     :param keys: each record's document, [N].
-    :param max_records: most rows to choose; a first document larger than it is chosen all the same.
+    :param max_records: maximum number of rows; the first document is chosen even if it exceeds it.
     :returns: the record numbers of the chosen documents, ascending.
     """
     documents, sizes = np.unique(keys, return_counts=True)
@@ -205,7 +206,7 @@ def hashed_order(documents: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
     :param documents: their keys, [D].
     """
-    # A hash of the key: the key itself decides the split, so its upper bits are not spread evenly.
+    # A hash of the key: the key itself decides the split, so its upper bits are not uniform.
     ranks = np.array(
         [int.from_bytes(hashlib.sha256(key.tobytes()).digest()[:8], "big") for key in documents],
         np.uint64,

@@ -38,12 +38,12 @@ from training.model.losses import masked_lm_losses, next_sentence_scores
 from training.runtime.phases import each
 from training.runtime.strategies import create_strategy, on_replicas
 
-# What weights from elsewhere may lack, wholly or in some rows.
+# Variables that foreign weights may lack, wholly or in some rows.
 _PARTIAL = (WORD_EMBEDDINGS, OUTPUT_BIAS, "pooler_transform/kernel", "pooler_transform/bias")
 
 
 class ScoredModels:
-    """Sets a built model to weights, so that nothing of those before is left in it."""
+    """A built model that can be set to other weights, without leftovers of the previous ones."""
 
     def __init__(self, model: tf_keras.Model, store: StoreLayout, config: PipelineConfig) -> None:
         self._model = model
@@ -56,7 +56,7 @@ class ScoredModels:
         }
 
     def load(self, uri: str) -> LoadedWeights:
-        """Set the model to weights of ours or from elsewhere.
+        """Set the model to weights of this project or to foreign weights.
 
         :raises UserError: they do not fit, or cannot be scored; the message says why.
         :raises FormatError: a file of a model of ours does not verify.
@@ -71,8 +71,8 @@ class ScoredModels:
 log = logging.getLogger("training")
 
 _SUMS = ("loss_sums", "correct_sums", "reciprocal_rank_sums", "token_counts")
-# Of a batch: a replica's share of (model inputs, row weights) -> sums per row, [R, 4], or [R, 6]
-# with next-sentence prediction.
+# From a distributed batch of (model inputs, row weights) to sums per row, [R, 4], or [R, 6] with
+# next-sentence prediction.
 ScoreBatch = Callable[[tuple[dict[str, tf.Tensor], tf.Tensor]], tf.Tensor]
 
 
@@ -89,9 +89,9 @@ def evaluate(
     """Score every model on every set.
 
     :param manifest_uris: partition manifest by set name.
-    :param model_uris: model by name (``candidate``, ``baseline``), ours or from elsewhere.
-    :param earlier: the documents of its sets are kept; None: there is none.
-    :param takes_scores: whether scores that it has are taken and not computed.
+    :param model_uris: model by name (``candidate``, ``baseline``), ours or foreign.
+    :param earlier: earlier evaluation, whose sets keep their documents; None: there is none.
+    :param takes_scores: whether scores that ``earlier`` has are reused instead of computed.
     :raises JobError: see :mod:`trained_models.errors`.
     """
     earlier = earlier or Earlier()
@@ -122,7 +122,7 @@ def evaluate(
             loaded = models.load(uri)
             log.info("Scoring %s (%s): %s", name, uri, loaded)
         for chosen in missing:
-            # A model without the head keeps the one of the model before, or a random one.
+            # Without a head of its own, the model has the previous model's head or a random one.
             next_sentence = loaded.has_next_sentence_head and chosen.reader.row_format.next_sentence
             score = _score_set(chosen, scorers[next_sentence], config, strategy)
             retrieval = score_retrieval(halves[chosen.name], embed)
@@ -155,8 +155,8 @@ def make_score_batch(
 ) -> ScoreBatch:
     """Return a compiled function from a distributed batch to sums per row.
 
-    Columns: loss in nats over the row's masked tokens, right predictions, reciprocal ranks of the
-    right tokens, masked tokens; with next-sentence prediction also whether that is right, and 1.
+    Columns: loss in nats over the row's masked tokens, correct predictions, reciprocal ranks of the
+    correct tokens, masked tokens; with next-sentence prediction also 1 if it is correct, and 1.
     Rows of weight 0 have sums of 0.
     """
 
@@ -176,7 +176,7 @@ def make_score_batch(
 
     @tf.function
     def score_batch(batch: tuple[dict[str, tf.Tensor], tf.Tensor]) -> tf.Tensor:
-        # One share a replica, in order, so together they are in the order of the global batch.
+        # One share per replica, in order, so together they have the order of the global batch.
         placed = on_replicas(strategy, batch)
         shares = strategy.experimental_local_results(strategy.run(replica_scores, args=placed))
         return tf.concat(shares, axis=0)
@@ -185,18 +185,18 @@ def make_score_batch(
 
 
 def reciprocal_ranks(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return 1 / rank of each right token among the whole vocabulary, float32 [R, P].
+    """Return 1 / rank of each correct token among the whole vocabulary, float32 [R, P].
 
-    The rank is 1, the number of tokens that are strictly more likely, and half of those that are as
-    likely, so that one pass of comparisons finds it; nothing is sorted. Ties are frequent in
-    bfloat16: counted for the right token they would raise the mean by some percent.
+    The rank is 1 plus the number of tokens that are strictly more likely, plus half of the others
+    that are equally likely, so that one pass of comparisons finds it; nothing is sorted. Ties are
+    frequent in bfloat16: ranking the correct token first would raise the mean by some percent.
 
     :param logits: [R, P, V].
     :param labels: int32 [R, P].
     """
     right = tf.gather(logits, labels, axis=2, batch_dims=2)
     before = tf.cast(logits > right[:, :, None], tf.float32)
-    # The right token ties with itself, so half a place is taken off again.
+    # The correct token ties with itself, so half a rank is subtracted again.
     tied = tf.cast(logits == right[:, :, None], tf.float32)
     return 1.0 / (0.5 + tf.reduce_sum(before + 0.5 * tied, axis=2))
 
@@ -239,7 +239,7 @@ def _score_set(
 
 
 def _extra_batch_size(config: PipelineConfig) -> int:
-    """Return the rows of the second length in a batch: what a step computes at once of them."""
+    """Return the batch size for rows of the second length: that of a part of a training step."""
     training = config.training
     return training.extra_global_batch_size // training.gradient_accumulation_steps
 
@@ -251,7 +251,7 @@ def _sums(
     batch_size: int,
     strategy: tf.distribute.Strategy,
 ) -> npt.NDArray[np.float64]:
-    """Return the sums of some rows by document of the set, [D, 4] or [D, 6] as a ScoreBatch's."""
+    """Return sums per document of the set, [D, 4] or [D, 6]; columns as of a ScoreBatch."""
     batches = data.evaluation_dataset(part.reader, part.rows, batch_size, strategy)
     scored = [score_batch(batch).numpy() for batch in each(batches)]
     rows = np.concatenate(scored)[: len(part.rows)]

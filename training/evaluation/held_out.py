@@ -1,4 +1,4 @@
-"""Scores while training: the model on held-out rows, of its own partitions or of given ones."""
+"""Scores the model on held-out rows during training, of its own partitions or of given ones."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class HeldOut:
     ) -> HeldOut | None:
         """Choose evaluation.rows_per_checkpoint rows: whole documents, by a hash of their content.
 
-        :param manifest_uris: the partitions whose held-out rows are meant.
-        :returns: None if no row is wanted.
-        :raises UserError: none of them holds validation records.
+        :param manifest_uris: manifests of the partitions whose held-out rows are used.
+        :returns: None if evaluation.rows_per_checkpoint is 0.
+        :raises UserError: none of the partitions holds validation records.
         :raises BadDataError: their records do not fit the configuration.
         """
         if not config.evaluation.rows_per_checkpoint:
@@ -72,14 +72,14 @@ class HeldOut:
     def scorer(
         self, strategy: tf.distribute.Strategy, model: tf_keras.Model
     ) -> Callable[[], HeldOutScore]:
-        """Return what scores the model as it is when it is called; compiled once."""
+        """Return a function that scores the current model; compiled once."""
         score_batch = make_score_batch(strategy, model, next_sentence=False)
 
         def score() -> HeldOutScore:
             size = self.config.evaluation.global_batch_size
             batches = data.evaluation_dataset(self.reader, self.rows, size, strategy)
             rows = np.concatenate([score_batch(batch).numpy() for batch in each(batches)])
-            # Those of this machine; the others add theirs.
+            # Sums of this machine; those of the others are added.
             sums = _over_workers(strategy, rows.sum(axis=0, dtype=np.float64))
             loss, right, _, tokens = sums
             if not tokens:

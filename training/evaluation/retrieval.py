@@ -1,6 +1,6 @@
-"""How well a model's embeddings find the second half of a document by its first.
+"""Measures how well a model's embeddings retrieve the second half of a document by its first.
 
-docs/operate/promotion.md says why, and what the halves are.
+docs/operate/promotion.md says why, and defines the halves.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from training.model.forward import Forward, make_forward, mean_state
 
 MAX_DOCUMENTS = 1000
 LEAST_TOKENS = 16
-"""Of a document, in both halves together."""
+"""Minimum for a document, both halves together."""
 
 _ROWS_OF_A_DOCUMENT = 2
 _ROWS_AT_ONCE = 4096
 _OWN_TOKENS = "own_tokens"
 # Cosines are float32 sums, whose last bits depend on the device and the order of rows.
 _COSINE_DIGITS = 6
-# A vector of zeros is as near to one answer as to another.
+# Avoids division by zero: a zero vector is equally near to all answers.
 _NO_LENGTH = 1e-30
 
 Ids = npt.NDArray[np.int32]
@@ -37,8 +37,8 @@ Ids = npt.NDArray[np.int32]
 class Halves(NamedTuple):
     """The halves of D documents as rows of an encoder.
 
-    ``rows``: int32 [2 D, S] each, all first halves before all second ones, by what an encoder calls
-    them; ``own_tokens`` is 1 where a token is of the text. Without documents there are none.
+    ``rows``: int32 [2 D, S] each, all first halves before all second ones, by the encoder's input
+    names; ``own_tokens`` is 1 for tokens of the text. Without documents there are no rows.
     """
 
     document_ids: list[str]
@@ -70,10 +70,10 @@ def open_halves(chosen: EvaluationSet) -> Halves:
 def _first_rows(
     documents: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return the places of the first rows of some documents, ascending.
+    """Return the indexes of the first rows of some documents, ascending.
 
-    :param documents: of each row, [N].
-    :param numbers: the wanted ones.
+    :param documents: document of each row, [N].
+    :param numbers: the wanted documents.
     """
     order = np.argsort(documents, kind="stable")
     begins = np.searchsorted(documents[order], documents[order])
@@ -93,7 +93,7 @@ def own_tokens(rows: Mapping[str, npt.NDArray[Any]]) -> Iterator[Ids]:
     for end in (ids[:, 0], ids[np.arange(len(ids)), lengths - 1]):
         is_own &= ids != end[:, None]
     if "next_sentence_labels" in rows:
-        # 1: the second segment is of another document.
+        # 1: the second segment belongs to another document.
         is_own &= (rows["segment_ids"] == 0) | (rows["next_sentence_labels"] == 0)
     return (tokens[own] for tokens, own in zip(ids, is_own, strict=True))
 
@@ -136,7 +136,7 @@ def make_embed(
 
 
 def score_retrieval(halves: Halves, embed: Forward) -> RetrievalScore:
-    """Return where each document's second half is among all, by the embedding of its first."""
+    """Return the rank of each document's second half among all, by the embedding of its first."""
     if not halves.document_ids:
         return RetrievalScore(document_ids=[], ranks=[])
     first, second = np.split(embed(halves.rows), 2)
@@ -149,15 +149,15 @@ def cosine_ranks(
 ) -> npt.NDArray[np.float64]:
     """Return the rank of each query's own answer among all by cosine, [D]; 1 is best.
 
-    Answers that are as near share their places, so that embeddings which tell nothing apart find
-    nothing.
+    Answers that are equally near share their ranks, so that embeddings that are all alike do not
+    score well.
 
     :param queries: [D, H].
-    :param answers: [D, H], the right ones in the order of the queries.
+    :param answers: [D, H], the correct ones in the order of the queries.
     """
     cosines = np.round(_of_length_1(queries) @ _of_length_1(answers).T, _COSINE_DIGITS)
     right = np.diagonal(cosines)[:, None]
-    # The right answer ties with itself, so half a place is taken off again.
+    # The correct answer ties with itself, so half a rank is subtracted again.
     return 0.5 + (cosines > right).sum(axis=1) + 0.5 * (cosines == right).sum(axis=1)
 
 

@@ -1,9 +1,9 @@
-"""The unigram model: the loss of always predicting by how frequent each token is.
+"""The unigram baseline: the loss of always predicting by the frequency of each token.
 
-A first model has no predecessor to beat; it has to beat this. The frequencies are those of the
-text that is trained on, of the tokens that may be masked: what a model is trained to predict, so
-[CLS], [SEP], [UNK] and padding do not count. The data job has counted them, shard by shard. Targets
-of T5's spans have sentinels besides, which :func:`with_targets_own` counts.
+A first model has no predecessor to beat; it has to beat this. The frequencies are those of maskable
+tokens in the training text, as a model is trained to predict those: [CLS], [SEP], [UNK] and padding
+do not count. The data job has counted them, shard by shard. Targets of T5's spans also have
+sentinels, which :func:`with_targets_own` counts.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Counts = npt.NDArray[np.float64]
 def training_counts(
     sources: Sequence[RecordSource], maskable: npt.NDArray[np.bool_], vocab_size: int
 ) -> Counts:
-    """Count the tokens of the text to train on, those that may be masked.
+    """Count the maskable tokens of the training text.
 
-    Of a shard that was made before the data job counted, the records are read, and each of the
-    ``masking.dupe_factor`` copies of a row counts.
+    For a shard that the data job made before it counted tokens, the records are read, and each of
+    the ``masking.dupe_factor`` copies of a row counts.
 
     :param maskable: by token of the vocabulary, :class:`corpus.mlm_records.TokenTable`.
     :returns: the number of times each token is in the text, [vocab_size].
-    :raises FormatError: a file of counts is gone or damaged.
+    :raises FormatError: a file of counts is missing or damaged.
     """
     counts = np.zeros(vocab_size)
     with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
@@ -64,7 +64,7 @@ def held_out_counts(reader: RecordReader, rows: npt.NDArray[np.int64], vocab_siz
 
 
 def _shard_counts(source: RecordSource, vocab_size: int) -> Counts:
-    """Return the counts of a shard's tokens of any kind, [vocab_size] or less."""
+    """Return the counts of all tokens of a shard, maskable or not, [vocab_size] or less."""
     if source.token_counts is not None:
         uri = uris.join(source.folder, source.token_counts.path)
         return load_npz(uri, source.token_counts)["counts"].astype(np.float64)
@@ -86,10 +86,10 @@ def _batches(reader: RecordReader, rows: npt.NDArray[np.int64]) -> Iterator[list
 def with_targets_own(
     train_counts: Counts, validation_counts: Counts, maskable: npt.NDArray[np.bool_]
 ) -> Counts:
-    """Return training counts with those of what targets have beside text: sentinels, ``</s>``.
+    """Return training counts plus those of the non-text tokens of targets: sentinels, ``</s>``.
 
-    The text to train on has none of them. They get the share that they have of the held-out
-    targets, the best that a unigram model could know.
+    The training text has none of them. They get the share that they have in the held-out targets,
+    which is the best that a unigram model could know.
 
     :param train_counts: :func:`training_counts`, [vocab_size].
     :param validation_counts: :func:`held_out_counts`, [vocab_size].

@@ -29,7 +29,7 @@ tags:
 def render(model: ModelConfig, vocabulary: VocabularyInfo, inputs: TrainingInputs) -> str:
     """Return the card as Markdown.
 
-    :param inputs: what the model was trained with.
+    :param inputs: training inputs of the model.
     """
     settings, architecture = inputs.settings, architecture_of(model)
     front = _FRONT.format(tag=architecture.hugging_face.model_type)

@@ -1,4 +1,4 @@
-"""Whether what was written is the model: loaded again, side by side with it, before it counts."""
+"""Checks that exports reproduce the model: loads them and compares outputs before the commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from training.importing.loading import InitialModel
 from training.model.checkpoints import load_weights
 
 LARGEST_DIFFERENCE = 1e-4
-"""Of hidden states and logits, between float32 programs that compute the same in another order."""
+"""Limit for hidden states and logits of float32 programs that compute them in another order."""
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
@@ -32,12 +32,12 @@ Ids = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Subject:
-    """The model that is exported, and what its exports are tried out on.
+    """The exported model, and the rows that its exports are checked on.
 
-    :param config: float32, no dropout.
-    :param tokens: of the vocabulary, in order of id.
+    :param config: with float32 and without dropout.
+    :param tokens: tokens of the vocabulary, in order of id.
     :param rows: see :func:`training.exporting.held_out_rows.held_out_rows`.
-    :param texts: the same as text.
+    :param texts: the rows as text.
     """
 
     model: tf_keras.Model
@@ -48,11 +48,11 @@ class Subject:
 
 
 class Outputs(NamedTuple):
-    """What a model makes of rows.
+    """A model's outputs for rows.
 
-    :param hidden_states: of all tokens, [T, H].
-    :param pooled: of the rows, [R, H]; [R, 0] of a model without a pooler.
-    :param logits: at every ``[MASK]``, of all tokens of the vocabulary, [N, V].
+    :param hidden_states: those of all real tokens, [T, H].
+    :param pooled: pooled outputs of the rows, [R, H]; [R, 0] for a model without a pooler.
+    :param logits: logits of all tokens of the vocabulary at every ``[MASK]``, [N, V].
     """
 
     hidden_states: Floats
@@ -61,9 +61,9 @@ class Outputs(NamedTuple):
 
 
 def outputs(model: tf_keras.Model, rows: Rows, tokens: tuple[str, ...]) -> Outputs:
-    """Run a model of ours, row by row: the logits of many rows are large.
+    """Run a model of this project row by row, as the logits of many rows are large.
 
-    :param tokens: of the vocabulary; further rows of the embedding stand for nothing.
+    :param tokens: tokens of the vocabulary; further rows of the embedding are ignored.
     """
     found = []
     for row in _single(rows):
@@ -83,7 +83,7 @@ def _single(rows: Rows) -> Iterator[Rows]:
 
 
 def _is_mask(row: Rows, tokens: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-    """Return at which of its positions a row has ``[MASK]``, [P]; others hold a random token."""
+    """Return whether each masked position of a row has ``[MASK]``, [P]; some have other tokens."""
     chosen: Ids = row["input_word_ids"][0][row["masked_lm_positions"][0]]
     return chosen == tokens.index(MASK)
 
@@ -99,11 +99,11 @@ def _mask_places(rows: Rows, tokens: tuple[str, ...]) -> Ids:
 
 
 def write_reference(path: Path, subject: Subject) -> None:
-    """Write what the model itself computes as an ``.npz`` file, for other programs to compare with.
+    """Write the model's own outputs as an ``.npz`` file, for comparison by other programs.
 
     It has ``input_word_ids``, ``input_mask``, ``input_type_ids`` int32 [R, S]; ``hidden_states``
     float32 [T, H] of all T real tokens, row by row; ``mask_places`` int32 [N, 2], row and position
-    of every ``[MASK]``; and ``logits`` float32 [N, V] there, of the tokens of the vocabulary.
+    of every ``[MASK]``; and ``logits`` float32 [N, V] of the vocabulary's tokens at these places.
     """
     found = outputs(subject.model, subject.rows, subject.tokens)
     rows = {name: values for name, values in subject.rows.items() if name.startswith("input_")}
@@ -119,9 +119,9 @@ def write_reference(path: Path, subject: Subject) -> None:
 
 
 def check_hugging_face(folder: Path, subject: Subject, *, pooler: bool) -> ExportCheck:
-    """Read a folder into a new model, as a training that starts from it does, and compare.
+    """Load a folder into a new model, like a training that starts from it, and compare outputs.
 
-    :param pooler: whether it has one.
+    :param pooler: whether the folder has a pooler.
     :raises BadDataError: outputs differ.
     :raises UserError: the folder cannot be read.
     """
@@ -147,9 +147,9 @@ def check_hugging_face(folder: Path, subject: Subject, *, pooler: bool) -> Expor
 
 
 def check_saved_model(folder: Path, subject: Subject, tokenizer: Tokenizer | None) -> ExportCheck:
-    """Load a SavedModel as anybody would, and compare what every signature returns.
+    """Load a SavedModel like any user would, and compare the results of every signature.
 
-    :param tokenizer: another program for the same tokens, if there is one.
+    :param tokenizer: another tokenizer for the same tokens, if there is one.
     :raises BadDataError: outputs differ.
     """
     signatures = tf.saved_model.load(str(folder)).signatures
@@ -188,7 +188,7 @@ def _check_of_ids(
     logits: Floats,
     wanted: Outputs,
 ) -> ExportCheck:
-    """Compare a model that takes tokens; which are right is not its matter."""
+    """Compare a model that takes token ids; its tokenizer is not checked."""
     rows = {name: tf.constant(v) for name, v in subject.rows.items() if name.startswith("input_")}
     encoded = {name: value.numpy() for name, value in encode(**rows).items()}
     real = subject.rows["input_mask"] == 1
@@ -215,7 +215,7 @@ def _saved_logits(signature: Callable[..., dict[str, tf.Tensor]], subject: Subje
 
 
 def _as_rows(encoded: dict[str, npt.NDArray]) -> Rows:
-    """Return texts that a SavedModel has tokenized as rows that ask about every place."""
+    """Return texts that a SavedModel has tokenized as rows with predictions at every position."""
     ids: Ids = encoded["input_word_ids"]
     return {
         "input_word_ids": ids,
@@ -226,7 +226,7 @@ def _as_rows(encoded: dict[str, npt.NDArray]) -> Rows:
 
 
 def _ids_of(words: npt.NDArray[np.object_], tokens: tuple[str, ...]) -> Ids:
-    """Return the ids of words [R, M, 5] that were filled in, [N, 5]."""
+    """Return the ids of the predicted words [R, M, 5] of all masks, [N, 5]."""
     numbers = {token.encode(): number for number, token in enumerate(tokens)}
     filled = words[words[:, :, 0] != b""]
     return np.array([numbers[word] for word in filled.flat], np.int32).reshape(filled.shape)
@@ -238,7 +238,7 @@ def _require_tokens(
     tokenizer.enable_truncation(subject.config.model.max_position_embeddings)
     wanted = [encoding.ids for encoding in tokenizer.encode_batch(subject.texts)]
     same = sum(mine == theirs for mine, theirs in zip(ids, wanted, strict=True))
-    # They may differ in characters that are very rare. A wrong vocabulary or case differs in all.
+    # Very rare characters may differ. With a wrong vocabulary or case nearly all texts differ.
     if 2 * same < len(ids):
         raise BadDataError(
             f"{folder.name} makes other tokens of {len(ids) - same} of {len(ids)} held-out texts "
@@ -247,7 +247,7 @@ def _require_tokens(
 
 
 def _require_words(folder: Path, words: Ids, logits: Floats) -> None:
-    """Check that words [N, 5] are the most likely; of equally likely ones, any will do."""
+    """Check that words [N, 5] are the most likely ones; equally likely words are all accepted."""
     if not len(words):
         raise BadDataError(
             "The held-out rows have not a single [MASK], so nothing can be tried out on them. "

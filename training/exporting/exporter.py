@@ -28,7 +28,7 @@ log = logging.getLogger("training")
 
 ROWS = 16
 """Held-out rows on which a format is compared with the model."""
-# Without it a model is exported, whatever it was trained with.
+# Models are exported without dropout, whatever they were trained with.
 _PLAIN = {
     "model.hidden_dropout_prob": 0.0,
     "model.attention_probs_dropout_prob": 0.0,
@@ -37,12 +37,12 @@ _PLAIN = {
 
 @dataclass(frozen=True)
 class Exporter:
-    """One model, ready to be written.
+    """A loaded model that can be exported.
 
-    :param files_sha256: of its files, as :attr:`trained_models.artifacts.ModelFiles.sha256`.
-    :param subject: the model and what its exports are tried out on.
-    :param model: the architecture as it was trained.
-    :param has_next_sentence_head: whether such a head was trained.
+    :param files_sha256: hash of its files, :attr:`trained_models.artifacts.ModelFiles.sha256`.
+    :param subject: the model and the rows that its exports are checked on.
+    :param model: architecture as it was trained.
+    :param has_next_sentence_head: whether a next-sentence head was trained.
     """
 
     files_sha256: str
@@ -54,7 +54,7 @@ class Exporter:
 
     @property
     def has_pooler(self) -> bool:
-        """Return whether the pooler is known to be more than random numbers."""
+        """Return whether the pooler is known not to be random."""
         return self.has_next_sentence_head or self._heritage.has_pooler
 
     @property
@@ -93,7 +93,7 @@ class Exporter:
     def write(self, name: str, folder: Path) -> ExportCheck:
         """Write one format into a new folder and check it.
 
-        :raises BadDataError: it is not the model.
+        :raises BadDataError: the written files do not reproduce the model.
         """
         write = self._write_hugging_face if name == HUGGING_FACE else self._write_saved_model
         check = write(folder)

@@ -1,4 +1,4 @@
-"""Held-out rows of the shards that a model was trained on: what its exports are tried out on."""
+"""Reads held-out rows of the shards that a model was trained on, to check its exports on."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Rows = dict[str, npt.NDArray[np.int32]]
 def held_out_rows(
     inputs: TrainingInputs, store: StoreLayout, config: PipelineConfig, count: int
 ) -> Rows:
-    """Return masked rows of documents that were not trained on, as a model takes them.
+    """Return masked rows of documents that were not trained on, as model inputs.
 
-    :param inputs: what the model was trained on.
-    :param count: most rows; fewer if the shards have fewer.
+    :param inputs: training inputs of the model.
+    :param count: maximum number of rows; the shards may have fewer.
     :returns: ``input_word_ids``, ``input_mask``, ``input_type_ids`` [R, S], and
-        ``masked_lm_positions`` [R, P] or, of a model with a decoder, ``masked_lm_ids``.
-    :raises BadDataError: there are none.
+        ``masked_lm_positions`` [R, P] or, for a model with a decoder, ``masked_lm_ids``.
+    :raises BadDataError: there are no such rows.
     :raises FormatError: a file of records does not verify.
     """
     sources = _sources(inputs, store, config.masking.max_seq_length, count)
@@ -55,14 +55,14 @@ def held_out_rows(
 def _sources(
     inputs: TrainingInputs, store: StoreLayout, length: int, count: int
 ) -> list[RecordSource]:
-    """Return as few files as hold that many rows."""
+    """Return the first files, in order of shard keys, that together hold that many rows."""
     sources: list[RecordSource] = []
     for key in sorted(inputs.records):
         uri = store.shard_manifest(key)
         shard = ShardManifest.load_or_none(uri)
         file = shard.file(Split.VALIDATION, length) if shard else None
         if file is not None and file.records:
-            # Labels of next sentences are of no interest, so they need not be there.
+            # Next-sentence labels are not needed, so they may be missing.
             sources.append(RecordSource(key, uri.rpartition("/")[0], file, next_sentence=False))
         if sum(source.file.records for source in sources) >= count:
             break
@@ -70,9 +70,9 @@ def _sources(
 
 
 def texts_of(rows: Rows, tokens: Sequence[str], kind: str) -> list[str]:
-    """Return text for each row: words with ``[MASK]`` among them, other special tokens left out.
+    """Return the text of each row, with ``[MASK]`` tokens but without other special tokens.
 
-    :param tokens: of the vocabulary, in order of id.
+    :param tokens: tokens of the vocabulary, in order of id.
     :param kind: as in ``vocabulary.kind``.
     """
     join = {"wordpiece": _words, "sentencepiece": _sentence, "bpe": _bytes}[kind]

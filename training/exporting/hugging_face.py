@@ -29,7 +29,7 @@ def write_configuration(folder: Path, model: ModelConfig) -> None:
 
 
 def configuration(model: ModelConfig) -> dict[str, Any]:
-    """Return what ``config.json`` says of the encoder."""
+    """Return the encoder's settings for ``config.json``."""
     form = architecture_of(model).hugging_face
     values = {
         theirs: getattr(model, ours) for ours, theirs in {**form.settings, **form.dropouts}.items()
@@ -50,7 +50,7 @@ def write_weights(
     """Write ``model.safetensors`` with the names of the class with a masked-LM head.
 
     The pooler and the next-sentence head, which that class does not have, are written only if they
-    are more than random numbers. The output embedding is the input's, so it is not written.
+    are not random. The output embedding is tied to the input's, so it is not written.
 
     :param variables: values by name, as :func:`training.architectures.models.named_variables` has
         them.
@@ -68,9 +68,9 @@ def tensors(
     variables: Mapping[str, npt.NDArray[np.float32]],
     form: HuggingFaceForm,
 ) -> dict[str, npt.NDArray[np.float32]]:
-    """Return weights as Hugging Face's models have them, by the names they have there.
+    """Return weights in the layout and under the names of Hugging Face's models.
 
-    :param variables: as :func:`write_weights` takes them.
+    :param variables: as for :func:`write_weights`.
     """
     values = {}
     for weight in found:
@@ -83,7 +83,7 @@ def tensors(
 
 def save_tensors(folder: Path, values: dict[str, npt.NDArray[np.float32]]) -> None:
     """Write ``model.safetensors``."""
-    # The library that reads it asks which framework's layout this is.
+    # The library that reads it requires the framework of the layout.
     save_file(values, folder / WEIGHTS, metadata={"format": "pt"})
 
 
@@ -93,7 +93,7 @@ def write_sentence_transformers(folder: Path, files: Mapping[str, Any]) -> None:
     :param files: content by path, as :class:`pipeline_store.formats.Heritage` has it.
     """
     for name, content in files.items():
-        # Also refuses a path that would leave the folder.
+        # This also rejects a path that would leave the folder.
         path = Path(uris.join(str(folder), name))
         path.parent.mkdir(exist_ok=True)
         write_json(path, content)

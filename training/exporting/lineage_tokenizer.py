@@ -1,4 +1,4 @@
-"""What makes a lineage's tokens, in the programs that exported models come with."""
+"""Builds a lineage's tokenizer for the programs that run exported models."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from training.exporting.text_ops import SentencePieceText, TextTokenizer, WordPi
 
 
 class BpeText:
-    """The data job's tokenizer, called with tensors; in no graph.
+    """The data job's tokenizer, called with eager tensors; it cannot be part of a graph.
 
-    :param normalization: ``NFC``, ``NFKC`` or ``none``; done first, as the data job does.
+    :param normalization: ``NFC``, ``NFKC`` or ``none``; applied first, as in the data job.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, normalization: str) -> None:
@@ -60,10 +60,10 @@ class LineageTokenizer:
 
     @classmethod
     def load(cls, store: StoreLayout, config: PipelineConfig) -> LineageTokenizer:
-        """Read what the lineage began with.
+        """Read the vocabulary that the lineage began with.
 
-        :raises FileNotFoundError: it has no vocabulary.
-        :raises FormatError: a file is not the one that it began with.
+        :raises FileNotFoundError: the lineage has no vocabulary.
+        :raises FormatError: a file is not the one that the lineage began with.
         :raises UserError: there are more tokens than the model has embeddings.
         """
         info = record_sources.vocabulary_info(store, config)
@@ -92,7 +92,7 @@ class LineageTokenizer:
         return _NO_SENTENCEPIECE if self.vocabulary.kind == "sentencepiece" else None
 
     def hugging_face(self, normalization: str) -> Tokenizer:
-        """Return the tokenizer of a vocabulary of WordPiece or byte-level BPE.
+        """Return the Hugging Face tokenizer of a WordPiece or byte-level BPE vocabulary.
 
         :param normalization: ``NFC``, ``NFKC`` or ``none``.
         """
@@ -108,8 +108,8 @@ class LineageTokenizer:
     ) -> None:
         """Write the tokenizer's files.
 
-        :param max_seq_length: what a text is cut to if the caller asks for that.
-        :param inputs: what the model takes, by the library's names.
+        :param max_seq_length: length to which texts are truncated if the caller requests that.
+        :param inputs: names of the model's inputs in the library.
         """
         tokenizer_files.write_tokenizer(
             folder,
@@ -121,8 +121,11 @@ class LineageTokenizer:
         )
 
     def text_ops(self, normalization: str) -> TextTokenizer:
-        """Return the tokenizer as TensorFlow's ops, or, without :attr:`has_text_ops`, as a function
-        of tensors that no graph can hold; arguments as above.
+        """Return the tokenizer as TensorFlow ops.
+
+        Without :attr:`has_text_ops` it is a function of tensors that cannot be part of a graph.
+
+        :param normalization: ``NFC``, ``NFKC`` or ``none``.
         """
         lower, model = self.info.do_lower_case, self.vocabulary.model
         if self.vocabulary.kind == "bpe":

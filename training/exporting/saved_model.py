@@ -1,4 +1,4 @@
-"""A SavedModel that takes text: tokenizing and the model in one graph. Without ops, one of ids."""
+"""Writes a SavedModel that takes text, or token ids if TensorFlow has no ops for the tokenizer."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def write_saved_model(
 ) -> None:
     """Write the model with the signatures ``fill_mask``, ``encode`` and ``mlm_logits``.
 
-    :param folder: to be created.
-    :param model: float32, without dropout, never trained in this process: what a training adds to
-        its layers cannot be saved.
-    :param rows: makes rows of texts; None: no graph can, so ``encode`` takes what ``mlm_logits``
-        takes, which is the default, and there is no ``fill_mask``.
-    :param tokens: of the vocabulary, in order of id.
+    :param folder: created here.
+    :param model: float32, without dropout, and never trained in this process: additions by a
+        training to its layers cannot be saved.
+    :param rows: makes rows from texts; None: no graph can do that, so ``encode`` takes the inputs
+        of ``mlm_logits``, which is the default signature, and there is no ``fill_mask``.
+    :param tokens: tokens of the vocabulary, in order of id.
     """
     module = tf.Module()
     module.rows = rows
-    # The bare variables: Keras would trace every layer by itself, to no use.
+    # The bare variables: Keras would needlessly trace every layer by itself.
     module.weights = list(model.variables)
     functions = Functions(model, rows, tokens).by_name
     default = functions[MLM_LOGITS if rows is None else FILL_MASK]
@@ -40,7 +40,7 @@ def write_saved_model(
 
 
 class Functions:
-    """What the SavedModel computes, as graph functions; all results are float32."""
+    """The graph functions of the SavedModel; all their floating-point results are float32."""
 
     def __init__(
         self, model: tf_keras.Model, rows: RowBuilder | None, tokens: Sequence[str]
@@ -59,11 +59,12 @@ class Functions:
             self.by_name[ENCODE] = _function(self.encode, text)
 
     def fill_mask(self, text: tf.Tensor) -> Outputs:
-        """Return what may stand in the place of each ``[MASK]``, the most likely first.
+        """Return the most likely tokens for each ``[MASK]``, the most likely first.
 
         :param text: string [R].
-        :returns: ``tokens`` and ``probabilities``, [R, M, 5] with M the most masks of a text; where
-            a text has fewer: empty, and 0. A probability is that among all rows of the embedding.
+        :returns: ``tokens`` and ``probabilities``, [R, M, 5], where M is the largest number of
+            masks in a text; texts with fewer masks are padded with empty strings and 0.
+            Probabilities are those among all rows of the embedding.
         """
         rows = self._rows(text)
         masked = rows.ids == self._rows.mask_id
@@ -72,7 +73,7 @@ class Functions:
         )
         positions = places.to_tensor()
         logits = self._masked_lm(self._encode(rows)["sequence_output"], positions)
-        # Rows of the embedding beyond the vocabulary stand for no word.
+        # Rows of the embedding beyond the vocabulary belong to no token.
         probabilities = tf.nn.softmax(logits)[:, :, : len(self._tokens)]
         best = tf.math.top_k(probabilities, TOP_WORDS)
         is_mask = tf.ones_like(places).to_tensor()[:, :, tf.newaxis] == 1
@@ -95,15 +96,15 @@ class Functions:
     def encode_ids(
         self, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor
     ) -> Outputs:
-        """Return the hidden states of rows that are tokenized already, int32 [R, S] each."""
+        """Return the hidden states of tokenized rows; inputs are int32 [R, S] each."""
         return _states(self._encode(Rows(input_word_ids, input_mask), input_type_ids))
 
     def mlm_logits(
         self, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor
     ) -> Outputs:
-        """Return what a masked-LM head says of every position, for rows that are tokenized already.
+        """Return the masked-LM logits of every position of tokenized rows.
 
-        :param input_word_ids: int32 [R, S], as the others.
+        :param input_word_ids: int32 [R, S], like the other inputs.
         :returns: ``mlm_logits`` [R, S, V].
         """
         rows = Rows(input_word_ids, input_mask)
@@ -131,7 +132,7 @@ def _states(encoded: Outputs) -> Outputs:
 
 
 def _places(ids: tf.Tensor) -> tf.Tensor:
-    """Return the place of each token in its row, int32 [R, S]."""
+    """Return the position of each token in its row, int32 [R, S]."""
     return tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
 
 

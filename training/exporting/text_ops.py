@@ -1,9 +1,9 @@
-"""Text to token ids inside a TensorFlow graph, as the data job tokenizes it.
+"""Tokenizes text inside a TensorFlow graph like the data job does.
 
 None of TensorFlow Text's BERT tokenizers does that: they fold characters (``ß`` becomes ``ss``),
-put spaces where BERT leaves characters out, and count a word's length in bytes. So the steps of
-Hugging Face's tokenizer, which the data job uses, are put together here from its ops. What still
-differs, and why, is in ``docs/reference/formats.md``; tests look at every character of Unicode.
+insert spaces where BERT drops characters, and count a word's length in bytes. So the steps of
+Hugging Face's tokenizer, which the data job uses, are built here from TensorFlow's ops. The
+remaining differences are in ``docs/reference/formats.md``; tests cover every Unicode character.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import tensorflow_text
 
 from corpus.tokens.vocabulary import CLS, MASK, SEP, UNK
 
-# Longer words are unknown, as in Hugging Face's tokenizer, and so in the data job.
+# Longer words are unknown, as in Hugging Face's tokenizer and thus in the data job.
 MAX_WORD_CHARACTERS = 100
 _MAX_BYTES_PER_CHARACTER = 4
 
-# Regular expressions of RE2. What is both white space and a control character is left out first.
+# RE2 regular expressions. Characters that are both white space and control are removed first.
 _CONTROL = r"[^\P{C}\t\n\r]|\x{FFFD}"
 _SPACE = r"[\t\n\r\p{Z}]"
 # Hugging Face's, with its gap: normalizers/bert.rs of https://github.com/huggingface/tokenizers
@@ -36,7 +36,7 @@ _PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
 
 
 class TextTokenizer(Protocol):
-    """Turns text into ids; a special token in it is text like any other."""
+    """A function from text to ids; special tokens in the text are treated like other text."""
 
     def __call__(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Return the ids, int32 [N, (T)], of strings [N]."""
@@ -46,9 +46,9 @@ class TextTokenizer(Protocol):
 class WordPieceText(tf.Module):
     """BERT's text cleaning and WordPiece.
 
-    :param tokens: of the vocabulary, in order of id.
+    :param tokens: tokens of the vocabulary, in order of id.
     :param do_lower_case: lower-case, and remove accents.
-    :param normalization: ``NFC``, ``NFKC`` or ``none``; done first, as the data job does.
+    :param normalization: ``NFC``, ``NFKC`` or ``none``; applied first, as in the data job.
     """
 
     def __init__(self, tokens: Sequence[str], *, do_lower_case: bool, normalization: str) -> None:
@@ -72,7 +72,7 @@ class WordPieceText(tf.Module):
         return self._pieces.tokenize(words.with_flat_values(known)).merge_dims(1, 2)
 
     def words(self, text: tf.Tensor) -> tf.RaggedTensor:
-        """Return what is looked up in the vocabulary, string [N, (W)], of strings [N]."""
+        """Return the words to look up in the vocabulary, string [N, (W)], of strings [N]."""
         return tensorflow_text.regex_split(
             self._clean(text), f" +|{_PUNCTUATION}", keep_delim_regex_pattern=_PUNCTUATION
         )
@@ -86,30 +86,30 @@ class WordPieceText(tf.Module):
             return text
         text = tensorflow_text.normalize_utf8(text, "NFD")
         text = tf.strings.regex_replace(text, _ACCENT, "")
-        # The op would make another letter of it at the end of a word.
+        # The lower-casing op would turn it into another letter at the end of a word.
         text = tf.strings.regex_replace(text, *_SIGMA)
         return tf.strings.lower(text, encoding="utf-8")
 
 
 class SentencePieceText(tf.Module):
-    """A SentencePiece model, and the lower-casing that the data job does before it.
+    """A SentencePiece model, preceded by the data job's lower-casing.
 
     :param model: content of the ``.model`` file.
     :param do_lower_case: lower-case, and remove accents, as ALBERT does.
-    :param normalization: ``NFC``, ``NFKC`` or ``none``; done first, as the data job does.
+    :param normalization: ``NFC``, ``NFKC`` or ``none``; applied first, as in the data job.
     """
 
     def __init__(self, model: bytes, *, do_lower_case: bool, normalization: str) -> None:
         super().__init__()
         self._do_lower_case = do_lower_case
         self._normalization = normalization
-        # Here, and not in a graph function: AutoGraph would take seconds for it, in every trace.
+        # Not in a graph function: AutoGraph would take seconds for it in every trace.
         self._combining = _combining_characters()
         self._pieces = tensorflow_text.SentencepieceTokenizer(model=model)
 
     def __call__(self, text: tf.Tensor) -> tf.RaggedTensor:
         """See :class:`TextTokenizer`."""
-        # Some ops take it for the end of the text.
+        # Some ops treat U+0000 as the end of the text.
         text = tf.strings.regex_replace(_valid(text), r"\x{0}", "")
         text = _normalize(text, self._normalization)
         if self._do_lower_case:
@@ -120,7 +120,7 @@ class SentencePieceText(tf.Module):
 
 
 def _valid(text: tf.Tensor) -> tf.Tensor:
-    """Return text whose invalid bytes are U+FFFD, which no op stumbles over."""
+    """Return text with invalid bytes replaced by U+FFFD, which all ops accept."""
     return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
 
 
@@ -129,7 +129,7 @@ def _normalize(text: tf.Tensor, form: str) -> tf.Tensor:
 
 
 def _combining_characters() -> str:
-    """Return an expression for the characters that ``unicodedata`` calls combining."""
+    """Return a regular expression for the combining characters of ``unicodedata``."""
     codes = (code for code in range(sys.maxunicode + 1) if unicodedata.combining(chr(code)))
     parts = (rf"\x{{{first:X}}}-\x{{{last:X}}}" for first, last in _ranges(codes))
     return f"[{''.join(parts)}]"
@@ -146,10 +146,10 @@ def _ranges(codes: Iterable[int]) -> list[tuple[int, int]]:
 
 
 class Rows(NamedTuple):
-    """Rows as a model takes them.
+    """Model inputs.
 
     :param ids: int32 [R, S], padded with 0.
-    :param mask: int32 [R, S], 1 where there is a token.
+    :param mask: int32 [R, S], 1 for tokens and 0 for padding.
     """
 
     ids: tf.Tensor
@@ -157,11 +157,11 @@ class Rows(NamedTuple):
 
 
 class RowBuilder(tf.Module):
-    """Makes a row of each text: ``[CLS]``, its tokens, ``[SEP]``.
+    """A function that makes a row from each text: ``[CLS]``, its tokens, ``[SEP]``.
 
-    :param tokenizer: for what stands between two ``[MASK]``.
-    :param tokens: of the vocabulary, in order of id.
-    :param max_seq_length: texts of more tokens lose their end.
+    :param tokenizer: tokenizer for the text between two ``[MASK]``.
+    :param tokens: tokens of the vocabulary, in order of id.
+    :param max_seq_length: longer rows are truncated.
     """
 
     def __init__(
@@ -173,13 +173,13 @@ class RowBuilder(tf.Module):
         self._max_seq_length = max_seq_length
 
     def __call__(self, text: tf.Tensor) -> Rows:
-        """Return the rows of texts, as long as the longest.
+        """Return the rows of texts, padded to the longest.
 
-        :param text: string [R]; where it says ``[MASK]``, that token is meant.
+        :param text: string [R]; ``[MASK]`` in it becomes that token.
         """
         parts = tf.strings.split(text, MASK)
         ids = parts.with_flat_values(self._tokenizer(parts.flat_values))
-        # Each part is followed by what it was split at, but for a text's last.
+        # Each part except a text's last is followed by the mask that it was split at.
         masks = tf.expand_dims(tf.ones_like(parts, tf.int32) * self.mask_id, 2)
         ids = tf.concat([ids, masks], axis=2).merge_dims(1, 2)[:, :-1]
         ids = ids[:, : self._max_seq_length - 2]

@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face folder, as the data job makes tokens.
+"""Writes the tokenizer of a Hugging Face folder, which tokenizes like the data job.
 
 https://huggingface.co/docs/transformers/main_classes/tokenizer
 """
@@ -35,8 +35,8 @@ def write_tokenizer(
 
     :param vocabulary: WordPiece or byte-level BPE.
     :param tokenizer: see :func:`wordpiece_tokenizer` and :func:`bpe_tokenizer`.
-    :param max_seq_length: what a text is cut to if the caller asks for that.
-    :param inputs: what the model takes, by the library's names.
+    :param max_seq_length: length to which texts are truncated if the caller requests that.
+    :param inputs: names of the model's inputs in the library.
     """
     tokenizer.save(str(folder / TOKENIZER))
     if vocabulary.kind == "bpe":
@@ -51,11 +51,11 @@ def write_tokenizer(
 def _write_wordpiece(
     folder: Path, vocabulary: Vocabulary, tokenizer: Tokenizer, do_lower_case: bool
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the special tokens by role, and what else there is to say of the tokenizer."""
+    """Write the vocabulary; return special tokens by role, and the tokenizer's other settings."""
     (folder / "vocab.txt").write_bytes(vocabulary.to_bytes())
     is_berts_own = isinstance(tokenizer.normalizer, normalizers.BertNormalizer)
     return _SPECIAL_TOKENS, {
-        # BertTokenizer makes its own cleaning steps, whatever tokenizer.json says.
+        # BertTokenizer applies its own cleaning steps and ignores those in tokenizer.json.
         "tokenizer_class": "BertTokenizer" if is_berts_own else "PreTrainedTokenizerFast",
         "do_lower_case": do_lower_case,
         "strip_accents": None,
@@ -66,13 +66,13 @@ def _write_wordpiece(
 def _write_bpe(
     folder: Path, vocabulary: Vocabulary, tokenizer: Tokenizer
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the same of byte-level BPE."""
+    """Write a byte-level BPE vocabulary; return the same as :func:`_write_wordpiece`."""
     write_json(folder / "vocab.json", ids_of(vocabulary))
     lines = [f"{first} {second}\n" for first, second in merges_of(vocabulary)]
     (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(lines))
     special = {role: ROBERTA_NAMES[token] for role, token in _SPECIAL_TOKENS.items()}
     special |= {"bos_token": special["cls_token"], "eos_token": special["sep_token"]}
-    # RobertaTokenizer composes no characters, whatever tokenizer.json says.
+    # RobertaTokenizer applies no Unicode normalization and ignores that in tokenizer.json.
     is_robertas_own = tokenizer.normalizer is None
     name = "RobertaTokenizer" if is_robertas_own else "PreTrainedTokenizerFast"
     return special, {"tokenizer_class": name, "add_prefix_space": False, "trim_offsets": True}
@@ -81,10 +81,10 @@ def _write_bpe(
 def wordpiece_tokenizer(
     tokens: Sequence[str], *, do_lower_case: bool, normalization: str
 ) -> Tokenizer:
-    """Return the data job's tokenizer, which here also knows special tokens, and adds them.
+    """Return the data job's tokenizer, extended to recognize and add special tokens.
 
     :param tokens: WordPiece vocabulary, in order of id.
-    :param normalization: ``NFC``, ``NFKC`` or ``none``; done first, as the data job does.
+    :param normalization: ``NFC``, ``NFKC`` or ``none``; applied first, as in the data job.
     """
     ids = {token: number for number, token in enumerate(tokens)}
     model = WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_WORD_CHARACTERS)
@@ -100,7 +100,10 @@ def wordpiece_tokenizer(
 
 
 def bpe_tokenizer(vocabulary: Vocabulary, *, normalization: str) -> Tokenizer:
-    """Return the same of byte-level BPE."""
+    """Return the tokenizer of a byte-level BPE vocabulary.
+
+    :param normalization: as for :func:`wordpiece_tokenizer`.
+    """
     tokenizer = Tokenizer.from_str((vocabulary.model or b"").decode())
     if normalization != "none":
         tokenizer.normalizer = _FORMS[normalization]()
@@ -112,7 +115,7 @@ _FORMS = {"NFC": normalizers.NFC, "NFKC": normalizers.NFKC}
 
 def _berts_normalizer(do_lower_case: bool, normalization: str) -> normalizers.Normalizer:
     berts = normalizers.BertNormalizer(lowercase=do_lower_case)
-    # Lower-casing decomposes characters anyway, so that composing them before changes nothing.
+    # Lower-casing decomposes characters anyway, so composing them before changes nothing.
     if normalization == "none" or (normalization == "NFC" and do_lower_case):
         return berts
     return normalizers.Sequence([_FORMS[normalization](), berts])

@@ -1,4 +1,4 @@
-"""Writes a model in formats aside, and commits them together: one file names what counts."""
+"""Writes a model in several formats and commits them together by one file that names them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HUGGING_FACE, SAVED_MODEL = "hugging_face", "saved_model"
 
 
 class FormatWriter(Protocol):
-    """One model, ready to be written."""
+    """A writer of one model in several formats."""
 
     @property
     def files_sha256(self) -> str:
@@ -44,7 +44,7 @@ class FormatWriter(Protocol):
     def write(self, name: str, folder: Path) -> ExportCheck | ClassifierCheck | TextCheck:
         """Write one format into a new folder and check it.
 
-        :raises BadDataError: it is not the model.
+        :raises BadDataError: the written files do not reproduce the model.
         """
         ...
 
@@ -52,12 +52,12 @@ class FormatWriter(Protocol):
 def committed(
     layout: ExportsLayout, files_sha256: str, formats: Sequence[str]
 ) -> ModelExports | None:
-    """Return the exports that are there, verified; None: there are none.
+    """Return the existing exports, verified; None: there are none.
 
-    :param files_sha256: of the model that they must be of.
-    :param formats: that they must have.
+    :param files_sha256: required hash of their model.
+    :param formats: required formats.
     :raises UserError: they are of another model, or in other formats.
-    :raises FormatError: a file of them does not verify.
+    :raises FormatError: one of their files does not verify.
     """
     exports = ModelExports.load_or_none(layout.record)
     if exports is None:
@@ -93,18 +93,18 @@ def export(
     *,
     dry_run: bool,
 ) -> ModelExports:
-    """Write formats aside and name them in one file at the end; return what counts then.
+    """Write and upload formats, then commit them by one file; return the committed exports.
 
-    :param layout: where to.
+    :param layout: target folder.
     :param dry_run: write and check on this machine only.
-    :raises BadDataError: a written format is not the model; nothing is committed.
+    :raises BadDataError: a written format does not reproduce the model; nothing is committed.
     """
     reasons = {name: writer.reason_against(name) for name in formats}
     left_out = {name: reason for name, reason in reasons.items() if reason is not None}
     for name, reason in left_out.items():
         log.warning("%s is left out: %s.", name, reason)
     with tempfile.TemporaryDirectory() as scratch:
-        # All are checked before the first byte is stored.
+        # All are checked before the first byte is uploaded.
         checks = {
             name: writer.write(name, Path(scratch, name))
             for name in formats
@@ -133,7 +133,7 @@ def export(
 
 
 def upload(folder: Path, target: str | None) -> list[FileDigest]:
-    """Return the digests of a folder's files, which are stored if there is a place for them."""
+    """Return the digests of a folder's files; upload them if there is a target."""
     digests = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
@@ -145,7 +145,7 @@ def upload(folder: Path, target: str | None) -> list[FileDigest]:
 
 
 def _sweep(layout: ExportsLayout, exports: ModelExports) -> None:
-    """Delete the bytes of other tries: nothing will ever name them."""
+    """Delete the files of other attempts: nothing will ever refer to them."""
     kept = [uris.join(layout.root, format_.folder, "") for format_ in exports.formats.values()]
     for uri in uris.list_files(layout.root):
         if uri != layout.record and not uri.startswith(tuple(kept)):
@@ -153,7 +153,7 @@ def _sweep(layout: ExportsLayout, exports: ModelExports) -> None:
 
 
 def summary(exports: ModelExports, layout: ExportsLayout) -> dict[str, Any]:
-    """Return what a command prints of exports."""
+    """Return the summary of exports that a command prints."""
     written = {
         name: {
             "folder": uris.join(layout.root, exported.folder),

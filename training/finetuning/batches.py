@@ -14,11 +14,11 @@ from training.input.order import Order, Rows
 
 
 class StepOrder(Protocol):
-    """Which examples each step reads, as :class:`training.input.order.Order` tells it."""
+    """The examples that each step reads; :class:`training.input.order.Order` is one."""
 
     @property
     def phase(self) -> Phase:
-        """Return how many rows a step has, and which step is the last."""
+        """Return the phase, with the rows of a step and the last step."""
         ...
 
     def rows(self, step: tf.Tensor) -> Rows:
@@ -27,9 +27,9 @@ class StepOrder(Protocol):
 
 
 def order_of(examples: int, *, train_steps: int, batch_size: int, seed: int) -> Order:
-    """Return which examples each step reads: an endless list of epochs, each a permutation.
+    """Return the order of examples: an endless list of epochs, each a permutation.
 
-    A batch takes the next ones, so one in which an epoch ends begins the next: every step has
+    A batch takes the next examples, across the end of an epoch if need be: every step has
     batch_size examples, and after ``n`` epochs' worth of steps each was seen at least ``n`` times.
     """
     phase = Phase("main", 0, train_steps, 0, 0, batch_size)
@@ -37,9 +37,9 @@ def order_of(examples: int, *, train_steps: int, batch_size: int, seed: int) -> 
 
 
 class ExampleBatches:
-    """The batches of a training, for a loop of steps to take the next ones from.
+    """The batches of a training, which a loop of steps takes one after the other.
 
-    :param arrays: of the examples, [N, ...] each.
+    :param arrays: arrays of the examples, [N, ...] each.
     """
 
     def __init__(self, arrays: Arrays, order: StepOrder, strategy: tf.distribute.Strategy) -> None:
@@ -50,11 +50,13 @@ class ExampleBatches:
         self._iterator: Iterator[Any] = iter(())
 
     def take(self, step: int, steps: int, skipped: int = 0) -> Iterator[Any]:
-        """Return an iterator whose next batches are those of some steps, all of which get taken.
+        """Return an iterator whose next batches are those of the given steps.
 
-        :param step: the first one.
+        The caller takes all of them.
+
+        :param step: the first step.
         :param steps: number of steps.
-        :param skipped: steps whose examples are passed over.
+        :param skipped: number of steps whose examples are skipped.
         """
         if self._next != (step, skipped):
             self._iterator = iter(self._dataset(step, skipped))

@@ -12,10 +12,10 @@ from trained_models.importing.sources import SourceKind, source_kind
 
 
 def architecture(uri: str) -> ModelConfig:
-    """Return the architecture of a model of ours, its lineage included.
+    """Return the architecture of a model of this project, including its lineage.
 
     :param uri: model version folder, or training folder of a finished run.
-    :raises UserError: it is no model of ours.
+    :raises UserError: it is no model of this project.
     """
     if source_kind(uri) is not SourceKind.OURS:
         raise UserError(
@@ -26,7 +26,7 @@ def architecture(uri: str) -> ModelConfig:
 
 
 def model_settings(inputs: TrainingInputs) -> ModelConfig:
-    """Return the model section of the settings that something was trained with."""
+    """Return the model section of training settings."""
     section = "model."
     values = {
         name.removeprefix(section): value
@@ -37,7 +37,7 @@ def model_settings(inputs: TrainingInputs) -> ModelConfig:
 
 
 def encoder_uri(encoder: EncoderSource, store: StoreLayout) -> str | None:
-    """Return the place of an encoder's weights; None: they are random."""
+    """Return the URI of an encoder's weights; None: they are random."""
     return None if encoder.uri is None else store.resolve(encoder.uri)
 
 
@@ -47,8 +47,8 @@ def check_encoder(
     """Refuse weights that would load but mean something else, or that are not the planned ones.
 
     :param config: its model section is the architecture.
-    :param vocabulary_sha256: of the vocabulary that the task's tokens are from.
-    :raises UserError: with the difference.
+    :param vocabulary_sha256: hash of the vocabulary that the task was tokenized with.
+    :raises UserError: the message shows the difference.
     """
     from training.model.checkpoints import check_architecture
 

@@ -1,6 +1,6 @@
-"""The result of a trial: what it says, and whether one that is there is of what is asked for.
+"""Makes the result of a trial, and checks whether an existing one matches the request.
 
-No TensorFlow.
+It needs no TensorFlow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipeline_store.formats import (
 from pipeline_store.layout import TrialLayout
 from trained_models.errors import UserError
 
-# What the weights of a trial do not depend on, or what the trial itself says.
+# Settings that a trial's weights do not depend on, or that the trial itself records.
 _ELSEWHERE = {
     *("mode", "source_run", "tasks", "learning_rates", "random_seeds", "parallel_tpus"),
     *("export_formats", "steps_per_loop", "eval_batch_size", "distribution_strategy"),
@@ -46,10 +46,10 @@ def require_same(
     manifest: TaskManifest,
     recipe: RecipeConfig,
 ) -> None:
-    """Refuse the result of a trial that was trained differently from what is asked for.
+    """Refuse the result of a trial that was trained with other settings than requested.
 
-    :param found: what is there already, at ``uri``.
-    :raises UserError: with every difference.
+    :param found: the existing result, at ``uri``.
+    :raises UserError: the message lists every difference.
     """
     now = _facts(trial, encoder, manifest.content_sha256, recipe)
     _refuse(_facts_of(found), now, uri)
@@ -58,11 +58,11 @@ def require_same(
 def require_same_model(
     found: TrialResult, uri: str, source: TrialResult, manifest: TaskManifest
 ) -> None:
-    """Refuse the scores of another model, or on another task, than is asked for.
+    """Refuse scores of another model, or on another task, than requested.
 
-    :param found: what is there already, at ``uri``.
-    :param source: the trial whose model is measured.
-    :raises UserError: with every difference.
+    :param found: the existing result, at ``uri``.
+    :param source: the trial whose model is scored.
+    :raises UserError: the message lists every difference.
     """
     now = _facts_of(source) | {"the task's manifest": manifest.content_sha256}
     _refuse(
@@ -73,7 +73,7 @@ def require_same_model(
 
 
 def new_outputs(layout: TrialLayout) -> str:
-    """Return the name, in a trial's folder, of one for the files of this try alone."""
+    """Return a path relative to a trial's folder for the files of this attempt alone."""
     return layout.attempt_files(uuid.uuid4().hex[:8]).removeprefix(uris.join(layout.root, ""))
 
 
@@ -87,9 +87,9 @@ def result_of(
     train_examples: int,
     scores: dict[TaskSplit, TrialScores],
 ) -> TrialResult:
-    """Return what is kept of a trial that is trained and scored.
+    """Return the result of a trained and scored trial.
 
-    :param train_examples: those that it was trained on.
+    :param train_examples: number of examples that it was trained on.
     """
     steps = training.steps_done or training.train_steps
     return TrialResult(

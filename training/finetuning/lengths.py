@@ -1,4 +1,4 @@
-"""How many examples a trial uses, how many steps it has, and after how many it is scored."""
+"""Computes the number of a trial's examples and steps, and its evaluation interval."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 
 def kept_rows(examples: int, fraction: float, seed: int) -> npt.NDArray[np.int64]:
-    """Return which examples are used, ascending: exactly floor(examples * fraction).
+    """Return the numbers of the examples to use, ascending: exactly floor(examples * fraction).
 
-    They are the first ones of a permutation that is the seed's, so what a smaller fraction uses, a
-    larger one uses too.
+    They are the first ones of a permutation by the seed, so a larger fraction includes the examples
+    of a smaller one.
 
-    :param fraction: taken as the decimal number that it is written as: 0.29 of 100 are 29.
+    :param fraction: taken as the decimal number that it is written as: 0.29 of 100 is 29.
     """
     kept = math.floor(examples * Fraction(str(fraction)))
     return np.sort(np.random.default_rng(seed).permutation(examples)[:kept])
@@ -32,9 +32,9 @@ def steps_of(examples: int, batch_size: int, epochs: float) -> int:
 def evaluation_interval(
     examples: int, batch_size: int, evaluations_per_epoch: int, train_steps: int
 ) -> int:
-    """Return after how many steps a checkpoint is scored and saved; the last one is in any case.
+    """Return the number of steps between scored and saved checkpoints; the last step has one.
 
-    :param evaluations_per_epoch: 0: the last one only.
+    :param evaluations_per_epoch: 0: only the last checkpoint.
     """
     if not evaluations_per_epoch:
         return train_steps

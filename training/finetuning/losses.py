@@ -1,4 +1,4 @@
-"""What classifiers and regressors learn by: the loss of every example, and the weight of labels."""
+"""Losses of classifiers and regressors for every example, and weights of labels."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ def example_losses(
 ) -> tf.Tensor:
     """Return the weighted loss of every example, float32 [R].
 
-    Cross-entropy in nats; of several labels the mean over them; of a regression the squared error.
+    It is the cross-entropy in nats; with several labels the mean over them; for a regression the
+    squared error.
 
-    :param logits: float32 [R, L]; of a regression [R, 1].
-    :param labels: as :class:`training.finetuning.task_data.Examples` has them.
+    :param logits: float32 [R, L]; for a regression [R, 1].
+    :param labels: as in :class:`training.finetuning.task_data.Examples`.
     :param class_weights: as :func:`balanced_weights` returns them; None: all are 1.
     """
     if kind == "regression":
@@ -45,12 +46,12 @@ def _cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def balanced_weights(
     kind: Literal["classification", "multi_label"], examples: Examples, outputs: int
 ) -> ClassWeights:
-    """Return weights by which rare labels count as much as frequent ones.
+    """Return weights with which rare labels count as much as frequent ones.
 
-    Of a classification [L]: N / (L * examples of the label), as scikit-learn's "balanced". Of
-    several labels [2, L]: the same of each label for itself, no in row 0 and yes in row 1. Either
-    way the mean weight of the training examples is 1. A label without examples has weight 0, as
-    it is never met.
+    For a classification [L]: N / (L * examples of the label), like scikit-learn's "balanced", where
+    L counts the labels that have examples. For several labels [2, L]: the same for each label by
+    itself, no in row 0 and yes in row 1. Either way the mean weight of the training examples is 1.
+    A label without examples has weight 0, as it never occurs.
     """
     labels, total = examples.known_labels, len(examples)
     if kind == "classification":

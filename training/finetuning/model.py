@@ -1,4 +1,4 @@
-"""What is fine-tuned: our encoder with a classifier on its first token, or a classifier alone."""
+"""Models to fine-tune: our encoder with a classifier on its first token, or a classifier alone."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ FEATURES = "features"
 
 
 class Classifier(tf_keras.Model):
-    """An encoder, and on its pooler dropout and a dense layer, as in Hugging Face's
-    ``BertForSequenceClassification`` and tf-models' ``BertClassifier``.
+    """An encoder with dropout and a dense layer on its pooler.
 
-    :param pooler: what pools where the encoder has no pooler; else None.
+    It is like ``BertForSequenceClassification`` of Hugging Face and ``BertClassifier`` of
+    tf-models.
+
+    :param pooler: pooling layer if the encoder has no pooler; otherwise None.
     :param classifier: the dense layer.
     """
 
@@ -43,7 +45,7 @@ class Classifier(tf_keras.Model):
 
     @property
     def pooler_layer(self) -> tf_keras.layers.Layer:
-        """Return what makes the features of a row."""
+        """Return the layer that makes the features of a row."""
         return self.own_pooler or self.encoder_network.pooler_layer
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
@@ -61,10 +63,10 @@ class Classifier(tf_keras.Model):
 
 
 class Probe(tf_keras.Model):
-    """A dense layer on the features of an encoder that stays as it is.
+    """A dense layer on the features of a frozen encoder.
 
-    Features are standardized by the mean and deviation that they have in the training split, so
-    that one learning rate fits all encoders.
+    Features are standardized by their mean and standard deviation in the training split, so that
+    one learning rate fits all encoders.
     """
 
     def __init__(self, width: int, classifier: tf_keras.layers.Layer, dropout: float) -> None:
@@ -93,8 +95,8 @@ class Probe(tf_keras.Model):
 
 
 def _dense(config: PipelineConfig, outputs: int) -> tf_keras.layers.Dense:
-    # In float32 whatever the encoder computes in: bfloat16 has three digits, and what is compared
-    # are differences of logits.
+    # Always float32, whatever the encoder computes in: bfloat16 has only three digits, and
+    # differences of logits are compared.
     return tf_keras.layers.Dense(
         outputs,
         kernel_initializer=architecture_of(config.model).initializer(),
@@ -106,15 +108,15 @@ def _dense(config: PipelineConfig, outputs: int) -> tf_keras.layers.Dense:
 def build_classifier(config: PipelineConfig, outputs: int, dropout: float) -> Classifier:
     """Return a model with all its variables, drawn from training.random_seed.
 
-    :param outputs: of the dense layer: labels, or 1 of a regression.
+    :param outputs: number of outputs of the dense layer: of labels, or 1 for a regression.
     """
     architecture = architecture_of(config.model)
     tf_keras.utils.set_random_seed(config.training.random_seed)
     with arithmetic(config.training.mixed_precision_dtype):
         row = dict.fromkeys(INPUTS, tf.zeros([1, 8], tf.int32))
         encoder = architecture.build_encoder(config)
-        # Before it is part of a model, so that its variables have the names that they have in the
-        # pretrained one.
+        # Called before it is part of a model, so that its variables have the same names as in the
+        # pretrained model.
         encoder(row)
         pooler = None if architecture.make_pooler is None else architecture.make_pooler(config)
         model = Classifier(encoder, pooler, _dense(config, outputs), dropout)

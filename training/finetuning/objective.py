@@ -1,4 +1,4 @@
-"""Fine-tuning as the training loop sees it: model, rate of each layer, batches, scores."""
+"""The objective of fine-tuning: model, learning rate of each layer, batches, scores."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from training.optimization.optimizers import build_optimizer
 class FineTuning:
     """The :class:`training.loop.objective.Objective` of a classifier and its encoder.
 
-    :param config: of the trial: :func:`pipeline_config.finetuning.training_config`.
-    :param train: the examples that are used.
-    :param validation: what checkpoints are scored on; None: they are not.
+    :param config: the trial's, :func:`pipeline_config.finetuning.training_config`.
+    :param train: the training examples that are used.
+    :param validation: examples that checkpoints are scored on; None: they are not scored.
     """
 
     config: PipelineConfig
@@ -47,7 +47,7 @@ class FineTuning:
 
     @property
     def manifest(self) -> TaskManifest:
-        """Return what the task is."""
+        """Return the task's manifest."""
         return self.task.manifest
 
     def build_model(self) -> tf_keras.Model:
@@ -63,7 +63,7 @@ class FineTuning:
     def load_initial(
         self, model: Classifier, optimizer: tf_keras.optimizers.legacy.Optimizer
     ) -> Initial | None:
-        """Set the encoder to ``init_model``; the classifier keeps what the seed has drawn."""
+        """Set the encoder to ``init_model``; the classifier keeps its random weights."""
         return self.load_encoder(model)
 
     def load_encoder(self, model: Classifier) -> Initial | None:
@@ -115,7 +115,7 @@ class FineTuning:
     def scorer(
         self, strategy: tf.distribute.Strategy, model: tf_keras.Model
     ) -> Callable[[], ValidationScore] | None:
-        """Return what scores the model on the validation split; None: there is none."""
+        """Return a function that scores the model on the validation split; None: there is none."""
         examples = self.validation
         if examples is None:
             return None
@@ -144,7 +144,7 @@ class FineTuning:
         return TRAINED * self.config.training.global_batch_size * row
 
     def doubt(self, loss: float) -> str | None:
-        """Return a sentence if a classification ends far above guessing."""
+        """Return a warning if the loss of a classification is far above that of guessing."""
         chance = math.log(max(self.task.outputs, 2))
         if self.manifest.label_kind == "regression" or loss <= 2 * chance:
             return None

@@ -15,7 +15,7 @@ from training.finetuning.scoring import Forward, mean_hidden_states
 from training.finetuning.task_data import Examples
 from training.model.starts import Initial
 
-# Of a feature whose deviation is smaller than this nothing can be learned but noise.
+# A feature with a smaller standard deviation than this has only noise to learn.
 _LEAST_DEVIATION = 1e-6
 
 
@@ -23,8 +23,8 @@ _LEAST_DEVIATION = 1e-6
 class Probing(FineTuning):
     """The objective of a :class:`training.finetuning.model.Probe`.
 
-    ``train`` and ``validation`` hold features; ``loaded`` says what became of the encoder's
-    weights when they were computed.
+    ``train`` and ``validation`` hold features; ``loaded`` is the outcome of loading the encoder's
+    weights that computed them.
     """
 
     loaded: Initial | None
@@ -40,7 +40,7 @@ class Probing(FineTuning):
     def load_initial(
         self, model: tf_keras.Model, optimizer: tf_keras.optimizers.legacy.Optimizer
     ) -> Initial | None:
-        """Return what was loaded into the encoder; the classifier is drawn from the seed."""
+        """Return the weights loaded into the encoder; the classifier keeps its random weights."""
         return self.loaded
 
     def step_flops(self, step: int) -> int:
@@ -52,7 +52,7 @@ class Probing(FineTuning):
 def encoder_features(
     objective: FineTuning, strategy: tf.distribute.Strategy
 ) -> tuple[Forward, Initial | None]:
-    """Return a function from examples to examples' features, and what was loaded for it."""
+    """Return a function from examples to their features, and the weights loaded for it."""
     with strategy.scope():
         model = build_classifier(objective.config, objective.task.outputs, 0.0)
     loaded = objective.load_encoder(model)

@@ -46,10 +46,10 @@ def score_split(
 ) -> TrialScores:
     """Score a model on a split and write its predictions.
 
-    :param forward: from examples to the model's logits.
-    :param folder: of the trial.
-    :param path: of the file, relative to it.
-    :raises BadDataError: the outputs are no numbers.
+    :param forward: maps examples to the model's logits.
+    :param folder: the trial's folder.
+    :param path: path of the predictions, relative to the folder.
+    :raises BadDataError: the outputs are not finite.
     """
     kind, labels = manifest.label_kind, examples.known_labels
     outputs = forward(examples)

@@ -1,4 +1,4 @@
-"""What a trial is made of: its examples, settings and objective, checked before it is trained."""
+"""Sets up a trial: its examples, settings and objective, checked before it is trained."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ log = logging.getLogger("training")
 
 @dataclass(frozen=True)
 class TrialJob:
-    """Everything a trial needs to know.
+    """The inputs of a trial.
 
-    :param manifest_uri: TaskManifest of the task.
+    :param manifest_uri: URI of the task's TaskManifest.
     :param model: architecture of the encoder, and its lineage.
-    :param tpu: what trains where ``finetuning.distribution_strategy`` is ``tpu``.
-    :param layout: where the trial's files are.
+    :param tpu: the TPU to train on if ``finetuning.distribution_strategy`` is ``tpu``.
+    :param layout: folder of the trial.
     """
 
     trial: Trial
@@ -48,10 +48,10 @@ class TrialJob:
 def make_strategy(
     recipe: RecipeConfig, model: ModelConfig, tpu: TpuConfig
 ) -> tf.distribute.Strategy:
-    """Return where trials run; one strategy serves all of a process.
+    """Return the distribution strategy of trials; one serves all trials of a process.
 
-    :param tpu: what they run on, if the recipe says that it is one.
-    :raises UserError: what it needs is not here, or a batch cannot be split evenly.
+    :param tpu: the TPU to use, if the recipe's strategy is ``tpu``.
+    :raises UserError: the devices it needs are missing, or a batch cannot be split evenly.
     """
     config = training_config(
         recipe,
@@ -66,16 +66,16 @@ def make_strategy(
 
 
 def look(job: TrialJob) -> None:
-    """Check a trial and say what it would be; write nothing, build no model.
+    """Check a trial and log its size; write nothing, build no model.
 
-    :raises JobError: what :func:`train_trial` would raise before its first step.
+    :raises JobError: as :func:`train_trial` would before its first step.
     """
     objective = make_objective(job, Task.load(job.manifest_uri))
     say(job, objective)
 
 
 def make_objective(job: TrialJob, task: Task) -> FineTuning:
-    """Return what a trial trains, on what.
+    """Return the objective of a trial.
 
     :raises JobError: task, model and settings do not fit together.
     """
@@ -125,9 +125,9 @@ def used_examples(task: Task, recipe: RecipeConfig, seed: int) -> Examples:
 
 
 def trial_config(job: TrialJob, examples: int) -> PipelineConfig:
-    """Return a trial's settings in the terms of pretraining's parts.
+    """Return a trial's settings as a configuration of the trainer.
 
-    :param examples: that it uses.
+    :param examples: number of training examples that the trial uses.
     """
     recipe = job.recipe
     steps = steps_of(examples, recipe.global_batch_size, recipe.num_train_epochs)
@@ -176,7 +176,7 @@ def trial_inputs(job: TrialJob, task: Task, config: PipelineConfig) -> TrainingI
 
 
 def say(job: TrialJob, objective: FineTuning) -> None:
-    """Log what a trial will be."""
+    """Log a trial's examples and steps."""
     settings = objective.config.training
     log.info(
         "Trial %s: %s of %s examples, %d steps of %d, scored every %d.",

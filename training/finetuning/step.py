@@ -16,7 +16,7 @@ from training.loop.step import Batch, apply_summed
 class ClassifierMetrics(NamedTuple):
     """Sums over all replicas of one step, or over the steps of a loop; scalars.
 
-    ``loss_sum`` is weighted as it is optimized. ``input_wait_seconds`` as in
+    ``loss_sum`` is the weighted loss that is optimized. ``input_wait_seconds`` is as in
     :class:`training.loop.step.StepMetrics`.
     """
 
@@ -35,9 +35,9 @@ def make_replica_step(
 ) -> Callable[[Batch], ClassifierMetrics]:
     """Return the step of one replica; it runs inside ``strategy.run``.
 
-    The loss is the sum over the examples of the global batch, by their number.
+    The loss is the sum over the examples of the global batch, divided by their number.
 
-    :param losses: from logits, float32 [R, L], and their batch to the loss of every example, [R].
+    :param losses: maps logits, float32 [R, L], and their batch to the loss of every example, [R].
     """
     variables = model.trainable_variables
 
@@ -51,8 +51,8 @@ def make_replica_step(
                 logits = model(batch, training=True)
                 loss_sum = tf.reduce_sum(losses(logits, batch))
                 loss = loss_sum / rows
-            # Those of embeddings come as rows. Added up first: the norm of a row that occurs twice
-            # is not the sum of two norms, and a TPU sums dense tensors only.
+            # Gradients of embeddings are sparse rows. They are made dense first: the norm of a row
+            # that occurs twice is not the sum of two norms, and a TPU sums dense tensors only.
             gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
         gradients = replicas.all_reduce("SUM", gradients)
         loss_sum = replicas.all_reduce("SUM", loss_sum)
@@ -64,6 +64,6 @@ def make_replica_step(
 
 
 def _tokens(batch: Batch) -> tf.Tensor:
-    """Return the real tokens that are computed on; features of a fixed encoder have none left."""
+    """Return the number of real tokens in the batch; 0 if it has features of a frozen encoder."""
     mask = batch.get("input_mask")
     return tf.constant(0) if mask is None else tf.reduce_sum(mask)

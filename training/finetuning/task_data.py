@@ -25,14 +25,14 @@ from training.input.records import FOOTER_BYTES, HEADER_BYTES
 Arrays = dict[str, npt.NDArray[Any]]
 
 MAX_BYTES = 4 << 30
-"""Most bytes of one split in memory. An example takes 12 for each token of max_seq_length."""
+"""Maximum size of a split in memory. An example takes 12 bytes per token of max_seq_length."""
 
 TOKEN_FEATURES = {
     "input_ids": "input_word_ids",
     "input_mask": "input_mask",
     "segment_ids": "input_type_ids",
 }
-"""Names of the features of a record, and what a model calls them."""
+"""Model input names by the feature names of a record."""
 
 LABELS = "label_ids"
 _RECORDS_AT_ONCE = 8192
@@ -40,11 +40,11 @@ _RECORDS_AT_ONCE = 8192
 
 @dataclass(frozen=True)
 class Examples:
-    """One split.
+    """The examples of one split.
 
-    :param inputs: what a model takes: int32 [N, S] each; or the features of a fixed encoder.
-    :param labels: int32 [N]; of several labels float32 [N, L]; of a regression float32 [N]; None
-        of the split to predict.
+    :param inputs: model inputs, int32 [N, S] each; or the features of a frozen encoder.
+    :param labels: int32 [N]; with several labels float32 [N, L]; for a regression float32 [N]; None
+        for the split to predict.
     """
 
     inputs: Arrays
@@ -55,7 +55,10 @@ class Examples:
 
     @property
     def known_labels(self) -> npt.NDArray[Any]:
-        """Return the labels of examples that have some."""
+        """Return the labels.
+
+        :raises ValueError: the examples have none.
+        """
         if self.labels is None:
             raise ValueError("these examples are there to be predicted and have no labels")
         return self.labels
@@ -68,7 +71,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Task:
-    """A prepared task: its manifest, and where that is."""
+    """A prepared task: its manifest and the manifest's URI."""
 
     uri: str
     manifest: TaskManifest
@@ -77,20 +80,20 @@ class Task:
     def load(cls, uri: str) -> Task:
         """Read a manifest.
 
-        :raises FileNotFoundError: there is none.
+        :raises FileNotFoundError: the manifest is missing.
         :raises FormatError: it is damaged.
         """
         return cls(uri, TaskManifest.load(uri))
 
     @property
     def outputs(self) -> int:
-        """Return how many numbers a model puts out for an example."""
+        """Return the number of a model's outputs per example."""
         return len(self.manifest.labels) or 1
 
     def records(self, split: TaskSplit) -> TaskRecords:
         """Return the files of a split.
 
-        :raises UserError: the task has none.
+        :raises UserError: the task has no such examples.
         """
         records = self.manifest.splits.get(split)
         if records is None or not records.records:
@@ -103,7 +106,7 @@ class Task:
     def examples(self, split: TaskSplit) -> Examples:
         """Read a split.
 
-        :raises UserError: the task has none, or more than fit into memory.
+        :raises UserError: the task has no such examples, or more than MAX_BYTES of them.
         :raises FormatError: a file does not verify.
         :raises BadDataError: the records are not what the manifest says.
         """
@@ -162,7 +165,7 @@ class Task:
         return found
 
     def _labels(self, values: npt.NDArray[Any], split: TaskSplit) -> npt.NDArray[Any]:
-        """Return labels in the type that a loss takes, checked: an id out of range is a crash."""
+        """Return labels in the type that a loss takes, checked: an id out of range would crash."""
         kind = self.manifest.label_kind
         if kind == "regression":
             valid = np.isfinite(values)

@@ -1,4 +1,4 @@
-"""A trained classifier, loaded from its trial's folder."""
+"""Loads a trained classifier from its trial's folder."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from training.model.checkpoints import load_encoder, load_ours
 
 @dataclass(frozen=True)
 class TrainedTrial:
-    """A trained model and what it was trained for.
+    """A trained model, and the task that it was trained for.
 
-    :param inputs: of the training.
-    :param config: of its model.
-    :param labels: in order of their ids; of a regression none.
-    :param model: the classifier; of a probe its dense layer.
-    :param encoder: of a probe, what its features are from; else None, as it is in the model.
+    :param inputs: inputs of the training.
+    :param config: configuration of the model.
+    :param labels: labels in order of their ids; empty for a regression.
+    :param model: the classifier; for a probe its dense layer.
+    :param encoder: for a probe, the encoder of its features; otherwise None, as the model has it.
     """
 
     inputs: TrainingInputs
@@ -65,14 +65,14 @@ def load_trial_model(
 ) -> TrainedTrial:
     """Load the model of a finished trial.
 
-    :param result_uri: its ``result.json``.
-    :param store: where a probe's encoder is looked for.
-    :param strategy: where the model's variables are made; None: the CPU.
-    :param changes: what of the recipe is another one now, such as the type of the arithmetic.
-    :raises FileNotFoundError: there is none.
+    :param result_uri: URI of the trial's ``result.json``.
+    :param store: store that contains a probe's encoder.
+    :param strategy: strategy that creates the model's variables; None: on the CPU.
+    :param changes: overrides of the recipe, such as the type of the arithmetic.
+    :raises FileNotFoundError: the result is missing.
     :raises FormatError: a file does not verify.
-    :raises BadDataError: the weights are not those that the result speaks of.
-    :raises UserError: a probe's encoder is not there, or not the one that it was trained on.
+    :raises BadDataError: the weights are not those of the result.
+    :raises UserError: a probe's encoder is missing, or not the one that it was trained on.
     """
     result = TrialResult.load(result_uri)
     recipe = RecipeConfig.model_validate(result.settings | dict(changes or {}))
@@ -95,9 +95,9 @@ def load_trained(
     store: StoreLayout,
     strategy: tf.distribute.Strategy,
 ) -> TrainedTrial:
-    """Load what a trial's training has ended with.
+    """Load the model of a trial's finished training.
 
-    :raises UserError: a probe's encoder is not there, or not the one that it was trained on.
+    :raises UserError: a probe's encoder is missing, or not the one that it was trained on.
     """
     files = artifacts.model_files(layout.training.root)
     inputs = artifacts.load_inputs(files)

@@ -1,4 +1,4 @@
-"""Whether a trained classifier may be measured on a task as it is now."""
+"""Checks whether a trained classifier may be scored on a task as it is now."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _HELD_OUT = (TaskSplit.VALIDATION, TaskSplit.TEST)
 
 
 def check_fits(manifest: TaskManifest, trained: TrainedTrial) -> None:
-    """Refuse a task with other outputs or inputs than a model's.
+    """Refuse a task whose inputs or outputs differ from a model's.
 
-    :raises UserError: with every difference.
+    :raises UserError: the message lists every difference.
     """
     pairs = {
         "kind": (manifest.label_kind, trained.kind),
@@ -38,15 +38,15 @@ def check_fits(manifest: TaskManifest, trained: TrainedTrial) -> None:
 
 
 def check_splits(manifest: TaskManifest, trained_on: TaskManifest) -> None:
-    """Refuse a task whose validation or test examples may have trained the model.
+    """Refuse a task whose validation or test examples the model may have been trained on.
 
-    What is drawn from the training examples by the hash of their texts has to be drawn as it was
-    then; more training examples change nothing. A split may get files of its own, but none that
-    were trained on.
+    Splits that are drawn from the training files by a hash of the texts have to be drawn as they
+    were for training; additional training examples change nothing. A split may get files of its
+    own, but none that were trained on.
 
-    :param manifest: of what is to be measured.
-    :param trained_on: of what the model was trained on.
-    :raises UserError: with every difference.
+    :param manifest: manifest of the task to score on.
+    :param trained_on: manifest of the task that the model was trained on.
+    :raises UserError: the message lists every difference.
     """
     if problems := [*_drawn_otherwise(manifest, trained_on), *_trained_files(manifest, trained_on)]:
         raise UserError(
@@ -65,7 +65,7 @@ def _drawn_otherwise(manifest: TaskManifest, trained_on: TaskManifest) -> Iterat
             yield f"its {split} examples are drawn from the training files, and had files then"
         elif getattr(now, name) != getattr(then, name):
             yield f"{name} is {getattr(now, name):g}, and was {getattr(then, name):g} then"
-    # The hash is that of these columns.
+    # Splits are drawn by the hash of these columns.
     for name in ("text_column", "text_pair_column") if drawn else ():
         if getattr(now, name) != getattr(then, name):
             yield f"{name} names another column than then"

@@ -1,4 +1,4 @@
-"""One trial: train a model on a task from a seed, at a rate; measure it; commit the result."""
+"""Runs a trial: trains a model on a task from a seed at a rate, scores it, commits the result."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def train_trial(
     stop: StopRequest,
     splits: Iterable[TaskSplit] = SCORED,
 ) -> TrialResult:
-    """Train to the end, score, and commit; whatever is done already is not done again.
+    """Train to the end, score, and commit, skipping completed steps.
 
-    :param strategy: of :func:`make_strategy`.
-    :param splits: what to score the trained model on; those that the task does not have are left
-        out.
-    :raises PreemptedError: it was asked to stop; a checkpoint is saved, and the same call goes on
-        from there.
+    :param strategy: from :func:`make_strategy`.
+    :param splits: splits to score the trained model on; those that the task does not have are
+        skipped.
+    :raises PreemptedError: a stop was requested; a checkpoint is saved, and the same call resumes
+        from it.
     :raises JobError: see :mod:`trained_models.errors`.
     """
     task = Task.load(job.manifest_uri)
@@ -93,13 +93,13 @@ def evaluate_trial(
     strategy: tf.distribute.Strategy,
     guard: CommitGuard,
 ) -> TrialResult:
-    """Score a model that another run has trained on this job's task, and commit the result.
+    """Score another run's trained model on this job's task, and commit the result.
 
     :param source: folder of the trial that trained it.
-    :param source_manifest: of the task that it was trained on.
+    :param source_manifest: manifest of the task that it was trained on.
     :raises UserError: it was trained for other labels, or with another vocabulary, or may have been
-        trained on the examples that are to measure it.
-    :raises FileNotFoundError: it is not done.
+        trained on the examples to score it on.
+    :raises FileNotFoundError: the source trial is not finished.
     """
     before = TrialResult.load(source.result)
     task = Task.load(job.manifest_uri)
@@ -122,7 +122,7 @@ def _train(
     guard: CommitGuard,
     stop: StopRequest,
 ) -> TrainingResult:
-    """Train to the end, unless that is done, from the same inputs."""
+    """Train to the end, or return the result of a finished training from the same inputs."""
     objective = make_objective(job, task)
     config, inputs = objective.config, trial_inputs(job, task, objective.config)
     store = CheckpointStore(

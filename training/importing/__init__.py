@@ -1,5 +1,5 @@
-"""Weights from elsewhere: Hugging Face folders, Google's TensorFlow 1 BERT, tf-models checkpoints.
+"""Foreign weights: Hugging Face folders, Google's TensorFlow 1 BERT, tf-models checkpoints.
 
-Each format has a reader that finds BERT's weights by name and knows how they are laid out. One plan
-joins a reader with the model here and says of every weight what becomes of it.
+Each format has a reader that finds BERT's weights by name and knows their layout. A plan combines a
+reader with our model and states the outcome for every weight.
 """

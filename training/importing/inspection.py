@@ -1,4 +1,4 @@
-"""What weights from elsewhere are, which settings fit them, and what becomes of each tensor."""
+"""Inspects foreign weights: their kind, the settings that fit them, each tensor's outcome."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ from training.importing.loading import describe_shapes, embedding_rows, open_rea
 
 
 class Inspection(NamedTuple):
-    """What was found.
+    """The result of an inspection.
 
-    :param description: the file with the architecture, or the weights, whose shapes tell it.
-    :param vocabulary: of the source; None: not known.
-    :param settings: by ``section.name``, to train from it.
-    :param strangers: names of tensors that have no place here.
+    :param description: the file with the architecture, or the weights, whose shapes show it.
+    :param vocabulary: vocabulary of the source; None: unknown.
+    :param settings: settings to train from the weights, by ``section.name``.
+    :param table: the outcome for each weight.
+    :param strangers: names of tensors that our model has no place for.
     """
 
     kind: SourceKind
@@ -59,12 +60,12 @@ class Inspection(NamedTuple):
 
 
 def inspect(uri: str, vocabulary_uri: str | None = None) -> Inspection:
-    """Look at weights without training from them.
+    """Inspect weights without training from them.
 
-    :param uri: of weights that are not ours.
-    :param vocabulary_uri: ``vocab.txt`` that the model is to have; None: that of the source.
-    :raises FileNotFoundError: there is no such vocabulary.
-    :raises UserError: there are no weights that can be read, or they are of no architecture here.
+    :param uri: URI of foreign weights.
+    :param vocabulary_uri: ``vocab.txt`` for the model; None: that of the source.
+    :raises FileNotFoundError: the vocabulary is missing.
+    :raises UserError: no readable weights were found, or their architecture is not supported.
     :raises BadDataError: a file is damaged.
     """
     kind = source_kind(uri)
@@ -77,7 +78,7 @@ def inspect(uri: str, vocabulary_uri: str | None = None) -> Inspection:
     tokens = known.tokens if known else ()
     if vocabulary_uri is not None:
         tokens = split_tokens(uris.read(vocabulary_uri).decode())
-    # Only TensorFlow checkpoints can lack a description, and those that are read are BERT's.
+    # Only TensorFlow checkpoints can lack a description, and all readable ones are BERT's.
     architecture = named(found.settings["architecture"] if found else BERT)
     with open_reader(uri, kind, architecture.hugging_face) as reader:
         found = found or describe_shapes(reader)
@@ -85,7 +86,7 @@ def inspect(uri: str, vocabulary_uri: str | None = None) -> Inspection:
         settings |= {"model.init_checkpoint": uri}
         settings |= _fitted(reader, found, len(tokens))
         settings |= _tokenization(vocabulary_uri or (known.uri if known else None), tokens)
-        # Also where no vocabulary is there to tell.
+        # Needed in case there is no vocabulary to derive them from.
         settings |= _of_architecture(ModelConfig.model_construct(**found.settings))
         model = with_overrides(PipelineConfig(), settings).model
         rows = plan_rows(known, embedding_rows(reader, model), tokens, model.vocab_size)
@@ -112,7 +113,7 @@ def _of_architecture(model: ModelConfig) -> dict[str, Any]:
 
 
 def _fitted(reader: Reader, found: Description, tokens: int) -> dict[str, Any]:
-    """Return what the weights need, and limits below the defaults of other settings."""
+    """Return settings that the weights require, and lower limits where defaults exceed them."""
     model = ModelConfig.model_construct(**found.settings)
     rows = max(embedding_rows(reader, model), tokens)
     settings: dict[str, Any] = {"model.vocab_size": rows}
@@ -145,7 +146,7 @@ def _tokenization(file: str | None, tokens: Sequence[str]) -> dict[str, Any]:
 
 
 def _lower_cases(folder: str, tokens: Sequence[str]) -> bool:
-    """Return whether text is lower-cased: as the tokenizer says, else by the tokens."""
+    """Return whether text is lower-cased, by the tokenizer's setting or else by the tokens."""
     says = tokenizer_lower_cases(folder)
     if says is not None:
         return says

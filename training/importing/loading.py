@@ -1,4 +1,4 @@
-"""Opens a source of weights and sets a model to them."""
+"""Opens a source of weights and loads them into a model."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InitialModel:
-    """Weights that a training starts from, and what they are for.
+    """Weights to load, and the model that they are for.
 
-    :param model: the architecture here.
+    :param model: architecture of our model.
     :param vocabulary: the lineage's tokens, in order of id.
-    :param is_scored: whether it is scored as it is, instead of trained from: then weights from
-        elsewhere need a masked-LM head, and something for each token.
+    :param is_scored: whether the model is scored as it is, instead of trained: then foreign weights
+        need a masked-LM head and an embedding for each token.
     """
 
     uri: str
@@ -58,7 +58,7 @@ class InitialModel:
 
 
 def initial_model(uri: str, store: StoreLayout, config: PipelineConfig) -> InitialModel:
-    """Return what is to be loaded into a model of this configuration.
+    """Return the weights that a training with this configuration starts from.
 
     :raises FormatError: the lineage's vocabulary is damaged.
     """
@@ -66,21 +66,21 @@ def initial_model(uri: str, store: StoreLayout, config: PipelineConfig) -> Initi
 
 
 def scored_model(uri: str, store: StoreLayout, config: PipelineConfig) -> InitialModel:
-    """Return what is to be scored by a model of this configuration.
+    """Return weights to be scored by a model of this configuration.
 
     :raises FormatError: the lineage's vocabulary is damaged.
     """
-    # That a lineage began without a masked-LM head does not make one superfluous here.
+    # Scoring needs a masked-LM head even if the lineage began without one.
     model = config.model.model_copy(update={"init_encoder_only": False})
     return InitialModel(uri, model, lineage_tokens(store, config), is_scored=True)
 
 
 @contextmanager
 def open_reader(uri: str, kind: SourceKind, form: HuggingFaceForm) -> Iterator[Reader]:
-    """Yield the tensors of weights that are not ours.
+    """Yield a reader for the tensors of foreign weights.
 
-    :param form: of the architecture that they are of, for a Hugging Face folder.
-    :raises UserError: there are none, or a file beside them is needed.
+    :param form: form of their architecture, for a Hugging Face folder.
+    :raises UserError: there are no weights, or a file that belongs to them is missing.
     :raises BadDataError: a file is damaged.
     """
     if kind is SourceKind.HUGGING_FACE:
@@ -88,7 +88,7 @@ def open_reader(uri: str, kind: SourceKind, form: HuggingFaceForm) -> Iterator[R
         with local_files(uri, names) as folder:
             yield HuggingFaceReader(uri, [folder / name for name in names], form)
         return
-    # Only here: Hugging Face folders can be looked at without TensorFlow.
+    # Imported here: Hugging Face folders can be inspected without TensorFlow.
     from training.importing.tensorflow_checkpoints import open_checkpoint
 
     (folder_uri, prefix), names = split(uri), checkpoint_files(uri)
@@ -99,11 +99,11 @@ def open_reader(uri: str, kind: SourceKind, form: HuggingFaceForm) -> Iterator[R
 def load_foreign(
     variables: dict[str, tf.Variable], initial: InitialModel, *, next_sentence: bool
 ) -> LoadedWeights:
-    """Set variables to weights that are not ours, all that are to be loaded or none.
+    """Set variables to foreign weights, either all that the plan loads or none.
 
-    :param variables: of the model, by name.
+    :param variables: the model's, by name.
     :param next_sentence: whether the model has a next-sentence head.
-    :raises UserError: something is missing, left over, of another shape, or means something else
+    :raises UserError: a weight is missing, left over, of another shape, or means something else
         here; the message names it, and no weight was changed.
     :raises BadDataError: a file is damaged.
     """
@@ -150,9 +150,9 @@ def _digests(reader: Reader) -> list[str]:
 
 
 def describe_shapes(reader: Reader) -> Description:
-    """Return what the weights themselves tell, where there is no description beside them.
+    """Return a description derived from the weights themselves, as they came without one.
 
-    :raises UserError: they do not tell enough.
+    :raises UserError: they do not contain enough information.
     """
     warning = (
         f"WARNING: there is no {GOOGLE_CONFIG} or {TF_MODELS_CONFIG} beside the weights, so "

@@ -29,9 +29,9 @@ _GOOGLE_OPTIMIZER = re.compile(r"global_step|.*/(adam|lamb)_[mv]")
 def open_checkpoint(prefix: Path, uri: str, paths: list[Path]) -> Reader:
     """Return the reader for a checkpoint.
 
-    :param prefix: on this machine.
-    :param uri: for messages.
-    :param paths: all files of it.
+    :param prefix: local prefix of the checkpoint.
+    :param uri: original URI, for messages.
+    :param paths: all files of the checkpoint.
     :raises BadDataError: its files are damaged, or one is missing.
     """
     with _readable(uri):
@@ -66,7 +66,7 @@ class GoogleReader(_CheckpointReader):
             self.notes.append(f"{others} tensors of its optimizer are not used.")
 
     def sizes(self) -> dict[str, int]:
-        """Raise UserError: how many heads share a matrix cannot be seen."""
+        """Raise UserError: shapes do not show the number of attention heads."""
         raise UserError(
             f"{self.uri} has no {GOOGLE_CONFIG} beside it, which tells the number of heads and the "
             "activation; the weights do not. Copy it from where the checkpoint comes from."
@@ -80,8 +80,8 @@ class GoogleReader(_CheckpointReader):
 class ObjectReader(_CheckpointReader):
     """The tensors of a ``tf.train.Checkpoint`` of tf-models, by the names of its variables.
 
-    Names and not objects, because encoder and pretrainer are found under other keys in each of the
-    ways in which tf-models saves them, and are other classes; but their variables have one name.
+    By names and not by objects, because the keys and classes of encoder and pretrainer differ
+    between the ways in which tf-models saves them, while their variables have the same names.
     """
 
     def __init__(self, uri: str, paths: list[Path], reader: tf.train.CheckpointReader) -> None:
@@ -154,7 +154,7 @@ def keys_by_name(reader: tf.train.CheckpointReader) -> dict[str, str]:
 def _readable(uri: str) -> Iterator[None]:
     try:
         yield
-    # Which one is raised depends on what is wrong: IndexError for a file that was cut short.
+    # The type depends on the damage: IndexError for a truncated file.
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
         raise BadDataError(
             f"{uri} cannot be read as a TensorFlow checkpoint ({fault(error)}): a file of it is "

@@ -1,1 +1,1 @@
-"""From record files to batches."""
+"""Reads record files and turns them into batches."""

@@ -31,10 +31,10 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class PhaseData:
-    """What the steps of one phase read.
+    """The input of one phase.
 
-    ``reader`` lists the new records and behind them those to replay, as ``order`` numbers them.
-    ``masker`` masks the rows of each epoch; for records that are written unmasked.
+    ``reader`` lists the new records and after them those to replay, as ``order`` numbers them.
+    ``masker`` masks the rows anew in each epoch; None: the records are already masked.
     """
 
     order: Order
@@ -44,12 +44,12 @@ class PhaseData:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a training reads: one part for each of its phases, in order."""
+    """The input of a training: one part for each of its phases, in order."""
 
     parts: tuple[PhaseData, ...]
 
     def of(self, phase: Phase) -> PhaseData:
-        """Return what the steps of a phase read."""
+        """Return the input of a phase."""
         return next(part for part in self.parts if part.order.phase == phase)
 
 
@@ -59,7 +59,7 @@ def load_training_data(
     config: PipelineConfig,
     first_epoch: int = 0,
 ) -> TrainingData:
-    """Open the records of a training, verify them, and load what masks them.
+    """Open the records of a training, verify them, and load their masker.
 
     :param sources: as :func:`trained_models.record_sources.phase_sources` returns them.
     :param first_epoch: as :func:`trained_models.updates.first_epoch` returns it.
@@ -100,12 +100,11 @@ def training_dataset(
 
     Each element is a tuple of one: a replica's share of the batch, as
     :func:`training.input.examples.model_inputs` returns it. Neither the order of records nor their
-    masks
-    depend on the number of replicas.
+    masks depend on the number of replicas.
 
     :param first_step: a step of the phase, counted from the beginning of training.
-    :param skipped: steps whose records are passed over: step ``s`` reads what ``s + skipped`` would
-        without it.
+    :param skipped: steps whose records are skipped: step ``s`` reads the records that step
+        ``s + skipped`` would read otherwise.
     """
     part = data.of(phase)
     order, reader, masker = part.order, part.reader, part.masker
@@ -125,7 +124,7 @@ def training_dataset(
 
 
 class TrainingBatches:
-    """The batches of a training, for a loop of steps to take the next ones from."""
+    """The batches of a training, which a loop of steps takes one after the other."""
 
     def __init__(self, data: TrainingData, strategy: tf.distribute.Strategy) -> None:
         self._data = data
@@ -134,11 +133,12 @@ class TrainingBatches:
         self._iterator: Iterator[Any] = iter(())
 
     def take(self, step: int, steps: int, skipped: int = 0) -> Iterator[Any]:
-        """Return an iterator whose next batches are those of some steps, all of which get taken.
+        """Return an iterator whose next batches are those of the given steps.
 
-        It is a new one where a phase begins and after a jump, and otherwise goes on.
+        The caller takes all of them. The iterator is a new one at the start of a phase and after a
+        jump, and otherwise continues.
 
-        :param step: the first one.
+        :param step: the first step.
         :param steps: number of steps; all belong to one phase.
         :param skipped: as for :func:`training_dataset`.
         """
@@ -156,11 +156,11 @@ def evaluation_dataset(
     batch_size: int,
     strategy: tf.distribute.Strategy,
 ) -> Iterator[Any]:
-    """Yield the given records once, in order, in batches of some rows.
+    """Yield the given records once, in order, in batches of ``batch_size`` rows.
 
     Each element is a replica's share of (:func:`training.input.examples.model_inputs`, row weights
-    [R]).
-    The last batch is filled up with its first record at weight 0, so that all shapes are the same.
+    [R]). The last batch is filled up with its first record at weight 0, so that all shapes are the
+    same.
     """
     missing = -len(rows) % batch_size
     first_of_last = rows[len(rows) - (len(rows) - 1) % batch_size - 1]
@@ -196,13 +196,13 @@ def distribute(
         joined = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
         if is_read_to_the_end or not joined:
             return shares
-        # The machines would ask each other in every step whether one has reached its end, and take
-        # no number of rows for known.
+        # Otherwise the machines would ask each other in every step whether one has reached its end,
+        # and would treat the number of rows as unknown.
         return shares.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     if strategy.num_replicas_in_sync == 1 or drives_other_hosts(strategy):
-        # Plain; of one replica as distribution adds a thread per device that slows down the end of
-        # a process.
+        # Not distributed: for one replica, distribution would add a thread per device that slows
+        # down the end of a process.
         return for_input_pipeline(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(for_input_pipeline)
 
@@ -213,7 +213,7 @@ def shares_of(
     read: Callable[..., tuple[Any, ...]],
     context: tf.distribute.InputContext,
 ) -> tf.data.Dataset:
-    """Return what one input pipeline, that is one host, gives to its replicas, one after the other.
+    """Return the elements of one input pipeline (one per host): its replicas' shares, in turn.
 
     Only their shares are read.
 
@@ -234,8 +234,8 @@ def shares_of(
 
 def _options() -> tf.data.Options:
     options = tf.data.Options()
-    # Nothing here is to be tuned, and deleting an iterator would wait for the tuning thread, which
-    # sleeps for up to a minute.
+    # There is nothing to tune here, and deleting an iterator would wait for the tuning thread,
+    # which sleeps for up to a minute.
     options.autotune.enabled = False
     return options
 
@@ -243,7 +243,7 @@ def _options() -> tf.data.Options:
 def fetch(reader: RecordReader, numbers: tf.Tensor) -> dict[str, tf.Tensor]:
     """Return the features of these records, as :func:`training.input.examples.parse` does.
 
-    :param numbers: int64 [R], R known when this is traced.
+    :param numbers: record numbers, int64 [R]; R must be known when this is traced.
     """
 
     def read(wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
@@ -264,7 +264,7 @@ def in_order(arrays: Arrays, batch_size: int, strategy: tf.distribute.Strategy) 
     """Yield all rows once, in order, in batches of one size.
 
     Each element is a tuple of one, a replica's share. The last batch is filled up with the first
-    row, so that all shapes are the same; whoever reads cuts that off.
+    row, so that all shapes are the same; the caller cuts the padding off.
 
     :param arrays: [N, ...] each, N at least 1.
     """

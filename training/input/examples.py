@@ -1,4 +1,4 @@
-"""Serialized records to tensors: checked, parsed, and named as a model takes them."""
+"""Checks serialized records and parses them into tensors under the model's input names."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trained_models.errors import BadDataError
 from trained_models.record_sources import RowFormat
 from training.input.records import RecordReader
 
-# What tf-models calls the features that google-research/bert named.
+# The names in tf-models of the features that google-research/bert named.
 MODEL_INPUTS = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
-# Which row of the corpus a record is. TPUs take neither 64-bit integers nor an interest in it.
+# The row of the corpus that a record is. The model does not use it, and TPUs take no int64.
 IDENTITIES = ("document_id", "row_number")
 
 
 def check_records(reader: RecordReader) -> None:
-    """Compare the first record of every file with what the manifest says of the file.
+    """Check the first record of every file against the file's manifest.
 
     :raises BadDataError: it is no ``tf.train.Example``, or a feature has another length.
     """
@@ -76,7 +76,7 @@ def unmasked_ids(features: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int
     if "masked_lm_ids" in features:
         row, slot = np.nonzero(features["masked_lm_weights"])
         if not features["masked_lm_positions"][row, slot].all():
-            # Nothing that a row begins with is ever masked: these are targets of spans.
+            # The first token of a row is never masked: position 0 means targets of spans.
             return restore_rows(
                 ids,
                 features["masked_lm_ids"],
@@ -102,7 +102,7 @@ def parse_labels(
 
 
 def model_inputs(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Return what the model takes and is measured by, under tf-models' names."""
+    """Return the inputs and labels of the model under their names in tf-models."""
     return {
         MODEL_INPUTS.get(name, name): value
         for name, value in features.items()

@@ -12,16 +12,16 @@ from pipeline_store.layout import StoreLayout
 from trained_models import record_sources
 from trained_models.record_sources import lineage_tokens
 
-# What a row is masked from, and what becomes of it.
+# Features that masking reads, and those that it returns.
 TAKES = ("input_ids", "input_mask", "document_id", "row_number")
 GIVES = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
 
 class Masker:
-    """Masks unmasked rows by the function of the data job, as a pure function of row and epoch.
+    """A masker that applies the data job's function, as a pure function of row and epoch.
 
-    :param table: which tokens of the vocabulary may be masked, and how they join to words.
-    :param recipe: how many tokens are masked, and which together.
+    :param table: which tokens of the vocabulary may be masked, and how they join into words.
+    :param recipe: how many tokens are masked, and which of them together.
     """
 
     def __init__(self, table: TokenTable, recipe: MaskingRecipe) -> None:
@@ -32,7 +32,7 @@ class Masker:
         """Return parsed rows with their tokens masked and the three features of the predictions.
 
         :param features: R unmasked rows, as :func:`training.input.examples.parse` returns them.
-        :param epochs: the pass over the records that each row is seen in, int64 [R].
+        :param epochs: epoch of each row, int64 [R].
         """
         rows, width = features["input_ids"].shape
         slots = self._recipe.max_predictions_per_seq
@@ -69,7 +69,7 @@ def load_masker(
 ) -> Masker:
     """Return the masker of a configuration, for the vocabulary of its lineage.
 
-    :param max_predictions_per_seq: that of the rows; None: of those of the main length.
+    :param max_predictions_per_seq: that of the rows; None: that of rows of the main length.
     :raises FileNotFoundError: the lineage has no vocabulary.
     :raises FormatError: its ``vocab.txt`` is not the one that the lineage began with.
     """

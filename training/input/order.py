@@ -1,4 +1,4 @@
-"""Which records a step reads: a pure function of the step, so that nothing has to be saved.
+"""Maps a step to the records it reads: a pure function, so that no position has to be saved.
 
 There are up to two pools: new records, and with them, by ``training.replay_fraction``, records of
 earlier partitions. Each pool is an endless list of epochs, each a permutation of all its records.
@@ -17,26 +17,26 @@ from trained_models.phases import Phase
 
 Pool = Literal["new", "replay"]
 
-# Of the cipher behind the permutation. tf.random.experimental.index_shuffle takes 4, after which
-# the lists of two epochs, or of two seeds, are nearly the same; after 8 they are unrelated.
+# Rounds of the cipher behind the permutation. tf.random.experimental.index_shuffle uses 4, with
+# which the lists of two epochs, or of two seeds, are nearly the same; with 8 they are unrelated.
 ROUNDS = 8
-# The first word of the permutations' keys, of which only the lowest 8 bits count for few records:
-# with one of its own, each list of epochs is shuffled independently of the others.
+# The first word of the permutations' keys, of which only the lowest 8 bits count for few records.
+# Each list of epochs has its own word, so it is shuffled independently of the others.
 _FIRST_WORDS: dict[tuple[str, Pool], int] = {
     ("main", "new"): 498247692,
     ("main", "replay"): 0x2F6B13A9,
     ("extra", "new"): 0x61C88647,
     ("extra", "replay"): 0x1B56C4E9,
 }
-# Exact sums of fractions that have at most six digits.
+# Fractions of at most six decimal digits stay exact.
 _LARGEST_DENOMINATOR = 1_000_000
 
 
 class Rows(NamedTuple):
     """The records of one step, int64 [global_batch_size] each.
 
-    ``numbers`` count the new records first, then the replayed ones. ``epochs`` say how often the
-    row's pool has been passed through before, from ``first_epoch``.
+    ``numbers`` count the new records first, then the replayed ones. ``epochs`` are the number of
+    earlier passes through the row's pool, starting from ``first_epoch``.
     """
 
     numbers: tf.Tensor
@@ -61,7 +61,7 @@ class Order:
 
     @property
     def replay_share(self) -> Fraction:
-        """Return the share of the rows that are replayed, as the decimal number it is given as."""
+        """Return the share of rows that are replayed, exactly as the decimal in the settings."""
         if not self.replay_records:
             return Fraction(0)
         return Fraction(str(self.replay_fraction)).limit_denominator(_LARGEST_DENOMINATOR)
@@ -69,11 +69,11 @@ class Order:
     def rows(self, step: tf.Tensor) -> Rows:
         """Return the records of a step.
 
-        Of the phase's rows, ``i`` is replayed if ``floor((i + 1) * f)`` is more than
-        ``floor(i * f)``. The first ``n`` steps of ``B`` rows so replay ``floor(n * B * f)``, spread
-        evenly over each batch and the replicas.
+        Row ``i`` of the phase is replayed if ``floor((i + 1) * f)`` is more than ``floor(i * f)``.
+        Thus the first ``n`` steps of ``B`` rows replay ``floor(n * B * f)`` rows, spread evenly
+        over each batch and the replicas.
 
-        :param step: int64 scalar, at least ``phase.first_step``; there is no last one.
+        :param step: int64 scalar, at least ``phase.first_step``; there is no upper limit.
         """
         batch = self.phase.global_batch_size
         row = (step - self.phase.first_step) * batch + tf.range(batch, dtype=tf.int64)
@@ -91,7 +91,7 @@ class Order:
         )
 
     def permuted(self, positions: tf.Tensor, pool: Pool) -> Rows:
-        """Return what is at these positions of a pool's endless list of epochs.
+        """Return the rows at these positions of a pool's endless list of epochs.
 
         :param positions: int64 [N], from 0.
         """

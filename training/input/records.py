@@ -23,13 +23,13 @@ from training.runtime.phases import each, phase
 # Source: https://www.tensorflow.org/tutorials/load_data/tfrecord
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
-# Begin and end of a record, in an offset index.
+# Start and end of a record, in an offset index.
 OFFSETS = struct.Struct("<QQ")
 OFFSET_BYTES = 8
-# Offsets of an index that are looked at together when it is checked: 8 MiB.
+# Offsets of an index that are checked at a time: 8 MiB.
 CHECKED_OFFSETS = 1 << 20
-# Of all readers together: corpora have more shards than a process may have open files, which by
-# default are 1,024, and a training reads new records, replayed and held-out ones.
+# Limit for all readers together: corpora have more shards than the 1,024 files that a process may
+# have open by default, and a training reads new, replayed and held-out records.
 OPEN_FILES = 512
 _serials = itertools.count()
 
@@ -41,12 +41,12 @@ def default_cache() -> Path:
 
 
 class RecordReader:
-    """The records of several files as one list; record numbers run through all files in order.
+    """A list of the records of several files; record numbers run through all files in order.
 
-    ``row_format`` is what every record holds. Neither records nor their offsets are kept in memory:
-    each is read where it is needed, and the system caches what it has room for. Files are verified
-    once, here. Files of a cloud store are copied to the local disk first, as a step needs many
-    small reads.
+    ``row_format`` is the format of every record. Neither records nor their offsets are kept in
+    memory: each is read when it is needed, and the system caches what it has room for. Files are
+    verified once, here. Files of a cloud store are copied to the local disk first, as a step needs
+    many small reads.
     """
 
     def __init__(self, sources: list[RecordSource], cache: Path | None = None) -> None:
@@ -54,7 +54,7 @@ class RecordReader:
 
         :param sources: at least one, all of one row format.
         :raises FormatError: a file does not verify.
-        :raises BadDataError: an index is not that of its file, or files hold different things.
+        :raises BadDataError: an index belongs to another file, or files have different row formats.
         """
         self.row_format = _common_format(sources)
         cache = cache or default_cache()
@@ -76,7 +76,7 @@ class RecordReader:
 
     def _read_one(self, file: int, number: int) -> bytes:
         row = number - int(self._starts[file])
-        # Both are held while they are read, as other threads may drive them out of the cache.
+        # Both are referenced while they are read, as other threads may evict them from the cache.
         index = _open_unbuffered(self._serial, self._indexes[file])
         offsets = os.pread(index.fileno(), OFFSETS.size, row * OFFSET_BYTES)
         begin, end = OFFSETS.unpack(offsets)
@@ -103,7 +103,7 @@ def _common_format(sources: list[RecordSource]) -> RowFormat:
 
 @functools.lru_cache(maxsize=OPEN_FILES)
 def _open_unbuffered(reader: int, path: Path) -> BinaryIO:
-    """Open a file of a reader; closed when it was not used for long and nobody holds it."""
+    """Open a file of a reader; it is closed once it is evicted and no longer referenced."""
     return path.open("rb", buffering=0)
 
 
@@ -116,13 +116,13 @@ def _local_copy(uri: str, digest: FileDigest, cache: Path) -> Path:
 
 
 def cached_copy(uri: str, digest: FileDigest, cache: Path) -> Path:
-    """Copy a file into the cache under the name of its content, unless it is there already.
+    """Copy a file into the cache under its content hash, unless it is there already; return it.
 
     :raises FormatError: the file does not verify.
     """
     target = cache / digest.sha256
     try:
-        # A machine that went down may have left the name without the bytes.
+        # A machine that crashed may have left the name without the bytes.
         artifacts.verify_file(str(target.absolute()), digest)
     except FormatError:
         aside = target.with_suffix(f".{os.getpid()}")
@@ -149,7 +149,7 @@ def _checked_index(source: RecordSource, cache: Path) -> Path:
 
 
 def _covers(index: Path, records: int, size: int) -> bool:
-    """Return whether the records of an index follow one another from 0 to the size of a file."""
+    """Return whether the records of an index cover a file from 0 to its size without gaps."""
 
     def offsets(begin: int, count: int) -> npt.NDArray[np.int64]:
         return np.fromfile(index, "<i8", count, offset=begin * OFFSET_BYTES)

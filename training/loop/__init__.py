@@ -1,1 +1,1 @@
-"""The training loop over an objective, and pretraining as the first of them."""
+"""The training loop over an objective, and the objective of pretraining."""

@@ -1,4 +1,4 @@
-"""When a training has gone wrong, where it goes back to, and how often it may."""
+"""Decides when a training has gone wrong, where it rolls back to, and how often it may."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ SMOOTHING = 0.1
 
 
 class Guard:
-    """Judges each loop of steps by its loss.
+    """A judge of each loop of steps by its loss and gradient norm.
 
-    All it goes by is in checkpoints and in the loop itself, so that a resumed training judges as
-    an uninterrupted one.
+    It depends only on checkpoints and on the loop itself, so a resumed training is judged like an
+    uninterrupted one.
     """
 
     def __init__(self, settings: TrainingConfig) -> None:
         self._settings = settings
 
     def problem(self, loss: float, gradient_norm: float, running_loss: float | None) -> str | None:
-        """Return what is wrong with a loop of steps; None: nothing.
+        """Return the problem of a loop of steps, or None if there is none.
 
-        :param loss: mean over the loop; the sum of its gradient norms is only looked at for being
-            a number.
-        :param running_loss: before the loop.
+        :param loss: mean over the loop.
+        :param gradient_norm: sum over the loop; it is only checked for being finite.
+        :param running_loss: running mean of the losses before the loop.
         """
         if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
             return f"loss {loss} or gradient norm {gradient_norm} is not finite"
@@ -48,12 +48,13 @@ class Guard:
         return loss if before is None else before + SMOOTHING * (loss - before)
 
     def target(self, bad: TrainingState, reason: str) -> int:
-        """Return the step to go back to: a multiple of the checkpoint interval, or 0, the start.
+        """Return the step to roll back to: a multiple of the checkpoint interval, or 0, the start.
 
-        What SIGTERM saved in between is no target: it would not be there without the interruption.
+        A checkpoint that SIGTERM saved in between is no target: an uninterrupted training would not
+        have it.
 
-        :param bad: after the loop that went wrong.
-        :raises NonFiniteLossError: training has gone back too often already.
+        :param bad: state after the loop that went wrong.
+        :raises NonFiniteLossError: training has rolled back too often already.
         """
         if len(bad.rollbacks) >= self._settings.max_rollbacks:
             raise NonFiniteLossError(

@@ -1,4 +1,4 @@
-"""What a training is about, as the loop sees it: pretraining and fine-tuning are two of them."""
+"""The interface between the training loop and an objective such as pretraining or fine-tuning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.model.starts import Initial
 
 
 class LoopScores(NamedTuple):
-    """What a checkpoint says of the loop of steps before it; fields as in its manifest."""
+    """Scores of the loop of steps before a checkpoint; fields as in the checkpoint's manifest."""
 
     loss: float
     next_sentence_loss: float | None = None
@@ -25,19 +25,21 @@ class Batches(Protocol):
     """The batches of a training."""
 
     def take(self, step: int, steps: int, skipped: int = 0) -> Iterator[Any]:
-        """Return an iterator whose next batches are those of some steps, all of which get taken.
+        """Return an iterator whose next batches are those of the given steps.
 
-        :param step: the first one.
+        The caller takes all of them.
+
+        :param step: the first step.
         :param steps: number of steps.
-        :param skipped: steps whose records are passed over: step ``s`` reads what ``s + skipped``
-            would without it.
+        :param skipped: steps whose records are skipped: step ``s`` reads the records that step
+            ``s + skipped`` would read otherwise.
         """
 
 
 class Objective(Protocol[Metrics]):
-    """What is trained, on what, and how it is measured. The loop does everything else.
+    """A model to train, its data and its measurements. The loop does everything else.
 
-    ``Metrics`` are what a loop of steps returns.
+    ``Metrics`` is the type that a loop of steps returns.
     """
 
     def build_model(self) -> tf_keras.Model:
@@ -49,9 +51,9 @@ class Objective(Protocol[Metrics]):
     def load_initial(
         self, model: tf_keras.Model, optimizer: tf_keras.optimizers.legacy.Optimizer
     ) -> Initial | None:
-        """Set the model to what the training begins with; None: random weights, which it has.
+        """Load the weights that the training starts from; None: it starts from random weights.
 
-        :raises UserError: it does not fit; nothing was changed.
+        :raises UserError: they do not fit; nothing was changed.
         """
 
     def make_loop(
@@ -68,13 +70,13 @@ class Objective(Protocol[Metrics]):
     def scorer(
         self, strategy: tf.distribute.Strategy, model: tf_keras.Model
     ) -> Callable[[], Score] | None:
-        """Return what scores the model as it is when it is called; None: checkpoints are not."""
+        """Return a function that scores the current model; None: checkpoints are not scored."""
 
     def loop_scores(self, metrics: Metrics) -> LoopScores:
         """Return the means over a loop of steps."""
 
     def step_flops(self, step: int) -> int:
-        """Return the model FLOPs of a step, counted from 0, over all replicas together."""
+        """Return the model FLOPs of a step, summed over all replicas; steps count from 0."""
 
     def doubt(self, loss: float) -> str | None:
-        """Return what to say about a training that ended with this loss; None: nothing."""
+        """Return a warning about a training that ended with this loss; None: there is none."""

@@ -1,7 +1,6 @@
-"""The trainings that a run is made of: the new head's alone, if there is one, then the model's.
+"""Plans the trainings of a run: that of a new head alone, if there is one, then the model's.
 
-What each starts from, by which settings, what it reads and what is done of it already, found
-without TensorFlow.
+For each it finds initial weights, settings, inputs and progress, without TensorFlow.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ log = logging.getLogger("training")
 
 
 class Start(NamedTuple):
-    """What a run starts from.
+    """The start of a run.
 
-    :param uri: of weights; None: random ones.
+    :param uri: URI of the initial weights; None: they are random.
     :param update: whether they are a version of the run's own lineage.
     :param steps_behind: steps of that version since the lineage began.
     """
@@ -36,7 +35,7 @@ class Start(NamedTuple):
 
     @classmethod
     def of(cls, init_model: str | None, store: StoreLayout, config: PipelineConfig) -> Start:
-        """Return what ``--init-model`` says, or else ``model.init_checkpoint``.
+        """Return the start that ``--init-model`` names, or else ``model.init_checkpoint``.
 
         :raises FormatError: the version has no readable record.
         """
@@ -48,7 +47,7 @@ class Start(NamedTuple):
         return cls(uri, update, steps_behind)
 
     def acting(self, config: PipelineConfig) -> PipelineConfig:
-        """Return the configuration as it acts in a training of the model from here."""
+        """Return the effective configuration of a training of the model from this start."""
         has_moments = self.steps_behind > 0
         return updates.effective_config(config, update=self.update, has_moments=has_moments)
 
@@ -57,8 +56,8 @@ class Start(NamedTuple):
 class Part:
     """One training of a run.
 
-    ``config`` is as it acts in it, ``init_uri`` what it starts from. ``done`` is its result, if it
-    is finished.
+    ``config`` is its effective configuration, ``init_uri`` names its initial weights, ``done`` is
+    its result if it is finished.
     """
 
     layout: TrainingLayout
@@ -80,9 +79,9 @@ def plan_parts(
 ) -> list[Part]:
     """Return a run's trainings, each of which starts from the one before.
 
-    :param config: its steps are decided.
-    :param arguments: of ``training.train``: manifests, and whether changes are accepted.
-    :raises JobError: manifests, vocabulary, settings and what is saved do not fit each other.
+    :param config: with the number of steps decided.
+    :param arguments: those of ``training.train``: manifests, and whether changes are accepted.
+    :raises JobError: manifests, vocabulary, settings and saved checkpoints do not fit together.
     """
     acting, head = start.acting(config), None
     if _trains_head_first(config, start):
@@ -92,7 +91,7 @@ def plan_parts(
     model = _part(run.training, acting, init_uri, arguments, store)
     if head is None:
         return [model]
-    # A new head has the rate of a first training: nothing of it can be forgotten.
+    # A new head has the rate of a first training: it has learned nothing that it could forget.
     alone = head_phase.head_config(updates.effective_config(config, update=False))
     log.info(
         "The masked-LM head is new: %d steps of the head alone, the encoder held still, then %d of "

@@ -1,6 +1,6 @@
-"""Masked-LM pretraining, with or without next sentences, as the training loop sees it.
+"""The objective of masked-LM pretraining, with or without next-sentence prediction.
 
-A dry run looks before it: do configuration, model and records fit together?
+A dry run checks beforehand whether configuration, model and records fit together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ROWS = 8
 class Pretraining:
     """The :class:`training.loop.objective.Objective` of masked-LM pretraining.
 
-    ``config`` is as it acts in this training: :func:`trained_models.updates.effective_config`.
+    ``config`` is the effective one: :func:`trained_models.updates.effective_config`.
     ``held_out`` is None where checkpoints are not scored.
     """
 
@@ -58,7 +58,7 @@ class Pretraining:
     def load_initial(
         self, model: tf_keras.Model, optimizer: tf_keras.optimizers.legacy.Optimizer
     ) -> Initial | None:
-        """Set the model, and moments that are carried, to those of ``init_model``."""
+        """Load the weights, and the moments if they are carried over, from ``init_model``."""
         if self.init_model is None:
             return None
         moments = None
@@ -82,7 +82,7 @@ class Pretraining:
     def scorer(
         self, strategy: tf.distribute.Strategy, model: tf_keras.Model
     ) -> Callable[[], HeldOutScore] | None:
-        """Return what scores the model on held-out rows; None: there are none."""
+        """Return a function that scores the model on held-out rows; None: there are none."""
         return None if self.held_out is None else self.held_out.scorer(strategy, model)
 
     def loop_scores(self, metrics: StepMetrics) -> LoopScores:
@@ -102,7 +102,7 @@ class Pretraining:
         return step_flops(self.config, phase_of(self.config, step))
 
     def doubt(self, loss: float) -> str | None:
-        """Return a sentence if guessing would have been better."""
+        """Return a warning if the loss is worse than that of guessing."""
         chance = math.log(self.config.model.vocab_size)
         if loss <= chance:
             return None
@@ -113,9 +113,9 @@ class Pretraining:
 
 
 def dry_run(job: Pretraining) -> None:
-    """Build the model and one batch, score a few of its rows, print what was found; write nothing.
+    """Build the model and a batch, score a few of its rows, and log the results; write nothing.
 
-    Runs on any machine: no TPU is needed to find out whether model and records fit together.
+    Runs on any machine: no TPU is needed to check whether model and records fit together.
     """
     model = build_model(job.config)
     if job.init_model is not None:

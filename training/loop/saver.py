@@ -1,4 +1,4 @@
-"""Saving while training goes on: tensors are written at once, everything else happens aside."""
+"""Saves checkpoints while training goes on: only writing the tensors blocks it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ log = logging.getLogger("training")
 
 
 class Saver:
-    """Commits checkpoints in a thread, one after the other.
+    """A background thread that commits checkpoints, one after the other.
 
-    :meth:`save` returns when the tensors are in files of this machine: from then on training may
-    change them. Hashing, upload and commit follow in the thread; :meth:`collect` says how they
-    ended. Used as a context, it is left only when nothing is under way any more.
+    :meth:`save` returns when the tensors are in local files: from then on training may change the
+    variables. Hashing, upload and commit follow in the thread; :meth:`collect` returns their
+    outcome. As a context manager it waits at the end until nothing is pending.
     """
 
     def __init__(self, store: CheckpointStore) -> None:
@@ -45,7 +45,8 @@ class Saver:
         """Write a checkpoint's files and begin to commit them.
 
         :param write: writes the files into a folder and returns them.
-        :param state: what they stand for. The checkpoint before it has been collected.
+        :param state: training state of the checkpoint. The previous checkpoint must have been
+            collected.
         """
         scratch = tempfile.TemporaryDirectory()
         with phase(PhaseName.SAVE):
@@ -63,10 +64,10 @@ class Saver:
         return commit
 
     def collect(self, *, wait: bool) -> Commit | None:
-        """Return the checkpoint that was under way if it counts by now; each is returned once.
+        """Return the pending checkpoint if it is committed by now; each is returned once.
 
-        :param wait: until it does.
-        :raises Exception: whatever kept it from being committed.
+        :param wait: wait until it is.
+        :raises Exception: the error that kept it from being committed.
         """
         pending = self._pending
         if pending is None or not (wait or pending.done()):

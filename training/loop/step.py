@@ -1,4 +1,4 @@
-"""The pretraining step: loss, gradients, update, whatever the number of replicas; and the loop.
+"""The pretraining step (loss, gradients, update) for any number of replicas, and the step loop.
 
 Losses, counts and gradients are summed over all replicas and then divided by counts of the whole
 batch, before anything is clipped, so the learning rate means the same on one device and on a slice.
@@ -28,9 +28,9 @@ Batch = dict[str, tf.Tensor]
 class StepMetrics(NamedTuple):
     """Sums over all replicas of one step, or over the steps of a loop; scalars.
 
-    ``loss_sum`` is the masked-LM loss. The three of next-sentence prediction are 0 without it;
-    ``pairs`` are the rows that have a label. ``input_wait_seconds`` is the time that steps were not
-    run for want of a batch; only the loop knows it, a step has 0.
+    ``loss_sum`` is the masked-LM loss. The three fields of next-sentence prediction are 0 without
+    it; ``pairs`` counts the rows that have a label. ``input_wait_seconds`` is the time in which
+    steps waited for a batch; only the loop measures it, a step has 0.
     """
 
     loss_sum: tf.Tensor
@@ -44,9 +44,10 @@ class StepMetrics(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of some rows: masked-LM loss and, with next sentences, their loss and right ones; gradients.
+    """Sums over some rows, and the gradients of the optimized loss for each trained variable.
 
-    Gradients are those of the loss as it is optimized, one for each trained variable.
+    The sums are the masked-LM loss and, with next-sentence prediction, its loss and its number of
+    correct predictions.
     """
 
     sums: list[tf.Tensor]
@@ -64,10 +65,10 @@ def make_replica_step(
 ) -> Callable[[Batch], StepMetrics]:
     """Return the step of one replica; it runs inside ``strategy.run``.
 
-    The loss is the mean over masked tokens of the masked-LM loss and, as in BERT, plus the mean
-    over rows of the next-sentence loss where the model has that head. With
-    training.gradient_accumulation_steps the replica's share of the batch is computed in that many
-    parts, one after the other: memory for activations is that of a part.
+    The loss is the mean masked-LM loss over masked tokens plus, as in BERT, the mean next-sentence
+    loss over rows if the model has that head. With training.gradient_accumulation_steps the
+    replica's share of the batch is computed in that many parts, one after the other: activations
+    need the memory of one part.
     """
     variables = trained_variables(model, config)
     with_next_sentence = has_next_sentence_head(model)
@@ -190,7 +191,7 @@ def compile_loop(
             steps = tf.identity(steps)
         for _ in tf.range(steps):
             batch = next(iterator)
-            # Input that is ready before the step before it is done costs nothing.
+            # Input that is ready before the previous step is done costs nothing.
             wait = tf.maximum(_time(after=batch) - idle, 0.0)
             metrics = strategy.run(replica_step, args=on_replicas(strategy, batch))
             # All replicas return the same sums, so the first one speaks for all.
@@ -220,7 +221,7 @@ def _check_parts(config: PipelineConfig, replicas: int) -> None:
 
 
 def _time(after: Any = ()) -> tf.Tensor:
-    """Return when all of these tensors are there, seconds, float64, by the clock of the host."""
+    """Return the time when all of these tensors are computed: host clock, seconds, float64."""
     tensors = tf.nest.flatten(after, expand_composites=True)
     with tf.device("/cpu:0"), tf.control_dependencies(tensors):
         # Not tf.timestamp, which refuses to run when ops have to be deterministic.

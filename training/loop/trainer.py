@@ -53,9 +53,9 @@ log = logging.getLogger("training")
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Everything a training needs to know; :mod:`training.train` puts it together.
+    """The inputs of a training; :mod:`training.train` puts them together.
 
-    ``config`` is as it acts in this training: :func:`trained_models.updates.effective_config`.
+    ``config`` is the effective one: :func:`trained_models.updates.effective_config`.
     """
 
     config: PipelineConfig
@@ -70,12 +70,12 @@ class TrainingJob:
 class Trainer:
     """A model in training.
 
-    The constructor builds model and optimizer; :meth:`train` brings them to ``train_steps`` from
-    wherever the newest good checkpoint is. State is in three places, saved and restored together:
-    the model's variables, the optimizer's (its ``iterations`` is the step) and ``_state``.
+    The constructor builds model and optimizer; :meth:`train` trains them up to ``train_steps`` from
+    the newest good checkpoint. State is in three places, saved and restored together: the model's
+    variables, the optimizer's (its ``iterations`` is the step) and ``_state``.
 
-    On several machines each one runs this, and all take the same turns, as all see the same sums;
-    the chief alone writes.
+    On several machines each one runs this, and all make the same decisions, as all see the same
+    sums; only the chief writes.
     """
 
     def __init__(self, job: TrainingJob, strategy: tf.distribute.Strategy) -> None:
@@ -107,9 +107,9 @@ class Trainer:
     def train(self, stop: StopRequest) -> TrainingResult:
         """Train to the end and commit the result.
 
-        :param stop: asked between loops; when it is set, the state is saved before giving up.
-        :raises PreemptedError: it was asked to stop; a checkpoint is saved.
-        :raises NonFiniteLossError: training has gone wrong more often than it may go back.
+        :param stop: checked between loops; when it is set, the state is saved before training ends.
+        :raises PreemptedError: a stop was requested; a checkpoint is saved.
+        :raises NonFiniteLossError: training has gone wrong more often than it may roll back.
         :raises LostHolderError: another attempt holds the run.
         """
         self._job.guard.check()
@@ -146,7 +146,7 @@ class Trainer:
             log.info("Starting from random weights.")
         else:
             if self._is_chief:
-                # Replaced: an earlier try may have begun from another model and saved nothing.
+                # Replaced: an earlier attempt may have begun from another model and saved nothing.
                 initial.weights.record(initial.uri).write(self._job.layout.initial_weights)
             log.info("Continuing from %s: %s", initial.uri, initial.weights)
             self._inputs = self._job.inputs.model_copy(update={"heritage": initial.heritage})
@@ -154,13 +154,13 @@ class Trainer:
     def _make_reporter(self) -> Reporter:
         layout = self._job.layout
         if not self._is_chief:
-            # It has the same to say as the chief; that is thrown away at the end.
+            # Its reports are the same as the chief's; they are thrown away at the end.
             self._nowhere = tempfile.TemporaryDirectory()
             layout = TrainingLayout(self._nowhere.name)
         return Reporter(self._job.config, layout, self._state.step)
 
     def _goes_on(self) -> bool:
-        """Return whether there are steps left to do; what is saved by now is taken note of."""
+        """Collect a checkpoint that is committed by now; return whether there are steps left."""
         self._collect(wait=self._is_complete)
         return not self._is_complete
 
@@ -227,7 +227,7 @@ class Trainer:
         return step % self._settings.checkpoint_interval == 0 or step == self._settings.steps
 
     def _checkpoint(self) -> str | None:
-        """Score the model, if that is wanted, and save; or return why it is not worth it."""
+        """Score the model, if checkpoints are scored, and save it; or return why it is bad."""
         if not weights_are_finite(self.model):
             return "a weight is not finite"
         if self._score is not None:
@@ -241,7 +241,7 @@ class Trainer:
         return None
 
     def _save(self) -> None:
-        """Begin to save the state as it is; :meth:`_collect` takes note of the end."""
+        """Begin to save the current state; :meth:`_collect` records the outcome."""
         current = self._state
         self._collect(wait=True)
         if self._state is not current:
@@ -256,7 +256,7 @@ class Trainer:
             )
 
     def _collect(self, *, wait: bool) -> None:
-        """Take note of a checkpoint that counts by now, ours or another's of the same step."""
+        """Record a checkpoint that is committed by now: ours, or another process's of that step."""
         commit = self._saver.collect(wait=wait)
         if commit is None:
             return
@@ -288,7 +288,7 @@ class Trainer:
         self._saved_step = manifest.step
 
     def _restore_start(self) -> None:
-        """Set everything to what a new run begins with."""
+        """Set model, optimizer and state to those at the start of a new run."""
         model, optimizer = self._build()
         ours = [*self.model.variables, *self._optimizer.variables()]
         for variable, initial in zip(ours, [*model.variables, *optimizer.variables()], strict=True):
@@ -298,7 +298,7 @@ class Trainer:
         self._saved_step = 0
 
     def _roll_back(self, problem: str) -> None:
-        """Go back to the last checkpoint of the schedule and pass over the records since."""
+        """Roll back to the last scheduled checkpoint and skip the records since then."""
         bad = self._state
         target = self._guard.target(bad, problem)
         self._collect(wait=True)
@@ -324,7 +324,7 @@ class Trainer:
         went_back(rollback.to_step)
 
     def _meet(self) -> None:
-        """Wait for the other machines: what the chief has saved is there for all of them."""
+        """Wait for the other machines, so that all of them can read what the chief has saved."""
         numbers_of_workers(self._strategy, 0)
 
     def _give_up(self) -> NoReturn:
@@ -363,7 +363,7 @@ class Trainer:
         )
         if self._is_chief:
             result = self._commit(result)
-        # Whoever leaves earlier is not there any more to begin again with a chief that dies here.
+        # A machine that left earlier would be missing when a chief that dies here starts again.
         self._meet()
         return result
 
@@ -377,7 +377,7 @@ class Trainer:
 
 
 def make_strategy(config: PipelineConfig) -> tf.distribute.Strategy:
-    """Return where a training runs; see :func:`training.runtime.strategies.create_strategy`."""
+    """Return a training's strategy; see :func:`training.runtime.strategies.create_strategy`."""
     evaluation = config.evaluation
     scored = [evaluation.global_batch_size] if evaluation.rows_per_checkpoint else []
     trained = [phase.global_batch_size for phase in phases(config)]
@@ -385,9 +385,10 @@ def make_strategy(config: PipelineConfig) -> tf.distribute.Strategy:
 
 
 def _steps_until_stop(step: int, config: PipelineConfig, others: Sequence[int]) -> int:
-    """Return how many steps the next loop has: up to the next multiple or phase that matters.
+    """Return the number of steps of the next loop, up to the next multiple or the phase's end.
 
-    Multiples and not a constant number, as a resumed training may start between them.
+    It ends at a multiple of ``steps_per_loop`` or ``checkpoint_interval`` instead of having a
+    constant length, as a resumed training may start between multiples.
 
     :param others: steps at which a loop has to end for other reasons.
     """

@@ -1,4 +1,4 @@
-"""Tensors to and from verified files: saving, exact restoring, and loading weights by name."""
+"""Saves tensors to verified files, restores them exactly, and loads weights by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training.importing.loading import InitialModel, load_foreign
 from training.importing.tensorflow_checkpoints import keys_by_name
 from training.optimization.moments import Moments
 
-# What the names of the weights of pretraining's heads begin with, in a model of ours.
+# Prefix of the names of the pretraining heads' weights, in a model of ours.
 _HEADS = "bert/"
 
 
@@ -45,9 +45,9 @@ def write_files(
     inputs: TrainingInputs,
     options: tf.train.CheckpointOptions,
 ) -> list[Path]:
-    """Write everything that training continues from into a local folder; return its files.
+    """Write everything needed to resume training into a local folder; return its files.
 
-    :param optimizer: None: weights alone, of a model that was not trained here.
+    :param optimizer: None: only weights are written, of a model that was not trained here.
     """
     _checkpoint(model, optimizer).write(str(folder / WEIGHTS_NAME), options)
     (folder / artifacts.INPUTS_FILE).write_bytes(inputs.to_bytes())
@@ -92,15 +92,15 @@ def load_weights(
 ) -> LoadedWeights:
     """Set all weights, encoder and heads, to those of a trained model, by name.
 
-    What may be missing or left over :attr:`LoadedWeights.fits` says: in a model of ours a
-    next-sentence head only.
+    :attr:`LoadedWeights.fits` defines what may be missing or left over: in a model of ours only a
+    next-sentence head.
 
     :param model: built model, as :func:`training.architectures.models.build_model` returns it.
     :param source: a model version folder, or the ``training`` folder of a finished run; or weights
-        of any format that :mod:`training.importing` reads, with what they are for.
-    :param moments: of the optimizer that goes on with those of a model of ours; None: none does.
+        of any format that :mod:`training.importing` reads, with their purpose.
+    :param moments: those of the optimizer, to be set from a model of ours; None: not carried over.
     :raises UserError: the URI is no model, or a variable or moment is missing or of another shape,
-        or a variable left over; the message names them, and nothing was changed.
+        or a variable is left over; the message names them, and nothing was changed.
     :raises FormatError: a file of a model of ours does not verify.
     :raises BadDataError: a file of another model is damaged.
     """
@@ -113,8 +113,8 @@ def load_weights(
 def load_encoder(encoder: tf_keras.layers.Layer, source: InitialModel) -> LoadedWeights:
     """Set an encoder's weights to those of a trained model; its heads are dropped.
 
-    The pooler is loaded like the rest: without next-sentence prediction training has left it as it
-    was, so of models of one lineage all have that of its beginning.
+    The pooler is loaded like the rest: without next-sentence prediction training does not change
+    it, so all models of a lineage have the pooler that it began with.
 
     :param encoder: with all its variables.
     :param source: as for :func:`load_weights`.
@@ -133,10 +133,10 @@ def load_encoder(encoder: tf_keras.layers.Layer, source: InitialModel) -> Loaded
 
 
 def _of_encoder(table: LoadedWeights) -> LoadedWeights:
-    """Return the table without the masked-LM head, which there is none of here."""
+    """Return the table without the masked-LM head, which an encoder does not have."""
     new = [name for name in table.new if not name.startswith("cls/")]
     notes = tuple(note for note in table.notes if "masked-LM head is new" not in note)
-    # It fits, so what is dropped is but the head of next sentences.
+    # It fits, so only the next-sentence head is dropped.
     return table._replace(new=new, notes=notes, allowed=table.allowed.union(table.dropped))
 
 
@@ -148,8 +148,8 @@ def load_ours(
 ) -> LoadedWeights:
     """Set variables to those of the same names in a model of ours, all of them or none.
 
-    :param unused: what the names of weights begin with that may be left over.
-    :raises UserError: something is missing, left over or of another shape.
+    :param unused: name prefixes of weights that may be left over.
+    :raises UserError: a weight is missing, left over or of another shape.
     :raises FormatError: a file does not verify.
     """
     files = artifacts.model_files(model_uri)
@@ -194,21 +194,21 @@ def _compare(
 def check_architecture(model_uri: str, config: PipelineConfig, vocabulary_sha256: str) -> None:
     """Refuse a model whose weights would load but mean something else here.
 
-    Shapes do not show the activation function, nor which token a row of the embedding stands for.
+    Shapes show neither the activation function nor the token of each row of the embedding.
 
     :raises UserError: the URI is no model, or its architecture or vocabulary differs.
-    :raises FileNotFoundError: the model does not say what it was trained with.
+    :raises FileNotFoundError: the record of the model's training inputs is missing.
     """
     kind = source_kind(model_uri)
     if kind is not SourceKind.OURS:
-        # What its vocabulary is, and which rows that gives, is seen when the weights are loaded.
+        # Its vocabulary and embedding rows are checked when the weights are loaded.
         check_description(model_uri, kind, config.model)
         return
     files = artifacts.model_files(model_uri)
     inputs = artifacts.load_inputs(files)
     wanted = config.model.model_dump(mode="json")
     there = {name: inputs.settings.get(f"model.{name}") for name in ARCHITECTURE}
-    # Models from before the setting do not say it.
+    # Models older than this setting do not record it.
     there["architecture"] = there["architecture"] or BERT
     problems = [
         f"model.{name} is {there[name]!r} there and {wanted[name]!r} here"

@@ -1,4 +1,4 @@
-"""Dropout as a pure function of (seed, place in the model, step), so that resume is exact."""
+"""Dropout as a pure function of seed, layer, step, batch part and replica: resume is exact."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import tf_keras
 SITES = 100_003  # a prime above any number of dropout layers
 REPLICAS = 65_536
 
-# Number of the part of the batch that is being computed, and how many parts there are. Replicas are
-# traced in threads of their own, each of which has its own value.
+# Number of the batch part being computed, and the number of parts. Each replica is traced in a
+# thread of its own, which has its own value.
 _PART: ContextVar[tuple[tf.Tensor | int, int]] = ContextVar("part", default=(0, 1))
 
 
 @contextmanager
 def part_of_batch(number: tf.Tensor, count: int) -> Iterator[None]:
-    """Give a part of a batch masks of its own, which are those of its number, step and replica.
+    """Give a part of a batch its own dropout masks, by its number, the step and the replica.
 
     :param number: int32 scalar, from 0.
-    :param count: parts of a replica's share of the batch. One has the masks of the whole.
+    :param count: parts of a replica's share of the batch. A single part has the masks of the whole.
     """
     before = _PART.set((number, count))
     try:

@@ -1,4 +1,4 @@
-"""Forward passes over arrays in memory, on all devices; a row's mean hidden state."""
+"""Runs forward passes over arrays in memory on all devices; averages a row's hidden states."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.runtime.phases import each
 from training.runtime.strategies import on_replicas
 
 INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
-"""What an encoder takes, int32 [R, S] each."""
+"""Names of an encoder's inputs, int32 [R, S] each."""
 
 Forward = Callable[[Arrays], npt.NDArray[np.float32]]
 
@@ -24,14 +24,14 @@ def make_forward(
     strategy: tf.distribute.Strategy,
     batch_size: int,
 ) -> Forward:
-    """Return a function from arrays [N, ...] to what a model puts out for each row, float32 [N, D].
+    """Return a function from arrays [N, ...] to the model's output per row, float32 [N, D].
 
-    :param call: from a replica's share of a batch to float32 [R, D]; compiled once.
+    :param call: maps a replica's share of a batch to float32 [R, D]; compiled once.
     """
 
     @tf.function
     def forward_batch(batch: tuple[dict[str, tf.Tensor]]) -> tf.Tensor:
-        # One share a replica, in order, so together they are in the order of the global batch.
+        # One share per replica, in order, so together they have the order of the global batch.
         placed = on_replicas(strategy, batch)
         shares = strategy.experimental_local_results(strategy.run(call, args=placed))
         return tf.concat(shares, axis=0)
@@ -47,14 +47,14 @@ def make_forward(
 def mean_state(
     encoder: tf_keras.Model, batch: dict[str, tf.Tensor], counted: str = "input_mask"
 ) -> tf.Tensor:
-    """Return the mean of rows' last hidden states over some of their tokens, float32 [R, H].
+    """Return the mean of each row's last hidden states over some of its tokens, float32 [R, H].
 
-    Not [CLS] alone: in a model that was pretrained without next-sentence prediction nothing has
-    ever asked that position for the whole text, while every token's state was trained to tell the
-    token.
+    Not [CLS] alone: without next-sentence prediction pretraining never required that position to
+    represent the whole text, while every token's state was trained to predict the token.
 
     :param batch: int32 [R, S] each, by the names of :data:`INPUTS`, and ``counted``.
-    :param counted: what says, by 1 or 0, whether a token's state goes in; at least one a row does.
+    :param counted: name of the array that is 1 for the tokens to average and 0 for the others; each
+        row has at least one.
     """
     outputs = encoder({name: batch[name] for name in INPUTS}, training=False)
     states = tf.cast(outputs["sequence_output"], tf.float32)

@@ -17,16 +17,16 @@ Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, None]]
 def masked_lm_losses(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     """Return the cross-entropy of every prediction slot in nats, float32 [R, P].
 
-    The softmax is taken in float32, whatever the arithmetic of the model. Its gradient, softmax
-    minus one-hot label, is written out: where ops have to be deterministic, TensorFlow takes its
-    own kernel for both apart and needs four times the CPU time.
+    The softmax is computed in float32, whatever the model's precision. The gradient, softmax minus
+    one-hot label, is written out: where ops have to be deterministic, TensorFlow replaces its fused
+    kernel for both by separate ops, which need four times the CPU time.
 
     :param logits: [R, P, vocab_size].
-    :param labels: word ids, [R, P].
+    :param labels: token ids, [R, P].
     """
     exact = tf.cast(logits, tf.float32)
     softmax = tf.nn.softmax(exact)
-    # log(sum(exp(logits))): the largest share of a softmax is 1 / sum(exp(logits - largest logit)).
+    # log(sum(exp(logits))): the largest softmax value is 1 / sum(exp(logits - largest logit)).
     log_sum = tf.reduce_max(exact, axis=-1) - tf.math.log(tf.reduce_max(softmax, axis=-1))
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:

@@ -1,4 +1,4 @@
-"""What a training starts from: weights, and what a lineage keeps of the place they are from."""
+"""Loads the initial weights of a training and the heritage that its lineage keeps of them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ log = logging.getLogger("training")
 
 
 class Initial(NamedTuple):
-    """What a training began with.
+    """The initial weights of a training.
 
-    :param uri: the weights' place.
-    :param weights: what became of each.
-    :param heritage: what the model has of them for good; None: not known, or of no interest.
+    :param uri: their location.
+    :param weights: the outcome of loading each of them.
+    :param heritage: what the model keeps of their source for good; None: unknown or not needed.
     """
 
     uri: str
@@ -47,14 +47,14 @@ def load_initial(
     config: PipelineConfig,
     moments: Moments | None = None,
 ) -> Initial:
-    """Set a model, and moments that are carried, to those that a training starts from.
+    """Load the initial weights of a training, and the moments if they are carried over.
 
-    :param config: of the training.
+    :param config: configuration of the training.
     :raises UserError: they do not fit; nothing was changed.
     :raises BadDataError: a file is damaged.
     """
     is_folder = source_kind(initial.uri) is SourceKind.HUGGING_FACE
-    # Before the weights: what cannot be kept is refused at once.
+    # Before the weights: files that cannot be kept are rejected at once.
     beside = sentence_files(initial.uri) if is_folder else SentenceFiles({})
     weights = checkpoints.load_weights(model, initial, moments)
     weights = weights._replace(notes=(*weights.notes, *beside.notes))
@@ -71,8 +71,8 @@ def save_imported(
 ) -> TrainingResult:
     """Load weights and commit them as checkpoint 0, without an optimizer's moments.
 
-    :param layout: where they come to; an earlier try's checkpoint there is taken as it is.
-    :param initial: the weights, of any format that can be trained from.
+    :param layout: target folder; a checkpoint of an earlier attempt there is used as it is.
+    :param initial: the weights, of any format that training can start from.
     :raises UserError: they do not fit the architecture or the vocabulary; nothing was written.
     :raises BadDataError: a file is damaged.
     """

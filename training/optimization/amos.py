@@ -60,7 +60,7 @@ class Amos(tf_keras.optimizers.legacy.Optimizer):
 
     @property
     def _statistics_steps(self) -> tf.Tensor:
-        """Return how many steps the statistics have behind them, the present one included."""
+        """Return the number of steps in the statistics, including the current one."""
         return self.iterations + 1
 
     def _resource_apply_dense(

@@ -1,8 +1,8 @@
-"""An optimizer's moments, carried from a model version into the training that continues it.
+"""Carries an optimizer's moments from a model version into the training that continues it.
 
-Moments with many steps behind them need no correction for having begun with zeros. The optimizers
-correct by their own step counter, which begins with 0 in every run, as the learning rate follows
-it. An optimizer that carries moments therefore counts the steps before this run separately.
+Moments of many steps need no correction for having started at zero. The optimizers derive that
+correction from their own step counter, which starts at 0 in every run, as the learning rate depends
+on it. An optimizer with carried moments therefore counts the steps before this run separately.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OPTIMIZER = "optimizer"
 
 
 class _Carrying(tf_keras.optimizers.legacy.Optimizer):
-    """An optimizer with a counter of the steps that its slots have behind them from before."""
+    """An optimizer with a counter of the steps that its slots had seen before this run."""
 
     carried_steps: tf.Variable | None = None
 
@@ -46,7 +46,7 @@ class _Carrying(tf_keras.optimizers.legacy.Optimizer):
 
 
 class _CarryingAdam(_Carrying):
-    """Adam's correction of its moments, by all steps that they have behind them."""
+    """Adam with a bias correction by all steps that its moments have seen."""
 
     def _prepare_local(
         self, var_device: str, var_dtype: tf.DType, apply_state: dict[Any, dict[str, Any]]
@@ -77,10 +77,10 @@ class CarryingAmos(_Carrying, Amos):
 
 
 class Carried(NamedTuple):
-    """Moments that were read and fit.
+    """Moments that were read from a checkpoint and fit the optimizer.
 
     :param values: by (variable's name, slot's name).
-    :param steps: how many the moments have behind them.
+    :param steps: number of steps that the moments have seen.
     """
 
     values: dict[tuple[str, str], npt.NDArray[np.float32]]
@@ -95,9 +95,9 @@ class Carried(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """The moments of an optimizer that can go on with those of an earlier training.
+    """The moments of an optimizer that can continue with those of an earlier training.
 
-    :param variables: those that it has slots for.
+    :param variables: the variables that the optimizer has slots for.
     """
 
     optimizer: tf_keras.optimizers.legacy.Optimizer
@@ -113,10 +113,10 @@ class Moments(NamedTuple):
         }
 
     def read(self, reader: tf.train.CheckpointReader, uri: str) -> Carried:
-        """Return the moments of a checkpoint for each slot here; nothing is changed.
+        """Return the checkpoint's moments for each slot of the optimizer; nothing is changed.
 
-        :param uri: for messages.
-        :raises UserError: a slot is missing there, or has another shape.
+        :param uri: the checkpoint's, for messages.
+        :raises UserError: a slot is missing in the checkpoint or has another shape there.
         """
         keys, steps = _stored_slots(reader), _steps_behind(reader)
         shapes = reader.get_variable_to_shape_map()
@@ -138,7 +138,7 @@ class Moments(NamedTuple):
         return Carried(values, steps)
 
     def set(self, carried: Carried) -> None:
-        """Go on with moments that :meth:`read` has found to fit."""
+        """Set the optimizer's moments to those that :meth:`read` returned."""
         for name, slot in self._slots.items():
             slot.assign(carried.values[name])
         self.optimizer.carried_steps.assign(carried.steps)
@@ -155,7 +155,7 @@ def _stored_slots(reader: tf.train.CheckpointReader) -> dict[tuple[str, str], st
 
 
 def _steps_behind(reader: tf.train.CheckpointReader) -> int:
-    """Return the steps of the checkpoint's training, and of those that it carries moments of."""
+    """Return the steps of the checkpoint's training plus those of its carried moments."""
     graph, optimizer = _optimizer_node(reader)
     counters = {child.local_name: child.node_id for child in optimizer.children}
     found = [counters[name] for name in (_ITERATIONS, CARRIED_STEPS) if name in counters]

@@ -17,7 +17,7 @@ from training.optimization.amos import Amos
 from training.optimization.moments import CarryingAdamW, CarryingAmos, CarryingLamb
 from training.optimization.schedules import build_schedule
 
-# What MirroredStrategy adds to the name of a variable's copy on a further device.
+# Suffix that MirroredStrategy adds to the name of a variable's copy on a further device.
 _REPLICA = re.compile(r"/replica_\d+(?=:\d+$)")
 
 
@@ -48,14 +48,14 @@ def build_optimizer(
 ) -> tf_keras.optimizers.legacy.Optimizer:
     """Return the optimizer with its slots built for exactly these variables.
 
-    ``iterations`` is the step counter of the training. With ``optimizer.carry_slots`` it can go on
-    with moments of an earlier one, by :class:`training.optimization.moments.Moments`. Slots have
-    to exist before
-    a checkpoint is restored, else their values are dropped without a word.
+    ``iterations`` is the step counter of the training. With ``optimizer.carry_slots`` the optimizer
+    can continue with moments of an earlier training, by
+    :class:`training.optimization.moments.Moments`. Slots have to exist before a checkpoint is
+    restored, otherwise their values are silently dropped.
 
-    :param factors: on the rate of AdamW, by the variable's name; None: none.
-    :param no_weight_decay: expressions for the names of variables that do not decay; those of
-        ``model.architecture`` unless told.
+    :param factors: learning-rate factors of AdamW, by the variable's name; None: none.
+    :param no_weight_decay: regular expressions for the names of variables that do not decay;
+        default: those of ``model.architecture``.
     """
     optimizer = _optimizer(config, factors, no_weight_decay)
     optimizer._create_all_weights(variables)
@@ -86,7 +86,7 @@ def _optimizer(
         "exclude_from_weight_decay": list(no_weight_decay or architecture.no_weight_decay),
     }
     if settings.type == "adamw":
-        # Clipping is the training step's: it has to follow the sum over replicas.
+        # The training step clips: that has to follow the sum over replicas.
         arguments["gradient_clip_norm"] = 0.0
         if factors is not None:
             return LayerwiseAdamW(factors=factors, **arguments)

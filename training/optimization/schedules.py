@@ -1,4 +1,4 @@
-"""The learning rate as a function of the step: a linear warm-up, then one of three ways to fall."""
+"""The learning rate as a function of the step: a linear warm-up, then one of three decays."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pipeline_config import PipelineConfig
 
 
 class LinearWarmupDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
-    """Linear rise to the peak, then a line down to the end.
+    """Linear rise to the peak, then a linear decay to the end.
 
     Step s, from 0, uses ``peak * (s + 1) / warmup_steps`` while s < warmup_steps, so that no step
-    is wasted at rate 0. The fall takes the last ``decay_steps`` steps: the first of them still has
-    the peak rate, and ``end`` is reached when all steps are done. Between the two the rate is
-    constant.
+    is wasted at rate 0. The decay takes the last ``decay_steps`` steps: the first of them still has
+    the peak rate, and ``end`` is reached when all steps are done. Between warm-up and decay the
+    rate is constant.
 
     :param decay_steps: None: all steps after the warm-up.
     """
@@ -47,7 +47,7 @@ class LinearWarmupDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
         return tf.where(position < self._warmup_steps, rising, falling)
 
     def _fallen(self, done: tf.Tensor) -> tf.Tensor:
-        """Return which part of the way down is behind, after this part of the falling steps."""
+        """Return the fraction of the decay after this fraction of the decay steps."""
         return done
 
     def get_config(self) -> dict[str, Any]:

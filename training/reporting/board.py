@@ -1,11 +1,11 @@
-"""TensorBoard on the runs of a store, for those who call it by a name of its own.
+"""Serves TensorBoard on the runs of a store, optionally under a host name of its own.
 
 Copy-paste: ``python -m training.reporting.board --logdir gs://my-bucket/store/runs --port 6006``
 
 All options of ``tensorboard`` are accepted. It has no login, so it answers only requests that are
-addressed to this machine, to ``--host``, or to the host of ``--address``: a web page of somebody
-else could otherwise have its own name resolve to this machine (DNS rebinding) and read runs through
-a browser here.
+addressed to this machine, to ``--host``, or to the host of ``--address``: otherwise a foreign web
+page could resolve its own name to this machine (DNS rebinding) and read runs through a browser
+here.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 Application = Callable[[Any, Any], Any]
-"""Of WSGI, PEP 3333."""
+"""A WSGI application, PEP 3333."""
 
-# By itself the data server looks at a record's checksum only if it cannot parse the record: a bit
-# that flipped on a disk would be shown as another loss.
+# By default the data server checks a record's checksum only if it cannot parse the record: a bit
+# that flipped on a disk would be shown as a different loss.
 CHECKSUMS = "--extra_data_server_flags=--checksum"
 THIS_MACHINE = ("localhost", "127.0.0.1")
 
 
 def only_for(hosts: Collection[str], application: Application) -> Application:
-    """Return an application that refuses requests with another ``Host`` than these, with a 403."""
+    """Return an application that refuses requests for any other ``Host`` with a 403."""
     from werkzeug.sansio.utils import host_is_trusted
     from werkzeug.wrappers import Response
 
@@ -45,7 +45,7 @@ def serve(hosts: Collection[str] = ()) -> None:
 
     :param hosts: names to answer to, besides those of this machine and ``--host``.
     """
-    # The first, so that whoever starts this may say otherwise.
+    # First, so that the caller's own options override it.
     sys.argv.insert(1, CHECKSUMS)
     from absl import app  # type: ignore[import-untyped]
     from tensorboard import default, main_lib, program  # type: ignore[import-untyped]

@@ -1,8 +1,8 @@
-"""TensorBoard events in the store: each file is uploaded once, complete, and never changed.
+"""Writes TensorBoard events to the store: each file is uploaded once, complete, and never changed.
 
-TensorFlow would append to one file. Object stores cannot append, its own support for ``gs://`` is a
-separate package, and TensorBoard keeps reading the old file when one is replaced. A folder of small
-files that follow each other is what all of them understand.
+TensorFlow would append to one file. But object stores cannot append, TensorFlow's support for
+``gs://`` is a separate package, and TensorBoard keeps reading the old file when one is replaced. A
+sequence of small files in a folder works with all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EventFiles:
         self._writer: tf.summary.SummaryWriter | None = None
 
     def add(self, step: int, scalars: dict[str, float]) -> None:
-        """Note some values of a step."""
+        """Add some values of a step."""
         with _here():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(self._scratch.name)
@@ -50,7 +50,7 @@ class EventFiles:
 
 
 def _here() -> Any:
-    # Who drives a slice of several hosts has another one for a default, whose files are not ours.
+    # On a slice of several hosts the default device is on another host, with other files.
     return tf.device(context.context().host_address_space())
 
 

@@ -14,13 +14,13 @@ DOTS_PER_INCH = 100
 
 
 def draw(records: list[Record], path: Path) -> None:
-    """Write the curve of the training loss, with the held-out losses and rollbacks upon it.
+    """Write the curve of the training loss, with held-out losses and rollbacks marked on it.
 
     :param records: as :func:`trained_models.metric_files.read` returns them.
-    :param path: its suffix says the format.
+    :param path: its suffix chooses the format.
     :raises UserError: there is nothing to draw, or matplotlib does not know the format.
     """
-    # The canvas is used without pyplot, which would look for a display and keep the figure.
+    # Without pyplot, which would look for a display and keep the figure.
     figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
     if path.suffix.removeprefix(".") not in figure.canvas.get_supported_filetypes():
         raise UserError(f"{path}: {path.suffix!r} is no picture's suffix; use .png, .svg or .pdf.")

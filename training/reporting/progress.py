@@ -1,4 +1,4 @@
-"""What is seen of a running training: log, progress file, TensorBoard, metrics for programs."""
+"""Reports a running training: log, progress file, TensorBoard events, metrics for programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training.runtime.phases import phase, write_for_agent
 log = logging.getLogger("training")
 
 PROGRESS_FILE = "REPRETRAIN_PROGRESS_FILE"
-"""Variable of the environment that names the file of a job's progress."""
+"""Environment variable that names the file of a job's progress."""
 
 SECONDS_BETWEEN_LINES = 2.0
 # Files are published after a hundredth of the time since the start, within these limits: often at
@@ -54,7 +54,7 @@ class LoopReport(NamedTuple):
 
     @property
     def tokens_per_second(self) -> float:
-        """Return the rate over the loop; padding is no token."""
+        """Return the rate over the loop; padding does not count."""
         return self.tokens / self.seconds
 
     @property
@@ -64,15 +64,15 @@ class LoopReport(NamedTuple):
 
 
 class Reporter:
-    """Reports what a training does, in four places.
+    """A reporter of a training, with four outputs.
 
-    The log is read by people, in the end in the task log of Airflow. The progress file is read by
-    the on-VM agent, which puts it into its heartbeat. TensorBoard reads the events, and other
-    programs the metrics; both are published together, and at the end of the context.
+    People read the log, eventually in the task log of Airflow. The on-VM agent reads the progress
+    file and puts it into its heartbeat. TensorBoard reads the events, and other programs the
+    metrics; both are published together, and at the end of the context.
     """
 
     def __init__(self, config: PipelineConfig, layout: TrainingLayout, first_step: int) -> None:
-        """Begin to report on a process that trains from some step on."""
+        """Start reporting on a process that trains from ``first_step``."""
         self._train_steps = config.training.steps
         self._available_flops = available_flops(config)
         self._events = EventFiles(layout.events)
@@ -95,7 +95,7 @@ class Reporter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # What was said last says most about why a training failed.
+        # The last reports say most about why a training failed.
         self.publish()
 
     def loop(self, report: LoopReport) -> None:
@@ -155,10 +155,10 @@ class Reporter:
         log.info("checkpoint %d committed", step)
 
     def publish(self) -> None:
-        """Publish what was reported since the last time.
+        """Publish what was reported since the last call.
 
-        Also to be called before a checkpoint is committed: a process that starts from it says
-        nothing about the steps before.
+        Must also be called before a checkpoint is committed: a process that resumes from it does
+        not report the steps before.
         """
         self._last_files = time.monotonic()
         with phase(PhaseName.SAVE):
@@ -166,7 +166,7 @@ class Reporter:
             self._metrics.publish()
 
     def _scalars(self, report: LoopReport) -> dict[str, float]:
-        """Return what TensorBoard shows of a loop, and the metrics too, under the same names."""
+        """Return the scalars of a loop, which have the same names in TensorBoard and metrics."""
         flops = report.flops / report.seconds
         memory = device_memory()
         values = {

@@ -1,4 +1,4 @@
-"""Scores and evaluation reports as text, and whether two reports agree."""
+"""Formats scores and evaluation reports as text, and compares two reports."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def next_sentence_text(loss: float | None, accuracy: float | None) -> str:
 def table(report: EvaluationReport) -> str:
     """Return the scores of every model on every set, token-weighted, as aligned text.
 
-    The share of right next-sentence predictions, and how well embeddings find the other half of a
-    document, are only there if they were measured.
+    Next-sentence accuracy and the scores of retrieving the other half of a document by embeddings
+    are only shown if they were measured.
     """
     rows = list(_rows(report))
     shown = [n for n in range(len(HEADER)) if n < _ALWAYS_SHOWN or any(row[n] for row in rows)]
@@ -82,9 +82,10 @@ def _fraction(value: float | None) -> str:
 
 
 def made_from(report: EvaluationReport) -> dict[str, str]:
-    """Return the content hash of every manifest and model that a report rests on, by description.
+    """Return the content hash of every manifest and model that a report is based on.
 
-    Content and not places: a version has copies of its run's checkpoint and of the manifests.
+    The keys are descriptions. Hashes identify content, not locations: a version has copies of its
+    run's checkpoint and of the manifests.
     """
     sets = {f"set {name}": sha256 for name, sha256 in report.evaluated.items()}
     models = {f"model {model.name}": model.files_sha256 for model in report.models}
@@ -104,11 +105,12 @@ class Differences(NamedTuple):
 
 
 def largest_differences(one: EvaluationReport, other: EvaluationReport) -> Differences:
-    """Return how far two reports are apart: losses in nats per token, the others as shares of 1.
+    """Return the differences of two reports: loss in nats per token, the others as fractions.
 
-    Models go by name: a version's folder holds the same weights as the run that it came from.
+    Models are matched by name: a version's folder holds the same weights as the run that it came
+    from.
 
-    :raises ValueError: they are not about the same models, sets and documents.
+    :raises ValueError: the reports are about different models, sets or documents.
     """
     if _subjects(one) != _subjects(other):
         raise ValueError("the reports are about different models, sets or documents")
@@ -131,7 +133,7 @@ def _scores(score: DocumentSetScore) -> list[tuple[float, float, float]]:
 
 
 def _recall_difference(one: EvaluationReport, other: EvaluationReport) -> float:
-    """Return how far recall@1 is apart at most, where both have it: an older report has none."""
+    """Return the largest difference in recall@1 where both have it: older reports have none."""
     pairs = [
         (mine.recall_at_1, theirs.recall_at_1)
         for model, same in zip(one.models, other.models, strict=True)

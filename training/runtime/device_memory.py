@@ -1,4 +1,4 @@
-"""How much memory of the accelerators is in use, where TensorFlow knows it."""
+"""Measures the memory in use on accelerators, where TensorFlow reports it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ACCELERATORS = ("TPU", "GPU")
 
 
 class DeviceMemory(NamedTuple):
-    """Bytes on the fullest device of this host: now, and at most since the process began."""
+    """Bytes in use on the fullest device of this host: now, and the peak since startup."""
 
     memory_bytes: int
     peak_memory_bytes: int

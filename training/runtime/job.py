@@ -1,8 +1,8 @@
-"""What the command lines of this package share: logging, SIGTERM, exit codes, stacks of threads.
+"""Shared code of this package's command lines: logging, SIGTERM, exit codes, thread stacks.
 
-The agent asks by a signal where every Python thread is. The answer is written by the signal's
-handler itself, in C: it needs neither the GIL nor a thread that gets to run, so a process answers
-also while it hangs in another library.
+The agent sends a signal to get the stack of every Python thread. The signal's handler writes the
+stacks itself, in C: it needs neither the GIL nor a thread that gets to run, so a process answers
+even while it hangs in another library.
 
 Source: https://docs.python.org/3/library/faulthandler.html#faulthandler.register
 """
@@ -30,17 +30,17 @@ from training.runtime.phases import phase
 
 log = logging.getLogger("training")
 STACKS_FOLDER = "REPRETRAIN_STACKS_FOLDER"
-"""Variable of the environment that names the folder of the answers; without it none is given."""
+"""Environment variable that names the folder for the stacks; without it none are written."""
 
 # The handler writes to the descriptor for as long as the process lives.
 _answers: list[TextIO] = []
 
 
 class StopRequest:
-    """Remembers that SIGTERM arrived, so that a loop can end where its state can be saved.
+    """A flag that SIGTERM sets, so that a loop can end where its state can be saved.
 
-    Cloud TPU VMs send it when they are taken away. Python runs signal handlers between two calls
-    into TensorFlow, so one loop of steps and a save have to fit into the grace period.
+    Cloud TPU VMs send SIGTERM when they are preempted. Python runs signal handlers between two
+    calls into TensorFlow, so one loop of steps and a save have to fit into the grace period.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ def _log_failure(error: Exception, kind: ExitKind) -> None:
                 tempfile.gettempdir(),
             )
             return
-        # What we raise ourselves says all there is to say.
+        # The messages of our own errors are complete; others need their traceback.
         is_said = isinstance(error, JobError | UnwritableError)
         log.error("%s", error, exc_info=None if is_said else error)
     elif kind is ExitKind.OUT_OF_MEMORY:
@@ -145,16 +145,16 @@ def _log_failure(error: Exception, kind: ExitKind) -> None:
 def load_config(uri: str) -> PipelineConfig:
     """Read a stored ``config.json``.
 
-    :raises FileNotFoundError: there is none.
+    :raises FileNotFoundError: the file is missing.
     :raises ConfigError: it is damaged, of an unknown version, or breaks a rule.
     """
     return parse_config(uris.read(uri), uri)
 
 
 def named(text: str) -> tuple[str, str]:
-    """Return both parts of an argument NAME=URI.
+    """Return the name and the URI of an argument NAME=URI.
 
-    :raises ArgumentTypeError: it is none.
+    :raises ArgumentTypeError: it does not have that form.
     """
     name, sign, uri = text.partition("=")
     if not (name and sign and uri):
@@ -179,7 +179,7 @@ def add_sets(parser: argparse.ArgumentParser) -> None:
 
 
 def on_cpu(config: PipelineConfig) -> PipelineConfig:
-    """Return a configuration for this machine's CPU and exact, whatever a TPU is to train in."""
+    """Return the configuration for one device in float32, whatever a TPU trains in."""
     here = {
         "training.distribution_strategy": "one_device",
         "training.mixed_precision_dtype": "float32",
@@ -189,7 +189,7 @@ def on_cpu(config: PipelineConfig) -> PipelineConfig:
 
 
 def answer_about_stacks() -> None:
-    """Answer from now on, into ``<pid>.txt``; that the file is there says that this one answers."""
+    """Write thread stacks on SIGUSR1 to ``<pid>.txt``; the file exists once the handler is set."""
     folder = os.environ.get(STACKS_FOLDER)
     if folder is None or _answers:
         return

@@ -1,7 +1,7 @@
-"""Keeps account of what this process spends its time on: each second under one name.
+"""Accounts for the time of this process: each second under one name.
 
-Nothing here reads or writes: :mod:`training.runtime.phases` tells it what happens, and the agent
-what it says.
+Nothing here reads or writes files: :mod:`training.runtime.phases` reports events to it and writes
+the account for the agent.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _WORK = (PhaseName.LOOP, PhaseName.FIRST_LOOP, PhaseName.EVALUATION)
 
 
 class TimeSheet:
-    """The account of one process. All seconds since it was made are in it, each once.
+    """The time account of one process. It counts every second since it was created once.
 
-    Steps count as kept once a checkpoint has them. A thread that commits one may say so.
+    Steps count as kept once a checkpoint contains them. A thread that commits one may report it.
 
     :param clock: monotonic, in seconds.
     """
@@ -50,20 +50,22 @@ class TimeSheet:
         self._marked_since_first: set[int] = set()
 
     def enter(self, phase: PhaseName) -> None:
-        """Go on in a phase; what has passed until now is the one before's."""
+        """Enter a phase; the time until now belongs to the previous one."""
         with self._lock:
             name = self._name
-            # What a loop of steps is surrounded by is no step; one that is done was counted.
+            # The time around a loop of steps is no step time; completed loops are counted already.
             self._add(SpentOn.OTHER if name is SpentOn.STEP else name, self._elapsed())
             self._phase = phase
             self._has_worked = self._has_worked or phase in _WORK
 
     def looped(self, steps: int, seconds: float, input_wait: float, *, compiled: bool) -> None:
-        """Count a loop of steps that is done.
+        """Count a completed loop of steps.
 
-        The first one compiles. How long its steps took besides is known when the next one is done.
+        The first loop compiles. How much of its time its steps took is known when the next loop is
+        completed.
 
-        :param seconds: that it took, of which the device waited for its batches for some.
+        :param seconds: duration of the loop, including ``input_wait``.
+        :param input_wait: seconds in which the device waited for its batches.
         """
         with self._lock:
             if self._step is not None:
@@ -87,14 +89,14 @@ class TimeSheet:
                 self._raise_marks(first)
 
     def _raise_marks(self, seconds: float) -> None:
-        """Count steps of a first loop as those of the checkpoints that have been begun since."""
+        """Add a first loop's step time to the checkpoints that were begun since."""
         for step in self._marked_since_first & self._marks.keys():
             self._marks[step] += seconds
         if self._kept_step in self._marked_since_first:
             self._kept += seconds
 
     def begins(self, step: int) -> None:
-        """Note that training begins or goes on from a step; what was before is done with."""
+        """Record that training starts or resumes at a step; earlier steps count as kept."""
         with self._lock:
             self._kept = self._seconds[SpentOn.STEP]
             self._kept_step = self._begun_at = self._step = step
@@ -102,21 +104,21 @@ class TimeSheet:
             self._marked_since_first = set()
 
     def saving(self, step: int) -> None:
-        """Note that a checkpoint of all steps so far is under way."""
+        """Record that a checkpoint of all steps so far is being saved."""
         with self._lock:
             self._marks[step] = self._seconds[SpentOn.STEP]
             if self._first_loop is not None:
                 self._marked_since_first.add(step)
 
     def saved(self, step: int) -> None:
-        """Note that the checkpoint of a step is committed."""
+        """Record that the checkpoint of a step is committed."""
         with self._lock:
             mark = self._marks.get(step)
             if mark is not None and mark >= self._kept:
                 self._kept, self._kept_step = mark, step
 
     def went_back(self, step: int) -> None:
-        """Note that training went back to a step, and that what came after it is lost."""
+        """Record that training rolled back to a step and lost the steps after it."""
         with self._lock:
             kept = self._marks.get(step, 0.0)
             self._move(SpentOn.STEP, SpentOn.LOST_STEPS, self._seconds[SpentOn.STEP] - kept)
@@ -124,7 +126,7 @@ class TimeSheet:
             self._marks = {at: mark for at, mark in self._marks.items() if at <= step}
 
     def told(self) -> JobTime:
-        """Return the account up to the last thing that was counted, and what goes on since."""
+        """Return the account up to the last counted event, and the current activity."""
         with self._lock:
             since = self._clock() - self._last
             done, least = self._seconds[SpentOn.STEP], self._kept_step or 0
@@ -149,7 +151,7 @@ class TimeSheet:
         return _NAMES[self._phase]
 
     def _elapsed(self) -> float:
-        """Return the seconds that are not counted yet; the caller counts them."""
+        """Return the seconds since the last counted event; the caller must count them."""
         now = self._clock()
         elapsed, self._last = now - self._last, now
         return elapsed
@@ -158,7 +160,7 @@ class TimeSheet:
         self._seconds[name] += seconds
 
     def _move(self, source: SpentOn, target: SpentOn, seconds: float) -> float:
-        """Return how much of that there was to move."""
+        """Move up to ``seconds`` from one name to another; return how many were moved."""
         moved = max(0.0, min(seconds, self._seconds[source]))
         self._seconds[source] -= moved
         self._seconds[target] += moved

@@ -1,8 +1,8 @@
-"""Says what this job does just now, so that the agent can tell a job that hangs from a slow one.
+"""Reports this job's current phase, so that the agent can tell a hung job from a slow one.
 
-The agent names a file, which is replaced at each change, and another one for what the time so far
-was spent on. Only the main thread has a say: the others
-work for it, and it waits for them. Nothing here needs TensorFlow.
+The agent names a file for the phase, which is replaced at each change, and another one for the
+time account. Only the main thread changes the phase: the others work for it, and it waits for them.
+Nothing here needs TensorFlow.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pipeline_store.formats import JobPhase, PhaseName
 from training.runtime.job_time import TimeSheet
 
 PHASE_FILE = "REPRETRAIN_PHASE_FILE"
-"""Variable of the environment that names the file; without it nothing is written."""
+"""Environment variable that names the file of the phase; without it none is written."""
 
 TIME_FILE = "REPRETRAIN_TIME_FILE"
-"""Variable of the environment that names the file of the account; without it none is written."""
+"""Environment variable that names the file of the time account; without it none is written."""
 
 LEAST_SECONDS = 0.1
-"""Between two writes of a count that moves: the agent does not look more often."""
+"""Shortest time between two writes of a changing count: the agent does not poll more often."""
 
 LAST_LOOPS = 20
 
@@ -37,7 +37,7 @@ Item = TypeVar("Item")
 
 
 class _Teller:
-    """What was said last, and what is to be said again when an inner phase is over."""
+    """The current phase, the phases around it, and the time account."""
 
     def __init__(self) -> None:
         self._names: list[PhaseName] = []
@@ -94,7 +94,7 @@ _teller = _Teller()
 
 @contextmanager
 def phase(name: PhaseName) -> Iterator[None]:
-    """Be in a phase for as long as the block runs; then the one around it begins anew."""
+    """Enter a phase for the duration of the block; afterwards the outer phase begins anew."""
     if not _has_a_say():
         yield
         return
@@ -106,16 +106,16 @@ def phase(name: PhaseName) -> Iterator[None]:
 
 
 def move() -> None:
-    """Say that something is done within the phase."""
+    """Report progress within the phase."""
     if _has_a_say():
         _teller.move()
 
 
 def looped(steps: int, seconds: float, *, compiled: bool, input_wait: float = 0.0) -> None:
-    """Say that a loop of steps is done and for how long it ran.
+    """Report a completed loop of steps and its duration.
 
-    :param compiled: it was the first one of its shape, so that it says little of the next ones.
-    :param input_wait: seconds of these in which a device had nothing to compute.
+    :param compiled: it was the first loop of its shape, so its duration says little about the next.
+    :param input_wait: those of ``seconds`` in which a device had nothing to compute.
     """
     if _has_a_say():
         _teller.sheet.looped(steps, seconds, input_wait, compiled=compiled)
@@ -123,36 +123,36 @@ def looped(steps: int, seconds: float, *, compiled: bool, input_wait: float = 0.
 
 
 def begins(step: int) -> None:
-    """Say that training begins or goes on from a step: what was before is done with."""
+    """Report that training starts or resumes at a step; earlier steps count as kept."""
     _teller.sheet.begins(step)
 
 
 def saving(step: int) -> None:
-    """Say that a checkpoint of all steps so far is under way."""
+    """Report that a checkpoint of all steps so far is being saved."""
     _teller.sheet.saving(step)
 
 
 def saved(step: int) -> None:
-    """Say that the checkpoint of a step is committed; any thread may."""
+    """Report that the checkpoint of a step is committed; any thread may call this."""
     _teller.sheet.saved(step)
-    # At once: if the process is killed before its next word, these steps are not lost.
+    # At once: if the process is killed before its next report, these steps are not lost.
     _teller.write_account()
 
 
 def went_back(step: int) -> None:
-    """Say that training went back to a step, and that what came after it is lost."""
+    """Report that training rolled back to a step and lost the steps after it."""
     _teller.sheet.went_back(step)
 
 
 def each(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the items; that one is done with moves the phase."""
+    """Yield the items, reporting progress after the consumer is done with each."""
     for item in items:
         yield item
         move()
 
 
 def write_for_agent(variable: str, content: BaseModel) -> None:
-    """Replace the file that a variable of the environment names, if it names one.
+    """Replace the file that an environment variable names; do nothing if it is not set.
 
     :raises OSError: the disk is full.
     """

@@ -1,4 +1,4 @@
-"""``--profile FIRST:LAST``: reads the range of steps, and traces them for TensorBoard."""
+"""Parses ``--profile FIRST:LAST`` and traces those steps for TensorBoard."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def step_range(text: str) -> StepRange:
 
 
 def check_range(steps: StepRange, config: PipelineConfig) -> None:
-    """Return if a run has these steps.
+    """Check that a run has these steps.
 
-    :raises UserError: it has not.
+    :raises UserError: it does not.
     """
     if not 1 <= steps.first <= steps.last <= config.training.steps:
         raise UserError(
@@ -48,10 +48,10 @@ def check_range(steps: StepRange, config: PipelineConfig) -> None:
 
 
 class Profiler:
-    """Traces steps and publishes the trace among the TensorBoard events.
+    """A tracer of steps that publishes the trace among the TensorBoard events.
 
-    It is asked between loops of steps, and used as a context: whatever ends the training, a trace
-    that was begun is published.
+    It is called between loops of steps and used as a context manager: however the training ends, a
+    trace that was begun is published.
     """
 
     def __init__(self, steps: StepRange | None, events_uri: str) -> None:
@@ -72,9 +72,9 @@ class Profiler:
         return () if self._steps is None else (self._steps.first - 1, self._steps.last)
 
     def at(self, step: int) -> None:
-        """Begin or end the trace if it is time.
+        """Begin or end the trace if this is the step for it.
 
-        :param step: how many steps are done, all of their results read.
+        :param step: number of completed steps, whose results have all been read.
         """
         if self._steps is None:
             return

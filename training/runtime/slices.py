@@ -1,13 +1,14 @@
-"""A TPU slice of several hosts: each lends its chips to worker 0, which drives them all.
+"""Drives a TPU slice of several hosts: each lends its chips to worker 0, which uses them all.
 
-TensorFlow reaches the chips of another host through a server there, one of its own that runs what
-it is sent and no program. Each host has one, also worker 0's own, so that all are alike. Worker 0's
-job holds a connection to each of them: when that is closed, by whatever end of the job, they end.
+TensorFlow reaches the chips of another host through a TensorFlow server there, which runs what it
+is sent and no program of ours. Each host has one, including worker 0's, so that all are
+alike. Worker 0's job holds a connection to each server, which ends when that connection is closed,
+however the job ends.
 
-``python -m training.runtime.slices v5litepod-16`` lends the chips of worker 0's own host to the job
-there, which starts it.
+``python -m training.runtime.slices v5litepod-16`` lends the chips of worker 0's own host to its
+job, which starts this command.
 
-What TensorFlow is told about TPUs before it is imported is here, too.
+The module also sets the environment variables that TensorFlow reads about TPUs when imported.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from training.runtime.workers import Cluster
 log = logging.getLogger("training")
 
 PATIENCE = 300.0
-"""Seconds in which all hosts lend their chips, beyond those after which a silent one is lost."""
+"""Seconds for all hosts to lend their chips, on top of the heartbeat timeout."""
 
 HELD_PORT = 1000
-"""How much higher the second port of a host is than its port in ``TF_CONFIG``, the server's."""
+"""Offset of the port for worker 0's held connection from the server's port in ``TF_CONFIG``."""
 
 _LOOK_SECONDS = 5.0
-# To all hosts. Nothing closes them but the end of this process.
+# Connections to all hosts. Only the end of this process closes them.
 _held: list[socket.socket] = []
 PJRT_FAMILIES = frozenset({"v5litepod", "v5p", "v6e"})
-"""TPUs that TensorFlow reaches through PJRT only; those before them it reaches without."""
+"""TPU families that TensorFlow reaches only through PJRT; earlier ones need no PJRT."""
 
 
 def is_driven(config: PipelineConfig) -> bool:
@@ -52,7 +53,7 @@ def is_driven(config: PipelineConfig) -> bool:
 
 
 def prepare(config: PipelineConfig) -> None:
-    """Say which chips this job's process takes; to be called before TensorFlow is imported."""
+    """Set which chips this process takes; must be called before TensorFlow is imported."""
     if is_driven(config):
         leave_chips()
     elif config.training.distribution_strategy == "tpu":
@@ -60,10 +61,10 @@ def prepare(config: PipelineConfig) -> None:
 
 
 def lend(config: PipelineConfig, is_done: Callable[[], bool]) -> None:
-    """Let worker 0 drive this host's chips until its job is done; at once if it does not need to.
+    """Lend this host's chips to worker 0 until its job is done; return at once if it needs none.
 
-    :param is_done: whether what the job makes is there.
-    :raises LostWorkerError: worker 0's job ended before that.
+    :param is_done: returns whether the job's output exists.
+    :raises LostWorkerError: worker 0's job ended without its output.
     """
     if not is_driven(config):
         log.info("Worker 0 does this job alone; this host of the slice has nothing to do.")
@@ -79,7 +80,7 @@ def lend(config: PipelineConfig, is_done: Callable[[], bool]) -> None:
 
 
 def _serve(cluster: Cluster, accelerator_type: str, is_done: Callable[[], bool]) -> None:
-    """Serve until worker 0's job has come and gone, or is done without having come."""
+    """Serve until worker 0's job has disconnected, or is done without having connected."""
     use_chips(accelerator_type)
     import tensorflow as tf
 
@@ -102,7 +103,7 @@ def _serve(cluster: Cluster, accelerator_type: str, is_done: Callable[[], bool])
 
 
 def _wait_for_the_end(connection: socket.socket) -> None:
-    """Return when the other end is closed, or gone without a word for a minute."""
+    """Return when the other end closes the connection or has not answered for a minute."""
     connection.settimeout(None)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
@@ -114,16 +115,16 @@ def _wait_for_the_end(connection: socket.socket) -> None:
 
 
 def join(cluster: Cluster, tpu: TpuConfig) -> None:
-    """Begin to drive a slice, as worker 0: its own host's chips are lent, too; wait for the others.
+    """Lend the chips of worker 0's own host, and wait until all hosts of the slice lend theirs.
 
     :raises UserError: a host does not lend its chips; the message names it.
     """
-    # What the job does just now, this process says.
+    # Only this process reports the phase of the job.
     environment = {name: value for name, value in os.environ.items() if name != PHASE_FILE}
     command = [sys.executable, "-m", "training.runtime.slices", tpu.accelerator_type]
     subprocess.Popen(command, env=environment)
     log.info("Waiting for the chips of %s hosts.", len(cluster.workers))
-    # A host that is gone is for those to find who rent the slice: they replace it.
+    # Lost hosts are detected and replaced by the side that rents the slice.
     deadline = time.monotonic() + tpu.heartbeat_timeout_seconds + PATIENCE
     for index, address in enumerate(cluster.workers):
         _held.append(_hold(cluster.name(index), address, deadline))
@@ -160,11 +161,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def use_chips(accelerator_type: str) -> None:
-    """Let TensorFlow take the chips of this host, once it is imported.
+    """Set the environment so that TensorFlow, once imported, takes the chips of this host.
 
-    ``tensorflow-tpu`` reaches TPUs up to v4 by itself. Later ones are a plugin to it, in
-    ``libtpu``, that has to be named; with v4 it must not be. Without ``libtpu`` nothing changes,
-    and TensorFlow will find no TPU.
+    ``tensorflow-tpu`` reaches TPUs up to v4 by itself. Later ones need the plugin in ``libtpu``,
+    whose path has to be set; with v4 it must not be. Without ``libtpu`` nothing more is set, and
+    TensorFlow will find no TPU.
 
     Source: https://cloud.google.com/tpu/docs/run-calculation-tensorflow
 

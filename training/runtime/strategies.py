@@ -1,4 +1,4 @@
-"""Where the steps run: one device, all devices of one or several machines, or a TPU slice."""
+"""Distribution strategies: one device, all devices of one or several machines, or a TPU slice."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from training.runtime.phases import phase
 from training.runtime.workers import Cluster
 
 SILENCE_SECONDS = 30
-"""After which a machine counts as lost. TensorFlow's own 10 are too few where a CPU is busy."""
+"""Heartbeat timeout of a machine. TensorFlow's default of 10 is too short on a busy CPU."""
 
 _ONE_HOST = "local"
-# What TensorFlow says depends on whether it was built for TPUs.
+# Which of these TensorFlow raises depends on whether it was built for TPUs.
 _NO_TPU = (tf.errors.NotFoundError, tf.errors.InvalidArgumentError, tf.errors.InternalError)
-# What TensorFlow calls the job of a process that is not itself part of a cluster.
+# TensorFlow's name for the job of a process that is not itself part of a cluster.
 _OURSELVES = "localhost"
 
 
@@ -34,11 +34,12 @@ def create_strategy(
 ) -> tf.distribute.Strategy:
     """Return the distribution strategy that training.distribution_strategy names.
 
-    To be called before TensorFlow does anything else: machines can only be joined then.
+    Must be called before TensorFlow does anything else: machines can only be joined then.
 
     :param batch_sizes: rows of each kind of global batch; they are split over the replicas.
-    :param one_machine: use this machine alone also where training takes several.
-    :raises UserError: what it needs is not here, or the rows cannot be split evenly.
+    :param one_machine: use this machine alone even if training takes several.
+    :raises UserError: the machines or devices it needs are missing, or the rows cannot be split
+        evenly.
     """
     name = config.training.distribution_strategy
     if one_machine and name == "multi_worker_mirrored":
@@ -66,8 +67,8 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 def drives_other_hosts(strategy: tf.distribute.Strategy) -> bool:
     """Return whether replicas are on hosts that run no program of ours.
 
-    So it is with a TPU slice of several hosts, of which worker 0 drives all chips: each host has a
-    server of TensorFlow's, and this process is none of them.
+    This is so on a TPU slice of several hosts, where worker 0 drives all chips: each host has a
+    TensorFlow server, and this process is none of them.
     Source: https://cloud.google.com/tpu/docs/tensorflow-pods
     """
     if strategy.num_replicas_in_sync == 1 or _has_several_workers(strategy):
@@ -79,8 +80,8 @@ def drives_other_hosts(strategy: tf.distribute.Strategy) -> bool:
 def on_replicas(strategy: tf.distribute.Strategy, batch: Any) -> Any:
     """Return an element of :func:`training.input.data.distribute` as ``strategy.run`` takes it.
 
-    To be called within the compiled function that runs it. Hosts that run no program of ours are
-    sent their rows; with all other strategies each element is in its replicas' places already.
+    Must be called within the compiled function that runs it. Hosts that run no program of ours are
+    sent their rows; with all other strategies each element is on its replica already.
     """
     if not drives_other_hosts(strategy):
         return batch
@@ -95,19 +96,19 @@ def on_replicas(strategy: tf.distribute.Strategy, batch: Any) -> Any:
 
 
 def checkpoint_options(strategy: tf.distribute.Strategy) -> tf.train.CheckpointOptions:
-    """Return how checkpoints are written and read: always by this process.
+    """Return the options that make this process write and read all checkpoint files.
 
-    TensorFlow leaves it to the host that has a variable; one without a program of ours has other
-    files than we have.
+    By default TensorFlow lets the host of a variable do it; a host that runs no program of ours has
+    another file system.
     """
     device = f"/job:{_OURSELVES}" if drives_other_hosts(strategy) else None
     return tf.train.CheckpointOptions(experimental_io_device=device)
 
 
 def numbers_of_workers(strategy: tf.distribute.Strategy, number: int) -> list[int]:
-    """Return what each process of the training passes here, in the order of the workers.
+    """Return the numbers that all processes of the training pass, in the order of the workers.
 
-    All have to come here, at the same point of their work; the first ones wait for the last.
+    All have to call this at the same point of their work; the first ones wait for the last.
 
     :param number: 64 bits, signed.
     """
@@ -126,9 +127,9 @@ def _has_several_workers(strategy: tf.distribute.Strategy) -> bool:
 
 @functools.cache
 def _sum(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return a function that gives the numbers of all replicas, [replicas], compiled once.
+    """Return a function that gathers the numbers of all replicas, [replicas], compiled once.
 
-    A sum, as every kind of collective communication has one: each replica adds its place.
+    It is a sum of one-hot vectors, as every kind of collective communication supports sums.
     """
 
     def add(number: tf.Tensor) -> tf.Tensor:
@@ -152,7 +153,7 @@ def _mirrored() -> tf.distribute.Strategy:
     if tf.config.list_physical_devices("GPU"):
         return tf.distribute.MirroredStrategy()
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
-    # In one memory there is nothing to gain by passing parts of a sum around.
+    # In shared memory there is nothing to gain by passing partial sums around.
     reduction = tf.distribute.ReductionToOneDevice()
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction)
 
@@ -169,13 +170,13 @@ def _multi_worker_mirrored() -> tf.distribute.Strategy:
     _set_patience(len(workers))
     on_sigterm = signal.getsignal(signal.SIGTERM)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    # TensorFlow has put a handler of its own in its place, which nothing here listens to.
+    # TensorFlow has replaced the handler by its own, which nothing here uses.
     signal.signal(signal.SIGTERM, on_sigterm)
     return strategy
 
 
 def _set_patience(workers: int) -> None:
-    """Say how long a machine may be silent. The strategy keeps what it finds set."""
+    """Set the heartbeat timeout of the machines. The strategy keeps an existing setting."""
     context.context().configure_coordination_service(
         service_type="standalone",
         service_leader="/job:worker/replica:0/task:0",
@@ -193,8 +194,8 @@ def _tpu(tpu: TpuConfig) -> tf.distribute.Strategy:
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
     try:
         if has_other_hosts:
-            # Makes worker 0's server the place where functions begin. That has to be so: the
-            # others can send to it and it to them, while this process has no address for them.
+            # Makes functions start on worker 0's server. That is necessary: the other servers and
+            # it can reach each other, while they have no address of this process.
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except _NO_TPU as error:

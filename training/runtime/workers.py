@@ -1,6 +1,6 @@
-"""The machines of a training, as ``TF_CONFIG`` names them, and what the loss of one of them means.
+"""Reads the machines of a training from ``TF_CONFIG`` and recognizes the loss of one of them.
 
-Nothing here needs TensorFlow: it is asked before that is imported.
+Nothing here needs TensorFlow: it is called before TensorFlow is imported.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pipeline_config import PipelineConfig
 from trained_models.errors import JobError, LostWorkerError, UserError, is_out_of_memory
 
 _TASK = re.compile(r"/task:(\d+)")
-# What comes before the first of several errors.
+# The text before the first of several errors.
 _ROOT_ERRORS = re.compile(r"^.*\d+ root error\(s\) found\.\s*(\(0\))?", re.DOTALL)
-# What TensorFlow raises where another machine does not answer; by name, as for lack of memory.
+# Errors of TensorFlow when another machine does not answer; by name, as for lack of memory.
 _ERRORS_OF_OTHERS = ("UnavailableError", "AbortedError", "DeadlineExceededError")
 _ABORTED = "Collective ops is aborted by"
-# Worker 0 runs it for all of them.
+# The service that worker 0 runs for all of them.
 _COORDINATOR = "/tensorflow.CoordinationService/"
 
 
@@ -34,7 +34,7 @@ class Cluster:
 
     @classmethod
     def from_environment(cls) -> Cluster:
-        """Return what ``TF_CONFIG`` says; without it there is this machine alone.
+        """Return the machines of ``TF_CONFIG``; without it there is this machine alone.
 
         Source: https://www.tensorflow.org/guide/distributed_training#TF_CONFIG
 
@@ -59,7 +59,7 @@ class Cluster:
         return cls(tuple(workers["worker"]), index)
 
     def name(self, index: int) -> str:
-        """Return how messages call a machine."""
+        """Return a machine's name for messages."""
         return f"worker {index} ({self.workers[index]})"
 
 
@@ -83,7 +83,7 @@ def takes_part(config: PipelineConfig) -> bool:
 
 @contextmanager
 def naming_lost_workers() -> Iterator[None]:
-    """Turn whatever TensorFlow raises when another machine is gone into one error that names it.
+    """Turn TensorFlow's errors about a lost machine into one error that names the machine.
 
     :raises LostWorkerError: a machine of this training is gone.
     """

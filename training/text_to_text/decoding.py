@@ -1,13 +1,13 @@
-"""Decoding of a T5 model, one token a step: greedy, and beam search.
+"""Decodes a T5 model, one token per step, greedily or by beam search.
 
-tf-models' own cached decoding lets a step attend to places of the cache that nothing was written to
-yet, so that its logits are not those of training. Here the keys and values of the tokens so far are
-kept likewise, and the rest is masked.
+tf-models' own cached decoding lets a step attend to cache positions that have not been written yet,
+so that its logits are not those of training. Here the keys and values of the tokens so far are also
+cached, and the other positions are masked.
 
 Beam search is that of transformers with ``early_stopping=False``: a text's score is the sum of its
-tokens' log-probabilities, ``</s>`` included, divided by ``tokens ** length_penalty``. A row ends
-when its best unfinished text, so scored as it is, is no better than the worst of as many finished
-ones as there are beams.
+tokens' log-probabilities, ``</s>`` included, divided by ``tokens ** length_penalty``. The search of
+a row ends when the current score of its best unfinished text is no better than the worst of the
+``beams`` best finished ones.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ import tensorflow as tf
 from trained_models.text_to_text.sizes import EOS, PAD, Sizes
 
 _MASKED = -1e9
-"""Added to what must not be attended to; and the score of what is no text."""
+"""Bias of positions that must not be attended to, and score of beams that hold no text."""
 
 
 class Decodable(Protocol):
-    """A :class:`training.architectures.t5.text_to_text.TextToText`, or what is exported of one."""
+    """A :class:`training.architectures.t5.text_to_text.TextToText`, or an export of one."""
 
     sizes: Sizes
     transformer: tf.Module
 
 
 class Memory(NamedTuple):
-    """What all steps of a decoding read.
+    """The encoded texts and attention biases that all decoding steps read.
 
-    :param keys: of the encoded text, by layer of the decoder, [R, S, N, H]; ``values`` likewise.
-    :param source_bias: added to attention on the encoded text, [R, 1, 1, S].
-    :param position_bias: added to attention on the tokens so far, [1, N, L, L].
+    :param keys: keys of the encoded text by decoder layer, [R, S, N, H].
+    :param values: values of the encoded text by decoder layer, [R, S, N, H].
+    :param source_bias: added to attention scores on the encoded text, [R, 1, 1, S].
+    :param position_bias: added to attention scores on the tokens so far, [1, N, L, L].
     """
 
     keys: list[tf.Tensor]
@@ -54,7 +55,7 @@ def remember(model: Decodable, source: tf.Tensor, length: int) -> Memory:
     """Encode texts.
 
     :param source: int32 [R, S], padded with 0.
-    :param length: tokens that are decoded at most.
+    :param length: maximum number of decoded tokens.
     """
     transformer = model.transformer
     dtype = transformer.compute_dtype
@@ -80,10 +81,10 @@ def empty_cache(model: Decodable, rows: tf.Tensor, length: int) -> Cache:
 def next_logits(
     model: Decodable, tokens: tf.Tensor, position: tf.Tensor, cache: Cache, memory: Memory
 ) -> tuple[tf.Tensor, Cache]:
-    """Return the logits of the tokens after some, float32 [R, V], and the cache with those.
+    """Return the logits of the next tokens, float32 [R, V], and the cache with these tokens.
 
-    :param tokens: int32 [R]; a pad before the first.
-    :param position: of these tokens, from 0.
+    :param tokens: the newest tokens, int32 [R]; a pad at the first position.
+    :param position: position of these tokens, from 0.
     """
     decoder = model.transformer.decoder
     length = memory.position_bias.shape[-1]
@@ -115,9 +116,9 @@ def next_logits(
 def _attend(
     attention: tf.Module, states: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, bias: tf.Tensor
 ) -> tf.Tensor:
-    """Return what an attention makes of one state a row, [R, 1, D]."""
+    """Return the attention outputs for one state per row, [R, 1, D]."""
     scores = tf.einsum("bqnd,bknd->bnqk", attention.q(states), keys) + bias
-    # In float32, as tf-models' does.
+    # The softmax is in float32, as in tf-models.
     shares = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32)), scores.dtype)
     return attention.o(tf.einsum("bnqk,bknd->bqnd", shares, values))
 
@@ -160,7 +161,7 @@ class _Beams(NamedTuple):
     scores: tf.Tensor
 
     def best(self, count: int) -> tuple[_Beams, tf.Tensor]:
-        """Return the best ones, best first, and which they are, int32 [R, count]."""
+        """Return the best texts, best first, and their indexes, int32 [R, count]."""
         top, which = tf.math.top_k(self.scores, count)
         return _Beams(tf.gather(self.ids, which, batch_dims=1), top), which
 
@@ -170,7 +171,7 @@ class _Beams(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """A beam search before a step.
+    """The state of a beam search before a step.
 
     :param improvable: whether a row may still find a better text, bool [R].
     :param last: the newest token of each running text, int32 [R, B].
@@ -211,7 +212,7 @@ def beam_search(
         vocabulary = logits.shape[-1]
         log_p = tf.reshape(tf.nn.log_softmax(logits), [rows, beams, vocabulary])
         sums = tf.reshape(state.running.scores[:, :, None] + log_p, [rows, beams * vocabulary])
-        # Of twice as many at most half end here, so there are enough to go on with.
+        # At most half of twice as many end here, so at least ``beams`` continue.
         scores, places = tf.math.top_k(sums, 2 * beams)
         parents, tokens = places // vocabulary, places % vocabulary
         ids = tf.gather(state.running.ids, parents, batch_dims=1)
@@ -219,7 +220,7 @@ def beam_search(
         ends = tf.equal(tokens, EOS) | tf.equal(state.position + 1, length)
         weight = tf.cast(state.position + 1, tf.float32) ** length_penalty
 
-        # Only what is among the best ends; what is not may still end later, and better.
+        # Only texts among the best ``beams`` may finish; others may still finish later, and better.
         counts = ends & (tf.range(2 * beams) < beams) & state.improvable[:, None]
         finished = _Beams(ids, tf.where(counts, scores / weight, _MASKED))
         done, _ = state.done.with_others(finished).best(beams)
@@ -253,7 +254,7 @@ def beam_search(
     return tf.ensure_shape(end.done.ids[:, 0], [None, length])
 
 
-# Nothing here is for AutoGraph to rewrite, which takes longer than tracing.
+# There is nothing here for AutoGraph to rewrite, which takes longer than tracing.
 @tf.autograph.experimental.do_not_convert
 def decode(
     model: Decodable, source: tf.Tensor, length: int, *, beams: int = 1, length_penalty: float

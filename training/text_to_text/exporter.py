@@ -1,4 +1,4 @@
-"""Writes a fine-tuned T5 in the formats of others, and reads each again before it counts."""
+"""Writes a fine-tuned T5 in other projects' formats, and checks each before it is committed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from training.text_to_text.saved_model import TEXT, StringToString, save, write_
 from training.text_to_text.trained import Trained
 
 LEAST_BEAMS = 4
-"""Of the signature beam_search, where the model itself is decoded greedily."""
+"""Beams of the signature beam_search, if the model itself is decoded greedily."""
 
 
 @dataclass(frozen=True)
 class TextExporter:
-    """One model, ready to be written; a :class:`training.exporting.writing.FormatWriter`.
+    """The :class:`training.exporting.writing.FormatWriter` of a fine-tuned T5.
 
-    :param beams: of the SavedModel's signature ``beam_search``, at least 2.
-    :param length_penalty: of the same.
-    :param predictions: files with texts that a SavedModel is tried out on.
+    :param beams: beams of the SavedModel's signature ``beam_search``, at least 2.
+    :param length_penalty: length penalty of the same signature.
+    :param predictions: files with texts that a SavedModel is checked on.
     """
 
     trained: Trained
@@ -41,15 +41,15 @@ class TextExporter:
         return self.trained.files.sha256
 
     def reason_against(self, name: str) -> str | None:
-        """Return why a format cannot hold this model: none of them cannot."""
+        """Return None: every format can hold this model."""
         del name
         return None
 
     def write(self, name: str, folder: Path) -> TextCheck:
         """Write one format into a new folder and compare it with the model.
 
-        :raises BadDataError: it is not the model.
-        :raises UserError: its tasks are normalized differently, which a SavedModel cannot do.
+        :raises BadDataError: the written files do not reproduce the model.
+        :raises UserError: its tasks have different normalizations, which a SavedModel cannot apply.
         """
         folder.mkdir()
         writers: dict[str, Callable[[Path], TextCheck]] = {

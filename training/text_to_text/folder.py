@@ -1,4 +1,4 @@
-"""A T5 model as a Hugging Face folder: read into a model, and written of one.
+"""Writes a T5 model as a Hugging Face folder, and reads its weights again.
 
 https://huggingface.co/docs/transformers/model_doc/t5
 """
@@ -20,7 +20,7 @@ from trained_models.text_to_text.weights import Values, read_weights, tensors
 from training.exporting.hugging_face import save_tensors, write_json
 from training.text_to_text.rows import read_sentencepiece
 
-# What else transformers reads the tokenizer from, where it is there.
+# Further files from which transformers reads the tokenizer, if they exist.
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
@@ -32,10 +32,10 @@ def write_folder(
     dropout_rate: float,
     files: Mapping[str, bytes],
 ) -> None:
-    """Write everything that transformers needs into an empty folder of this machine.
+    """Write everything that transformers needs into an empty local folder.
 
-    :param values: by the ends of variables' names.
-    :param files: of the vocabulary, by name.
+    :param values: weights by name suffix of the variables.
+    :param files: files of the vocabulary, by name.
     """
     write_json(folder / HUGGING_FACE_CONFIG, configuration(sizes, dropout_rate))
     write_json(
@@ -48,7 +48,7 @@ def write_folder(
 
 
 def vocabulary_files(source: str) -> dict[str, bytes]:
-    """Return the files of a folder's vocabulary by name: a fine-tuned model has no other one.
+    """Return the files of a folder's vocabulary by name; fine-tuned models keep them unchanged.
 
     :raises UserError: the folder has no SentencePiece model.
     """
@@ -58,8 +58,8 @@ def vocabulary_files(source: str) -> dict[str, bytes]:
 
 
 def read_again(folder: Path) -> Values:
-    """Return the weights of a folder that was written here, by the ends of variables' names."""
-    # By itself: it lies where no request may name a model.
+    """Return the weights of a folder that was written here, by name suffix of the variables."""
+    # The configuration is read directly: no request may name a model in this folder.
     config = folder / HUGGING_FACE_CONFIG
     return read_weights(str(folder), sizes_in(json.loads(config.read_bytes()), str(config)))
 
@@ -67,7 +67,7 @@ def read_again(folder: Path) -> Values:
 def require_equal(folder: Path, values: Mapping[str, npt.NDArray[np.float32]]) -> None:
     """Read a written folder again and compare its weights, bit for bit.
 
-    :param values: that were written.
+    :param values: the weights that were written.
     :raises BadDataError: they differ.
     """
     found = read_again(folder)

@@ -1,4 +1,4 @@
-"""Writes the T5 of a lineage as a folder for transformers, from which it can be fine-tuned."""
+"""Writes a lineage's T5 as a folder for transformers, which fine-tuning can start from."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from training.text_to_text.folder import read_again, require_equal, write_folder
 log = logging.getLogger("training")
 
 ROWS = 16
-"""Held-out rows on which the folder is compared with the model."""
+"""Number of held-out rows on which the folder is compared with the model."""
 
 _NO_SAVED_MODEL = "a SavedModel is made of a fine-tuned T5: this one writes sentinels"
 
 
 @dataclass(frozen=True)
 class LineageExporter:
-    """One model, ready to be written; a :class:`training.exporting.writing.FormatWriter`.
+    """The :class:`training.exporting.writing.FormatWriter` of a lineage's T5.
 
-    :param files_sha256: of its files, as :attr:`trained_models.artifacts.ModelFiles.sha256`.
-    :param config: as it was trained, for the CPU and in float32.
-    :param rows: held-out ones.
+    :param files_sha256: hash of its files, :attr:`trained_models.artifacts.ModelFiles.sha256`.
+    :param config: as it was trained, but for the CPU and in float32.
+    :param rows: held-out rows.
     """
 
     files_sha256: str
@@ -49,7 +49,7 @@ class LineageExporter:
 
     @classmethod
     def load(cls, model_uri: str, store: StoreLayout, config: PipelineConfig) -> LineageExporter:
-        """Load a model of ours, in float32 and without dropout, and its held-out rows.
+        """Load a model of this project, in float32 for the CPU, and its held-out rows.
 
         :raises JobError: see :mod:`trained_models.errors`.
         """
@@ -69,7 +69,7 @@ class LineageExporter:
     def write(self, name: str, folder: Path) -> ExportCheck:
         """Write the folder and compare it: all weights, and logits on held-out rows.
 
-        :raises BadDataError: it is not the model.
+        :raises BadDataError: the folder does not reproduce the model.
         """
         folder.mkdir()
         values, sizes = self.model.values(), self.model.sizes
@@ -83,7 +83,7 @@ class LineageExporter:
             files={SENTENCEPIECE: vocabulary},
         )
         require_equal(folder, values)
-        # Another seed: nothing may be right only because it was not set.
+        # Another seed: weights that were not loaded must not match by chance.
         seed = {"training.random_seed": self.config.training.random_seed ^ 1}
         again = build_model(with_overrides(self.config, seed))
         again.set_weights_by_name(read_again(folder))
@@ -93,7 +93,10 @@ class LineageExporter:
 
 
 def _compare(model: SpanPretrainer, written: SpanPretrainer, rows: Rows) -> ExportCheck:
-    """:raises BadDataError: a number differs; on one machine equal weights give equal ones."""
+    """Compare outputs, which must be equal, as equal weights give equal outputs on one machine.
+
+    :raises BadDataError: a number differs.
+    """
     batch = {name: tf.constant(values) for name, values in rows.items()}
     states, logits = [], []
     for one in (model, written):

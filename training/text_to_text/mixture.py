@@ -1,6 +1,6 @@
-"""Which examples of which task each step reads: a pure function of the step.
+"""Maps a step to the examples it reads of several tasks: a pure function of the step.
 
-Of the first ``n`` rows each task has its share by weight, rounded down or up; each task is an
+Each task has its share by weight of the first ``n`` rows, rounded down or up; each task is an
 endless list of epochs of its own, each a permutation.
 """
 
@@ -15,18 +15,18 @@ import tensorflow as tf
 from trained_models.phases import Phase
 from training.input.order import Order, Rows, floor_product
 
-# Exact sums of weights, as long as none has more digits.
+# Weights of at most six decimal digits stay exact.
 _LARGEST_DENOMINATOR = 1_000_000
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """The order of the examples of several tasks, which lie one task after the other.
+    """The order of the examples of several tasks, which are stored one task after the other.
 
-    :param phase: says how many rows a step has.
-    :param seed: of all permutations.
-    :param counts: of examples, by task.
-    :param weights: of the tasks; only their ratios matter.
+    :param phase: defines the number of rows of a step.
+    :param seed: seed of all permutations.
+    :param counts: number of examples by task.
+    :param weights: weights of the tasks; only their ratios matter.
     """
 
     phase: Phase
@@ -35,10 +35,11 @@ class Mixture:
     weights: Sequence[float]
 
     def rows(self, step: tf.Tensor) -> Rows:
-        """Return the examples of a step, as :meth:`training.input.order.Order.rows`.
+        """Return the examples of a step, like :meth:`training.input.order.Order.rows`.
 
-        Tasks are taken off one after the other: of the rows that are left for it and those behind
-        it, a task has row ``i`` if ``floor((i + 1) * f)`` is more than ``floor(i * f)``.
+        Rows are assigned to one task after the other: of the rows left for it and the tasks after
+        it, a task with share ``f`` gets row ``i`` if ``floor((i + 1) * f)`` is more than
+        ``floor(i * f)``.
 
         :param step: int64 scalar, from 0.
         """
@@ -52,7 +53,7 @@ class Mixture:
             share = share.limit_denominator(_LARGEST_DENOMINATOR)
             before = floor_product(left, share)
             is_mine = is_open & (floor_product(left + 1, share) > before)
-            # Seeds of their own: tasks of equally many examples would go in step.
+            # Each task has its own seed: tasks of equal size would otherwise have the same order.
             mine = Order(self.phase, self.seed + task, count).permuted(before, "new")
             numbers = tf.where(is_mine, first + mine.numbers, numbers)
             epochs = tf.where(is_mine, mine.epochs, epochs)

@@ -1,7 +1,7 @@
-"""Fine-tuning of a T5 model as the training loop sees it: step, batches, scores.
+"""The objective of fine-tuning a T5 model: step, batches, scores.
 
 The loss is the cross-entropy of the targets' tokens, ``</s>`` included: the sum over the global
-batch divided by their number, whichever replica and task they are of. Pads count nothing.
+batch divided by their number, regardless of replica and task. Pads do not count.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class TextToTextTuning:
     """The :class:`training.loop.objective.Objective` of a T5 model.
 
     :param config: :func:`pipeline_config.text_to_text.trainer_config`.
-    :param train: rows of each task, all of one length.
-    :param validation: of all tasks that have some; None: checkpoints are not scored.
+    :param train: training rows of each task, all of one length.
+    :param validation: validation rows of all tasks; None: checkpoints are not scored.
     """
 
     config: PipelineConfig
@@ -107,7 +107,7 @@ class TextToTextTuning:
     def load_initial(
         self, model: TextToText, optimizer: tf_keras.optimizers.legacy.Optimizer
     ) -> Initial:
-        """Set all weights to those of the folder that fine-tuning begins with."""
+        """Load all weights from the folder that fine-tuning starts from."""
         uri = self.recipe.init_checkpoint
         values = read_weights(uri, self.sizes)
         model.set_weights_by_name(values)
@@ -135,7 +135,7 @@ class TextToTextTuning:
     def scorer(
         self, strategy: tf.distribute.Strategy, model: TextToText
     ) -> Callable[[], ValidationScore] | None:
-        """Return what scores the model on the validation rows of all tasks; None: there are none.
+        """Return a function that scores the model on validation rows; None: there are none.
 
         Checkpoints are compared by :data:`pipeline_config.text_to_text.TOKEN_ACCURACY`.
         """
@@ -166,7 +166,7 @@ class TextToTextTuning:
         return TRAINED * rows * forward_flops(self.sizes, source, target)
 
     def doubt(self, loss: float) -> str | None:
-        """Return a sentence if a training ends far above guessing."""
+        """Return a warning if the loss is far above that of guessing."""
         chance = math.log(self.sizes.vocab_size)
         if loss <= 1.5 * chance:
             return None
@@ -177,7 +177,7 @@ class TextToTextTuning:
 
 
 def make_objective(prepared: Prepared, config: PipelineConfig) -> TextToTextTuning:
-    """Return what a fine-tuning trains.
+    """Return the objective of a fine-tuning.
 
     :param config: :meth:`training.text_to_text.setup.Prepared.trainer_config`.
     """
@@ -192,7 +192,7 @@ def make_objective(prepared: Prepared, config: PipelineConfig) -> TextToTextTuni
 
 
 def _sums_of(model: TextToText) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
-    """Return a function from rows to loss, right tokens and tokens of each, float32 [R, 3]."""
+    """Return a function from rows to each row's loss, correct tokens and tokens, [R, 3]."""
 
     def sums(batch: dict[str, tf.Tensor]) -> tf.Tensor:
         targets = batch[TARGET]

@@ -1,7 +1,7 @@
-"""The tasks that a T5 learns together, as a run of the DAG has them: checked, copied, committed.
+"""Prepares the tasks that a T5 is trained on together in a DAG run: checks, copies, commits them.
 
-A copy has everything that was read, so that what is trained later, elsewhere and from several
-seeds is what was checked, whatever becomes of the files. No TensorFlow.
+The copy has everything that was read, so that later trainings, on other hosts and from several
+seeds, use what was checked, even if the files change. It needs no TensorFlow.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from trained_models.text_to_text.sizes import PAD, SOURCE, TARGET
 from training.text_to_text.setup import Prepared, prepare, prepare_texts
 from training.text_to_text.task_text import Pair, TaskText, checked, first_problems
 
-# Part of every key. Raise it when equal inputs and settings give other bytes than before.
+# Part of every key. Increase it when equal inputs and settings give other bytes than before.
 _RECIPE_VERSION = 1
 _NAME_DIGITS = 16
 
 
 def load_mixture(store: StoreLayout, name: str) -> TextMixture:
-    """Return what ``text_to_text.toml`` of a task's folder says.
+    """Return the mixture that ``text_to_text.toml`` in a task's folder describes.
 
-    :raises ConfigError: there is none, or it breaks rules; every one is listed.
+    :raises ConfigError: the file is missing, or it breaks rules; the error lists all of them.
     """
     check_name(name)
     uri = store.task(name).text_to_text
@@ -48,9 +48,9 @@ def load_mixture(store: StoreLayout, name: str) -> TextMixture:
 
 
 def check_mixture(store: StoreLayout, name: str) -> Iterator[str]:
-    """Yield a line for every reason why a mixture cannot be prepared that shows at once.
+    """Yield a line for every quickly detectable reason why a mixture cannot be prepared.
 
-    Read are the description and, of each split's first files, some examples.
+    Only the description and some examples of each split's first files are read.
     """
     try:
         mixture = load_mixture(store, name)
@@ -64,7 +64,7 @@ def check_mixture(store: StoreLayout, name: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class PreparedMixture:
-    """A committed mixture, and whether an earlier run has made it."""
+    """A committed mixture, and whether it existed already."""
 
     manifest: TaskManifest
     uri: str
@@ -72,12 +72,12 @@ class PreparedMixture:
 
 
 def prepare_mixture(store: StoreLayout, name: str, config: FinetuningConfig) -> PreparedMixture:
-    """Make sure that a mixture is in the store as it is now.
+    """Prepare the current state of a mixture, unless the store has it already.
 
-    :param config: of a run that fine-tunes a T5.
+    :param config: configuration of a run that fine-tunes a T5.
     :raises ConfigError: the description is missing or wrong.
-    :raises UserError: model, vocabulary or files are not what is said.
-    :raises BadDataError: too many examples cannot be used.
+    :raises UserError: model, vocabulary or files are missing or do not fit.
+    :raises BadDataError: too many examples are unusable.
     """
     prepared = look_at_mixture(store, name, config)
     inputs = _inputs(prepared)
@@ -94,7 +94,7 @@ def prepare_mixture(store: StoreLayout, name: str, config: FinetuningConfig) -> 
     manifest = TaskManifest(
         name=name,
         key=key,
-        # The length, too, so that the manifest says all that was counted by.
+        # Also the length, as the manifest's counts depend on it.
         task={
             **mixture.model_dump(mode="json"),
             "max_target_length": prepared.recipe.max_target_length,
@@ -114,13 +114,13 @@ def prepare_mixture(store: StoreLayout, name: str, config: FinetuningConfig) -> 
         dead_letter=None,
         warnings=prepared.warnings,
     )
-    # Whoever was first has made the same.
+    # If another process was first, its manifest has the same content.
     manifest.create(layout.manifest(key))
     return PreparedMixture(TaskManifest.load(layout.manifest(key)), layout.manifest(key), False)
 
 
 def look_at_mixture(store: StoreLayout, name: str, config: FinetuningConfig) -> Prepared:
-    """Read and check a mixture, and write nothing; as :func:`prepare_mixture`."""
+    """Read and check a mixture without writing; raises the errors of :func:`prepare_mixture`."""
     recipe = config.finetuning
     trial = of_trial(
         config,
@@ -141,7 +141,7 @@ def _inputs(prepared: Prepared) -> dict[TaskSplit, list[TaskInput]]:
                 TaskInput(uri=uri, sha256=request_paths.sha256(uri), bytes=uris.size(uri))
                 for uri in files
             )
-    # In the order that TaskManifest.files has, each once.
+    # In the order of TaskManifest.files, each once.
     return {
         split: list({file.uri: file for file in inputs[split]}.values())
         for split in TaskSplit
@@ -164,7 +164,7 @@ def _key(prepared: Prepared, inputs: dict[TaskSplit, list[TaskInput]]) -> str:
 def _records(
     prepared: Prepared, split: TaskSplit, numbers: dict[str, int], folder: str
 ) -> TaskRecords:
-    """Write the examples of a split."""
+    """Write the examples of a split; return their record."""
     tasks = [task for task in prepared.tasks if split in task.rows]
     pairs = [(task.texts, pair) for task in tasks for pair in task.texts.splits[split]]
     lines = [
@@ -205,10 +205,11 @@ def load_prepared(
     learning_rate: float,
     random_seed: int,
 ) -> Prepared:
-    """Return what a trial of a run is trained and judged on.
+    """Return the prepared tasks that a trial is trained and scored on.
 
-    :raises FormatError: a file is damaged.
-    :raises UserError: it was prepared for another vocabulary.
+    :raises FormatError: the manifest is damaged.
+    :raises BadDataError: a file of examples is damaged.
+    :raises UserError: the tasks were prepared for another vocabulary.
     """
     manifest = TaskManifest.load(manifest_uri)
     content = {name: value for name, value in manifest.task.items() if name == "tasks"}

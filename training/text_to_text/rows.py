@@ -1,4 +1,4 @@
-"""Texts to rows of ids, by SentencePiece's own library, and how much is cut. No TensorFlow."""
+"""Tokenizes texts to rows of ids by SentencePiece's own library. It needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Rows = dict[str, Ids]
 def read_sentencepiece(folder: str) -> bytes:
     """Return the content of a folder's SentencePiece model.
 
-    :raises UserError: there is none.
+    :raises UserError: the file is missing.
     """
     data = request_paths.read_or_none(uris.join(folder, SENTENCEPIECE), model=True)
     if data is None:
@@ -39,7 +39,7 @@ class Tokenizer:
     """The SentencePiece model of a T5 folder.
 
     :param data: content of the ``.model`` file.
-    :raises UserError: it is no vocabulary of the model.
+    :raises UserError: it is not a vocabulary for the model.
     """
 
     def __init__(self, data: bytes, sizes: Sizes) -> None:
@@ -65,22 +65,22 @@ class Tokenizer:
         return [self._pieces.decode(_text_ids(row, len(self._pieces))) for row in rows.tolist()]
 
     def spells(self, text: str) -> bool:
-        """Return whether its pieces can write a text."""
+        """Return whether the vocabulary can represent a text without unknown tokens."""
         return self._pieces.unk_id() not in self._pieces.encode(text)
 
 
 def _text_ids(row: list[int], known: int) -> list[int]:
     end = row.index(EOS) if EOS in row else len(row)
-    # Published models have more rows of the embedding than pieces; what has none is no text.
+    # Published models have more embedding rows than pieces; ids without a piece are skipped.
     return [token for token in row[:end] if PAD < token < known]
 
 
 def task_rows(
     found: TaskText, config: TextToTextConfig, tokenizer: Tokenizer
 ) -> dict[TaskSplit, Rows]:
-    """Return the rows of each split, as long as the configuration allows; note how many are cut.
+    """Return the rows of each split, cut to the configured lengths; count the cut examples.
 
-    :raises BadDataError: more is cut than the task allows, or a label cannot be written.
+    :raises BadDataError: more texts are cut than the task allows, or a label cannot be represented.
     """
     task = found.task
     if task.target == "label":
@@ -119,7 +119,7 @@ def _split_rows(
 
 
 def padded(rows: Sequence[Sequence[int]], longest: int) -> Ids:
-    """Return rows of equal length; one that is cut ends with ``</s>`` all the same."""
+    """Return rows padded to equal length; rows that are cut also end with ``</s>``."""
     ids = np.full((len(rows), longest), PAD, np.int32)
     for place, row in enumerate(rows):
         kept = [*row[: longest - 1], EOS] if len(row) > longest else row
@@ -128,7 +128,7 @@ def padded(rows: Sequence[Sequence[int]], longest: int) -> Ids:
 
 
 def trimmed(rows: Sequence[Rows]) -> list[Rows]:
-    """Return rows of one length again: that of the longest text, and of the longest target."""
+    """Return rows trimmed to the length of the longest text and the longest target."""
     used = {
         name: max(int((part[name] != PAD).sum(axis=1).max()) for part in rows)
         for name in (SOURCE, TARGET)
@@ -137,5 +137,5 @@ def trimmed(rows: Sequence[Rows]) -> list[Rows]:
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """Return the rows of several tasks, of one length, as one array each."""
+    """Return the concatenated rows of several tasks, which have equal lengths."""
     return {name: np.concatenate([part[name] for part in parts]) for name in (SOURCE, TARGET)}

@@ -1,4 +1,4 @@
-"""A T5 model as a SavedModel: text in, text out, tokens and decoding in the graph."""
+"""Writes a T5 model as a text-to-text SavedModel, with tokenizer and decoding in the graph."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ TEXT = "text"
 
 
 class StringToString(tf.Module):
-    """What is saved.
+    """The module that is saved: from texts to texts.
 
-    :param model: without dropout: nothing here trains.
+    :param model: without dropout, as nothing here trains.
     :param vocabulary: content of the SentencePiece model.
-    :param normalization: ``NFC``, ``NFKC`` or ``none``; done first, as when it was fine-tuned.
-    :param lengths: most tokens of a text and of what is written, ``</s>`` included.
+    :param normalization: ``NFC``, ``NFKC`` or ``none``; applied first, as in fine-tuning.
+    :param lengths: maximum tokens of a text and of an output, ``</s>`` included.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class StringToString(tf.Module):
     ) -> None:
         super().__init__()
         self.sizes = model.sizes
-        # Not Keras' model around it, whose other calls would be saved, too.
+        # Not the Keras model around it, whose other functions would be saved, too.
         self.transformer = model.transformer
         self._source_length, self._target_length = lengths
         self._tokens = SentencePieceText(
@@ -42,7 +42,7 @@ class StringToString(tf.Module):
         self._pieces = tensorflow_text.SentencepieceTokenizer(model=vocabulary)
 
     def __call__(self, text: tf.Tensor, beams: int, length_penalty: float) -> tf.Tensor:
-        """Return what the model writes for each text, string [R].
+        """Return the model's output for each text, string [R].
 
         :param text: string [R], with its task's prefix.
         """
@@ -56,13 +56,13 @@ class StringToString(tf.Module):
         return self._texts(ids)
 
     def source_ids(self, text: tf.Tensor) -> tf.Tensor:
-        """Return the rows that texts become, int32 [R, S]; S as the longest."""
+        """Return the token ids of texts, int32 [R, S], padded to the longest."""
         ids = self._tokens(text)[:, : self._source_length - 1]
         return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1).to_tensor(PAD)
 
     def _texts(self, ids: tf.Tensor) -> tf.Tensor:
         is_before_end = tf.cumsum(tf.cast(tf.equal(ids, EOS), tf.int32), axis=1) < 1
-        # Published models have more rows of the embedding than pieces; what has none is no text.
+        # Published models have more embedding rows than pieces; ids without a piece are skipped.
         is_piece = (ids != PAD) & (ids < self._pieces.vocab_size())
         return self._pieces.detokenize(tf.ragged.boolean_mask(ids, is_before_end & is_piece))
 
@@ -70,7 +70,7 @@ class StringToString(tf.Module):
 def save(module: StringToString, folder: Path, *, beams: int, length_penalty: float) -> None:
     """Write a SavedModel with the signatures ``greedy``, the default, and ``beam_search``.
 
-    :param beams: of ``beam_search``, at least 2.
+    :param beams: beams of ``beam_search``, at least 2.
     """
 
     def signature(count: int) -> Any:
@@ -97,7 +97,7 @@ def write_by_library(
     beams: int,
     length_penalty: float,
 ) -> list[str]:
-    """Return what a model writes, with tokens by SentencePiece's own library: a second way.
+    """Return a model's outputs, tokenized by SentencePiece's own library, for comparison.
 
     :param lengths: as for :class:`StringToString`.
     """

@@ -1,4 +1,4 @@
-"""What a fine-tuned T5 model writes for the texts of its tasks, and how good that is."""
+"""Decodes a fine-tuned T5 model's outputs for the texts of its tasks, and scores them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCORED = (TaskSplit.VALIDATION, TaskSplit.TEST)
 
 
 class Written(NamedTuple):
-    """What a model has written for a task's texts of a split."""
+    """A model's outputs for the texts of a task's split."""
 
     task: PreparedTask
     split: TaskSplit
@@ -34,7 +34,7 @@ class Written(NamedTuple):
 
     @property
     def lines(self) -> Iterator[dict[str, str]]:
-        """Yield the texts with their targets, what was written, and where they are from."""
+        """Yield the texts with their targets, their file and line, and the outputs."""
         for pair, output in zip(self.task.texts.splits[self.split], self.outputs, strict=True):
             text = {"task": self.task.name, "text": pair.text, "target": pair.target}
             yield {**text, "place": pair.place, "output": output}
@@ -63,7 +63,7 @@ def write_texts(
     strategy: tf.distribute.Strategy,
     splits: Collection[TaskSplit] = SCORED,
 ) -> Iterator[Written]:
-    """Yield what a model writes for the texts of each task and split."""
+    """Yield a model's outputs for the texts of each task and split."""
     recipe = prepared.recipe
 
     def texts(batch: dict[str, tf.Tensor]) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""What a fine-tuning of a T5 model is made of, read and checked before it begins. No TensorFlow."""
+"""Reads and checks the inputs of a T5 fine-tuning before it begins. It needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from training.text_to_text.task_text import TaskText, read_task
 
 log = logging.getLogger("training")
 
-# What trained weights do not depend on.
+# Settings that trained weights do not depend on.
 _ELSEWHERE = {"tasks", "steps_per_loop", "eval_batch_size", "distribution_strategy", "num_beams"}
 _ELSEWHERE |= {"length_penalty"}
 
 SIZES, SETTINGS, TASKS = "t5.", "text_to_text.", "task."
-"""What names begin with among the settings of a training's inputs: the model's sizes, the recipe,
-what is learned of each task."""
+"""Prefixes of the settings in a training's inputs: the model's sizes, the recipe, and the settings
+of each task."""
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where the files of a fine-tuning are: any folder, of a store or not."""
+    """The folder of a fine-tuning, inside or outside of a store."""
 
     root: str
 
@@ -45,18 +45,18 @@ class RunFolder:
 
     @property
     def scores(self) -> str:
-        """Return the file of each task's metrics, and of what they are of."""
+        """Return the file of each task's metrics and the facts that they depend on."""
         return uris.join(self.root, "scores.json")
 
     @property
     def predictions(self) -> str:
-        """Return the folder of JSON lines: texts with their targets and what was written."""
+        """Return the folder of JSON lines: texts with their targets and the model's outputs."""
         return uris.join(self.root, "predictions")
 
 
 @dataclass(frozen=True)
 class PreparedTask:
-    """A task's texts, and the same as rows of ids."""
+    """A task's texts, and their rows of ids."""
 
     texts: TaskText
     rows: dict[TaskSplit, Rows]
@@ -69,10 +69,10 @@ class PreparedTask:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that a training is of, but for the weights.
+    """All inputs of a training except the weights.
 
-    :param recipe: its ``init_checkpoint`` is absolute.
-    :param tpu: what trains, where the recipe's ``distribution_strategy`` is ``tpu``.
+    :param recipe: with an absolute ``init_checkpoint``.
+    :param tpu: the TPU to train on if the recipe's ``distribution_strategy`` is ``tpu``.
     """
 
     recipe: TextToTextConfig
@@ -108,12 +108,12 @@ class Prepared:
 
     @property
     def warnings(self) -> list[str]:
-        """Return what people should know before they train."""
+        """Return warnings for the user to read before training."""
         return [line for task in self.tasks for line in _warnings(task, self.tokenizer)]
 
     @property
     def scored_sha256(self) -> str:
-        """Return the hash of what trained weights are measured on."""
+        """Return the hash of the rows that trained weights are scored on."""
         parts = [
             f"{task.name} {split} {_sha256(rows)}\n"
             for task in self.tasks
@@ -148,11 +148,11 @@ class Prepared:
 
 
 def prepare(config: TextToTextConfig, folder: str) -> Prepared:
-    """Read, check and tokenize everything; say what was found.
+    """Read, check and tokenize all inputs; log their sizes.
 
-    :param folder: of the configuration, which its paths are relative to.
-    :raises UserError: model, vocabulary or files are not what is said.
-    :raises BadDataError: too many examples cannot be used.
+    :param folder: folder of the configuration, which its paths are relative to.
+    :raises UserError: model, vocabulary or files are missing or do not fit.
+    :raises BadDataError: too many examples are unusable.
     """
     checkpoint = StoreLayout(folder).resolve(config.init_checkpoint)
     recipe = config.model_copy(update={"init_checkpoint": checkpoint})
@@ -162,9 +162,9 @@ def prepare(config: TextToTextConfig, folder: str) -> Prepared:
 def prepare_texts(
     recipe: TextToTextConfig, texts: Iterable[TaskText], tpu: TpuConfig | None = None
 ) -> Prepared:
-    """Tokenize the examples of all tasks; as :func:`prepare`.
+    """Tokenize the examples of all tasks, like :func:`prepare`.
 
-    :param recipe: as in what is returned.
+    :param recipe: as in :class:`Prepared`.
     """
     sizes = describe(recipe.init_checkpoint)
     tokenizer = Tokenizer(read_sentencepiece(recipe.init_checkpoint), sizes)

@@ -1,4 +1,4 @@
-"""The examples of text-to-text tasks, divided into splits and checked. No TensorFlow."""
+"""Reads the examples of text-to-text tasks, splits and checks them. It needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HELD_OUT = (TaskSplit.VALIDATION, TaskSplit.TEST)
 
 
 class Pair(NamedTuple):
-    """A text, what is to be written for it, and the file and the line that it is from."""
+    """A text, its target, and the file and line of both."""
 
     text: str
     target: str
@@ -41,7 +41,7 @@ class Pair(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Return where it is from, for people."""
+        """Return its file and line in readable form."""
         return f"{self.uri.rpartition('/')[2]} line {self.line}"
 
 
@@ -49,10 +49,10 @@ class Pair(NamedTuple):
 class TaskText:
     """A task's examples.
 
-    :param splits: those that have any.
-    :param files: that were read, by the split that they are named for.
-    :param left_out: number of examples that are not used, by reason.
-    :param truncated: number of examples whose text or target is cut, once there are rows of them.
+    :param splits: examples by split.
+    :param files: files that were read, by the split that names them.
+    :param left_out: number of unused examples by reason.
+    :param truncated: number of examples whose text or target is cut, set when rows are made.
     """
 
     task: TextTask
@@ -70,9 +70,9 @@ class TaskText:
 def read_task(task: TextTask, folder: str) -> TaskText:
     """Return a task's examples.
 
-    :param folder: that its patterns are relative to.
+    :param folder: folder that its patterns are relative to.
     :raises UserError: a pattern names no file, or a split has no example.
-    :raises BadDataError: more than the task allows cannot be used, or is in two splits.
+    :raises BadDataError: more examples than the task allows are unusable or in two splits.
     """
     found = TaskText(task)
     for split, pattern in _patterns(task).items():
@@ -84,10 +84,10 @@ def read_task(task: TextTask, folder: str) -> TaskText:
 
 
 def checked(found: TaskText) -> TaskText:
-    """Return a task's examples, divided into splits, if they can be learned from and judged by.
+    """Check that a task's examples are suitable for training and scoring; return them.
 
-    :raises UserError: a split has no example, or there is one label only.
-    :raises BadDataError: a label was never learned.
+    :raises UserError: a split has no example, or there is only one label.
+    :raises BadDataError: a label is in no training example.
     """
     task = found.task
     for split, pairs in found.splits.items():
@@ -111,9 +111,9 @@ def _patterns(task: TextTask) -> dict[TaskSplit, str]:
 
 
 def first_problems(task: TextTask, folder: str) -> Iterator[str]:
-    """Yield a line for every reason why a task cannot be read that shows at once.
+    """Yield a line for every quickly detectable reason why a task cannot be read.
 
-    Read are, of each split's first files, examples up to the first one that can be used.
+    Of each split's first files, only the examples up to the first usable one are read.
     """
     found = TaskText(task)
     for split, pattern in _patterns(task).items():
@@ -144,7 +144,7 @@ def _files(task: TextTask, split: TaskSplit, pattern: str, folder: str) -> list[
 
 
 def _read_split(found: TaskText, split: TaskSplit) -> Iterator[Pair]:
-    """Yield the usable examples of a split's files; refuse too many others."""
+    """Yield the usable examples of a split's files; refuse too many unusable ones."""
     task, unusable, count = found.task, [], 0
     for item, uri in _items(found, split):
         if isinstance(item, Example):
@@ -164,7 +164,7 @@ def _read_split(found: TaskText, split: TaskSplit) -> Iterator[Pair]:
 
 
 def _items(found: TaskText, split: TaskSplit) -> Iterator[tuple[Example | Unusable, str]]:
-    """Yield what a split's files hold, and which file has it."""
+    """Yield the usable and unusable examples of a split's files, each with the URI of its file."""
     task = found.task
     for uri in found.files[split]:
         with request_paths.open_stream(uri) as stream:
@@ -178,7 +178,7 @@ def _items(found: TaskText, split: TaskSplit) -> Iterator[tuple[Example | Unusab
 
 
 def _divide(found: TaskText) -> None:
-    """Make splits that have no files of training examples, by the hash of the text."""
+    """Draw splits without files of their own from the training examples, by hash of the text."""
     task = found.task
     drawn = {TaskSplit.TEST: task.test_fraction, TaskSplit.VALIDATION: task.validation_fraction}
     drawn = {split: share for split, share in drawn.items() if share and split not in found.splits}
@@ -195,12 +195,12 @@ def _divide(found: TaskText) -> None:
 
 
 def _draw(text: str) -> float:
-    """Return a number from 0 to 1 that is the text's."""
+    """Return a number from 0 to 1 that depends only on the text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") / 2.0**64
 
 
 def _refuse_leaks(found: TaskText) -> None:
-    """Refuse texts that are in two splits; allowed ones leave the training split."""
+    """Refuse too many texts that are in two splits; remove the others from the training split."""
     task = found.task
     texts = {split: {pair.text for pair in pairs} for split, pairs in found.splits.items()}
     leaked: set[str] = set()

@@ -1,4 +1,4 @@
-"""A fine-tuned T5 model: its weights, sizes and settings, as its training has stored them."""
+"""Loads a fine-tuned T5 model: its weights, sizes and settings, as stored by its training."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _OWN_SAMPLES = ["a text", "Another one, with 3 numbers: 1 2 3.", ""]
 class Trained:
     """A fine-tuned model.
 
-    :param files: its weights.
-    :param settings: of its training; those of the recipe begin with ``text_to_text.``.
+    :param files: files of its weights.
+    :param settings: settings of its training; those of the recipe begin with ``text_to_text.``.
     """
 
     folder: RunFolder
@@ -38,7 +38,7 @@ class Trained:
     def load(cls, folder: RunFolder) -> Trained:
         """Return the model of a finished run.
 
-        :raises UserError: there is none, or it is another model.
+        :raises UserError: there is no model, or it is not a fine-tuned T5.
         :raises FormatError: a file is damaged.
         """
         files = artifacts.model_files(folder.training.root)
@@ -60,14 +60,14 @@ class Trained:
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """Return the most tokens of a text, and of a target."""
+        """Return the maximum number of tokens of a text and of a target."""
         return self["max_source_length"], self["max_target_length"]
 
     @property
     def normalization(self) -> Any:
-        """Return the form of Unicode that all tasks' texts have.
+        """Return the Unicode normalization of all tasks' texts.
 
-        :raises UserError: they have not all the same.
+        :raises UserError: the tasks have different ones.
         """
         end = ".unicode_normalization"
         names = [n for n in self.settings if n.startswith(TASKS) and n.endswith(end)]
@@ -95,7 +95,7 @@ class Trained:
         return model
 
     def samples(self, predictions: Sequence[str]) -> list[str]:
-        """Return some texts to compare models on: those that it was scored on, if any.
+        """Return some texts to compare models on: fixed ones, and some that it was scored on.
 
         :param predictions: files of JSON lines, each with a text.
         """

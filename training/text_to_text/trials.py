@@ -1,6 +1,6 @@
-"""Trials of a run that fine-tunes a T5: each trains all tasks of a mixture, from a seed, at a rate.
+"""Runs the trials of a T5 fine-tuning: each trains all tasks of a mixture, from a seed, at a rate.
 
-As :mod:`training.finetuning.trial` does it for classifiers.
+:mod:`training.finetuning.trial` does the same for classifiers.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ log = logging.getLogger("training")
 
 
 def strategy_of(prepared: Prepared, config: PipelineConfig) -> tf.distribute.Strategy:
-    """Return where a training runs.
+    """Return the distribution strategy of a training.
 
     :param config: :meth:`training.text_to_text.setup.Prepared.trainer_config`.
-    :raises UserError: what it needs is not here, or a batch cannot be split evenly.
+    :raises UserError: the devices it needs are missing, or a batch cannot be split evenly.
     """
     recipe = prepared.recipe
     return create_strategy(config, [recipe.global_batch_size, recipe.eval_batch_size])
@@ -62,7 +62,7 @@ def strategy_of(prepared: Prepared, config: PipelineConfig) -> tf.distribute.Str
 
 @dataclass(frozen=True)
 class Tuning:
-    """A training of a T5, and where its files are.
+    """A training of a T5, and the folder of its files.
 
     :param config: :meth:`training.text_to_text.setup.Prepared.trainer_config`.
     """
@@ -75,7 +75,7 @@ class Tuning:
 
     @classmethod
     def of(cls, prepared: Prepared, layout: TrainingLayout, guard: CommitGuard) -> Tuning:
-        """Return the training of what is prepared."""
+        """Return the training of prepared tasks."""
         config = prepared.trainer_config()
         inputs = prepared.inputs(config)
         data_sha256 = hashlib.sha256(inputs.to_bytes()).hexdigest()
@@ -83,10 +83,10 @@ class Tuning:
         return cls(prepared, config, layout, inputs, store)
 
     def finished(self, remedy: str) -> TrainingResult | None:
-        """Return what came of it, if it is done.
+        """Return the result of the training if it is finished.
 
-        :param remedy: what to do to train again.
-        :raises UserError: it is done, but from other inputs.
+        :param remedy: what to do to train again, for the message.
+        :raises UserError: it is finished, but from other inputs.
         """
         return finished_training(self.layout, self.store, remedy)
 
@@ -95,8 +95,8 @@ class Tuning:
     ) -> TrainingResult:
         """Train to the end.
 
-        :raises PreemptedError: it was asked to stop; a checkpoint is saved, and the same call goes
-            on from there.
+        :raises PreemptedError: a stop was requested; a checkpoint is saved, and the same call
+            resumes from it.
         """
         objective = make_objective(self.prepared, self.config)
         job = TrainingJob(self.config, self.layout, guard, objective, self.inputs, self.store)
@@ -112,10 +112,10 @@ class Tuning:
 
 @dataclass(frozen=True)
 class TextTrial:
-    """Everything that a trial needs to know.
+    """The inputs of a trial.
 
-    :param manifest_uri: TaskManifest of the mixture.
-    :param layout: where the trial's files are.
+    :param manifest_uri: URI of the mixture's TaskManifest.
+    :param layout: folder of the trial.
     """
 
     trial: Trial
@@ -126,7 +126,7 @@ class TextTrial:
     layout: TrialLayout
 
     def prepared(self) -> Prepared:
-        """Return what it is trained and judged on."""
+        """Return the prepared tasks that it is trained and scored on."""
         return load_prepared(
             self.store,
             self.manifest_uri,
@@ -144,11 +144,11 @@ def do_trials(
     *,
     dry_run: bool,
 ) -> None:
-    """Do trials, one after the other.
+    """Run trials one after the other.
 
-    :param splits: what to score trained models on.
-    :param dry_run: check, say what would be trained, write nothing.
-    :raises PreemptedError: it was asked to stop; the same call goes on.
+    :param splits: splits to score trained models on.
+    :param dry_run: check and log the trials, train and write nothing.
+    :raises PreemptedError: a stop was requested; the same call continues.
     :raises JobError: see :mod:`trained_models.errors`.
     """
     strategy: tf.distribute.Strategy | None = None
@@ -166,7 +166,7 @@ def do_trials(
         )
         if dry_run:
             continue
-        # One serves all of a process.
+        # One strategy serves all trials of a process.
         strategy = strategy or strategy_of(tuning.prepared, tuning.config)
         done = tuning.finished("Delete the trial's folder to train it again.")
         done = done or tuning.train(strategy, guard, stop)

@@ -19,7 +19,7 @@ from trained_models.architectures.bert.record import NORM_EPSILON
 
 
 class SelfAttention(tf_keras.layers.MultiHeadAttention):
-    """Keras' attention with heads before positions.
+    """Keras' attention with the axis of heads before that of positions.
 
     On a CPU, matrix products of [R, N, S, D] take half the time of the einsum over [R, S, N, D].
     On a TPU both become the same program.
@@ -45,13 +45,13 @@ class SelfAttention(tf_keras.layers.MultiHeadAttention):
 class EncoderLayer(TransformerEncoderBlock):
     """tf-models' layer, normalized after each part as in BERT, with hidden states of any type.
 
-    In mixed bfloat16, tf-models computes a layer in bfloat16 but hands on every layer norm's result
-    as float32: twice the bytes, for digits that the next matrix product drops. Here layer norms may
-    return bfloat16; their statistics are float32 all the same.
+    In mixed bfloat16, tf-models computes a layer in bfloat16 but passes on every layer norm's
+    result as float32: twice the bytes, for digits that the next matrix product drops. Here layer
+    norms may return bfloat16; their statistics are always float32.
 
     :param residual_policy: Keras dtype policy of the layer norms: ``float32``, or
         ``mixed_bfloat16`` for results in bfloat16.
-    :param norm_epsilon: what layer norms add to the variance.
+    :param norm_epsilon: epsilon that layer norms add to the variance.
     """
 
     def __init__(self, *, residual_policy: str, **settings: Any) -> None:
@@ -59,7 +59,7 @@ class EncoderLayer(TransformerEncoderBlock):
         self._residual_policy = residual_policy
 
     def build(self, input_shape: Any) -> None:
-        """Build tf-models' layer with other parts in it; none has variables before it is called."""
+        """Build tf-models' layer and replace parts of it, none of which has variables yet."""
         super().build(input_shape)
         self._attention_layer = SelfAttention(
             num_heads=self._num_heads,
@@ -94,9 +94,9 @@ class EncoderLayer(TransformerEncoderBlock):
 class Encoder(BertEncoderV2):
     """tf-models' encoder, made of :class:`EncoderLayer`.
 
-    :param residual_dtype: of the hidden states between layers: ``float32``, or ``bfloat16`` in a
-        model of mixed bfloat16.
-    :param norm_epsilon: what layer norms add to the variance.
+    :param residual_dtype: type of the hidden states between layers: ``float32``, or ``bfloat16`` in
+        a model of mixed bfloat16.
+    :param norm_epsilon: epsilon that layer norms add to the variance.
     """
 
     def __init__(
@@ -127,22 +127,23 @@ class Encoder(BertEncoderV2):
 
 
 class UnpooledEncoder(Encoder):
-    """The encoder of BERT, but that it looks at no segments and has no pooler."""
+    """The encoder of BERT without segments and without a pooler."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        # It has no variables before it is called.
+        # The layer has no variables before it is called.
         del self._pooler_layer
 
     def embed(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Return the embeddings of rows before they are normalized, [R, S, H].
 
-        :param ids: int32 [R, S], as ``mask``, which says 1 where there is a token.
+        :param ids: int32 [R, S].
+        :param mask: int32 [R, S], 1 for tokens and 0 for padding.
         """
         raise NotImplementedError
 
     def call(self, inputs: dict[str, tf.Tensor]) -> dict[str, Any]:
-        """Return ``sequence_output`` [R, S, H], and it and those of the layers below.
+        """Return ``sequence_output`` [R, S, H] and ``encoder_outputs``, those of all layers.
 
         :param inputs: ``input_word_ids`` and ``input_mask``, int32 [R, S]; others are not used.
         """

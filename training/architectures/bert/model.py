@@ -37,7 +37,11 @@ def assemble(
     make_encoder: Callable[..., BertEncoderV2],
     activation: Callable[[tf.Tensor], tf.Tensor],
 ) -> BertPretrainerV2:
-    """Return the configured model around an encoder, which takes the arguments of tf-models'."""
+    """Return the configured model around an encoder.
+
+    :param make_encoder: makes the encoder; it takes the arguments of tf-models' encoder.
+    :param activation: activation function of the encoder and of the masked-LM head.
+    """
     tf_keras.utils.set_random_seed(config.training.random_seed)
     with arithmetic(config.training.mixed_precision_dtype):
         encoder = assemble_encoder(config.model, make_encoder, activation)
@@ -50,7 +54,7 @@ def assemble(
         )
         # The head has no variables before it is called once; restoring would silently skip it.
         model(_one_row(config))
-        # tf-models has BERT's there, which cannot be set.
+        # tf-models hard-codes BERT's epsilon.
         model.masked_lm.layer_norm.epsilon = architecture_of(config.model).norm_epsilon
     return model
 
@@ -102,14 +106,14 @@ def _heads(encoder: BertEncoderV2) -> list[ClassificationHead]:
         initializer=initializer(),
         name=NEXT_SENTENCE,
     )
-    # As in BERT, its first layer is the encoder's pooler. tf-models would give it one of its own,
-    # and leave the encoder's, which every user of `pooled_output` gets, untrained.
+    # As in BERT, its first layer is the encoder's pooler. tf-models would give it one of its own
+    # and leave the encoder's pooler, which every user of `pooled_output` gets, untrained.
     head.dense = encoder.pooler_layer
     return [head]
 
 
 def initializer() -> tf_keras.initializers.Initializer:
-    """Return what draws BERT's kernels and embeddings."""
+    """Return the initializer of BERT's kernels and embeddings."""
     return tf_keras.initializers.TruncatedNormal(stddev=INITIALIZER_RANGE)
 
 
@@ -127,13 +131,13 @@ def _one_row(config: PipelineConfig) -> dict[str, tf.Tensor]:
 def trained_variables(model: BertPretrainerV2, config: PipelineConfig) -> list[tf.Variable]:
     """Return the variables that pretraining changes, in the model's order.
 
-    All, but those of the training.frozen_layers lowest layers and the embeddings below them, and
-    the pooler's if nothing uses it: without next-sentence prediction it has no gradient.
+    These are all except those of the training.frozen_layers lowest layers, the embeddings below
+    them, and an unused pooler: without next-sentence prediction it has no gradient.
     """
     encoder, frozen_layers = model.encoder_network, config.training.frozen_layers
     kept = [] if has_next_sentence_head(model) else list(encoder.pooler_layer.trainable_variables)
     if frozen_layers:
-        # All of the encoder but what is above them, so that no kind of embedding is forgotten.
+        # Everything in the encoder except the layers above, so that no embedding is forgotten.
         layers_above = [*encoder.transformer_layers[frozen_layers:], encoder.pooler_layer]
         above = {id(v) for layer in layers_above for v in layer.trainable_variables}
         kept += [v for v in encoder.trainable_variables if id(v) not in above]
@@ -142,7 +146,7 @@ def trained_variables(model: BertPretrainerV2, config: PipelineConfig) -> list[t
 
 
 def trained_without_pooler(model: BertPretrainerV2, config: PipelineConfig) -> list[tf.Variable]:
-    """Return the same of a model whose encoder has no pooler."""
+    """Return the variables that pretraining changes in a model whose encoder has no pooler."""
     encoder, frozen_layers = model.encoder_network, config.training.frozen_layers
     if not frozen_layers:
         return list(model.trainable_variables)

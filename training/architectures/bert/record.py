@@ -1,4 +1,4 @@
-"""What the trainer asks of BERT; the names and scales hold for all encoders of tf-models' parts."""
+"""Describes BERT to the trainer; names and scales hold for all encoders of tf-models' parts."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def scale(variable: tf.Variable) -> float:
 def averaged_axes(variable: tf.Variable) -> list[int]:
     """Return the axes over which the statistics of a variable of tf-models' BERT are averaged.
 
-    The inputs of a kernel, the width of an embedding, all of a vector. Kernels of attention have
-    an axis for the heads: query, key and value [H, A, D], output [A, D, H].
+    These are the input axes of a kernel, the width of an embedding, all axes of a vector. Kernels
+    of attention have an axis for the heads: query, key and value [H, A, D], output [A, D, H].
     """
     name, rank = _plain_name(variable), len(variable.shape)
     is_vector = name.endswith(("gamma", "beta", "bias"))

@@ -23,7 +23,7 @@ class DistilEncoder(UnpooledEncoder):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        # It has no variables before it is called.
+        # The layer has no variables before it is called.
         del self._type_embedding_layer
 
     def embed(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -34,7 +34,7 @@ class DistilEncoder(UnpooledEncoder):
 
 
 def build_model(config: PipelineConfig) -> BertPretrainerV2:
-    """See :class:`training.architectures.models.Architecture`, as for the others."""
+    """Return the pretraining model; see :class:`training.architectures.models.Architecture`."""
     return assemble(config, _maker(config), ACTIVATIONS[config.model.hidden_act])
 
 

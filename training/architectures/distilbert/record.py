@@ -1,4 +1,4 @@
-"""What the trainer asks of DistilBERT: BERT's answers, but for what it lacks."""
+"""Describes DistilBERT to the trainer: like BERT, except for what it lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RoBERTa: our encoder without pooler, whose positions are counted from the padding token.
+"""RoBERTa: our encoder without pooler, whose positions start after the padding id.
 
 https://github.com/huggingface/transformers/blob/main/src/transformers/models/roberta
 """
@@ -26,7 +26,7 @@ from training.architectures.bert.model import assemble, assemble_encoder, initia
 
 
 class Positions(PositionEmbedding):
-    """Embeddings of positions: tokens have those from 2 on, padding behind them has that of 1."""
+    """Position embeddings: tokens have positions from 2 on, padding has position 1."""
 
     def call(self, inputs: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
         """Return the embeddings, [R, S, H].
@@ -40,7 +40,7 @@ class Positions(PositionEmbedding):
 
 
 class RobertaEncoder(UnpooledEncoder):
-    """The encoder of RoBERTa; which segment a token is of does not matter."""
+    """The encoder of RoBERTa; it ignores the segments of tokens."""
 
     def __init__(self, *, max_sequence_length: int, type_vocab_size: int, **settings: Any) -> None:
         del type_vocab_size
@@ -51,7 +51,7 @@ class RobertaEncoder(UnpooledEncoder):
             norm_epsilon=NORM_EPSILON,
             **settings,
         )
-        # Neither has variables before it is called.
+        # The replaced layer has no variables before it is called.
         self._position_embedding_layer = Positions(
             initializer=initializer(), max_length=rows, name="position_embedding"
         )
@@ -64,7 +64,7 @@ class RobertaEncoder(UnpooledEncoder):
 
 
 def build_model(config: PipelineConfig) -> BertPretrainerV2:
-    """See :class:`training.architectures.models.Architecture`, as for the others."""
+    """Return the pretraining model; see :class:`training.architectures.models.Architecture`."""
     return assemble(config, _maker(config), ACTIVATIONS[config.model.hidden_act])
 
 

@@ -1,4 +1,4 @@
-"""T5 as a model of a lineage: it writes what the sentinels of a row stand for."""
+"""T5 as a pretraining model: it generates the spans that the sentinels of a row replace."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from training.architectures.t5.text_to_text import TextToText
 
 
 class SpanPretrainer(TextToText):
-    """A T5 model that takes masked-LM records, whose predictions are one text, the target.
+    """A T5 model that takes masked-LM records, whose predictions form one text, the target.
 
-    :param config: its sizes, dropout, arithmetic, and how rows are corrupted.
+    :param config: provides sizes, dropout, arithmetic, and how rows are corrupted.
     """
 
     # There is no next-sentence prediction.
@@ -31,13 +31,13 @@ class SpanPretrainer(TextToText):
     def call(
         self, inputs: dict[str, tf.Tensor], training: bool | None = None
     ) -> dict[str, tf.Tensor]:
-        """Return ``mlm_logits`` of each token of the targets from the ones before, [R, P, V].
+        """Return ``mlm_logits`` of each target token given the previous ones, [R, P, V].
 
-        :param inputs: ``input_word_ids`` [R, S]: rows with sentinels, in their frame.
-            ``masked_lm_ids`` [R, P]: targets.
+        :param inputs: ``input_word_ids`` [R, S]: rows with sentinels, framed by a first and a
+            last token. ``masked_lm_ids`` [R, P]: targets.
         """
         rows = inputs["input_word_ids"]
-        # Nothing is behind it: spans became sentinels.
+        # Rows are empty after this: spans became sentinels.
         end = 1 + longest_corrupted(self._masking, rows.shape[1]).source
         batch = {SOURCE: rows[:, 1:end], TARGET: inputs["masked_lm_ids"]}
         return {"mlm_logits": super().call(batch, training)}
@@ -45,14 +45,14 @@ class SpanPretrainer(TextToText):
     def encoder_network(
         self, inputs: dict[str, tf.Tensor], training: bool = False
     ) -> dict[str, tf.Tensor]:
-        """Return the encoder's ``sequence_output``, [R, S, H], of rows in their frame.
+        """Return the encoder's ``sequence_output`` of rows framed as for :meth:`call`, [R, S, H].
 
         :param inputs: ``input_word_ids`` [R, S].
         """
         for drop in self._drops:
             drop.begin()
         ids = inputs["input_word_ids"]
-        # What a row begins with is no token of T5; padding is attended by none.
+        # The first token of a row is no token of T5; no position attends to padding.
         text = tf.concat([tf.fill([tf.shape(ids)[0], 1], PAD), ids[:, 1:]], axis=1)
         return {"sequence_output": self.transformer.encode(text, training=training)}
 
@@ -65,9 +65,10 @@ def build_model(config: PipelineConfig) -> SpanPretrainer:
 
 
 def random_weights(sizes: Sizes, seed: int) -> Values:
-    """Return weights as T5 begins with: normal, of the widths that mesh-tensorflow's code has.
+    """Return T5's initial weights: normal, with the standard deviations of mesh-tensorflow.
 
-    Its attention does not divide by the root of a head's width; queries are that much smaller.
+    T5's attention does not divide by the square root of a head's width; query kernels are smaller
+    by that factor instead.
     """
     random = np.random.default_rng(seed)
     width, inner = sizes.d_model, sizes.num_heads * sizes.d_kv
@@ -96,5 +97,5 @@ def random_weights(sizes: Sizes, seed: int) -> Values:
 
 def trained_variables(model: SpanPretrainer, config: PipelineConfig) -> list[tf.Variable]:
     """Return all variables, in the model's order."""
-    del config  # None of its settings keeps some as they are.
+    del config  # None of its settings freezes variables.
     return list(model.trainable_variables)

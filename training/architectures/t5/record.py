@@ -1,4 +1,4 @@
-"""What the trainer asks of T5."""
+"""Describes T5 to the trainer."""
 
 from __future__ import annotations
 

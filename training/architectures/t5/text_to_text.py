@@ -1,6 +1,6 @@
-"""tf-models' T5 as the trainer takes a model: tracked by Keras, with dropout that can be resumed.
+"""Adapts tf-models' T5 to the trainer: tracked by Keras, with resumable dropout.
 
-tf-models' own ``__call__`` is the forward pass of training. How texts are decoded is in
+tf-models' own ``__call__`` is the forward pass of training. Decoding is in
 :mod:`training.text_to_text.decoding`.
 """
 
@@ -19,7 +19,7 @@ from trained_models.text_to_text.sizes import PAD, SOURCE, TARGET, Sizes
 from trained_models.text_to_text.weights import Values, weights
 from training.architectures.models import named_variables
 
-# tf-models drops twice at this place: what enters the decoder's layers, and what leaves them.
+# tf-models applies this dropout twice: to the input of the decoder's layers and to their output.
 _TWICE = "target_dropout"
 
 NO_WEIGHT_DECAY = ("layer_norm", "rel_embedding")
@@ -31,9 +31,9 @@ _ACTIVATIONS = {"1.0": ("relu",), "1.1": ("gelu", "linear")}
 class TextToText(tf_keras.Model):
     """A T5 model with all its variables, drawn at random until they are set.
 
-    :param sizes: what it is.
-    :param dropout_rate: everywhere where T5 has dropout.
-    :param dtype: what it computes in: ``float32`` or ``bfloat16``; variables are float32.
+    :param sizes: sizes and form of the model.
+    :param dropout_rate: used everywhere T5 has dropout.
+    :param dtype: type of the computation: ``float32`` or ``bfloat16``; variables are float32.
     """
 
     def __init__(self, sizes: Sizes, dropout_rate: float = 0.0, dtype: str = "float32") -> None:
@@ -63,7 +63,7 @@ class TextToText(tf_keras.Model):
         return {}
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
-        """Return the logits of each token of the targets from the ones before, float32 [R, T, V].
+        """Return the logits of each target token given the previous ones, float32 [R, T, V].
 
         :param inputs: by the names of :data:`SOURCE` and :data:`TARGET`.
         """
@@ -81,13 +81,13 @@ class TextToText(tf_keras.Model):
     def set_weights_by_name(self, values: Values) -> None:
         """Set all weights.
 
-        :param values: by the ends of variables' names; all of :func:`weights`.
+        :param values: by name suffix of the variables; all of :func:`weights`.
         """
         for name, variable in self.variables_by_name().items():
             variable.assign(values[name])
 
     def variables_by_name(self) -> dict[str, tf.Variable]:
-        """Return the variables by the ends of their names that :func:`weights` tells."""
+        """Return the variables by their name suffixes as in :func:`weights`."""
         known = {weight.variable for weight in weights(self.sizes)}
         # All are below the one transformer.
         found = {name.split("/", 1)[1]: v for name, v in named_variables(self).items()}
@@ -96,14 +96,14 @@ class TextToText(tf_keras.Model):
         return found
 
     def values(self) -> Mapping[str, npt.NDArray[np.float32]]:
-        """Return all weights by the ends of variables' names."""
+        """Return all weights by name suffix of their variables."""
         return {name: variable.numpy() for name, variable in self.variables_by_name().items()}
 
 
 class _Dropout(tf.Module):
-    """tf-models' dropout by layers of Keras, whose masks the trainer makes resumable.
+    """tf-models' dropout made of Keras layers, whose masks the trainer makes resumable.
 
-    :param places: how often it is called in a forward pass; each place has masks of its own.
+    :param places: number of calls in a forward pass; each call has its own masks.
     """
 
     def __init__(self, rate: float, places: int) -> None:
@@ -120,12 +120,12 @@ class _Dropout(tf.Module):
             return x
         layer = self._layers[self._place % len(self._layers)]
         self._place += 1
-        # As Keras' layer calls it, which has one shape of noise for all calls.
+        # Called like Keras' layer does, but that has one noise shape for all calls.
         return layer._random_generator.dropout(x, layer.rate, noise_shape=noise_shape)
 
 
 def _replace_dropouts(transformer: tf.Module, rate: float) -> list[_Dropout]:
-    """Put our dropout into each place where tf-models has its own; return them."""
+    """Replace each dropout of tf-models by ours; return the new ones."""
     replaced = []
     for module, name in list(_dropouts(transformer)):
         drop = _Dropout(rate, places=2 if name == _TWICE else 1)

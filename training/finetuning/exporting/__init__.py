@@ -1,1 +1,1 @@
-"""Fine-tuned models in the formats of others, and used on texts."""
+"""Exports fine-tuned models to other projects' formats, and runs them on texts."""

@@ -27,8 +27,10 @@ class Counts(NamedTuple):
 
 
 class Answering(Protocol):
-    """A model that answers texts, as
-    :class:`training.finetuning.exporting.functions.TextFunctions` does."""
+    """A model that answers texts.
+
+    :class:`training.finetuning.exporting.functions.TextFunctions` is one.
+    """
 
     def predict(self, texts: Sequence[tuple[str, ...]]) -> dict[str, Any]:
         """Return the answers for some examples, tensors by name."""
@@ -45,10 +47,10 @@ def write_answers(
 ) -> Counts:
     """Write a table with a header line; see ``docs/guides/finetuning.md`` for its columns.
 
-    :param chosen: what the model was trained for.
-    :param inputs: URIs of files.
-    :param path: of the table, on this machine.
-    :raises UserError: a file's format is not known, or it has no such column.
+    :param chosen: trial of the model.
+    :param inputs: URIs of input files.
+    :param path: local path of the table.
+    :raises UserError: a file's format is unknown, or it lacks a column of texts.
     :raises BadDataError: a file is damaged.
     """
     task = chosen.task
@@ -76,7 +78,7 @@ def _batches(rows: Iterable[TextRow], size: int) -> Iterator[list[TextRow]]:
 
 
 class _Form:
-    """What is written of an answer."""
+    """The columns and fields of an answer."""
 
     def __init__(self, labels: Sequence[str], kind: str, separator: str) -> None:
         self._kind = kind
@@ -113,7 +115,7 @@ def _ask(model: Answering, texts: list[tuple[str, ...]], form: _Form) -> Iterato
 
 
 class _Progress:
-    """Says now and then how far it is."""
+    """A counter of written lines that logs progress at intervals."""
 
     def __init__(self) -> None:
         self.rows = 0

@@ -14,14 +14,14 @@ _KINDS = {
     "multi_label": "any of {labels} labels",
     "regression": "a number",
 }
-# Of more than that, a card would be nothing else.
+# With more labels, a card would consist of nothing else.
 _MOST_LABELS = 50
 
 
 def render(chosen: ChosenTrial, model: ModelConfig) -> str:
     """Return the card as Markdown.
 
-    :param model: the encoder.
+    :param model: architecture of the encoder.
     """
     return "\n".join(_lines(chosen, architecture_of(model))) + "\n"
 

@@ -1,4 +1,4 @@
-"""Whether what was written is the model: loaded again and given examples of the task."""
+"""Checks that exports reproduce the model: loads them and runs them on examples of the task."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ Tokens = list[list[int]]
 
 @dataclass(frozen=True)
 class Subject:
-    """The model that is exported, and what its exports are tried out on.
+    """The exported model, and the examples that its exports are checked on.
 
-    :param trained: float32, no dropout.
-    :param examples: as the data job made them of the task's texts.
+    :param trained: the model, in float32 and without dropout.
+    :param examples: examples as the data job made them from the task's texts.
     :param has_pairs: whether an example has two texts.
     """
 
@@ -58,7 +58,7 @@ class Subject:
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
-        """Return the examples as text, without what the vocabulary does not know."""
+        """Return the examples as text, without unknown tokens."""
         ids, types = (self.examples.inputs[name] for name in ("input_word_ids", "input_type_ids"))
         kind, pad = self.tokenizer.info.vocabulary_kind, self._tokens.index(PAD)
         parts = [
@@ -75,7 +75,7 @@ class Subject:
         return [row[~np.isin(row, left_out)].tolist() for row in rows]
 
     def logits(self) -> Floats:
-        """Return what the model itself puts out for the examples, [R, L]."""
+        """Return the model's own logits for the examples, [R, L]."""
         found = make_logits(self.trained.model, self.trained.encoder)(self.examples.inputs)
         return np.asarray(found)
 
@@ -125,9 +125,10 @@ def _read_classifier(folder: Path, subject: Subject) -> Any:
 
 
 def check_saved_model(folder: Path, subject: Subject, functions: TextFunctions) -> ClassifierCheck:
-    """Load a SavedModel as anybody would, and compare what every signature returns.
+    """Load a SavedModel like any user would, and compare the results of every signature.
 
-    :param functions: what was written; they make the tokens, where no signature does.
+    :param functions: the functions that were written; they make tokens and answers if no signature
+        does.
     :raises BadDataError: outputs or tokens differ.
     """
     trained, examples = subject.trained, subject.examples
@@ -160,7 +161,7 @@ def _require_answers(
         return _require_close(folder, "values", answers["values"][:, np.newaxis], wanted)
     found = answers["probabilities"]
     difference = _require_close(folder, "probabilities", found, wanted)
-    # Each label must be the one that its own probabilities tell.
+    # Each label must be the one that the export's own probabilities imply.
     names = np.array([label.encode() for label in trained.labels], object)
     if trained.kind == "multi_label":
         labels = np.where(found > 0.5, names, b"")
@@ -178,8 +179,8 @@ def _require_answers(
 def _require_tokens(folder: Path, found: Tokens, subject: Subject) -> int:
     wanted = subject.tokens_of_texts
     same = sum(mine == theirs for mine, theirs in zip(found, wanted, strict=True))
-    # They may differ where the text was cut or a token is unknown. A wrong vocabulary or case
-    # differs in all.
+    # Examples with cut texts or unknown tokens may differ. With a wrong vocabulary or case nearly
+    # all differ.
     if 2 * same < len(wanted):
         raise BadDataError(
             f"{folder.name} makes other tokens of {len(wanted) - same} of {len(wanted)} examples "

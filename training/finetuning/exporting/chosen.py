@@ -17,7 +17,7 @@ from trained_models.errors import UserError
 class ChosenTrial:
     """A finished trial.
 
-    :param manifest_uri: of the task that it was trained on.
+    :param manifest_uri: URI of the manifest of its task.
     """
 
     layout: TrialLayout
@@ -33,7 +33,7 @@ class ChosenTrial:
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A fine-tuning run, and the one whose models it uses; mostly itself."""
+    """A fine-tuning run, and the run whose models it uses, which is usually itself."""
 
     store: StoreLayout
     run: RunLayout
@@ -55,8 +55,8 @@ class TrainedRun:
     def best_trials(self, task: str | None = None) -> list[str]:
         """Return the best trial of each of the run's tasks.
 
-        :param task: only this one's.
-        :raises UserError: the run has no report yet, or none of the task.
+        :param task: only the best trial of this task.
+        :raises UserError: the run has no report yet, or the report does not have the task.
         """
         report = FinetuningReport.load_or_none(self.source.training_summary)
         if report is None:
@@ -76,8 +76,8 @@ class TrainedRun:
     def trial(self, trial_id: str) -> ChosenTrial:
         """Return a trial.
 
-        :raises UserError: the run has none of this name, or it is not done.
-        :raises FormatError: a file of it is damaged.
+        :raises UserError: the run has no trial of this name, or it is not finished.
+        :raises FormatError: one of its files is damaged.
         """
         plan = FinetuningPlan.load(self.source.finetuning_plan)
         known = {trial.trial_id: trial for trial in plan.trials}
@@ -93,7 +93,7 @@ class TrainedRun:
         return ChosenTrial(layout, result, uri, TaskManifest.load(uri))
 
     def inputs(self, task: str) -> TaskManifest:
-        """Return the manifest that this very run has prepared for a task: its files to predict."""
+        """Return the manifest that this run itself prepared for a task, with files to predict."""
         plan = FinetuningPlan.load(self.run.finetuning_plan)
         return TaskManifest.load(self.store.resolve(plan.manifests[task]))
 

@@ -30,8 +30,8 @@ from training.finetuning.trained import TrainedTrial, load_trial_model
 log = logging.getLogger("training")
 
 EXAMPLES = 32
-"""Of the task, on which a format is compared with the model."""
-# In them a model is exported and used, whatever it was trained with.
+"""Number of the task's examples on which a format is compared with the model."""
+# Settings with which models are exported and used, whatever they were trained with.
 _PLAIN: dict[str, JsonValue] = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
@@ -48,7 +48,7 @@ _NO_PROBE = (
 class TextModel:
     """A trained model that takes texts.
 
-    :param trained: float32, no dropout.
+    :param trained: the model, in float32 and without dropout.
     """
 
     chosen: ChosenTrial
@@ -60,7 +60,7 @@ class TextModel:
         """Load a trial's model and the vocabulary of its tokens.
 
         :raises JobError: see :mod:`trained_models.errors`.
-        :raises FormatError: a file is damaged, or another than the trial's.
+        :raises FormatError: a file is damaged, or is not the trial's.
         """
         manifest, result = chosen.manifest, chosen.result
         if manifest.content_sha256 != result.task_manifest_sha256:
@@ -114,7 +114,7 @@ class ClassifierExporter:
 
     @classmethod
     def load(cls, chosen: ChosenTrial, store: StoreLayout) -> ClassifierExporter:
-        """Load a trial's model, and the examples that its exports are tried out on.
+        """Load a trial's model, and the examples that its exports are checked on.
 
         :raises JobError: see :mod:`trained_models.errors`.
         :raises FormatError: a file is damaged.
@@ -140,7 +140,7 @@ class ClassifierExporter:
     def write(self, name: str, folder: Path) -> ClassifierCheck:
         """Write one format into a new folder and check it.
 
-        :raises BadDataError: it is not the model.
+        :raises BadDataError: the written files do not reproduce the model.
         """
         if name == HUGGING_FACE:
             self._write_hugging_face(folder)
@@ -185,7 +185,7 @@ class ClassifierExporter:
 
 
 def _examples(task: Task) -> Examples:
-    """Return the first examples that the model was not trained on; if there are none, of those."""
+    """Return the first examples that were not trained on; without any, the first training ones."""
     for split in (TaskSplit.TEST, TaskSplit.VALIDATION, TaskSplit.TRAIN):
         records = task.manifest.splits.get(split)
         if records is not None and records.records:

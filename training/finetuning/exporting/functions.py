@@ -1,4 +1,4 @@
-"""What a fine-tuned model makes of texts, as graph functions: the signatures of its SavedModel."""
+"""Graph functions from texts to a fine-tuned model's answers: its SavedModel's signatures."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Outputs = dict[str, tf.Tensor]
 
 
 class TextFunctions(tf.Module):
-    """A fine-tuned model that takes text; all numbers it returns are float32.
+    """A fine-tuned model that takes text; its logits, values and probabilities are float32.
 
-    :param rows: makes rows of texts.
+    :param rows: makes rows from texts.
     :param has_pairs: whether an example has two texts.
-    :param in_graph: whether rows are made by ops. Otherwise there is no signature that takes text.
+    :param in_graph: whether rows are made by ops. Otherwise no signature takes text.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class TextFunctions(tf.Module):
         super().__init__()
         kind: TaskKind = trained.kind
         models = [trained.model] if trained.encoder is None else [trained.model, trained.encoder]
-        # The bare variables: Keras would trace every layer by itself, to no use.
+        # The bare variables: Keras would needlessly trace every layer by itself.
         self._variables = [variable for model in models for variable in model.variables]
         labels = self._labels = tf.constant(trained.labels, tf.string)
         logits_of = make_logits(trained.model, trained.encoder)
@@ -66,7 +66,7 @@ class TextFunctions(tf.Module):
         if in_graph:
             self._predict = tf.function(predict, input_signature=texts)
             self._tokenize = tf.function(tokenize, input_signature=texts)
-            # A module can hold ops of a tokenizer only if it holds the tokenizer.
+            # A module can have ops of a tokenizer only if it also has the tokenizer.
             self.rows = rows
             signatures |= {PREDICT: self._predict, TOKENIZE: self._tokenize}
         # A module saves a dictionary as it was when it became an attribute.
@@ -88,7 +88,7 @@ def make_logits(
 ) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
     """Return a function from rows to logits, float32 [R, L].
 
-    :param encoder: of a probe; None: the model has it.
+    :param encoder: the encoder of a probe; None: it is part of the model.
     """
 
     def logits(batch: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -101,9 +101,9 @@ def make_logits(
 def write_saved_model(folder: Path, functions: TextFunctions) -> None:
     """Write the signatures ``predict`` (also ``serving_default``), ``tokenize`` and ``logits``.
 
-    Where no ops make rows, there is ``logits`` alone.
+    If rows are not made by ops, ``logits`` is the only one, and the default.
 
-    :param folder: to be created.
+    :param folder: created here.
     """
     found = functions.by_name
     signatures = found | {"serving_default": found.get(PREDICT, found[LOGITS])}

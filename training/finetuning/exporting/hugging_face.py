@@ -1,7 +1,8 @@
-"""A folder that transformers reads as a sequence classifier, such as
-``BertForSequenceClassification``.
+"""Writes a folder that transformers reads as a sequence classifier.
 
-https://huggingface.co/docs/transformers/model_doc/auto#transformers.AutoModelForSequenceClassification
+Its class is the architecture's, such as ``BertForSequenceClassification``.
+
+``AutoModelForSequenceClassification`` in https://huggingface.co/docs/transformers/model_doc/auto
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def write_configuration(
 ) -> None:
     """Write ``config.json``.
 
-    :param labels: in order of their ids; of a regression none: its number is called as its column.
+    :param labels: labels in order of their ids; empty for a regression, whose number is named like
+        its column.
     """
     form = architecture_of(model).hugging_face
     names = dict(enumerate(labels or [task.label_column]))
@@ -52,7 +54,7 @@ def write_configuration(
 
 
 def added_layers(model: ModelConfig, classifier: Classifier) -> dict[str, tf_keras.layers.Dense]:
-    """Return what fine-tuning puts on an encoder, by its name in the library transformers."""
+    """Return the layers that fine-tuning adds to an encoder, by their names in transformers."""
     form = architecture_of(model).hugging_face
     pooler = {} if form.own_pooler is None else {form.own_pooler: classifier.own_pooler}
     return pooler | {form.classifier_layer: classifier.classifier}

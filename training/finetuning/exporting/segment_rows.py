@@ -1,8 +1,8 @@
-"""One or two texts to rows inside a TensorFlow graph, as the data job lays out labelled examples.
+"""Makes rows from one or two texts inside a TensorFlow graph, like the data job does.
 
-``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]``, or with two ``[SEP]`` between two texts. What is
-too long is cut as in google-research/bert's ``run_classifier.py``: token by token, always from the
-longer text, from the second one where both are equally long.
+Rows are ``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]``, or have two ``[SEP]`` between two texts.
+Rows that are too long are cut as in google-research/bert's ``run_classifier.py``: token by token,
+always from the longer text, or from the second one if both are equally long.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ class SegmentRows(NamedTuple):
 
 
 class SegmentRowBuilder(tf.Module):
-    """Makes a row of each text or pair of texts. Special tokens in a text are text.
+    """A function that makes a row from each text or pair of texts.
 
-    :param tokens: of the vocabulary, in order of id.
-    :param max_seq_length: tokens of a row at most.
-    :param separators: how many stand between two texts.
+    Special tokens in a text are treated like other text.
+
+    :param tokens: tokens of the vocabulary, in order of id.
+    :param max_seq_length: maximum number of tokens of a row.
+    :param separators: number of separators between two texts.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class SegmentRowBuilder(tf.Module):
         self._max_seq_length = max_seq_length
 
     def __call__(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> SegmentRows:
-        """Return rows as long as the longest.
+        """Return the rows of texts, padded to the longest.
 
         :param text: string [R].
         :param text_pair: string [R]; None: there are no second texts.
@@ -83,7 +85,7 @@ class SegmentRowBuilder(tf.Module):
 
 def _kept_lengths(first: tf.Tensor, second: tf.Tensor, room: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Return how many tokens of each text are kept, int64 [R] each, so that both fit."""
-    # While both are cut they stay as long as each other, the first one longer by the odd token.
+    # If both are cut they end up equally long, except that the first keeps an odd token.
     shorter = tf.minimum(first, tf.maximum(room - second, room - room // 2))
     is_too_long = first + second > room
     kept = tf.where(is_too_long, shorter, first)

@@ -1,6 +1,6 @@
-"""Written classifiers as a server runs them: nothing but TensorFlow and its text ops.
+"""Runs written classifiers as a server does, with only TensorFlow and its text ops.
 
-A folder is a SavedModel, or a TensorFlow Lite model with what makes its rows beside it.
+A folder is a SavedModel, or has a TensorFlow Lite model and a SavedModel that makes its rows.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-# Registers the ops that make rows of texts.
+# Registers the ops that make rows from texts.
 import tensorflow_text  # noqa: F401
 
 MODEL, ROWS, DESCRIPTION = "model.tflite", "tokenize", "serving.json"
-"""In a folder with a TensorFlow Lite model: it, a SavedModel that makes rows of texts, and what the
-numbers stand for."""
+"""Files of a folder with a TensorFlow Lite model: the model, a SavedModel that makes rows from
+texts, and the description of inputs and outputs."""
 _LOGITS = "logits"
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 def answers(kind: str, labels: tf.Tensor, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Return what logits [R, L] stand for: ``predict`` in docs/reference/formats.md.
+    """Return the answers for logits [R, L]: ``predict`` in docs/reference/formats.md.
 
-    :param kind: of the task.
+    :param kind: kind of the task.
     :param labels: string [L], in order of their ids.
     """
     if kind == "regression":
@@ -87,7 +87,7 @@ class LiteModel:
 class SavedClassifier:
     """A SavedModel of a classifier.
 
-    :raises OSError: there is none.
+    :raises OSError: the model is missing.
     """
 
     def __init__(self, folder: str) -> None:
@@ -119,7 +119,7 @@ def load(folder: str) -> Served:
 
 
 class TextAnswers:
-    """A written model that is asked about examples of one or two texts."""
+    """A written model that answers examples of one or two texts."""
 
     def __init__(self, folder: str) -> None:
         self._model = load(folder)

@@ -1,7 +1,7 @@
-"""The texts of a file, example by example. What cannot be used keeps its place, with the reason.
+"""Reads the texts of a file, example by example. Unusable examples are included, with the reason.
 
-Files are read by the data job's own reader (docs/reference/finetuning-data.md), but for one thing:
-there, what cannot be used is left out.
+Files are read by the data job's own reader (docs/reference/finetuning-data.md), with one
+difference: the data job skips unusable examples.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _CORRUPT = {
 
 
 class TextRow(NamedTuple):
-    """An example: where it begins (lines, of Parquet rows, from 1), and its texts.
+    """An example: its first line (for Parquet its row), counted from 1, and its texts.
 
-    ``error`` says why there are none, and is empty otherwise.
+    ``error`` is the reason if there are no texts, otherwise empty.
     """
 
     line: int
@@ -39,11 +39,11 @@ class TextRow(NamedTuple):
 
 
 def read_texts(uri: str, task: TaskConfig) -> Iterator[TextRow]:
-    """Yield the examples of a plain or compressed file in order; lines without anything are none.
+    """Yield the examples of a plain or compressed file in order, skipping empty lines.
 
-    :param task: says which columns are the texts, and may say the format.
-    :raises FileNotFoundError: there is no such file.
-    :raises UserError: nothing says its format, or it has no such column.
+    :param task: names the columns of the texts, and may name the format.
+    :raises FileNotFoundError: the file is missing.
+    :raises UserError: its format is unknown, or it lacks a column of texts.
     :raises BadDataError: it is damaged, or a quote in it is never closed.
     """
     folder, name = split(uri)
@@ -73,12 +73,12 @@ def read_texts(uri: str, task: TaskConfig) -> Iterator[TextRow]:
 
 
 def _check_beginning(stream: BinaryIO, name: str, input_format: InputFormat) -> None:
-    """Check that a file begins as its name says; the reader goes by content alone.
+    """Check that a file begins as its suffix requires; the reader goes by content alone.
 
-    Answers are counted against nothing: a file that lost its beginning must not pass for a short
-    one.
+    The number of answers is not checked against anything, so a file that lost its beginning must
+    not pass for a short one.
 
-    :raises RejectedFileError: it does not.
+    :raises RejectedFileError: it does not begin like that.
     """
     head = stream.read(CODEC_BYTES)
     stream.seek(0)
