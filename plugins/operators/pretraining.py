@@ -1,4 +1,4 @@
-"""What a re-pretraining run's TPU is given to do, as tasks: training and evaluation."""
+"""Tasks of a re-pretraining run on its TPU: training and evaluation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TpuTrainOperator(TellsOpenLineage, TpuRunOperator):
-    """Trains the run's candidate on what its plan says."""
+    """Trains the run's candidate on the data in its plan."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(entry_point="training.train", **kwargs)

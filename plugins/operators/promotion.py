@@ -41,8 +41,8 @@ class JudgeOperator(TellsOpenLineage, BaseOperator):
     """Compares candidate and baseline and writes the verdict with its numbers.
 
     It reads the reports that the jobs wrote, never the state of a task: a person can mark a task as
-    successful. With ``promotion.probe_tasks`` there must be a probe report. A rejection is the
-    run's outcome.
+    successful. With ``promotion.probe_tasks`` it requires a probe report. A rejection is recorded
+    as the run's outcome.
 
     Returns the verdict's text.
 
@@ -90,9 +90,9 @@ def _from_sentence_encoder(run: RunLayout) -> bool:
 class PromoteOperator(TellsOpenLineage, BaseOperator):
     """Publishes a promoted candidate as an immutable version and puts it into use.
 
-    Skipped when the verdict is a rejection. Fails when a person had to approve and did not, when
-    the run does not hold its lineage any more, and when another model came into use since the
-    evaluation, because the comparison then was with the wrong model.
+    Skipped when the verdict is a rejection. Fails when a required approval is missing, when the run
+    no longer holds its lineage, and when another model came into use since the evaluation, because
+    the comparison was then with the wrong model.
 
     Emits the asset ``promoted_model``. Returns the version id.
 
@@ -134,7 +134,7 @@ class PromoteOperator(TellsOpenLineage, BaseOperator):
         lineage = store.lineage(record.lineage_id)
         lease.require_held(lineage, record.run_key)
         version = registry.publish(store, run)
-        # Copying takes minutes, in which a person can have broken the lease.
+        # Copying takes minutes, during which a person may have broken the lease.
         lease.require_held(lineage, record.run_key)
         registry.promote(
             lineage, version.version_id, expected_baseline=version.parent, reason=reason
