@@ -1,4 +1,4 @@
-"""The data jobs over a run's own partition, as tasks."""
+"""Runs the data jobs on a run's own partition, as tasks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class TrainVocabularyOperator(TellsOpenLineage, PythonModuleOperator):
     """Makes the lineage's vocabulary, unless it has one.
 
-    It is made from the run's partition, and in a backfill from the oldest one with text, whichever
-    of the backfill's runs comes first. Returns the job's summary.
+    It is made from the run's partition, or in a backfill from the oldest partition with text,
+    whichever of the backfill's runs comes first. Returns the job's summary.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -48,9 +48,9 @@ class TrainVocabularyOperator(TellsOpenLineage, PythonModuleOperator):
 
 
 class PrepareCorpusOperator(TellsOpenLineage, DataJobOperator):
-    """Turns the run's partition into records, in a process of its own or on Dataflow.
+    """Turns the run's partition into records, in a separate process or on Dataflow.
 
-    Which manifest it has made is kept with the run, for the task that plans. Returns the job's
+    The URI of the manifest is kept with the run, for the task that plans. Returns the job's
     summary: ``manifest``, ``report`` and its counts.
     """
 
@@ -95,7 +95,7 @@ def first_partition(store: StoreLayout, run: RunLayout) -> str:
 
 
 def partition_arguments(context: Context, store_uri: str) -> list[str]:
-    """Return what tells a data job the task's run: its configuration, the store, its partition."""
+    """Return a data job's arguments for the run: its configuration, the store, its partition."""
     run = own_run(context, store_uri)
     partition = RunRecord.load(run.record).partition
     return ["--config", run.config, "--store", store_uri, "--partition", partition]

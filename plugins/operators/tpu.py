@@ -59,9 +59,9 @@ PATIENT_RETRIES: dict[str, Any] = {
     "retry_exponential_backoff": 2.0,
     "max_retry_delay": 900,
 }
-"""Retries over some hours, for tasks that ask for a TPU or use one: each outage of the store or of a
-service, and each error of Airflow's own, costs one retry. A permanent error fails at once. Waiting
-for capacity costs none."""
+"""Retries over some hours, for tasks that ask for a TPU or use one: an outage of the store or of a
+service, and an error of Airflow's own, cost one retry each. A permanent error fails at once.
+Waiting for capacity costs none."""
 
 JOB_ADVICE = {
     ExitKind.OUT_OF_MEMORY: "Lower training.global_batch_size or masking.max_seq_length, or take a "
