@@ -122,7 +122,7 @@ def _record_backfill(context: Context, store: StoreLayout, lineage_id: str) -> s
 
 
 def _conf(dag_run: Any) -> dict[str, Any]:
-    """Return a run's conf; for an unscheduled run with a partition key, with that partition."""
+    """Return a run's conf; the partition key of an unscheduled run is the default partition."""
     conf = dict(dag_run.conf or {})
     if dag_run.partition_key and dag_run.run_type != "scheduled":
         conf.setdefault("corpus.partition", dag_run.partition_key)
