@@ -112,7 +112,7 @@ class Findings:
 
 
 def open_alerts(store: StoreLayout, causes: Collection[Cause]) -> list[tuple[str, str]]:
-    """Return scope and name of all alerts with some causes that have not cleared, by a listing."""
+    """Return scope and name of all alerts of some causes that have not cleared, from a listing."""
     files = uris.list_files(store.alerts)
     over = {uri.removesuffix(CLEARED) for uri in files if uri.endswith(CLEARED)}
     stems = (uri.removesuffix(".json") for uri in files if is_alert(store, uri))

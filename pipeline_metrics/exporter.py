@@ -51,7 +51,7 @@ class StoreCollector(Collector):
 
 
 def text(collector: StoreCollector) -> str:
-    """Return one scrape in Prometheus' text format."""
+    """Return one scrape, in Prometheus' text format."""
     return generate_latest(_registry(collector)).decode()
 
 

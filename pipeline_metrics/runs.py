@@ -33,7 +33,7 @@ class TpuState(StrEnum):
     """The state of a TPU, by the store's records; values of a label."""
 
     QUEUED = "queued"
-    """Requested, and not seen READY."""
+    """Asked for, and not seen READY."""
     BOOTING = "booting"
     """READY, and no agent has reported yet."""
     WORKING = "working"

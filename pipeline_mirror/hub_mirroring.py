@@ -62,11 +62,11 @@ def mirror_to_hub(store: StoreLayout, token: str, endpoint: str | None = None) -
 
 
 def write_version(store: StoreLayout, lineage_id: str, version_id: str, folder: Path) -> HubFolder:
-    """Write a version's repository into an empty local folder, to look at or to push.
+    """Write a version's repository into an empty folder of this machine, to look at or to push.
 
     :raises RegistryError: there is no such version.
     :raises MirrorError: it was not exported.
-    :raises FormatError: one of its files is damaged.
+    :raises FormatError: a file of it is damaged.
     """
     lineage = store.lineage(lineage_id)
     found = read_folder(
@@ -124,7 +124,7 @@ class _Line:
                 self._add(server, repository, model)
 
     def _models(self, wanted: set[str]) -> list[ModelVersion]:
-        """Return those versions that can be repositories, oldest first."""
+        """Return versions that can be repositories, oldest first."""
         found = readable_versions(self._lineage, wanted, self._report, self._name)
         return [model for model in found if is_exported(model)]
 

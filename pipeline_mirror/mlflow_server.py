@@ -106,7 +106,7 @@ class MlflowServer:
         return str(found.experiment_id)
 
     def runs(self, experiment_id: str) -> dict[str, MirroredRun]:
-        """Return the runs of an experiment by key, including those that were deleted there."""
+        """Return the runs of an experiment by key, those that were deleted there, too."""
         found: dict[str, list[Any]] = defaultdict(list)
         pages = self._pages(
             lambda token: self._client.search_runs(

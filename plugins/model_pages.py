@@ -1,7 +1,7 @@
 """Adds the tab *Model* to the page of a DAG run, and the pages *Models* and *Spending* to the menu.
 
-Every Airflow component executes this file, so it imports nothing heavy: the pages are created on
-the API server's first request for one.
+Airflow executes this file in each of its components, so it imports nothing heavy: the pages are
+made when the API server is first asked for one.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def _note_left(connection: Any, dag_run: Any) -> None:
 
 
 def _newest(connection: Any, dag_run: Any, key: str) -> Any:
-    """Return value and time of the run's newest XCom with this key."""
+    """Return value and time of the newest XCom of the run with a key."""
     from airflow.models.xcom import XComModel
     from sqlalchemy import select
 

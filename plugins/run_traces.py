@@ -106,7 +106,7 @@ def _run_ended(dag_run: Any, state: str) -> None:
 
 
 def _read_run(dag_run: Any, state: str) -> list[Any]:
-    """Return the spans of a run and of all tries of its tasks, with one query per table."""
+    """Return the spans of a run and of all tries of its tasks, in one query for each table."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.taskinstancehistory import TaskInstanceHistory
     from sqlalchemy import select

@@ -88,7 +88,7 @@ def run_was_ended(context: Any, *, summary: str, reason: str) -> None:
 
 
 def ended_run(context: Any) -> AlertedRun:
-    """Return a task's run, for alerts about how the run ended."""
+    """Return a task's run for alerts that say how it has ended."""
     run = context["dag_run"]
     return AlertedRun(run.dag_id, run.run_id, times_cleared=_cleared_by_now(context))
 

@@ -54,7 +54,7 @@ class DataReportLink(BaseOperatorLink):
     name = "Data report"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """Return the page's address; called in the worker, once the task has ended."""
+        """Return the page's address; called in the worker, when the task has ended."""
         if not operator.report_partition:
             return ""
         return page_path(

@@ -154,7 +154,7 @@ class ApproveOperator(TellsOpenLineage, HITLOperator):
             raise refused_by(error) from error
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_approve(run)
 
 
@@ -273,7 +273,7 @@ def _candidate(run: RunLayout, baseline: str | None) -> str:
 def _question(
     run: RunLayout, config: PipelineConfig, verdict: Verdict, asked: RunApproval
 ) -> Iterator[str]:
-    """Yield, as Markdown, what a person needs to know to decide."""
+    """Yield the text of the question as Markdown: the facts that a person needs to decide."""
     report = EvaluationReport.load(run.evaluation(asked.baseline))
     result = TrainingResult.load(run.training.result)
     plan = RunPlan.load(run.plan)

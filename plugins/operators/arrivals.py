@@ -96,12 +96,12 @@ class ReceivePartitionOperator(BaseOperator):
 
 
 class RememberStartOperator(BaseOperator):
-    """Records that an announced partition has its run, which ends the announcements.
+    """Remembers that an announced partition has its run, which ends the announcements.
 
     :param store_uri: root of the store.
     :param preset: configuration whose ``corpus.input_pattern`` says where the corpus is.
     :param partition: the partition. (templated)
-    :param run_id: the run of the main DAG, which exists already. (templated)
+    :param run_id: run of the main DAG, which exists. (templated)
     """
 
     template_fields: Sequence[str] = ("partition", "run_id")

@@ -92,7 +92,7 @@ class ExportClassifiersOperator(TellsOpenLineage, ClassifierOperator):
         )
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return finetuning_data.of_export(run)
 
 

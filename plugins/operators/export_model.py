@@ -46,5 +46,5 @@ class ExportModelOperator(TellsOpenLineage, PythonModuleOperator):
         return [*source, "--store", self.store_uri, "--output", run.exports.root]
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_export(run)

@@ -56,7 +56,7 @@ class RunHasFailed(AirflowFailException):
 def refused_by(
     error: RegistryError | UserError | BadDataError | FormatError,
 ) -> PipelineFailure:
-    """Return the failure of a task that was stopped by the registry, by data or by settings."""
+    """Return the failure of a task that the registry, data or the run's own settings stop."""
     if isinstance(error, StalePlanError | ProductionMovedError):
         remedy = Remedy.NEW_RUN
     elif isinstance(error, UserError):

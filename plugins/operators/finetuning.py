@@ -1,4 +1,4 @@
-"""Tasks of a fine-tuning run: validate, prepare, plan, finetune, report."""
+"""The tasks of a fine-tuning run: validate, prepare, plan, finetune, report."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class PrepareTaskOperator(TellsOpenLineage, DataJobOperator):
         return [*words, *super().command_line(context)]
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_tasks(run, [self.task_name])
 
 
@@ -206,7 +206,7 @@ class PlanFinetuningOperator(TellsOpenLineage, BaseOperator):
         ]
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return finetuning_data.of_plan(run)
 
 
@@ -223,7 +223,7 @@ class TpuFinetuneOperator(TellsOpenLineage, TpuRunOperator):
         return job_arguments.finetune(run, store, tpu_number(context))
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return finetuning_data.of_finetune(run, number)
 
 
@@ -265,7 +265,7 @@ class ReportFinetuningOperator(TellsOpenLineage, BaseOperator):
         return best
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return finetuning_data.of_report(run)
 
 

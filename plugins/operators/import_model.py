@@ -75,5 +75,5 @@ class ImportModelOperator(TellsOpenLineage, PythonModuleOperator):
         )
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_import(run)

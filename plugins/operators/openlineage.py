@@ -29,7 +29,7 @@ class TellsOpenLineage:
 
     @abstractmethod
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store.
+        """Return the data that the task has read and written, by the store's records.
 
         :param run: the run that the task belongs to.
         :param number: number of the task's TPU in a mapped group, from 0.

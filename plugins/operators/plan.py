@@ -117,5 +117,5 @@ class PlanJobsOperator(TellsOpenLineage, BaseOperator):
             (self.log.warning if is_warning else self.log.info)("%s", line)
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_plan(run)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class TrainVocabularyOperator(TellsOpenLineage, PythonModuleOperator):
     """Makes the lineage's vocabulary, unless it has one.
 
-    It is made from the run's partition, or in a backfill from the oldest partition with text,
-    whichever of the backfill's runs comes first. Returns the job's summary.
+    It is made from the run's partition, and in a backfill from the oldest one with text, whichever
+    of the backfill's runs comes first. Returns the job's summary.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -43,7 +43,7 @@ class TrainVocabularyOperator(TellsOpenLineage, PythonModuleOperator):
         return [*arguments, *super().command_line(context)]
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_vocabulary(run)
 
 
@@ -74,7 +74,7 @@ class PrepareCorpusOperator(TellsOpenLineage, DataJobOperator):
         return [*partition_arguments(context, self.store_uri), *super().command_line(context)]
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_prepare(run)
 
 

@@ -27,7 +27,7 @@ class TpuTrainOperator(TellsOpenLineage, TpuRunOperator):
         return job_arguments.train(run, StoreLayout(self.store_uri))
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_train(run)
 
 
@@ -43,5 +43,5 @@ class TpuEvaluateOperator(TellsOpenLineage, TpuRunOperator):
         return job_arguments.evaluate(run, StoreLayout(self.store_uri))
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_evaluate(run)

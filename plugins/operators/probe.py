@@ -38,7 +38,7 @@ class ProbeDataOperator(TellsOpenLineage, DataJobOperator):
         super().__init__(module="beam_jobs.prepare_task", **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Prepare each task in a separate process."""
+        """Prepare each task in a process of its own."""
         run = own_run(context, self.store_uri)
         config = parse_config(uris.read(run.config), run.config)
         tasks = config.promotion.probe_tasks
@@ -57,7 +57,7 @@ class ProbeDataOperator(TellsOpenLineage, DataJobOperator):
         return {"manifests": manifests}
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         config = parse_config(uris.read(run.config), run.config)
         return task_data.of_tasks(run, config.promotion.probe_tasks)
 
@@ -88,5 +88,5 @@ class TpuProbeOperator(TellsOpenLineage, TpuRunOperator):
         return [*words, *job_arguments.probe_manifests(run)]
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_probe(run)

@@ -41,8 +41,8 @@ class JudgeOperator(TellsOpenLineage, BaseOperator):
     """Compares candidate and baseline and writes the verdict with its numbers.
 
     It reads the reports that the jobs wrote, never the state of a task: a person can mark a task as
-    successful. With ``promotion.probe_tasks`` it requires a probe report. A rejection is recorded
-    as the run's outcome.
+    successful. With ``promotion.probe_tasks`` there must be a probe report. A rejection is the
+    run's outcome.
 
     Returns the verdict's text.
 
@@ -78,7 +78,7 @@ class JudgeOperator(TellsOpenLineage, BaseOperator):
         return str(verdict.verdict)
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_judge(run)
 
 
@@ -142,5 +142,5 @@ class PromoteOperator(TellsOpenLineage, BaseOperator):
         return version
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_promote(run)

@@ -88,5 +88,5 @@ class StoreRetentionOperator(BaseOperator):
 
 
 def _is_on(value: Any) -> bool:
-    """Return whether a switch is on, also if it was rendered as text."""
+    """Return whether a switch is on that may have been rendered as text."""
     return str(value).lower() == "true"

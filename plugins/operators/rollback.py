@@ -1,4 +1,4 @@
-"""Puts another version of a model into use, on a person's decision."""
+"""Puts another version of a model into use, by decision of a person."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class RollbackOperator(TellsOpenLineage, BaseOperator):
         return model.parent, seen
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_rollback(run, StoreLayout(self.store_uri).lineage(self.lineage))
 
 
@@ -170,7 +170,7 @@ def _was_seen(stay: EarlierModel, dag_run: Any, behind: timedelta) -> bool:
         try:
             ended = end_of(dag_run.dag_id, stay.run_id)
         except LookupError:
-            pass  # its record was removed
+            pass  # Airflow's record of that run was removed
         else:
             return ended is not None and ended <= dag_run.run_after
     return stay.since + behind <= dag_run.run_after

@@ -83,7 +83,7 @@ class EndRunOperator(BaseOperator):
         reason = f"Outcome: {outcome.outcome}. {outcome.reason}"
         try:
             run_was_ended(context, summary=summary, reason=reason)
-        except Exception:  # the watch tells of an outcome that nobody was told of
+        except Exception:  # the watch raises an alert about an outcome without one
             self.log.exception("Nobody could be told of the run's end")
 
     def _what_failed(self, context: Context) -> str:
@@ -100,7 +100,7 @@ class EndRunOperator(BaseOperator):
 
 
 def end_note(outcome: RunOutcome, record: RunRecord) -> str:
-    """Return the note of a run that has ended: its outcome, reason, partition and lineage."""
+    """Return the note of a run that has ended: how and why, its partition and its lineage."""
     kind = str(outcome.outcome)
     reason = outcome.reason.removeprefix(f"{kind}: ")
     what = f"{kind.capitalize()}: {' '.join(reason.split()).rstrip('.')}"

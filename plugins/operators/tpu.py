@@ -218,7 +218,7 @@ class TpuRunOperator(TpuAttemptOperator):
         return super()._begin(context, reservation)
 
     def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> None:
-        """Submit the job unless it was submitted before, and wait for its end."""
+        """Submit the job unless it is submitted, and wait for its end."""
         arguments = [str(argument) for argument in self.job_arguments(context)]
         is_new = submit_job(
             reservation,

@@ -220,7 +220,7 @@ class TpuAttemptOperator(TpuRunScopedOperator):
         """Do the task's work with a TPU that is READY."""
 
     def _begin(self, context: Context, reservation: OpenReservation) -> Any:
-        """Start the task, or another try of it."""
+        """Start the task, or a further try of it."""
         return self._obtain(context, reservation)
 
     def _resume(self, context: Context, reservation: OpenReservation) -> Any:
@@ -371,6 +371,6 @@ class TpuAttemptOperator(TpuRunScopedOperator):
 
 
 def timeout_after(deadline: datetime, poll_interval: float) -> timedelta:
-    """Return a deferral's timeout, well after its trigger's own deadline, which should be first."""
+    """Return a deferral's timeout: well after its trigger's own deadline, which should win."""
     spare = timedelta(seconds=60 + 3 * poll_interval)
     return max(deadline - datetime.now(UTC), timedelta(0)) + spare

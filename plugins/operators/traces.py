@@ -68,7 +68,7 @@ class Task:
 
 
 def run_part(dag_id: str, run_id: str, state: str, start: datetime, end: datetime) -> Part:
-    """Return the span of a whole run, which encloses all others."""
+    """Return the span of a whole run; all others are in it."""
     attributes = {
         "airflow.dag_id": dag_id,
         "airflow.dag_run.run_id": run_id,

@@ -197,8 +197,8 @@ class ValidateOperator(BaseOperator):
     def _connect(self) -> tuple[TpuBackend, Any]:
         """Return the TPU service of the connection, and the connection's credentials.
 
-        :raises ConfigError: another try cannot help: there is no such connection, or it is
-            unusable.
+        :raises ConfigError: no other try can help: there is no such connection, or what is in it
+            cannot be used.
         """
         from google.auth.exceptions import DefaultCredentialsError
 

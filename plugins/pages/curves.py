@@ -19,7 +19,7 @@ def metric_records(training: TrainingLayout, reader: Reader) -> list[Record]:
 
 
 def losses(records: list[dict[str, Any]], kind: str) -> list[Point]:
-    """Return step and loss (nats) of the records of a kind, without losses that were not finite."""
+    """Return step and loss (nats) of the records of a kind; without those that were not finite."""
     return [
         (float(record["step"]), float(record["loss"]))
         for record in records

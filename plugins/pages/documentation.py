@@ -29,7 +29,7 @@ def documentation_root() -> Response:
 def documentation(path: str) -> Response:
     """Return a file of the site.
 
-    :raises HTTPException: 404: the site is not built, or has no such file.
+    :raises HTTPException: 404: the site is not there, or has no such file.
     """
     if not SITE.is_dir():
         raise HTTPException(404, "The documentation is not built here: run make docs.")

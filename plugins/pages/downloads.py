@@ -24,10 +24,10 @@ class ArchivedFile:
 
 
 def archived_files(model: ModelVersion, folder: str = "") -> list[ArchivedFile]:
-    """Return the files in a version's record, all or those below one of its folders.
+    """Return the files that a version's record names, all or those below one of its folders.
 
-    :param folder: a folder such as ``hugging_face``; it is only compared with names in the record,
-        never used as a path.
+    :param folder: such as ``hugging_face``; it is compared with names in the record and is never
+        used as a path.
     :raises ValueError: the record names a file outside the version's folder.
     """
     for file in model.files:

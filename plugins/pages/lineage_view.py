@@ -101,7 +101,7 @@ class NotLearned:
 
 @dataclass(frozen=True)
 class Unsuccessful:
-    """A run that put no model into use, with its outcome and the reason."""
+    """A run that put no model into use, and why."""
 
     time: datetime
     outcome: str

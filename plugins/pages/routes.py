@@ -94,7 +94,7 @@ may_read_models = Depends(requires_access_dag(method="GET", param_dag_id=MAIN_DA
 
 @functools.cache
 def application() -> FastAPI:
-    """Return the application, which is created once, in the API server only."""
+    """Return the application; made once, in the API server only."""
     app = FastAPI(
         title="Model pages",
         docs_url=None,
@@ -208,7 +208,7 @@ def data_report(dag_id: str, run_id: str, partition: str) -> Response:
 
 
 def data_report_text(dag_id: str, run_id: str, partition: str) -> Response:
-    """Return the statistics of a partition that the run has prepared or that is in its plan."""
+    """Return the statistics of a partition that a run has prepared or its plan names."""
     return HTMLResponse(_require_data_report(dag_id, run_id, partition), headers=_REPORT)
 
 

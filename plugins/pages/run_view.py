@@ -89,7 +89,7 @@ class RunView:
 
     @property
     def has_recalls(self) -> bool:
-        """Whether embeddings were measured, as in all but older evaluations."""
+        """Whether embeddings were measured, as in every evaluation but older ones."""
         return any(recall is not None for row in self.sets for recall in row.recalls)
 
     @property
