@@ -149,7 +149,7 @@ class Watch:
         return report
 
     def _look_at(self, key: str, report: WatchReport) -> int:
-        """Check a run; return how many TPUs it has lost within :data:`STORM_WINDOW`."""
+        """Check a run; return how many TPUs it has lost lately, see :func:`recent`."""
         run = self.store.run(key)
         outcome = RunOutcome.load_or_none(run.outcome)
         record = RunRecord.load(run.record)

@@ -202,7 +202,7 @@ class HubServer:
             ) from None
 
     def _said(self, error: BaseException) -> str:
-        """Return an error's text as one line, without query strings of addresses and the token."""
+        """Return an error's text as one line, without the token and addresses' query strings."""
         text = " ".join(f"{type(error).__name__}: {error}".split())
         text = re.sub(r"(https?://[^\s?'\"]+)\?[^\s'\"]*", r"\1", text)
         return text.replace(self._token, "***")[:_MOST_TEXT]

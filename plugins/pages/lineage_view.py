@@ -54,7 +54,7 @@ class VersionRow:
 
     @property
     def learned(self) -> str:
-        """The partition that the model was trained on last."""
+        """The partition that the model has seen last."""
         return self.model.partitions_seen[-1] if self.model.partitions_seen else ""
 
     @property
